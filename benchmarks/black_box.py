@@ -32,9 +32,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.eps_grid import parse_eps

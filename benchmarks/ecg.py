@@ -33,10 +33,10 @@ from torch import Tensor, nn
 from brinell import plugins
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
-from brinell.core.imports import import_file
 from brinell.core.intervals import ratio
 from brinell.core.model import Access
 from brinell.core.streams import Streams
+from brinell.core.user_files import import_file
 from brinell.engine.plan import open_data
 
 OPTIONS = "?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record&rhythm=rr_prev_s+rr_next_s"

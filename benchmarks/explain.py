@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import brinell
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 
 METHODS = (
     "rlab?prior=broad",
@@ -197,9 +197,9 @@ def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
     from brinell.analysis.stats import mean
     from brinell.studies.explain.analysis import values
-    from brinell.studies.explain.records import Explanation
+    from brinell.studies.explain.records import TABLE
 
-    rows = Explanation.open(result.folder).rows
+    rows = TABLE.read(result.folder).rows
     what = f"{options.truth}, {options.part}" if options.truth == "masks" else "boxes"
     title = f"{options.network}, {what}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
     command = measure.command(options, "network", "part", "truth", "images", "each", "steps", "methods")

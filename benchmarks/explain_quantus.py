@@ -31,7 +31,7 @@ from brinell.models._torch_model import TorchModel
 from brinell.studies.explain.analysis import values
 from brinell.studies.explain.faithfulness import perturbed
 from brinell.studies.explain.randomisation import forgetful
-from brinell.studies.explain.records import Explanation, Rows
+from brinell.studies.explain.records import TABLE, Rows, load_cascade, load_maps
 
 METHODS = ["rlab?questions=64", "occlusion?windows=4", "gradient", "grad-cam", "guided-backprop"]
 DOMAIN = Domain(kind="image", shape=(1, 8, 8))
@@ -57,9 +57,9 @@ def explained(module: nn.Module, x: Tensor, y: Tensor, method: str, **settings: 
     with tempfile.TemporaryDirectory() as folder:
         asked = {"steps": 0, "copies": 0, "select": "first", "explain": "label"} | settings
         made = brinell.explain(module, (x, y), method=method, samples=len(x), device="cpu", out=Path(folder) / "run", **asked)
-        held = Explanation.open(made.folder)
-        stored, ids = held.maps(range(len(x))), range(len(x))
-        cascade = held.cascade(method, ids) if made.cascade else np.zeros((len(x), 0))
+        held = TABLE.read(made.folder)
+        stored, ids = load_maps(held.path, range(len(x))), range(len(x))
+        cascade = load_cascade(held.path, method, ids) if made.cascade else np.zeros((len(x), 0))
     return Ours(held.rows, np.stack([stored[method, sample] for sample in ids]), cascade)
 
 

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 import brinell
 from brinell import plugins
 from brinell.cli.malloc import keep_freed_memory
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.engine.progress import Silent
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file

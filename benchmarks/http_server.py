@@ -24,7 +24,7 @@ from torch import nn
 
 import brinell
 from brinell.core.domain import Domain
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.models._channel import Channel, Response
 from brinell.models._protocol import LENGTH
 from brinell.models.digits_cnn import DigitsCnn

@@ -76,7 +76,7 @@ class Subject:
         """The model with its weights, in eval mode; its parameters ask for no gradients, for us and for the peers alike."""
         from safetensors.torch import load_file
 
-        from brinell.core.imports import import_file
+        from brinell.core.user_files import import_file
 
         file, _, name = self.factory.partition(":")
         module: nn.Module = getattr(import_file(ROOT / "examples" / "models" / file), name)()

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core import norms, pairs
-from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.neighbours import Reference
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size
 from brinell.datasets.npz import Npz

@@ -20,9 +20,9 @@ from measure import Subject, Table, Work, ratios, repeated, spread
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel

@@ -29,9 +29,9 @@ from brinell.attacks.fab import FAB
 from brinell.attacks.fmn import FMN
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
-from brinell.core.batch import Batch
 from brinell.core.contracts import Attack
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel

@@ -4,10 +4,10 @@
     python benchmarks/simulate.py RUN --samples 50000 --scale 0.5 --workers 1 8 64 512 --failures 0.02
 
 A run's records say at which budgets each stage attacked a sample, what came of it, and how many seconds it took. The simulation
-cuts groups as an audit does, by the same code (`engine.peers.Descent`), hands them to processes in turns, and lets each take the
-recorded seconds of its samples, times a random factor for stragglers, and a fixed cost for claim and files. A process fails at
-random; what it held is free after a lease, and it comes back. Stages wait for each other; other samples than those of the run are
-drawn from it with replacement. On a GPU a batch has a price of its own: `--half` is the group at which that is half of it.
+cuts groups as an audit does, by the same code (`engine.groups.GroupQueue`), hands them to processes in turns, and lets each take
+the recorded seconds of its samples, times a random factor for stragglers, and a fixed cost for claim and files. A process fails
+at random; what it held is free after a lease, and it comes back. Stages wait for each other; other samples than those of the run
+are drawn from it with replacement. On a GPU a batch has a price of its own: `--half` is the group at which that is half of it.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from brinell.core.record import Outcome, Records
-from brinell.engine.peers import Cut, Descent, Known
+from brinell.engine.groups import Answers, GroupQueue, OpenGroup
 from brinell.runners.shards import group_size, last_size
 from brinell.store.run import Run
 
@@ -134,20 +134,23 @@ def simulate(
         broken = np.zeros(int(samples.max()) + 1, dtype=int)
         broken[samples] = [stage.start[one] + 1 for one in samples.tolist()]
         size = group_size(most, len(samples), shards)
-        descent, known = Descent(samples, broken, size, partial(last_size, shards=shards)), Known(len(broken), int(broken.max()))
-        taken: dict[int, Cut] = {}
+        descent, known = (
+            GroupQueue(samples, broken, size, partial(last_size, shards=shards)),
+            Answers(len(broken), int(broken.max())),
+        )
+        taken: dict[int, OpenGroup] = {}
         free = [(now, number) for number in range(workers)]
         heapq.heapify(free)
-        running: list[tuple[float, int, Cut, bool]] = []
+        running: list[tuple[float, int, OpenGroup, bool]] = []
         waiting: list[tuple[float, int]] = []
         descent.advance(known)
         while True:
-            open_ = [cut for cut in descent.cuts if id(cut) not in taken]
+            open_ = [cut for cut in descent.groups if id(cut) not in taken]
             while open_ and free:
                 at, number = heapq.heappop(free)
                 cut, at = open_.pop(0), max(at, now)
                 taken[id(cut)] = cut
-                pairs = list(zip(cut.at.tolist(), cut.level.tolist(), strict=True))
+                pairs = list(zip(cut.index.tolist(), cut.level.tolist(), strict=True))
                 own = sum(stage.answers[pair][2] for pair in pairs)
                 whole = own * (1 + machine.half / len(pairs)) * rng.lognormvariate(0, machine.spread) + machine.overhead
                 dies = rng.expovariate(machine.failures / 3600) if machine.failures else math.inf
@@ -166,9 +169,9 @@ def simulate(
                 failed += 1
                 heapq.heappush(waiting, (now + machine.lease, id(cut)))
                 continue
-            pairs = zip(cut.at.tolist(), cut.level.tolist(), strict=True)
+            pairs = zip(cut.index.tolist(), cut.level.tolist(), strict=True)
             reached, closed = np.array([stage.answers[pair][:2] for pair in pairs]).T
-            known.note(cut.at, cut.level, np.minimum(reached, broken.max()), closed)
+            known.note(cut.index, cut.level, np.minimum(reached, broken.max()), closed)
             descent.advance(known)
     return Outlook(now, busy, groups, failed)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.core.batch import Batch
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.distances.l2 import L2
 from brinell.rlab.gymnasium_env import GymnasiumPatchEnv

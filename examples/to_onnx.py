@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.models._weights import fit, read_weights
 
 

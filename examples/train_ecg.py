@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from brinell.core.contracts import Dataset
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.engine.plan import open_data
 
 BATCH, EPOCHS, FOLDS = 128, 4, 3

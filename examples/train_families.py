@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 
 BATCH = 128
 RATES = {"vit": 2e-3, "mixer": 4e-3, "mobile": 1e-2}

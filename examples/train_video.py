@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 
 BATCH = 16
 PEAK_RATE = 4e-3

@@ -2,12 +2,13 @@
 
 docs/plugins.md comes from the plugins' docstrings and fields, docs/records.md from the record's columns and the checks,
 docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line, docs/settings.md from the requests
-behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints.
+behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
 """
 
 import argparse
 import ast
 import dataclasses
+import importlib
 import inspect
 import json
 import sys
@@ -24,8 +25,11 @@ from typer.testing import CliRunner
 from brinell import plugins
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
+from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
+from brinell.store import run
+from brinell.store.folder import Layout
 from brinell.studies import register
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
@@ -114,12 +118,11 @@ def plugin_section(plugin: type[Any]) -> str:
     for base in reversed(plugin.__mro__):
         docs |= attribute_docs(base) if dataclasses.is_dataclass(base) else {}
     scales = [(name, value) for name, value in vars(plugin).items() if isinstance(value, Scale)]
-    if scales:
-        rows = [
-            [docs[name], f"{side}", *map(str, row)]
-            for name, scale in scales
-            for side, row in zip(SIDES, (scale.small, scale.large), strict=True)
-        ]
+    levels = [(docs[name], (scale.small, scale.large)) for name, scale in scales]
+    if issubclass(plugin, Published):
+        levels.append(("Published parameters.", (plugin.small, plugin.large)))
+    if levels:
+        rows = [[what, f"{side}", *map(str, row)] for what, sizes in levels for side, row in zip(SIDES, sizes, strict=True)]
         parts.append("\n" + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows))
     if fields:
         rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
@@ -234,18 +237,34 @@ def settings_page() -> str:
 def json_page() -> str:
     """Which schema describes what."""
     said = {"plan": "audit --dry-run"}
+    manifests = [
+        [f"`brinell {layout.verb}`", f"[manifest-{layout.verb}.json](schema/manifest-{layout.verb}.json)"] for layout in layouts()
+    ]
     rows = [[f"`brinell {said.get(name, name)} --json`", f"[{name}.json](schema/{name}.json)"] for name in register.schemas()]
     return (
         f"{NOTE}# JSON\n\n"
         "Every command that reports something prints it as one JSON document with `--json`, and what it says in passing goes to\n"
         "standard error. Each document follows a JSON Schema (draft 2020-12):\n\n"
-        f"{table(['document', 'schema'], rows)}"
+        f"{table(['document', 'schema'], rows)}\n"
+        "## Manifests\n\n"
+        "Every folder has a `manifest.json`, whose key `verb` says what made it. It follows the schema of its verb and may have\n"
+        "more keys:\n\n"
+        f"{table(['folder of', 'schema'], manifests)}"
     )
 
 
+def layouts() -> list[Layout]:
+    """The folders of all verbs, by verb."""
+    studies = sorted(path.parent.name for path in ROOT.glob("src/brinell/studies/*/records.py"))
+    found = [run.LAYOUT, *(importlib.import_module(f"brinell.studies.{name}.records").LAYOUT for name in studies)]
+    return sorted(found, key=lambda layout: layout.verb)
+
+
 def schema_pages() -> dict[str, str]:
-    """The JSON Schema of what each verb prints with --json."""
-    return {f"docs/schema/{name}.json": json.dumps(register.schema(name), indent=2) + "\n" for name in register.schemas()}
+    """The JSON Schema of what each verb prints with --json, and of each manifest."""
+    schemas = {name: register.schema(name) for name in register.schemas()}
+    schemas |= {f"manifest-{layout.verb}": layout.manifest.model_json_schema() for layout in layouts()}
+    return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}
 
 
 # --- main ------------------------------------------------------------------------------------------------------------

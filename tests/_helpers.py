@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.cli import run as cli
-from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
+from brinell.core.oracle import Batch
 from brinell.core.record import COLUMNS, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

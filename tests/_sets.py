@@ -91,7 +91,7 @@ def arrays_of(folder):
 
 def asked_in(folder):
     """The forwards by which the kind of the model's answers was recognised, before any sample was played."""
-    return json.loads((folder / "benchmark.json").read_text())["probes"]["recorder"]["forwards"]
+    return json.loads((folder / "manifest.json").read_text())["probes"]["recorder"]["forwards"]
 
 
 def same_set(one, other):

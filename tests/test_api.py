@@ -72,7 +72,7 @@ def test_the_result_is_what_the_command_line_prints(tmp_path, network, root):
     robust = [rate["k"] for rate in answer["robust_accuracy"]]
     assert robust[0] == 20 and robust == sorted(robust, reverse=True) and robust[-1] < 20
     assert (tmp_path / "run" / "report.html").exists()
-    run = Run.open(result.run)
+    run = Run.open(result.folder)
     assert run.manifest["models"][0]["architecture"] == "Network"
     assert run.manifest["models"][0]["parameters"] == sum(p.numel() for p in network.parameters())
 
@@ -168,7 +168,7 @@ def test_data_in_any_form(tmp_path, network, data):
     expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
     result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
     # Parts are read in the order of their hashes, and the digest of the data is in them.
-    assert rows_of(Run.open(expected.run).records()) == rows_of(Run.open(result.run).records())
+    assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):
@@ -176,7 +176,7 @@ def test_bytes_become_the_unit_interval(tmp_path, network):
     y = labels_of(network, pixels / 255)
     result = brinell.audit(network, (pixels, y), out=tmp_path / "run", **QUICK)
     assert result.models[0].clean_accuracy.value == 1.0
-    assert Run.open(result.run).manifest["data"]["domain"]["levels"] == 256
+    assert Run.open(result.folder).manifest["data"]["domain"]["levels"] == 256
 
 
 def test_a_target_and_a_domain_of_ones_own(tmp_path):
@@ -202,13 +202,13 @@ def test_verify(tmp_path, network):
     y = labels_of(network, X)
     settings = {"preprocessing": {"mean": MEAN, "std": STD, "axis": -3}}
     result = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK, **settings)
-    assert brinell.verify(result.run, network, (X, y), **settings).passed
-    assert not brinell.verify(result.run, network, (X, y)), "without the preprocessing it is another model"
+    assert brinell.verify(result.folder, network, (X, y), **settings).passed
+    assert not brinell.verify(result.folder, network, (X, y)), "without the preprocessing it is another model"
     with torch.no_grad():
         network.head.bias += 1
-    assert not brinell.verify(result.run, network, (X, y), **settings).passed
+    assert not brinell.verify(result.folder, network, (X, y), **settings).passed
     with pytest.raises(RequestError, match=r"pass it to brinell.verify\(run, model, data\)"):
-        brinell.verify(result.run)
+        brinell.verify(result.folder)
 
 
 def test_resume(tmp_path, network):

@@ -16,8 +16,8 @@ import brinell
 from brinell import plugins
 from brinell.cli import command_line, run
 from brinell.core.checks import Code
-from brinell.core.imports import import_file
 from brinell.core.record import COLUMNS, Outcome
+from brinell.core.user_files import import_file
 from brinell.testing import check_attack
 
 

@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 
 NEEDS = {"harden_loop": (), "harden_lightning": ("lightning",), "harden_trainer": ("transformers", "accelerate")}
 

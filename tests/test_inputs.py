@@ -203,9 +203,9 @@ def test_several_models_from_records_to_verification(tmp_path):
     assert all(name in page for name in models)
     run = Run.open(tmp_path / "run")
     assert set(run.records().model.tolist()) == set(models)
-    assert brinell.verify(result.run, models, (X, Y)).passed
+    assert brinell.verify(result.folder, models, (X, Y)).passed
     with pytest.raises(BrinellError, match="is of first, second, other, and these are first"):
-        brinell.verify(result.run, {"first": NET}, (X, Y))
+        brinell.verify(result.folder, {"first": NET}, (X, Y))
     again = brinell.audit([NET, network(2)], (X, Y), out=tmp_path / "list", **QUICK)
     assert [one.model for one in again.models] == ["Sequential", "Sequential-2"]
 
@@ -219,9 +219,9 @@ def test_a_forest_in_memory_with_columns_in_their_units(tmp_path):
     assert shown.clean_accuracy.k == int((forest.predict(data.data[:30]) == data.target_names[data.target[:30]]).sum())
     assert shown.robust_accuracy[0].k < shown.clean_accuracy.k, "columns were not asked in their units"
     assert forest.n_jobs == 2
-    assert brinell.verify(result.run, forest, held).passed
+    assert brinell.verify(result.folder, forest, held).passed
     forest.estimators_.pop()
-    assert not brinell.verify(result.run, forest, held).passed
+    assert not brinell.verify(result.folder, forest, held).passed
     line = LogisticRegression().fit(data.data[:, :1] / 30, data.target)
     held = brinell.data(data.data[:30, :1] / 30, data.target[:30])
     labels = models_of(line, held, "", answers="labels")[0]
@@ -307,11 +307,11 @@ def test_everything_else_is_one_line(call, words):
 def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, second = (brinell.audit(NET, (X, Y), **QUICK) for _ in range(2))
-    assert first.run != second.run
+    assert first.folder != second.folder
     with pytest.raises(BrinellError, match="holds a run: add resume=True to go on with it, or choose another out=$"):
-        brinell.audit(NET, (X, Y), out=first.run, **QUICK)
-    again = brinell.audit(NET, (X, Y), out=first.run, resume=True, **QUICK)
-    assert rows_of(Run.open(again.run).records()) == rows_of(Run.open(second.run).records())
+        brinell.audit(NET, (X, Y), out=first.folder, **QUICK)
+    again = brinell.audit(NET, (X, Y), out=first.folder, resume=True, **QUICK)
+    assert rows_of(Run.open(again.folder).records()) == rows_of(Run.open(second.folder).records())
 
 
 def test_provenance_says_what_repeats_the_run(tmp_path):

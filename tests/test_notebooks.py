@@ -50,7 +50,7 @@ def test_a_notebook_runs(name, root, tmp_path, monkeypatch, capsys):
         text = shown._repr_html_() if hasattr(shown, "_repr_html_") else repr(shown)
         assert text and "Traceback" not in text
     assert scope["result"].robust(scope["result"].models[0].eps[0]).n >= 40
-    assert (Path(scope["result"].run) / "report.html").is_file()
+    assert (Path(scope["result"].folder) / "report.html").is_file()
     sys.modules.pop("corners", None)
 
 

@@ -59,7 +59,7 @@ def test_failed_checks_are_warnings_where_the_call_stands(told):
 def test_a_repr_is_a_line(result):
     text = repr(result)
     assert text == str(result) and len(text) < 500 and "\n" not in text
-    assert text.startswith("<Audit net: clean 100") and "at linf 0.3" in text and str(result.run) in text
+    assert text.startswith("<Audit net: clean 100") and "at linf 0.3" in text and str(result.folder) in text
     assert re.search(r"rounding: .* \d checks? failed", text)
     for part in (result.models[0], brinell.compare(result), brinell.gate(result, clean=0.1, model="net")):
         assert len(repr(part)) < 320
@@ -141,11 +141,11 @@ def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
 
 def test_compare_gate_and_report_take_results_and_folders(result):
     paired = brinell.compare(result, model_a="net", model_b="rounding")
-    assert paired == brinell.compare(result.run, result.run, model_a="net", model_b="rounding") == brinell.compare(result)
+    assert paired == brinell.compare(result.folder, result.folder, model_a="net", model_b="rounding") == brinell.compare(result)
     assert brinell.gate(result, robust=0.0, eps=0.05, model="net", allow="few-samples").checks
-    assert not brinell.gate(result.run, robust=0.99, model="net"), "a gate that fails is false"
+    assert not brinell.gate(result.folder, robust=0.99, model="net"), "a gate that fails is false"
     page = brinell.report(result)
-    assert page.name == "report.html" and str(page.parent) == result.run
+    assert page.name == "report.html" and str(page.parent) == result.folder
     for call, words in (
         (lambda: brinell.gate(result, model="net"), "a gate needs a condition: robust=, worst_class=, clean= or baseline="),
         (lambda: brinell.gate(result, robust=0.1), "holds several models: name one of"),

@@ -71,7 +71,7 @@ def images(file: str, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _empty(one: measure.Subject) -> nn.Module:
-    from brinell.core.imports import import_file
+    from brinell.core.user_files import import_file
 
     file, _, name = one.factory.partition(":")
     made: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / file), name)()

@@ -25,8 +25,8 @@ from benchmarks.defences import base, truth
 from benchmarks.defences.pair import Around, Pair
 from benchmarks.defences.run import ALLOWED, Answer, audit
 from brinell.core.domain import Domain
-from brinell.core.imports import import_file
 from brinell.core.intervals import wilson
+from brinell.core.user_files import import_file
 
 Loaded = tuple[object, Tensor, Tensor]
 """A model, its inputs (n, *shape) and labels (n,)."""

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from benchmarks.defences.base import Base
 from benchmarks.defences.inside import Activated, largest
 from benchmarks.defences.pair import Around, Bpda, Change, Pair, defence, generator, value_of
-from brinell.core.networks import initial
+from brinell.core.streams import initial
 
 MNIST = {"base": "cnn4_pgd"}
 IMAGES, EPOCHS, BATCH, RATE = 10_000, 6, 64, 2e-3

@@ -14,9 +14,8 @@ from black_box import Bench
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.losses import margin
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

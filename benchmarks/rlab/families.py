@@ -22,7 +22,7 @@ from black_box import Bench
 from safetensors.torch import load_file
 from torch import nn
 
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from rlab.common import fight
 
 SIDES = (2, 4, 8)

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel

@@ -22,8 +22,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core import losses
-from brinell.core.batch import Batch
 from brinell.core.contracts import Distortion
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

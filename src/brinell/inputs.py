@@ -234,13 +234,12 @@ def _mapping(before: Any) -> Mapping[str, Any] | None:
 
 
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
-    from brinell.models.sklearn import of_estimator
+    from brinell.models.sklearn import many_processes, of_estimator
 
     wanted = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
     if answers not in wanted:
         raise RequestError(f"answers is {answers!r}, and a classifier of scikit-learn answers probabilities, logits or labels")
-    # As many processes as there are cores would each be started for every query.
-    if any(key.rpartition("__")[2] == "n_jobs" and value not in (None, 1) for key, value in estimator.get_params().items()):
+    if many_processes(estimator):  # which the model turns off
         estimator = copy.deepcopy(estimator)
     return of_estimator(estimator, domain, wanted[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
 

@@ -24,8 +24,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.imports import import_file
 from brinell.core.settings import MOST_COUNT
+from brinell.core.user_files import import_file
 
 FOLDERS = {
     "attack": "brinell.attacks",

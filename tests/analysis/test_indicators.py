@@ -195,7 +195,7 @@ def test_without_a_black_box_a_check_is_missing_unless_nothing_is_left(synthetic
     assert summarise_model(manifest, rows, "r", "m").caveat is None
 
 
-def test_a_run_that_is_older_than_the_checks_opens(synthetic):
+def test_a_run_that_lists_no_checks_opens(synthetic):
     warned = [{"code": "zero-gradients", "model": "m", "text": "flat"}, {"code": "odd", "model": None, "text": "other"}]
     rows, manifest = run(synthetic, warnings=warned)
     manifest.pop("checks", None)

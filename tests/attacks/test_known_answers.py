@@ -13,9 +13,9 @@ from brinell import plugins
 from brinell.attacks.apgd import APGD, _checkpoints, _State
 from brinell.attacks.fgsm import FGSM
 from brinell.attacks.pgd import PGD
-from brinell.core.batch import Batch
 from brinell.core.domain import KINDS, Domain
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
-from brinell.core.imports import import_file
 from brinell.core.streams import Streams
+from brinell.core.user_files import import_file
 from brinell.rlab.dqn import learn
 from brinell.rlab.interface import Heads
 from brinell.rlab.policies import Learned, top

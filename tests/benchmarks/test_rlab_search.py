@@ -10,11 +10,11 @@ from torch import Tensor
 
 from _helpers import Recorder, batch_of, threat_of
 from brinell.core.domain import KINDS, Domain
-from brinell.core.imports import import_file
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.core.user_files import import_file
 from brinell.rlab.variants import variants
 
 _searches = import_file(Path(__file__).parents[2] / "benchmarks" / "rlab" / "search.py")

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from brinell.core.errors import RequestError
-from brinell.core.imports import import_file
 from brinell.core.streams import Streams
+from brinell.core.user_files import import_file
 from brinell.rlab.policies import Random
 
 gymnasium = pytest.importorskip("gymnasium", reason="Gymnasium is an extra: pip install 'brinell[gym]'")

@@ -9,8 +9,8 @@ import torch
 
 from _helpers import same_rows
 from brinell.cli import run as cli
-from brinell.core.imports import import_file
 from brinell.core.record import Outcome
+from brinell.core.user_files import import_file
 from brinell.datasets.table import Table
 from brinell.store.run import Run
 

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from _records import record
 from brinell.cli import run as cli
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.engine.plan import open_data
 from brinell.store.run import Run
 

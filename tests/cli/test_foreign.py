@@ -178,9 +178,9 @@ def test_verbs_that_read_records_name_nothing(made, tmp_path, watched, untouched
 def test_other_folders_that_go_on(tmp_path, watched, untouched, refused, name):
     folder = tmp_path / "theirs"
     folder.mkdir()
-    (folder / f"{name}.toml").write_text(f'data = "digits"\nmodel = "torch:{watched["evil"]}:net"\n')
+    (folder / "run.toml").write_text(f'data = "digits"\nmodel = "torch:{watched["evil"]}:net"\n')
     assert "evil.py" in refused(name, "--resume", "--out", folder)
-    assert "evil.py" in refused(name, folder / f"{name}.toml")
+    assert "evil.py" in refused(name, folder / "run.toml")
 
 
 @pytest.mark.parametrize(("setting", "text"), HARMLESS)

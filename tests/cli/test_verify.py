@@ -8,8 +8,8 @@ from safetensors.numpy import load_file, save_file
 from _cli import cut, part_of, words
 from _helpers import workspace
 from brinell.cli import run as cli
+from brinell.store.parquet import write_table
 from brinell.store.run import Run
-from brinell.store.tables import write_table
 
 
 def test_verify_passes_on_a_good_run(good, ask, capsys):

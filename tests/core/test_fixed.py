@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, allowed, batch_of, distance, threat_of
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, extent
 from brinell.models._torch_model import TorchModel

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _helpers import VECTOR, Recorder, batch_of, distance, threat_of
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat, tolerance
 
 NORMS = ["linf", "l2", "l1"]

@@ -32,7 +32,7 @@ from brinell.models._weights import read_weights
 from brinell.models.onnx import Onnx
 from brinell.models.sklearn import Sklearn
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.tables import read_table, write_table
+from brinell.store.parquet import read_table, write_table
 
 RNG = np.random.default_rng(0)
 IMAGE = Domain(kind="image", shape=(1, 2, 2), levels=256)

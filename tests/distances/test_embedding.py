@@ -14,8 +14,7 @@ from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
-from brinell.core.networks import initial
-from brinell.core.streams import Streams
+from brinell.core.streams import Streams, initial
 from brinell.core.threat import Relative, Threat, extent, size, tolerance
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import Embedding

@@ -11,9 +11,9 @@ from PIL import Image
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
-from brinell.core.imports import import_file
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.core.user_files import import_file
 from brinell.distortions._shared import Scale
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import DistortionCache

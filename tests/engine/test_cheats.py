@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from brinell.attacks.fgsm import FGSM
 from brinell.core.contracts import Access
-import brinell.core.ledger, brinell.core.norms, brinell.core.threat, brinell.store.rows
+import brinell.core.criterion, brinell.core.eot, brinell.core.ledger, brinell.core.norms, brinell.core.threat, brinell.store.rows
 
 def book(oracle):
     return oracle.scores.__closure__[0].cell_contents
@@ -75,6 +75,12 @@ CHEATS = {
     "another forward": "m = module(oracle); f = m.forward; m.forward = lambda x: -f(x)",
     "another judge": "brinell.core.norms.linf = lambda d: d.flatten(1).sum(1) * 0",
     "another ledger": "brinell.core.ledger.Ledger._admit = lambda self, ids, x, access: self._look_up(ids)",
+    "other costs": ";;ledger.costs = type(ledger.costs)(len(batch), batch.x.device)",
+    "other costs before": "oracle.scores(batch.ids, batch.x); ledger.costs = type(ledger.costs)(len(batch), batch.x.device)",
+    "other finds": ";;ledger.best = type(ledger.best)(batch.x, 2); ledger.best.first_success.fill_(1)",
+    "another criterion": "brinell.core.criterion.Misclassified.met = lambda self, margin, largest: margin < 9",
+    "another criterion's parent": "brinell.core.criterion.PlainCriterion.met = lambda self, margin, largest: margin < 9",
+    "other averages": "brinell.core.eot.EOT.mean = lambda self, x: torch.rand(len(x), 2)",
     "another torch": "torch.Tensor.argmax = lambda self, *a, **k: torch.zeros(len(self), dtype=torch.long)",
     "another writer": ";;brinell.store.rows.build = lambda *a, **k: None",
     "leaves": "sys.exit(0)",

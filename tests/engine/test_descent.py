@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.engine.peers import Descent, Known
+from brinell.engine.groups import Answers, GroupQueue
 
 
 def whole(left, under_way):
@@ -40,7 +40,7 @@ def in_turns(samples, broken, size, answer, last=whole):
 
 def known_of(samples, levels, answers=()):
     """What is known where some answers are there: (sample, level) to (smallest level broken, whether that is all)."""
-    known = Known(samples, levels)
+    known = Answers(samples, levels)
     for (sample, level), (reached, closed) in dict(answers).items():
         known.note(np.array([sample]), np.array([level]), np.array([reached]), np.array([closed]))
     return known
@@ -70,31 +70,31 @@ def test_the_groups_are_those_of_one_process_whoever_ends_first(n, size, levels,
 
     answer, start = answers_of(seed, levels), [levels] * n
     expected, broken = in_turns(range(n), start, size, answer, last)
-    descent, known, seen = Descent(np.arange(n), np.array(start, dtype=int), size, last), known_of(n, levels), []
+    descent, known, seen = GroupQueue(np.arange(n), np.array(start, dtype=int), size, last), known_of(n, levels), []
     cut_so_far = set()
     while True:
         ended = descent.advance(known)
-        seen += [(tuple(one.at.tolist()), tuple(one.level.tolist())) for one in ended]
-        under_way = [one for one in descent.cuts if len(one.missing(known).at)]
+        seen += [(tuple(one.index.tolist()), tuple(one.level.tolist())) for one in ended]
+        under_way = [one for one in descent.groups if len(one.missing(known).index)]
         if not under_way:
             break
-        cut_so_far |= {tuple(one.at.tolist()) for one in under_way}
+        cut_so_far |= {tuple(one.index.tolist()) for one in under_way}
         one = order.choice(under_way)
-        answers = np.array([answer(*key) for key in zip(one.at.tolist(), one.level.tolist(), strict=True)])
-        known.note(one.at, one.level, *answers.T)
-        assert descent.left == len(descent._queue) + sum(len(cut.at) for cut in descent.cuts)
+        answers = np.array([answer(*key) for key in zip(one.index.tolist(), one.level.tolist(), strict=True)])
+        known.note(one.index, one.level, *answers.T)
+        assert descent.left == len(descent._queue) + sum(len(group.index) for group in descent.groups)
     assert seen == expected and descent.broken.tolist() == broken and descent.left == 0
     assert cut_so_far == {at for at, _ in expected}
 
 
 def test_groups_are_there_to_be_shared():
     """Twelve samples in fours: three groups at once, and a fourth when the first has ended, before the others have."""
-    descent = Descent(np.arange(12), np.full(12, 3), 4, whole)
+    descent = GroupQueue(np.arange(12), np.full(12, 3), 4, whole)
     descent.advance(known_of(12, 3))
-    assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert [one.index.tolist() for one in descent.groups] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     descent.advance(known_of(12, 3, {(sample, 2): (2, False) for sample in range(4)}))
-    assert [one.at.tolist() for one in descent.cuts] == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
-    assert descent.cuts[-1].level.tolist() == [1, 1, 1, 1]
+    assert [one.index.tolist() for one in descent.groups] == [[4, 5, 6, 7], [8, 9, 10, 11], [0, 1, 2, 3]]
+    assert descent.groups[-1].level.tolist() == [1, 1, 1, 1]
 
 
 def test_the_last_samples_are_cut_for_all_who_wait():
@@ -103,24 +103,24 @@ def test_the_last_samples_are_cut_for_all_who_wait():
     def last(left, under_way):
         return 0 if under_way >= 2 else -(-left // (2 - under_way))
 
-    descent, known = Descent(np.arange(10), np.full(10, 2), 4, last), known_of(10, 2)
+    descent, known = GroupQueue(np.arange(10), np.full(10, 2), 4, last), known_of(10, 2)
     descent.advance(known)
-    assert [one.at.tolist() for one in descent.cuts] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [one.index.tolist() for one in descent.groups] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     for sample in range(4):
         known.note(np.array([sample]), np.array([1]), np.array([1]), np.array([sample != 3]))
     descent.advance(known)
-    assert [one.at.tolist() for one in descent.cuts] == [[4, 5, 6, 7], [8, 9, 3]]
-    assert [one.level.tolist() for one in descent.cuts] == [[1, 1, 1, 1], [1, 1, 0]]
+    assert [one.index.tolist() for one in descent.groups] == [[4, 5, 6, 7], [8, 9, 3]]
+    assert [one.level.tolist() for one in descent.groups] == [[1, 1, 1, 1], [1, 1, 0]]
 
 
 def test_what_the_second_group_says_waits_for_the_first():
-    descent = Descent(np.arange(4), np.full(4, 2), 2, whole)
+    descent = GroupQueue(np.arange(4), np.full(4, 2), 2, whole)
     descent.advance(known_of(4, 2, {(2, 1): (1, False), (3, 1): (1, False)}))
-    assert [one.at.tolist() for one in descent.cuts] == [[0, 1], [2, 3]], "or the third group would depend on who is faster"
+    assert [one.index.tolist() for one in descent.groups] == [[0, 1], [2, 3]], "or the third group would depend on who is faster"
 
 
 @pytest.mark.parametrize("known", [{}, {(0, 1): (2, True)}])
 def test_the_missing_ones_of_a_group(known):
-    descent = Descent(np.arange(2), np.full(2, 2), 2, whole)
+    descent = GroupQueue(np.arange(2), np.full(2, 2), 2, whole)
     descent.advance(known_of(2, 2))
-    assert descent.cuts[0].missing(known_of(2, 2, known)).at.tolist() == ([1] if known else [0, 1])
+    assert descent.groups[0].missing(known_of(2, 2, known)).index.tolist() == ([1] if known else [0, 1])

@@ -281,7 +281,7 @@ def test_a_single_number_is_two_classes(tmp_path, wrap):
     known, _ = headline(Lead(BINARY), y, tmp_path / "two")
     found, result = headline(wrap(BINARY), y, tmp_path / "one")
     assert found == known and known[0] == 30 and known[-1] < 30
-    assert brinell.verify(result.run, wrap(BINARY).eval(), (X, y)).passed
+    assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
 
 
 def softmax(x):

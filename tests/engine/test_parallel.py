@@ -10,7 +10,7 @@ from _helpers import VECTOR, Recorder, audited, distance, rows_of, threshold
 from brinell.attacks.square import Square
 from brinell.core.errors import UnreachableError
 from brinell.core.model import Access, ModelInfo
-from brinell.engine import parallel
+from brinell.engine import retry
 from brinell.engine.cascade import Stage
 from brinell.engine.shard import Group, Setting
 
@@ -87,7 +87,7 @@ def test_both_halves_are_under_way_at_once_and_keep_apart():
     passes = []
     setting = setting_of(model, Remembering(threading.Barrier(2)))
     setting = Setting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
-    found = parallel.attack(setting, group_of(5), lambda sample, why: None)
+    found = retry.attack(setting, group_of(5), lambda sample, why: None)
     assert found.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(found.records.outcome) == {"fooled"}
     assert found.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]
     assert sorted(found.arrays) == [0, 1, 2, 3, 4]
@@ -124,5 +124,5 @@ def test_a_half_that_fails_ends_the_other():
     group, model, steps = group_of(4), Failing(), 20_000
     group.x[:2] = 0.0
     with pytest.raises(UnreachableError, match="nobody"):
-        parallel.attack(setting_of(model, Square(steps=steps)), group, lambda sample, why: None)
+        retry.attack(setting_of(model, Square(steps=steps)), group, lambda sample, why: None)
     assert 0 < len(model.calls) < steps

@@ -84,7 +84,7 @@ def test_rejected_inputs_are_no_success(tmp_path, named):
     assert [rate.k for rate in result.robust_accuracy] == [30, reach] and result.clean_accuracy.k == 30
     assert result.criterion == "misclassified and not rejected"
     assert any("0 of 30 clean inputs (0.0 %) are rejected" in one.text for one in result.remarks)
-    assert brinell.verify(result.run, Guarded(), (LINE, CLASS)).passed
+    assert brinell.verify(result.folder, Guarded(), (LINE, CLASS)).passed
     assert not [one for one in result.warnings if one.code == "extra-class"]
 
 

@@ -29,13 +29,14 @@ def here(tmp_path, monkeypatch):
     """Empty files under the names that people have, which is all that is looked at."""
     for name in (
         "data.npz photos/cat/1.jpg photos/dog/2.JPG clips/run/1.mp4 listed/labels.csv listed/images/1.png heap/1.png heap/2.png "
-        "ecg/100.hea cifar/test_batch.bin torchvision/MNIST/raw/t10k-images-idx3-ubyte.gz set/benchmark.json run/run.toml "
+        "ecg/100.hea cifar/test_batch.bin torchvision/MNIST/raw/t10k-images-idx3-ubyte.gz set/manifest.json run/run.toml "
         "empty/notes.txt stored/images.npz net.onnx forest.skops net.pt forest.pkl net.h5 x.npy x.pt x.zip 1.png table.csv "
         "digits/cat/1.jpg"
     ).split():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
+    (tmp_path / "set/manifest.json").write_text('{"verb": "benchmark"}')
     (tmp_path / "models.py").write_text(MODELS)
     (tmp_path / "one.py").write_text("def only(): pass\n")
     (tmp_path / "broken.py").write_text("def only(\n")

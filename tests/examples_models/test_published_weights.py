@@ -8,7 +8,7 @@ import torch
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
 from brinell.models.torch import TorchModule

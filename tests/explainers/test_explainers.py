@@ -6,10 +6,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.explainers import grad_cam, kernel_shap, rlab

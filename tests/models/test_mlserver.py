@@ -9,7 +9,7 @@ import pytest
 from _helpers import same_rows
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.store.run import Run
 

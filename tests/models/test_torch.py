@@ -11,7 +11,7 @@ from torch import nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.models._weights import read_weights
 from brinell.models.torch import TorchModule
 from brinell.testing.others import check_model

@@ -5,7 +5,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from brinell.store import tables
+from brinell.store import parquet
 from brinell.store.run import Run
 
 
@@ -52,7 +52,7 @@ def make(synthetic, tmp_path):
                 mine = (rows.attack == stage) | ((rows.attack == "clean") & (i == 0))
                 path = run.path / "records" / f"part-{cell}.parquet"
                 path.parent.mkdir(exist_ok=True)
-                tables.write(path, synthetic.keep(rows, mine), cell)
+                parquet.write(path, synthetic.keep(rows, mine), cell)
                 fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
                 arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
                 if arrays:

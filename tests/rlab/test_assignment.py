@@ -246,8 +246,9 @@ def test_offers_are_the_whole_inputs_at_these_places(memory):
     """With little memory they are taken in halves."""
     cache, rows = noisy(memory).cache, ints(4, 0, 5)
     offered, places = torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]), torch.arange(18).view(3, 3, 2) * 2
-    found = cache.offers(rows, offered, places.transpose(1, 2), 3)
+    found = cache.values(rows, offered, places.transpose(1, 2)[..., None], 3)
     assert found.shape == (3, 3, 2, 3, 4)
+    assert cache.values(rows[:0], offered[:0], places[:0, ..., None], 3).shape == (0, 3, 3, 2, 4)
     for row, sample in enumerate(rows.tolist()):
         for number, variant in enumerate(offered[row].tolist()):
             whole = PLENTY.inputs(ints(sample), ints(variant)).view(3, 36)

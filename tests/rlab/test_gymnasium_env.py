@@ -7,7 +7,7 @@ import torch
 from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
-from brinell.core.imports import import_file
+from brinell.core.user_files import import_file
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 

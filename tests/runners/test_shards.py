@@ -207,7 +207,7 @@ def test_of_two_that_finish_one_shard_the_first_counts(tmp_path):
         records = replace(run.records(), seconds=np.full(len(run.records()), outcome, np.float32))
         run.save_shard("cell", "key", records, {0: np.full(2, outcome, np.float32)})
         made[me] = shards.Shards(Meeting(store, Shard(1, 2), me), folder, 8)
-        assert made[me].finish("cell", "key", shards.Told(seconds=outcome)) == (me == "first")
+        assert made[me].finish("cell", "key", shards.ShardReport(seconds=outcome)) == (me == "first")
     assert len(store.names("shards/rows")) == len(store.names("shards/arrays")) == 1, "what does not count is not kept"
     told = made["second"].assembler(tmp_path / "second").collect("cell")
     assert told["key"].seconds == 1.0

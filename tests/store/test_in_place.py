@@ -7,7 +7,7 @@ import pytest
 
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS, Outcome, Records
-from brinell.store import in_place, joining, rows, seal, tables
+from brinell.store import in_place, joining, parquet, rows, seal
 
 
 def some(ids, attack="fgsm", eps=0.1, seed=0):
@@ -45,17 +45,17 @@ def same(found, expected):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "GROUP_ROWS", 7)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 7)
     parts = [some(range(20)), some([], attack="none"), some(range(15), attack="pgd", eps=0.2, seed=1)]
     for number, part in enumerate(parts):
-        tables.write(tmp_path / f"{number}.parquet", part, "cell")
+        parquet.write(tmp_path / f"{number}.parquet", part, "cell")
     return [tmp_path / f"{number}.parquet" for number in range(len(parts))]
 
 
 @pytest.mark.parametrize("held", [0, 200, 8 << 20])
 def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, held):
     monkeypatch.setattr(in_place, "HELD", held)
-    found, expected = in_place.records(files), tables.read(files)
+    found, expected = in_place.records(files), parquet.read(files)
     for _ in range(2):
         same(found, expected)
     assert len(found) == 35 and set(found.attack) == {"fgsm", "pgd"}
@@ -64,7 +64,7 @@ def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, held):
     same(rows.concatenate([found, expected]), rows.concatenate([expected, expected]))
     with pytest.raises(AttributeError):
         found.nothing  # noqa: B018
-    same(in_place.records([]), tables.read([]))
+    same(in_place.records([]), parquet.read([]))
 
 
 def test_little_is_kept(files, monkeypatch):
@@ -79,7 +79,7 @@ def test_little_is_kept(files, monkeypatch):
 def test_groups_are_pieces_of_a_file(files):
     pieces = list(in_place.groups(files[0]))
     assert [len(piece) for piece in pieces] == [7, 7, 6]
-    same(rows.concatenate(pieces), tables.read(files[:1]))
+    same(rows.concatenate(pieces), parquet.read(files[:1]))
 
 
 def test_a_flipped_bit_is_noticed_before_a_column_is_read(files):
@@ -109,7 +109,7 @@ def shards_of(folder, n, each):
         ids = np.arange(start, start + each)
         part = rows.concatenate([some(ids[::2], eps=0.2, seed=number), some((ids[1::2] + n // 2) % n, eps=0.1, seed=number)])
         paths.append(folder / f"shard-cell-{number:03d}.parquet")
-        tables.write(paths[-1], part, "cell")
+        parquet.write(paths[-1], part, "cell")
     return paths
 
 
@@ -136,18 +136,18 @@ def test_blocks_of_any_size_make_the_same_part(tmp_path, monkeypatch, block):
     made = list(joining.blocks(paths, ids, 2, fill(ids), holding))
     joined = rows.concatenate([one.records for one in made])
     assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 60
-    known = tables.read(paths)
+    known = parquet.read(paths)
     order = np.lexsort((known.eps, known.sample_id))
     settled = np.isin(joined.sample_id + joined.eps, known.sample_id + known.eps)
     for name in ("best_margin", "forwards", "outcome"):
         np.testing.assert_array_equal(getattr(joined, name)[settled], getattr(known, name)[order])
     told = {sample: holder for one in made for sample, holder in one.holders.items()}
-    assert told == holding({path.stem: tables.read([path]) for path in paths}) and len(told) == 60
+    assert told == holding({path.stem: parquet.read([path]) for path in paths}) and len(told) == 60
 
 
 def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monkeypatch):
     monkeypatch.setattr(joining, "BLOCK_ROWS", 256)
-    monkeypatch.setattr(tables, "GROUP_ROWS", 256)
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 256)
     peaks = []
     for n in (512, 3072):
         folder = tmp_path / str(n)
@@ -156,9 +156,9 @@ def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monk
         tracemalloc.start()
         try:
             blocks = joining.blocks(paths, ids, 2, fill(ids))
-            tables.write_parts(folder / "part.parquet", (block.records for block in blocks), "cell")
+            parquet.write_parts(folder / "part.parquet", (block.records for block in blocks), "cell")
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-        assert len(tables.read([folder / "part.parquet"])) == 2 * n
+        assert len(parquet.read([folder / "part.parquet"])) == 2 * n
     assert peaks[1] < 1.3 * peaks[0], peaks

@@ -80,7 +80,8 @@ def test_the_whole_run_has_several_units_and_rounds(whole):
     assert {"fooled", "fooled_below", "survived", "survived_above", "misclassified"} <= outcomes
 
 
-@pytest.mark.parametrize("name", [pytest.param("replace", marks=pytest.mark.slow), "unlink"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["replace", "unlink"])
 def test_killed_at_every_write(tmp_path, monkeypatch, whole, name):
     """Before every file that is put in its place, and before every one that is deleted: the folder changes at no other moment."""
     k, done = 0, False

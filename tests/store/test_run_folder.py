@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from _helpers import rows_of
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
-from brinell.store import rows, tables
+from brinell.store import parquet, rows
 from brinell.store.files import digest, write_atomically, write_text
 from brinell.store.joining import Block
 from brinell.store.run import LAYOUT, Run, closest_shards
@@ -91,8 +91,8 @@ def run(tmp_path):
 @given(records())
 def test_round_trip(tmp_path_factory, records):
     file = tmp_path_factory.mktemp("t") / "part.parquet"
-    tables.write(file, records, "cell")
-    again = tables.read([file])
+    parquet.write(file, records, "cell")
+    again = parquet.read([file])
     assert len(again) == len(records)
     for name, column in COLUMNS.items():
         one, other = getattr(records, name), getattr(again, name)
@@ -103,22 +103,22 @@ def test_round_trip(tmp_path_factory, records):
 
 def test_null_is_not_zero(tmp_path):
     file = tmp_path / "part.parquet"
-    tables.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])), "cell")
-    again = tables.read([file])
+    parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])), "cell")
+    again = parquet.read([file])
     assert again.linf.tolist() == [0.0, None] and again.adv_pred.tolist() == [None, None]
     assert pq.read_table(file)["linf"].null_count == 1
 
 
 def test_several_files_one_after_another(tmp_path):
     for i in range(3):
-        tables.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])), "cell")
-    again = tables.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
+        parquet.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])), "cell")
+    again = parquet.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
     assert again.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
-    assert len(tables.read([])) == 0
+    assert len(parquet.read([])) == 0
 
 
 def test_the_file_names_its_schema_and_cell(tmp_path):
-    tables.write(tmp_path / "part.parquet", some_records(), "abc")
+    parquet.write(tmp_path / "part.parquet", some_records(), "abc")
     metadata = pq.read_schema(tmp_path / "part.parquet").metadata
     assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode() and metadata[b"brinell.cell"] == b"abc"
 
@@ -126,10 +126,10 @@ def test_the_file_names_its_schema_and_cell(tmp_path):
 @pytest.mark.parametrize("keep", [0, 4, 100, -4])
 def test_a_file_cut_short(tmp_path, keep):
     file = tmp_path / "part.parquet"
-    tables.write(file, some_records(), "cell")
+    parquet.write(file, some_records(), "cell")
     file.write_bytes(file.read_bytes()[:keep])
     with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as caught:
-        tables.read([file])
+        parquet.read([file])
     assert "\n" not in str(caught.value)
 
 
@@ -137,12 +137,12 @@ def test_a_file_of_another_schema(tmp_path):
     file = tmp_path / "part.parquet"
     pq.write_table(pa.table({"x": [1]}), file)
     with pytest.raises(RequestError, match=r"was written by another version of brinell .schema none."):
-        tables.read([file])
-    tables.write(file, some_records(), "cell")
+        parquet.read([file])
+    parquet.write(file, some_records(), "cell")
     newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
     pq.write_table(newer, file)
     with pytest.raises(RequestError, match=f"schema {SCHEMA_VERSION + 1}"):
-        tables.read([file])
+        parquet.read([file])
 
 
 def test_rows_need_their_columns():
@@ -277,8 +277,8 @@ def test_damaged_inputs(run):
 
 
 def test_open(run):
-    assert Run.open(run.path).manifest == run.manifest
-    assert Run.open(str(run.path)).manifest == run.manifest
+    assert Run.open(run.path).manifest == LAYOUT.head | run.manifest
+    assert Run.open(str(run.path)).manifest == LAYOUT.head | run.manifest
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}'])
@@ -307,7 +307,7 @@ def test_manifest_is_json_without_escapes(run):
     run.manifest["command"] = "Größe"
     run.save_manifest()
     text = (run.path / "manifest.json").read_text(encoding="utf-8")
-    assert "Größe" in text and json.loads(text) | {"seal": ""} == run.manifest | {"seal": ""}
+    assert "Größe" in text and json.loads(text) | {"seal": ""} == LAYOUT.head | run.manifest | {"seal": ""}
 
 
 def test_what_a_kill_left_half_written_is_cleared_away(run):
@@ -369,7 +369,7 @@ def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp
             adv_margin=made.normal(size=n),
             **given,
         )
-        tables.write(tmp_path / "records" / f"part-{cell}.parquet", part, str(cell))
+        parquet.write(tmp_path / "records" / f"part-{cell}.parquet", part, str(cell))
     scanned = ds.dataset(tmp_path / "records", format="parquet").scanner(
         columns=["sample_id", "forwards"], filter=ds.field("outcome") == "fooled"
     )

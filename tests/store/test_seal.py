@@ -12,8 +12,8 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store import seal
 from brinell.store.files import read_arrays, write_arrays
+from brinell.store.parquet import read_table, write_table
 from brinell.store.run import LAYOUT, Run
-from brinell.store.tables import read_table, write_table
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.uniform(0.2, 0.55, (12, 2)).astype(np.float32), np.zeros(12, dtype=int)

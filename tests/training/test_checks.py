@@ -6,8 +6,8 @@ from torch import nn
 
 from _helpers import distance, mlp
 from _training import EPS, Asleep, loop, same
-from brinell.core.batch import Batch
 from brinell.core.errors import StoppedError
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.training.checks import Check
 from brinell.training.recipe import Recipe

@@ -43,11 +43,11 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
 
     Args:
         records: rows of any number of models.
-        manifest: the run's manifest; one that is older than the checks lists none.
+        manifest: the run's manifest.
         model: name of a model in the run.
     """
     kept = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
-    for told in manifest.get("warnings", []):  # all that a run older than the list of checks kept, and what its attacks raised
+    for told in manifest.get("warnings", []):  # what attacks raised
         code = str(told["code"])
         if told.get("model") == model and code in list(Code) and (code not in kept or kept[code].passed is not False):
             kept[code] = CheckResult(code=code, passed=False, text=str(told["text"]))
@@ -65,8 +65,6 @@ def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list
         Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
     )
     why = _why_none(manifest, model)
-    if Code.RANDOM in kept and Code.CLEAN not in kept:
-        kept[Code.CLEAN] = _unmade(Code.CLEAN, "the run is older than this check")
     every = [code for code in Code if code != Code.REJECTION or code in kept]
     return [made.get(code) or kept.get(code) or _unmade(code, why) for code in every]
 
@@ -112,9 +110,8 @@ def _unmade(code: Code, why: str) -> CheckResult:
 
 
 def _why_none(manifest: Mapping[str, Any], model: str) -> str:
-    if "checks" not in manifest:
-        return "the run is older than the checks"
-    return "no sample is classified correctly" if model in manifest["checks"] else "the run has not come to it yet"
+    made = model in manifest.get("checks", {})
+    return "no sample is classified correctly" if made else "the run has not come to it yet"
 
 
 def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:

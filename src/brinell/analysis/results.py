@@ -12,9 +12,8 @@ from markupsafe import escape
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from brinell.core import bounded
+from brinell.store.folder import PAGE
 
-PAGE = "report.html"
-"""The page in every folder."""
 PAGE_BYTES = 4 * 2**20
 """A page larger than this is linked and not copied into a notebook."""
 

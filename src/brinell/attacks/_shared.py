@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import KINDS, Batch, Kind, Oracle, Threat
+from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Threat
 
 FALLS = 0.9999
 """An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
@@ -16,6 +16,9 @@ FALLS = 0.9999
 class EveryKind:
     """Declares that an attack works on every kind of input, and can lead to a target class."""
 
+    access: ClassVar[Access]
+    distances: ClassVar[frozenset[str]]
+    family: ClassVar[Family]
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     targeted: ClassVar[bool] = True
 

@@ -23,14 +23,14 @@ Deviations:
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._sparse_steps import SparseState, phases, projected, reviews
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES, TARGETED
 from brinell.core.norms import per_sample
@@ -63,9 +63,9 @@ class APGD(EveryKind):
     targets: int = 0
     """How many of the most likely other classes are attacked, each in a run of its own; 0 attacks untargeted."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "embedding"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2", "l1", "embedding"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)

@@ -18,13 +18,13 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.core.contracts import Access, Batch, Domain, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import l2, per_sample
 from brinell.core.patches import PatchGrid
@@ -55,9 +55,9 @@ class Bandits(EveryKind):
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy, the paper's)."""
 
-    access: ClassVar[Access] = Access.SCORES
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.SCORES
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

@@ -15,13 +15,12 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import FALLS, EveryKind, adversarial, kept, search_c
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
 from brinell.core.settings import above_zero, at_least
@@ -50,9 +49,9 @@ class CW(EveryKind):
     abort_early: bool = True
     """Let go of a sample that is not fooled, until the next c, once its objective falls no more."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"l2"})
-    family: ClassVar[Family] = "minimal"
+    access = Access.GRADIENTS
+    distances = frozenset({"l2"})
+    family = "minimal"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, searches=1)

@@ -12,13 +12,12 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
 from brinell.attacks._shared import EveryKind, adversarial, cosine, still_active
 from brinell.core import norms
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import cross_entropy
 from brinell.core.settings import above_zero, at_least
 
@@ -39,9 +38,9 @@ class DDN(EveryKind):
     init_norm: float = 1.0
     """Radius of the first sphere, as a fraction of the width of the bounds."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"l2"})
-    family: ClassVar[Family] = "minimal"
+    access = Access.GRADIENTS
+    distances = frozenset({"l2"})
+    family = "minimal"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

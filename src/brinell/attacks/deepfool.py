@@ -18,14 +18,13 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind, adversarial, kept, still_active
 from brinell.core import norms
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.settings import at_least
 
 __all__ = ["DeepFool"]
@@ -45,10 +44,10 @@ class DeepFool(EveryKind):
     overshoot: float = 0.02
     """By which share a step goes beyond the linearised boundary."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "minimal"
-    targeted: ClassVar[bool] = False
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2"})
+    family = "minimal"
+    targeted = False
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, candidates=1, overshoot=0)

@@ -19,7 +19,6 @@ Deviations:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,7 +26,7 @@ from torch import Tensor
 from brinell.attacks._hyperplane import PROJECT
 from brinell.attacks._shared import EveryKind
 from brinell.core import norms
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.norms import per_sample
 
@@ -60,9 +59,9 @@ class FAB(EveryKind):
     stop_at_eps: bool = False
     """Let go of a sample once it is fooled within eps, instead of looking for its closest adversarial input."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    family: ClassVar[Family] = "minimal"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2", "l1"})
+    family = "minimal"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1 or self.targets < 0:

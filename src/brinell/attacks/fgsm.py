@@ -5,10 +5,10 @@ normalised gradient (fast gradient method; Miyato et al. 2017). No deviations.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from brinell.attacks._shared import EveryKind, still_active
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 
@@ -22,9 +22,9 @@ class FGSM(EveryKind):
     loss: Literal["ce", "dlr", "margin"] = "ce"
     """Loss to raise: ce (cross-entropy, the paper's), dlr (difference of logits ratio) or margin."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
 
     def cost(self, classes: int) -> tuple[int, int]:
         """One forward and backward, and the forward that looks at the result."""

@@ -15,14 +15,13 @@ Deviations:
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind, cosine, still_active
 from brinell.core import norms
-from brinell.core.contracts import Access, Batch, Distance, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Distance, Oracle, Streams, Threat
 from brinell.core.criterion import ROUNDING
 from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
@@ -46,9 +45,9 @@ class FMN(EveryKind):
     last_gamma: float = 0.001
     """By which share the ball grows or shrinks in the last step."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    family: ClassVar[Family] = "minimal"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2", "l1"})
+    family = "minimal"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

@@ -19,14 +19,13 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from brinell.attacks._shared import EveryKind, still_active
-from brinell.core.contracts import Access, Batch, Domain, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.losses import cross_entropy
 from brinell.core.norms import l1, per_sample
@@ -53,9 +52,9 @@ class MIFGSM(EveryKind):
     """Side of the Gaussian kernel that smooths gradients along height and width, odd; 1 leaves them. 15 is the paper's for
     ImageNet, 3 to 5 fit images of 32 pixels."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, decay=0, kernel=1)

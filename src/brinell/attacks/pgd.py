@@ -11,10 +11,10 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 from brinell.attacks._shared import EveryKind, still_active
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least
@@ -37,9 +37,9 @@ class PGD(EveryKind):
     loss: Literal["ce", "dlr", "margin"] = "ce"
     """Loss to raise: ce (cross-entropy), dlr (difference of logits ratio) or margin."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "embedding"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2", "embedding"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1)

@@ -14,13 +14,12 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind, still_active
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.settings import at_least
 
@@ -42,9 +41,9 @@ class PGDEstimated(EveryKind):
     momentum: float = 0.8
     """Weight of the corrections before."""
 
-    access: ClassVar[Access] = Access.GRADIENTS
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, pairs=1)

@@ -7,13 +7,13 @@ deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode tha
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names, Plain
@@ -61,9 +61,9 @@ class RLAB(EveryKind):
     slots: int = 128
     """Samples that advance together."""
 
-    access: ClassVar[Access] = Access.SCORES
-    distances: ClassVar[frozenset[str]] = frozenset({"l2", "linf"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.SCORES
+    distances = frozenset({"l2", "linf"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them

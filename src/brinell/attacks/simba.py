@@ -20,13 +20,13 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind, still_active
-from brinell.core.contracts import Access, Batch, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
 from brinell.core.settings import above_zero, at_least, one_of
@@ -54,9 +54,9 @@ class SimBA(EveryKind):
     loss: Literal["margin", "ce"] = "margin"
     """Loss to raise: margin or ce (cross-entropy: the paper's probability of the true class)."""
 
-    access: ClassVar[Access] = Access.SCORES
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.SCORES
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         one_of(self, basis=("pixel", "dct"), loss=("margin", "ce"))

@@ -19,14 +19,14 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import strides
-from brinell.core.contracts import Access, Batch, Domain, Family, Oracle, Streams, Threat
+from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams, Threat
 from brinell.core.losses import LOSSES
 from brinell.core.settings import at_least, one_of
 
@@ -58,9 +58,9 @@ class SparseRS(EveryKind):
     rescale_schedule: bool = True
     """Divide alpha at the paper's shares of `steps`; otherwise at the paper's steps of 10,000."""
 
-    access: ClassVar[Access] = Access.SCORES
-    distances: ClassVar[frozenset[str]] = frozenset({"l0"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.SCORES
+    distances = frozenset({"l0"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         one_of(self, form=("pixels", "patch"), loss=("margin", "ce"))

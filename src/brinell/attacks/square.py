@@ -31,14 +31,14 @@ Deviations:
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._windows import Box, Deals
-from brinell.core.contracts import Access, Batch, Extras, Family, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import Access, Batch, Extras, Oracle, Remark, Streams, Threat
 from brinell.core.criterion import Targeted
 from brinell.core.losses import LOSSES
 from brinell.core.norms import per_sample
@@ -80,9 +80,9 @@ class Square(EveryKind):
     patience: int | None = None
     """Give a sample up once so many proposals in a row were no better; None: all steps, as in the paper."""
 
-    access: ClassVar[Access] = Access.SCORES
-    distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1"})
-    family: ClassVar[Family] = "budgeted"
+    access = Access.SCORES
+    distances = frozenset({"linf", "l2", "l1"})
+    family = "budgeted"
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, restarts=1, patience=1)

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.core.batch import Batch
 from brinell.core.domain import KINDS, Domain, Kind, Sampling
 from brinell.core.errors import ContractError
 from brinell.core.model import Access, Model, Remark
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
 

@@ -6,7 +6,7 @@ adversarial. A margin that float32 rounding may account for is no success (`ROUN
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -19,8 +19,6 @@ ROUNDING = 1e-5
 
 TINY = 1e-30
 """Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
-
-Own = TypeVar("Own")
 
 Loss = Callable[..., Tensor]
 """(n, classes) logits, (n,) labels, then any per-sample tensors, to (n,) losses."""
@@ -68,36 +66,36 @@ class Criterion(Protocol):
         """What a manifest says of it, as JSON."""
 
 
-def _beyond_rounding(self: object, margin: Tensor, largest: Tensor) -> Tensor:
-    return margin > ROUNDING * largest
+class PlainCriterion:
+    """What most criteria have in common: they judge margins beyond rounding, on logits as they are, alike in all rows."""
 
+    name: str
 
-def _as_they_are(self: object, logits: Tensor, y: Tensor) -> Tensor:
-    return logits
+    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """(n,) bool: margins beyond rounding."""
+        return margin > ROUNDING * largest
 
+    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
+        """(n, classes): the logits as they are."""
+        return logits
 
-def _same(self: Own, keep: slice | Tensor) -> Own:
-    return self
+    def select(self, keep: slice | Tensor) -> Self:
+        """The same for all rows."""
+        return self
 
+    def check(self, classes: int) -> None:
+        """Every model can err."""
 
-def _name_alone(self: Criterion) -> dict[str, Any]:
-    return {"name": self.name}
-
-
-def _every_model(self: object, classes: int) -> None:
-    """Every model can err."""
+    def about(self) -> dict[str, Any]:
+        """Its name."""
+        return {"name": self.name}
 
 
 @dataclass(frozen=True)
-class Misclassified:
+class Misclassified(PlainCriterion):
     """Any class but the true one leads: the untargeted attack."""
 
     name = "misclassified"
-    shown = _as_they_are
-    about = _name_alone
-    met = _beyond_rounding
-    select = _same
-    check = _every_model
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the best other logit minus the true one."""
@@ -109,7 +107,7 @@ class Misclassified:
 
 
 @dataclass(frozen=True)
-class NotRejected:
+class NotRejected(PlainCriterion):
     """Neither the true class leads nor the one by which the model rejects an input: a rejected input does no harm.
 
     Attacks are shown logits in which the true class has the larger of its own logit and that of the reject class, and the reject
@@ -119,8 +117,6 @@ class NotRejected:
     reject: int
     """The class by which the model rejects."""
     name = "misclassified and not rejected"
-    met = _beyond_rounding
-    select = _same
 
     def shown(self, logits: Tensor, y: Tensor) -> Tensor:
         """(n, classes): the reject class taken together with the true one."""
@@ -155,15 +151,12 @@ class NotRejected:
 
 
 @dataclass(frozen=True)
-class Targeted:
+class Targeted(PlainCriterion):
     """The target class leads: the targeted attack, with a target class for each sample."""
 
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
-    shown = _as_they_are
-    about = _name_alone  # the target class of each sample is in the records
-    met = _beyond_rounding
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the logit of the target class minus the best other one."""
@@ -188,7 +181,7 @@ class Targeted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probability:
+class Probability(PlainCriterion):
     """A probability passes a threshold: that of the true class falls below one, or that of a chosen wrong class exceeds one.
 
     Margins are differences of log-odds. Where the true class is to fall, it must also lose the lead.
@@ -204,9 +197,6 @@ class Probability:
     wrong_above: float | None = None
     """Probability that it is to exceed."""
     name = "probability"
-    shown = _as_they_are
-    met = _beyond_rounding
-    select = _same
 
     def __post_init__(self) -> None:
         for name, value in (("true_below", self.true_below), ("wrong_above", self.wrong_above)):
@@ -248,7 +238,7 @@ class Probability:
 
 
 @dataclass(frozen=True)
-class Undetected:
+class Undetected(PlainCriterion):
     """Misclassified, and the detector raises no alarm: what an attack that knows the detector has to reach.
 
     The margin is that of the constraint which is violated, the classifier's while it is right and
@@ -261,9 +251,6 @@ class Undetected:
     threshold: float
     """Scores above it are alarms."""
     name = "undetected"
-    shown = _as_they_are
-    select = _same
-    check = _every_model
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): the threshold minus the score where the model errs by more than rounding, elsewhere a number below 0."""

@@ -16,8 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.form import Count, Row, Word, wrong
-
 HEAD = 1 << 22
 """Bytes of a head at most."""
 KINDS = {
@@ -29,7 +27,8 @@ KINDS = {
     "|u1": torch.uint8,
 }
 """Types of arrays that are sent, as NumPy writes them."""
-FORM: dict[str, Any] = {"op": str, "told": dict, "arrays": {str: Row(Word(*KINDS), [Count()])}}
+MOST_VALUES = 1 << 53
+"""Values along an axis of an array at most."""
 AT_ONCE = 1 << 20
 """Bytes that are read at once."""
 
@@ -95,7 +94,7 @@ class Pipe:
             head = json.loads(self._read(size))
         except (ValueError, RecursionError):
             raise PipeError("it sent a head that is no JSON") from None
-        if fault := wrong(head, FORM):
+        if (fault := _fault(head)) is not None:
             raise PipeError(f"it sent a head in which {fault}")
         sizes = {name: np.dtype(kind).itemsize * math.prod(shape) for name, (kind, shape) in head["arrays"].items()}
         if sum(sizes.values()) > self.most:
@@ -135,3 +134,22 @@ class Pipe:
         self.left -= time.monotonic() - began
         if not ready or self.left < 0:
             raise PipeError("its time is over")
+
+
+def _fault(head: Any) -> str | None:
+    """What is wrong with the form of a head; None where it has its form."""
+    if not isinstance(head, dict):
+        return "it is no table"
+    for name, kind, wanted in (("op", str, "a text"), ("told", dict, "a table"), ("arrays", dict, "a table")):
+        if not isinstance(head.get(name), kind):
+            return f"{name} is {head.get(name)!r:.40} and must be {wanted}"
+    for array in head["arrays"].values():
+        if not _is_array(array):
+            return f"an array is {array!r:.40} and must be {' or '.join(KINDS)} with a shape of whole numbers of at least 0"
+    return None
+
+
+def _is_array(said: Any) -> bool:
+    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[0], str) or not isinstance(said[1], list):
+        return False
+    return said[0] in KINDS and all(type(side) is int and 0 <= side <= MOST_VALUES for side in said[1])

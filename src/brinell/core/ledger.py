@@ -20,13 +20,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, one_line
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Differences, Gradient, Oracle
+from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
 

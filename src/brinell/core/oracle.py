@@ -1,10 +1,29 @@
-"""What an attack is handed instead of the model. Behind it the ledger counts, checks and judges (`core.ledger`)."""
+"""What an attack is handed: a batch, and an oracle in place of the model, behind which the ledger judges (`core.ledger`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Inputs with their labels."""
+
+    ids: Tensor
+    """(n,) int64: the handles by which the ledger knows the samples."""
+    x: Tensor
+    """(n, *shape) float32: the clean inputs, within their bounds. Never write into them."""
+    y: Tensor
+    """(n,) int64: the true labels."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def select(self, keep: Tensor) -> "Batch":
+        """The rows that `keep` (bool, or indices) names; nothing is changed in place."""
+        return Batch(ids=self.ids[keep], x=self.x[keep], y=self.y[keep])
 
 
 class Gradient(NamedTuple):

@@ -6,15 +6,14 @@ pair is a pair of different labels, and only the few blocks on the diagonal comp
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core.neighbours import Neighbours
+from brinell.core.record import Array
 
-Array = np.ndarray[Any, Any]
 BLOCK = 2048
 """Rows and columns of a block: 16 MiB of distances, of which several copies fit into any cache that matters."""
 POWERS = {"linf": float("inf"), "l2": 2.0, "l1": 1.0, "l0": 0.0}

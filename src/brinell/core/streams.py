@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 _GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -117,3 +117,14 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
         for index in cuda:
             torch.cuda.default_generators[index].manual_seed(seed)
         yield
+
+
+def initial(network: nn.Module, rng: torch.Generator) -> None:
+    """Give a network its first weights, on the CPU: those of layers by He et al. 2015, biases 0."""
+    network.to_empty(device="cpu")
+    with torch.no_grad():
+        for tensor in network.parameters():
+            if tensor.ndim > 1:
+                nn.init.kaiming_uniform_(tensor, nonlinearity="relu", generator=rng)
+            else:
+                tensor.zero_()

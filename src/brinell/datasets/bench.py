@@ -15,22 +15,31 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
-from brinell.core import bounded, facts
+from brinell.core import bounded
 from brinell.core.contracts import DataInfo, Dataset, Domain
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError, one_line
-from brinell.core.form import Number, wrong
 from brinell.datasets._arrays import Array, Rows, StoredArrays
 from brinell.datasets._files import existing
+from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
 
 __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
 SUMS = "SHA256SUMS"
-FORMAT = 2
-"""The version of the folder that is read."""
-FORM: dict[str, Any] = {"state": facts.STATE, "levels": [Number(0)], "data": facts.DATA}
-"""What is read of benchmark.json."""
+MANIFEST, VERB, VERSION = "manifest.json", "benchmark", 2
+"""What tells the folder of a set, and which version is read."""
+
+
+class SetManifest(Manifest):
+    """What is read of the manifest of a set."""
+
+    state: State
+    """Whether the set is finished."""
+    levels: Listing[Amount]
+    """Multiples of the L2 distance of the adversarial example."""
+    data: DataFacts
+    """The source data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +86,7 @@ class Bench:
             classes=tuple(data["classes"]),
             divisor=None,
             info=DataInfo(
-                sampling=Sampling(**{key: told[key] for key in facts.SAMPLING} | {"leads": tuple(told["leads"])})
+                sampling=Sampling(**{key: told[key] for key in SamplingFacts.model_fields} | {"leads": tuple(told["leads"])})
                 if told
                 else None,
                 published=True,
@@ -118,7 +127,7 @@ def _check_sums(folder: Path) -> None:
     try:
         lines = bounded.text(folder / SUMS).splitlines()
         listed = {name: value for value, _, name in (line.partition("  ") for line in lines)}
-        files = [folder / "benchmark.json", *folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
+        files = [folder / MANIFEST, *folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
         found = {file.relative_to(folder).as_posix(): file for file in files}
         needed = {name for name in listed if name.startswith(("data/", "arrays/"))}
         if gone := sorted(needed - found.keys()):
@@ -137,17 +146,21 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     Raises:
         RequestError: there is none, or it is damaged, of another version or not finished.
     """
-    file = folder / "benchmark.json"
+    file = folder / MANIFEST
     try:
         found: dict[str, Any] = json.loads(bounded.text(file))
     except FileNotFoundError:
-        raise RequestError(f"{folder} is no benchmark set: it has no benchmark.json; brinell benchmark makes one") from None
+        raise RequestError(f"{folder} is no benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
     except (ValueError, RecursionError, OSError) as error:
-        raise RequestError(f"{file} is damaged: {error}") from None
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise RequestError(f"{file} is damaged or of another version of brinell")
-    if fault := wrong(found, FORM) or facts.misfit(found["data"]):
-        raise RequestError(f"{file} is damaged: {fault}; fetch the set again")
+        raise RequestError(f"{file} is damaged: {one_line(error)}") from None
+    if why := fault(found, Manifest):
+        raise RequestError(f"{file} is damaged: {why}; fetch the set again")
+    if found["verb"] != VERB:
+        raise RequestError(f"{folder} is no benchmark set: brinell benchmark makes one")
+    if found["schema"] != VERSION:
+        raise RequestError(f"{file} is of another version of brinell")
+    if why := fault(found, SetManifest):
+        raise RequestError(f"{file} is damaged: {why}; fetch the set again")
     if found["state"] != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")
     return found

@@ -71,22 +71,21 @@ class Cifar10:
 
 def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
     """Records of one byte of label and 3,072 of pixels; several files are joined in a temporary one."""
-    if len(files) == 1:
-        with _open(files[0]) as file:
-            return _records(file, files[0])
     with tempfile.TemporaryFile() as joined:
         for path in files:
             with _open(path) as file:
-                _append(joined, _records(file, path, whole=True)[0], path)
-        return _records(joined, files[0].parent)
+                records = _records(file, path)
+            if len(files) > 1:
+                _append(joined, records, path)
+        records = records if len(files) == 1 else _records(joined, files[0].parent)
+    return records[:, 1:], np.array(records[:, 0])
 
 
-def _records(file: IO[bytes], what: Path, whole: bool = False) -> tuple[Array, Array]:
+def _records(file: IO[bytes], what: Path) -> Array:
     size = file.seek(0, 2)
     if size == 0 or size % (1 + PIXELS):
         raise RequestError(f"{what} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
-    records = mapped(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, what)
-    return (records if whole else records[:, 1:]), np.array(records[:, 0])
+    return mapped(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, what)
 
 
 def _python(files: Sequence[Path]) -> tuple[Array, Array]:

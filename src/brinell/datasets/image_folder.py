@@ -94,15 +94,16 @@ class _Pictures(Rows):
 
 
 def _one_size(files: Sequence[Path]) -> tuple[int, int]:
-    first: tuple[int, int] | None = None
-    for file in files:
-        with picture(file) as held:
-            size = held.size
-        first = first or size
-        if size != first:
+    first = _size(files[0])
+    for file in files[1:]:
+        if (size := _size(file)) != first:
             raise RequestError(
                 f"{files[0]} is {first[0]} x {first[1]} and {file} is {size[0]} x {size[1]}: "
                 "bring them to one size with the option size=224 (shorter side, then centre crop)"
             )
-    assert first is not None  # a listing is never empty
     return first[1], first[0]
+
+
+def _size(file: Path) -> tuple[int, int]:
+    with picture(file) as image:
+        return image.size

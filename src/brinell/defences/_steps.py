@@ -4,6 +4,7 @@ Nothing is counted and nothing is judged here, which is what an audit is for: a 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import KINDS, Batch, Kind, Network, Streams, Threat
 from brinell.core.norms import per_sample
+from brinell.core.settings import at_least
 
 Loss = Callable[[Tensor], Tensor]
 """(n, classes) logits to (n,) values, which an attack raises."""
@@ -36,6 +38,10 @@ class WithoutBudget:
     domains: ClassVar[frozenset[Kind]] = frozenset(KINDS)
     distances: ClassVar[frozenset[str]] = frozenset({"linf", "l2", "l1", "l0"})
     budgeted: ClassVar[bool] = False
+
+    def cost(self) -> tuple[int, int]:
+        """That of plain training: a forward and a backward for the update."""
+        return 1, 1
 
 
 class LearnsTheWorst:
@@ -115,24 +121,44 @@ def climb(
     return x.detach()
 
 
-def check_steps(steps: int, step_size: float | None) -> None:
-    """Refuse settings with which no attack can go anywhere.
+@dataclass(frozen=True, kw_only=True)
+class ClimbsTheGradient(OnGradients):
+    """A defence that attacks its network by projected gradient ascent, and learns from two answers to each input."""
+
+    steps: int = 10
+    """Gradient steps of the attack."""
+    step_size: float | None = None
+    """Length of a step as a fraction of eps; none means 2.5 / steps."""
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1)
+        check_step_size(self.step_size)
+
+    def climb(self, network: Network, batch: Batch, threat: Threat, start: Tensor, loss: Loss) -> Tensor:
+        """(n, *shape) the last iterate from `start`."""
+        return climb(network, batch, threat, start, steps=self.steps, step_size=self.step_size, loss=loss)
+
+    def cost(self) -> tuple[int, int]:
+        """The steps, and two of each for the update."""
+        return self.steps + 2, self.steps + 2
+
+    def safer(self) -> str:
+        """The recipe with twice the steps, of the default length; empty where there are enough."""
+        if self.steps >= ENOUGH:
+            return ""
+        others = [one.name for one in fields(self) if one.name not in ("steps", "step_size")]
+        settings = [f"{name}={getattr(self, name)!r}" for name in others]
+        return f"{type(self).__name__.lower()}({','.join([*settings, f'steps={min(2 * self.steps, ENOUGH)}'])})"
+
+
+def check_step_size(step_size: float | None) -> None:
+    """Refuse a length with which no attack can go anywhere.
 
     Raises:
-        ValueError: they are out of range.
+        ValueError: it is out of range.
     """
-    if steps < 1:
-        raise ValueError(f"steps is {steps}; it must be at least 1")
     if step_size is not None and not 0 < step_size <= 2:
         raise ValueError(f"step_size is {step_size}, a fraction of eps above 0 and at most 2")
-
-
-def with_more(name: str, steps: int, **settings: float) -> str:
-    """The recipe of this name with twice the steps, of the default length; empty where there are enough."""
-    if steps >= ENOUGH:
-        return ""
-    said = [f"{key}={value!r}" for key, value in settings.items()]
-    return f"{name}({','.join([*said, f'steps={min(2 * steps, ENOUGH)}'])})"
 
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:

@@ -31,7 +31,3 @@ class BenchmarkSet(WithoutBudget, LearnsTheWorst):
     def spec(self) -> str:
         """The level of the set, as data."""
         return f"bench:{self.path}?level={self.level}"
-
-    def cost(self) -> tuple[int, int]:
-        """That of plain training."""
-        return 1, 1

@@ -46,7 +46,3 @@ class Distortions(WithoutBudget, LearnsTheWorst):
             if len(at):
                 x[at] = distorted(one, batch.x[at], severity[at], Streams(keys[at]), domain=threat.domain, draw=draw)
         return x
-
-    def cost(self) -> tuple[int, int]:
-        """That of plain training."""
-        return 1, 1

@@ -8,13 +8,12 @@ Deviations: the attack meets the network in evaluation mode.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise
+from brinell.defences._steps import LearnsTheWorst, OnGradients, check_step_size, climb, cross_entropy, noise
 
 __all__ = ["FGSMRS"]
 
@@ -26,10 +25,10 @@ class FGSMRS(OnGradients, LearnsTheWorst):
     step_size: float = 1.25
     """Length of the step as a multiple of eps (alpha)."""
 
-    distances: ClassVar[frozenset[str]] = frozenset({"linf"})
+    distances = frozenset({"linf"})
 
     def __post_init__(self) -> None:
-        check_steps(1, self.step_size)
+        check_step_size(self.step_size)
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """A uniform point of the cube, one step, clipped."""

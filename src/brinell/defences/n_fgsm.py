@@ -10,7 +10,6 @@ Deviations:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ class NFGSM(OnGradients, LearnsTheWorst):
     step_size: float = 1.0
     """Length of the step as a multiple of eps (alpha)."""
 
-    distances: ClassVar[frozenset[str]] = frozenset({"linf"})
+    distances = frozenset({"linf"})
 
     def __post_init__(self) -> None:
         above_zero(self, "noise", "step_size")

@@ -13,33 +13,24 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
-from brinell.defences._steps import LearnsTheWorst, OnGradients, check_steps, climb, cross_entropy, noise, with_more
+from brinell.defences._steps import ClimbsTheGradient, LearnsTheWorst, cross_entropy, noise
 
 __all__ = ["PGD"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PGD(OnGradients, LearnsTheWorst):
+class PGD(ClimbsTheGradient, LearnsTheWorst):
     """Learn from the last iterate of projected gradient ascent on the cross-entropy."""
 
     steps: int = 7
     """Gradient steps of the attack."""
-    step_size: float | None = None
-    """Length of a step as a fraction of eps; none means 2.5 / steps."""
-
-    def __post_init__(self) -> None:
-        check_steps(self.steps, self.step_size)
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """From a uniform point of the ball."""
         start = noise(batch, threat, rng).add_(batch.x)
         loss = cross_entropy(batch.y)
-        return climb(network, batch, threat, start, steps=self.steps, step_size=self.step_size, loss=loss)
+        return self.climb(network, batch, threat, start, loss)
 
     def cost(self) -> tuple[int, int]:
         """A forward and a backward for each step, and for the update."""
         return self.steps + 1, self.steps + 1
-
-    def safer(self) -> str:
-        """More steps."""
-        return with_more("pgd", self.steps)

@@ -18,7 +18,3 @@ class Plain(WithoutBudget, LearnsTheWorst):
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """The clean inputs."""
         return batch.x
-
-    def cost(self) -> tuple[int, int]:
-        """A forward and a backward for the update."""
-        return 1, 1

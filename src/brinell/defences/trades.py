@@ -19,25 +19,21 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import OnGradients, check_steps, climb, divergence, near, with_more
+from brinell.defences._steps import ClimbsTheGradient, divergence, near
 
 __all__ = ["TRADES"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TRADES(OnGradients):
+class TRADES(ClimbsTheGradient):
     """Learn the clean inputs, and to answer alike around them."""
 
     beta: float = 6.0
     """Weight of the divergence (1 / lambda of the paper): larger is more robust and less accurate."""
-    steps: int = 10
-    """Gradient steps of the attack, which raises the divergence."""
-    step_size: float | None = None
-    """Length of a step as a fraction of eps; none means 2.5 / steps."""
 
     def __post_init__(self) -> None:
         above_zero(self, "beta")
-        check_steps(self.steps, self.step_size)
+        super().__post_init__()
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """Where the answer differs most from that to the clean input."""
@@ -48,7 +44,7 @@ class TRADES(OnGradients):
             return divergence(clean, logits)
 
         start = near(batch, threat, rng)
-        return climb(network, batch, threat, start, steps=self.steps, step_size=self.step_size, loss=loss)
+        return self.climb(network, batch, threat, start, loss)
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) cross-entropy of the clean inputs, and beta times the divergence."""
@@ -58,7 +54,3 @@ class TRADES(OnGradients):
     def cost(self) -> tuple[int, int]:
         """The clean answer and the steps; two of each for the update."""
         return self.steps + 3, self.steps + 2
-
-    def safer(self) -> str:
-        """More steps."""
-        return with_more("trades", self.steps, beta=self.beta)

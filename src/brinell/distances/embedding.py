@@ -30,23 +30,16 @@ from torch import Tensor, nn
 from brinell.core import bounded, norms, stored
 from brinell.core.contracts import Domain, Streams
 from brinell.core.errors import RequestError, one_line
-from brinell.core.facts import LONGEST
-from brinell.core.form import Count, Number, wrong
 from brinell.core.norms import per_sample
 from brinell.distances import _embedding as embedding
 from brinell.distances import _projections as projections
+from brinell.manifest import Amount, Content, Count, Listing, Number, Size, fault
 
 __all__ = ["Embedding"]
 
 FORMAT = 1
 MOST = 1 << 30
 """Bytes of a file at most."""
-FORM: dict[str, Any] = {
-    "layers": [[(str, bool, Number(), [Count()])]],
-    "domain": {"shape": [Count(1, LONGEST)]},
-    "scale": Number(0),
-}
-"""What the header says, beside its format and kind."""
 NEWTON = 4
 BISECTIONS = 12
 INSIDE = 1e-4
@@ -55,6 +48,24 @@ ROUNDING = 4e-6
 """The share of an embedding's length that float32 may be off."""
 CHUNK = 128
 """Rows that the network sees at once."""
+
+
+class _Shape(Content):
+    """The space that inputs live in."""
+
+    shape: Listing[Size]
+    """The shape of one input."""
+
+
+class _Header(Content):
+    """What the header says, beside its format and kind."""
+
+    layers: Listing[Listing[str | bool | Number | Listing[Count]]]
+    """Each layer as its name and its numbers."""
+    domain: _Shape
+    """The space that inputs live in."""
+    scale: Amount
+    """The usual L2 distance of two inputs whose embeddings are 1 apart."""
 
 
 class _Loaded(NamedTuple):
@@ -202,8 +213,8 @@ def _load(file: Path) -> _Loaded:
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("kind") != "embedding":
         raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
     try:
-        if fault := wrong(facts, FORM):
-            raise ValueError(fault)
+        if why := fault(facts, _Header):
+            raise ValueError(why)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if (values := math.prod(facts["domain"]["shape"])) > bounded.MOST_PIXELS:
             raise ValueError(f"inputs of {values} values")

@@ -1,4 +1,4 @@
-"""Contrast as ImageNet-C and CIFAR-10-C define it: the parameters and what is common to all stand in `_published.py`."""
+"""Contrast as ImageNet-C and CIFAR-10-C define it (Hendrycks & Dietterich 2019, section 3)."""
 
 from dataclasses import dataclass
 

@@ -11,13 +11,13 @@ from typing import Literal, get_args
 
 import torch
 
-from brinell.core.batch import Batch
 from brinell.core.checks import GOOD, Code
 from brinell.core.criterion import NotRejected
 from brinell.core.errors import ModelError, one_line
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import rejection, repair

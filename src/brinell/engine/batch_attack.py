@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import ChoosesData, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Targeted, Worst
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ask
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent, size
 from brinell.datasets._memory import array

@@ -3,15 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-import numpy as np
-
 from brinell import plugins
 from brinell.core.contracts import Attack
 from brinell.core.errors import RequestError, option
+from brinell.core.record import Array
 from brinell.engine.adaptive import SOURCES, WHEN
 from brinell.engine.isolation import Isolated
-
-Array = np.ndarray[Any, Any]
 
 PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
     "apgd-ce": ("apgd", {"loss": "ce"}),

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
-from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Gradient, Oracle
+from brinell.core.oracle import Batch, Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import consistency, gradient_check, probes

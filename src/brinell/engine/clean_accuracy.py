@@ -8,7 +8,6 @@ the same inputs in other forms. How the limits were found, and what they cannot 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +18,8 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.model import Model
+from brinell.core.record import Array
 from brinell.engine.shard import predict
-
-Array = np.ndarray[Any, Any]
 
 SHOWN = 64
 """Samples that are shown in other forms, spread over the classes."""

@@ -12,16 +12,17 @@ handful alone (company), the first batches once more (drift). How the limits wer
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Access, Model
 from brinell.core.model import ask as ask_model
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
+from brinell.core.record import Array
 
 ALONE = 8
 """Samples that are shown alone."""
@@ -261,3 +262,8 @@ def weights(before: str, after: str) -> Finding:
             "asked, so the attacks met several models; audit it with its state fixed"
         )
     return Finding(code=Code.WEIGHTS, passed=before == after, text=text)
+
+
+def evenly(count: int, most: int) -> Array:
+    """At most `most` of `count` positions, spread over all."""
+    return np.linspace(0, count - 1, min(count, most)).astype(int)

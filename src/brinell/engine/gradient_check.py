@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance
 from brinell.engine.consistency import ROUNDED, Watch

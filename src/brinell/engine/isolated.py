@@ -19,13 +19,12 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import Attack, ChoosesData, Extras, Filed, LooksBeyond, TriesInputs
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
 from brinell.core.errors import one_line
 from brinell.core.frames import Frame, Pipe
-from brinell.core.oracle import Differences, Gradient, Oracle
+from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 

@@ -12,19 +12,19 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Domain, Extras, Family, Kind, Oracle, Remark, Streams, Threat
 from brinell.core.criterion import NotRejected, Targeted
-from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError, RequestError, option
-from brinell.core.form import Count, Number, Row, Word, wrong
 from brinell.core.frames import EndedError, Frame, Pipe, PipeError
+from brinell.core.oracle import Batch
 from brinell.core.settings import MOST_COUNT
+from brinell.manifest import Content, Listing, Named, fault
 
 OWN_TIME = 3600.0
 """Seconds that the child may take for itself in one group of samples, all waits for it together."""
@@ -36,18 +36,62 @@ TIMES = 64
 """A frame may hold so many times the clean inputs of a group."""
 FLOOR = 1 << 26
 """Bytes that a frame may hold in any case."""
-DESCRIBED: dict[str, Any] = {
-    "access": Count(1, 3),
-    "distances": [str],
-    "domains": [Word(*KINDS)],
-    "family": Word("minimal", "budgeted"),
-    "targeted": bool,
-    "settings": dict,
-    "filed": bool,
-    "reach": {str: Number(1, 1e6)},
-}
-DONE: dict[str, Any] = {"remarks": [Row(str, str)], "legend": dict}
-ASKED: dict[str, Any] = {"loss": bool, "extra": Count(0, 64)}
+
+
+Passes = Annotated[int, Field(ge=0, le=MOST_COUNT**2)]
+
+
+class Description(Content):
+    """What the child says of the attack that it has built."""
+
+    access: Annotated[int, Field(ge=1, le=3)]
+    """What the attack needs of a model."""
+    distances: Listing[str]
+    """The distances that it works in."""
+    domains: Listing[Kind]
+    """The kinds of data that it works on."""
+    family: Family
+    """Whether one run gives the whole curve."""
+    targeted: bool
+    """Whether it can aim at a class."""
+    settings: dict[str, Any]
+    """Its settings."""
+    filed: bool
+    """Whether it is a file."""
+    reach: Named[Annotated[float, Field(ge=1, le=1e6)]]
+    """By distance, the largest multiple of eps that it asks about."""
+
+
+class Done(Content):
+    """What the child says at the end of a group."""
+
+    remarks: Listing[Annotated[tuple[str, str], Field(strict=False)]]
+    """What the attack remarked, each as a code and a sentence."""
+    legend: dict[str, Any]
+    """What the numbers mean that it keeps of samples."""
+
+
+class Question(Content):
+    """What the child says beside the arrays of a question."""
+
+    loss: bool
+    """Whether the attack has a loss of its own."""
+    extra: Annotated[int, Field(ge=0, le=64)]
+    """How many arrays its loss takes besides."""
+
+
+class CostAnswer(Content):
+    """What the attack says of its cost."""
+
+    cost: Annotated[tuple[Passes, Passes], Field(strict=False)]
+    """The most forwards and backwards of a sample."""
+
+
+class OddAnswer(Content):
+    """What the attack finds odd about inputs."""
+
+    odd: Listing[str]
+    """A sentence each."""
 
 
 class Isolated:
@@ -93,7 +137,7 @@ class Isolated:
     def cost(self, classes: int) -> tuple[int, int]:
         """The most forwards and backwards of a sample, as the attack says."""
         if classes not in self._costs:
-            told = self._ask("cost", {"classes": classes}, {"cost": Row(Count(0, MOST_COUNT**2), Count(0, MOST_COUNT**2))})
+            told = self._ask("cost", {"classes": classes}, CostAnswer)
             self._costs[classes] = (told["cost"][0], told["cost"][1])
         return self._costs[classes]
 
@@ -107,11 +151,11 @@ class Isolated:
         Raises:
             RequestError: they do not fit.
         """
-        self._ask("check", {"domain": domain.to_json()}, {})
+        self._ask("check", {"domain": domain.to_json()}, Content)
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
         """What the attack finds odd about these inputs."""
-        odd: list[str] = self._ask("try_on", {"domain": domain.to_json()}, {"odd": [str]}, x=x)["odd"]
+        odd: list[str] = self._ask("try_on", {"domain": domain.to_json()}, OddAnswer, x=x)["odd"]
         return odd
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
@@ -137,8 +181,8 @@ class Isolated:
         except BaseException:
             self._end()  # it waits for an answer that does not come
             raise
-        if fault := wrong(asked.told, DONE):
-            raise self._failed(f"it ended with something in which {fault}")
+        if why := fault(asked.told, Done):
+            raise self._failed(f"it ended with something in which {why}")
         return Extras([Remark(*one) for one in asked.told["remarks"]], asked.arrays, asked.told["legend"])
 
     def _loss(self, pipe: Pipe, arrays: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -180,8 +224,8 @@ class Isolated:
         if described.op == "failed":
             self._end()
             raise RequestError(str(described.told.get("why", "it fails without a word"))[:400])
-        if fault := wrong(described.told, DESCRIBED):
-            raise RequestError(str(self._failed(f"it describes itself by something in which {fault}")))
+        if why := fault(described.told, Description):
+            raise RequestError(str(self._failed(f"it describes itself by something in which {why}")))
         return described.told
 
     def _running(self) -> Pipe:
@@ -190,7 +234,7 @@ class Isolated:
         assert self._pipe is not None
         return self._pipe
 
-    def _ask(self, op: str, told: Mapping[str, Any], form: dict[str, Any], **arrays: Tensor) -> dict[str, Any]:
+    def _ask(self, op: str, told: Mapping[str, Any], form: type[Content], **arrays: Tensor) -> dict[str, Any]:
         pipe = self._running()
         pipe.left = START_TIME
         try:
@@ -198,8 +242,8 @@ class Isolated:
             answer = self._receive(pipe)
         except PipeError as error:
             raise self._failed(error) from None
-        if fault := wrong(answer.told, form):
-            raise self._failed(f"it answers {op} by something in which {fault}")
+        if why := fault(answer.told, form):
+            raise self._failed(f"it answers {op} by something in which {why}")
         return answer.told
 
     def _receive(self, pipe: Pipe) -> Frame:
@@ -258,8 +302,8 @@ class _Talk:
             PipeError: the question makes no sense, or is one more than the attack declared.
         """
         op, oracle = asked.op, self._oracle
-        if fault := wrong(asked.told, ASKED):
-            raise PipeError(f"it asked by something in which {fault}")
+        if why := fault(asked.told, Question):
+            raise PipeError(f"it asked by something in which {why}")
         ids = self._ids(asked.arrays.get("ids"))
         if op in ("active", "stopped"):
             return {"found": oracle.active(ids, op == "stopped")}

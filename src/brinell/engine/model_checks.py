@@ -1,7 +1,7 @@
 """The checks on one model in an audit: before the stages and after them, and what an alarm changes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -9,64 +9,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.checks import Code, Finding
+from brinell.core.checks import EXTRA, Code, Finding
 from brinell.core.contracts import Remark
+from brinell.core.errors import BatchError, SampleError
+from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
-from brinell.core.record import Array, Outcome
+from brinell.core.oracle import Batch
+from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.core.streams import Streams
-from brinell.engine import clean_accuracy, consistency, extras, rejection, retry
+from brinell.engine import clean_accuracy, consistency, rejection
 from brinell.engine.adaptive import BROKEN, MENDED, Repair, conditions, find_repair, smooth_rejection
+from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell
 from brinell.engine.checks import MASKING, SAMPLES, Checked, make_checks
-from brinell.engine.plan import GROUP_BYTES, ModelSource, Plan
-from brinell.engine.progress import Progress
+from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.repair import along
-from brinell.engine.room import Room
+from brinell.engine.shard import predict
 from brinell.engine.state import State
 from brinell.store import rows
-from brinell.store.run import Run
+
+AGAIN = 16
+"""Clean inputs that the model is asked about once more at the end."""
+CLOSE = 1e-3
+"""How far two confidences may lie apart, and two logits as a share of the largest."""
+SHARE = 0.1
+"""Share of the fooled samples above which a class beside those of the data is reported. Of the classes of a network that knows
+many more than the data has, none attracts as many by itself."""
 
 
 class ModelChecks:
     """The checks on one model, kept in the manifest of its run.
 
     Args:
-        plan: of the run.
-        source: the model as the plan has it.
-        model: the model.
+        audited: the model.
         surrogate: the model whose gradients some stages follow, if any.
-        run: the folder.
-        progress: where warnings go.
-        load: sample ids (n,) to inputs (n, *shape) on the model's device.
-        note: keeps a remark on the checks.
-        room: how many inputs the model is shown at once.
-        once: has one process make what several that work on the run need, by a name.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        source: ModelSource,
-        model: Model,
-        surrogate: Model | None,
-        run: Run,
-        progress: Progress,
-        *,
-        load: Callable[[Array], Tensor],
-        note: Callable[[str, Sequence[Remark]], None],
-        room: Room,
-        once: Callable[[str, Callable[[], dict[str, Any]]], dict[str, Any]] = lambda name, make: make(),
-    ) -> None:
-        self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self._load, self._note, self._once, self._room = load, note, once, room
+    def __init__(self, audited: AuditedModel, surrogate: Model | None = None) -> None:
+        self.audited, self.plan, self.source, self.model = audited, audited.plan, audited.source, audited.model
+        self.run, self.progress, self._room = audited.run, audited.progress, audited.room
         self.conditions: set[str] = set()
         """What stages that wait are waiting for, as far as it holds (`engine.adaptive.When`)."""
-        self.followed: dict[str, Model] = {"own": model}
+        self.followed: dict[str, Model] = {"own": self.model}
         """The model to ask, by whose gradient a stage follows (`engine.adaptive.Source`)."""
         if surrogate is not None:
-            self.followed["surrogate"] = along(model, surrogate)
+            self.followed["surrogate"] = along(self.model, surrogate)
 
     def waits(self, stage: Stage) -> bool:
         """Whether a stage waits for something that does not hold."""
@@ -78,7 +66,9 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, spent = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            made = self._once(f"checks-{clean_cell(self.plan, self.source)}", lambda: self._room.fit(lambda: self._made(state)))
+            made = self.audited.peers.once(
+                f"checks-{clean_cell(self.plan, self.source)}", lambda: self._room.fit(lambda: self._made(state))
+            )
             checks[name], passes = made["checks"], made["passes"]
             before = spent.get(name, {})
             spent[name] = {kind: before.get(kind, 0) + count for kind, count in passes.items()}
@@ -111,7 +101,7 @@ class ModelChecks:
         """The check of whether the model answers a few clean inputs on the processor as on the device of the audit."""
         clean = self.run.part_in_place(clean_cell(self.plan, self.source))
         judged = clean.sample_id[clean.outcome != Outcome.FAILED]
-        ids = judged[retry.evenly(len(judged), consistency.ALONE)]
+        ids = judged[consistency.evenly(len(judged), consistency.ALONE)]
         if self.plan.device.type != "cpu":
             self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
         return consistency.elsewhere(self.model, self.plan.dataset.load(ids.tolist()), self.plan.device, torch.device("cpu"))
@@ -123,10 +113,10 @@ class ModelChecks:
         unsure = any(checks[code]["passed"] is False for code in consistency.UNSURE if code in checks)
         if self.plan.eot > 1 or unsure or not len(judged):
             return None
-        rows_ = rows.take(clean, judged[retry.evenly(len(judged), retry.AGAIN)])
+        rows_ = rows.take(clean, judged[consistency.evenly(len(judged), AGAIN)])
         limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
         self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
-        return self._room.fit(lambda: retry.drifted(self.model, self._load(rows_.sample_id), rows_, self._room.size, limit))
+        return self._room.fit(lambda: drifted(self.model, self.audited.load(rows_.sample_id), rows_, self._room.size, limit))
 
     def beyond_labels(self) -> dict[str, str]:
         """The warning that attacks end in the one class that the data has not, which may be one by which the model rejects.
@@ -136,7 +126,7 @@ class ModelChecks:
         known = max(len(self.plan.dataset.classes), int(self.plan.labels.max(initial=0)) + 1)
         if self.source.reject is not None or known < 2 or self.model.classes != known + 1:
             return {}
-        found = extras.beyond_labels(self.run.records_in_place(), self.source.name, known)
+        found = beyond_labels(self.run.records_in_place(), self.source.name, known)
         for text in found.values():
             self.progress.warn(f"{self.source.name}: {text}")
         return found
@@ -173,11 +163,13 @@ class ModelChecks:
             spent += cost
         if dropped:
             text = "; ".join(dict.fromkeys(dropped))
-            self._note("checks", [Remark("ways-dropped", f"of the ways around the gradient, the model fails with: {text}")])
+            self.audited.note(
+                "checks", [Remark("ways-dropped", f"of the ways around the gradient, the model fails with: {text}")]
+            )
         told: dict[str, Any] = {"forwards": int(spent[0]), "backwards": int(spent[1])}
         if repaired is not None:
             self.followed["repaired"] = repaired.model
-            self._note("checks", [Remark("gradient-repaired", repaired.text)])
+            self.audited.note("checks", [Remark("gradient-repaired", repaired.text)])
             told |= {"way": repaired.way, "disagreement": _finite(repaired.disagreement)}
         self.run.manifest.setdefault("repairs", {})[self.source.name] = told
         self.run.save_manifest()
@@ -210,7 +202,7 @@ class ModelChecks:
             self.model,
             state.clean_pred[judged],
             self.plan.labels[judged],
-            lambda at: self._load(self.plan.ids[judged[at]]),
+            lambda at: self.audited.load(self.plan.ids[judged[at]]),
             spec=self.source.spec,
             classes=self.plan.dataset.classes,
             batch_size=self._room.size,
@@ -225,12 +217,12 @@ class ModelChecks:
         """
         right = np.flatnonzero(state.correct)
         most = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-        return np.asarray(right[retry.evenly(len(right), most)])
+        return np.asarray(right[consistency.evenly(len(right), most)])
 
     def _checked(self, state: State) -> tuple[Batch, Streams]:
         at = self._checked_at(state)
         ids = self.plan.ids[at]
-        x = self._load(ids)
+        x = self.audited.load(ids)
         y = torch.as_tensor(self.plan.labels[at], device=x.device).long()
         streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids, device=x.device)).fold("checks")
         return Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y), streams
@@ -243,3 +235,54 @@ class ModelChecks:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> Finding | None:
+    """The failed check of a model that no longer answers clean inputs as it did at the beginning; None where it does.
+
+    Args:
+        model: the model.
+        x: (n, *shape): clean inputs.
+        clean: their (n,) rows of the first check.
+        batch_size: the most inputs shown to the model at once.
+        limit: how far two logits may lie apart by the model's own rounding, as a share of the largest.
+    """
+    try:
+        logits = predict(model, x, batch_size)
+    except (SampleError, BatchError) as error:
+        text = f"the model fails on a clean input that it answered at the beginning: {error}"
+        return Finding(code=Code.DRIFT, passed=False, text=text)
+    confidence, pred = logits.softmax(1).max(1)
+    before = torch.as_tensor(clean.clean_pred, device=logits.device).long()
+    close = max(CLOSE, limit)
+    lead = logits.gather(1, pred[:, None]) - logits.gather(1, before[:, None])
+    other = lead[:, 0] > close * logits.abs().amax(1)
+    other |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
+    if not other.any():
+        return None
+    why = "the model keeps something of what it is asked: audit it with that state fixed"
+    if model.info.server is not None:
+        why = "it answers at random, or another one took its place in between: audit it again"
+    text = f"at the end the model answers {int(other.sum())} of {len(x)} clean inputs otherwise than at the beginning: {why}"
+    return Finding(code=Code.DRIFT, passed=False, text=text)
+
+
+def beyond_labels(records: Records, model: str, known: int) -> dict[str, str]:
+    """The warning about the class from `known` on that most fooled samples are taken for, if that is a share that matters."""
+    mine = records.model == model
+    fooled = mine & (records.outcome == Outcome.FOOLED) & ~np.ma.getmaskarray(records.adv_pred)
+    first = np.unique(records.sample_id[fooled], return_index=True)[1]
+    seen = np.ma.getdata(records.adv_pred)[fooled][first]
+    extra, counts = np.unique(seen[seen >= known], return_counts=True)
+    if not len(extra):
+        return {}
+    top, k = int(extra[counts.argmax()]), int(counts.max())
+    interval = wilson(k, len(seen))
+    if interval is None or interval.low <= SHARE:
+        return {}
+    clean = int((np.ma.getdata(records.clean_pred)[mine & (records.attack == CLEAN)] == top).sum())
+    text = (
+        f"{k} of {len(seen)} adversarial inputs and {clean} clean ones are taken for class {top}, which the data has not: if the "
+        f"model rejects inputs by it, give --reject-class {top}, and such an input is no success; otherwise it is a class as any"
+    )
+    return {EXTRA: text}

@@ -13,6 +13,7 @@ from brinell.core.domain import Domain
 from brinell.core.eot import Precision, question_cost
 from brinell.core.errors import ModelError, RequestError, option
 from brinell.core.model import Access, Model
+from brinell.core.record import Array
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, build_stages, called
 from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
@@ -22,7 +23,6 @@ from brinell.engine.spelling import spelled
 from brinell.engine.targeting import Targeting, others, reject_class, targeting
 from brinell.models._answers import classes_of
 
-Array = np.ndarray[Any, Any]
 ALONE = "no attack before it can run, so it would be kept from every sample"
 TRIED = 4
 """Samples on which an attack tries what it places."""

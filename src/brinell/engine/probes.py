@@ -4,11 +4,10 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
 

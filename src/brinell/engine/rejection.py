@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model, ModelInfo
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.threat import Distance, Threat, extent
 
 STEPS = 6

@@ -1,16 +1,16 @@
 """Which samples of a data set are looked at: the first, or some that are drawn."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
+from brinell.core.record import Array
 from brinell.core.streams import Streams
 
-Array = np.ndarray[Any, Any]
 Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
 NAMED = 5

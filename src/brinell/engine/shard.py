@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.contracts import Extras, Remark, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
@@ -20,15 +19,15 @@ from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.oracle import Batch
 from brinell.core.quantise import quantise
-from brinell.core.record import Outcome, Records
+from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
+from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.watch import Counted, Watch
 from brinell.store import rows
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +268,24 @@ def rows_of(setting: Setting, group: Group, at: Array, level: Array, outcome: Ou
         radius=group.radius(setting.levels, at, level),
         outcome=str(outcome),
         **columns,
+    )
+
+
+def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]) -> Setting:
+    """What all shards of a stage share; `model` is the one whose gradients it follows."""
+    return Setting(
+        name=source.name,
+        model=model,
+        stage=stage,
+        distance=plan.distance,
+        domain=plan.dataset.domain,
+        levels=plan.levels,
+        seed=plan.request.seed,
+        batch_size=plan.request.batch_size,
+        queries=plan.request.queries,
+        precision=plan.request.precision,
+        reject=source.reject,
+        on_pass=on_pass,
     )
 
 

@@ -1,6 +1,6 @@
 """Bare paths, such as `FILE.npz`, a folder of class folders or `model.onnx`, as the specs that they stand for.
 
-Nothing is run and nothing is read but names of files, and of a Python file its text.
+Nothing is run and nothing is read but names of files, of a Python file its text, and of a folder its manifest.
 """
 
 import ast
@@ -13,6 +13,7 @@ from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.engine.request import BaseRequest
+from brinell.store.folder import verb_of
 
 Kind = Literal["dataset", "model"]
 
@@ -46,7 +47,6 @@ MEANT: dict[Kind, dict[str, str]] = {
 """What to do with files that cannot be meant as they are; `{path}` is the path."""
 
 ORIGINALS = {
-    "bench": ("benchmark.json",),
     "wfdb": ("*.hea",),
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
     "mnist": ("t10k-images*", "raw/t10k-images*", "MNIST/raw/t10k-images*"),
@@ -148,6 +148,8 @@ def _folder(kind: Kind, folder: Path) -> str:
     """
     if kind == "model":
         raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
+    if verb_of(folder) == "benchmark":
+        return "bench"
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name

@@ -22,20 +22,12 @@ from urllib.parse import urlsplit
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
-from brinell.core.places import own_folder
 from brinell.core.settings import PLAIN, Names, mark_of
+from brinell.core.user_files import own_folder
 from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
 from brinell.engine.request import IN_MEMORY, BaseRequest
+from brinell.store.folder import MANIFEST, REQUEST
 
-REQUESTS = {
-    "run.toml": "manifest.json",
-    "benchmark.toml": "benchmark.json",
-    "unrestricted.toml": "unrestricted.json",
-    "harden.toml": "harden.json",
-    "transfer.toml": "transfer.json",
-    "explain.toml": "explain.json",
-}
-"""The file of settings of each kind of folder, and its manifest."""
 JOINED_KINDS = frozenset(("distortion", "defence"))
 """Kinds of plug-ins that a setting joins by +, each with settings of its own in brackets."""
 NUMBER = re.compile(r"\d[\d.x]*")
@@ -270,12 +262,11 @@ def check_file(
         RequestError: it names what nobody has trusted.
     """
     file = file.resolve()
-    manifests = [file.parent / name for name in REQUESTS.values() if (file.parent / name).exists()]
-    if not manifests and file.name not in REQUESTS:
+    manifest = file.parent / MANIFEST
+    if not manifest.exists() and file.name != REQUEST:
         return
-    at = file.parent / REQUESTS[file.name] if file.name in REQUESTS else manifests[0]
     own = set(options)
-    said = _mark_in(at) if at.exists() else _mark_beside(file)
+    said = _mark_in(manifest) if manifest.exists() else _mark_beside(file)
     check({key: value for key, value in values.items() if key not in own}, request, file.parent, said, trust=trust)
 
 

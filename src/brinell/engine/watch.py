@@ -19,10 +19,10 @@ from brinell.core.eot import EOT
 from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
+from brinell.core.record import Array
 from brinell.core.threat import size
-from brinell.store import rows, tables
+from brinell.store import parquet, rows
 
-Array = np.ndarray[Any, Any]
 JUDGES = (
     costs,
     criterion,
@@ -33,11 +33,12 @@ JUDGES = (
     oracle,
     threat,
     rows,
-    tables,
+    parquet,
     Best,
     Costs,
     EOT,
     Ledger,
+    *(criterion.PlainCriterion, criterion.Misclassified, criterion.NotRejected, criterion.Targeted),
     torch,
     torch.Tensor,
     nn.functional,

@@ -83,17 +83,14 @@ class _Opened:
         """(n, *places), 0 or more. One forward and one backward."""
         places = places_of(domain)
         name, layer = self._chosen(oracle, batch)
-        with _watched(layer) as seen:
+        with _watched(layer) as (activations, gradients):
             oracle.gradient(batch.ids, batch.x, class_logit)
-        if not seen.activations or len(seen.gradients) != len(seen.activations):
+        if not activations or len(gradients) != len(activations):
             raise RequestError(f"the class does not depend on layer {name} in a way that gradients show: name another one")
-        maps = [
-            (grid * weight.mean(tuple(range(2, weight.ndim)), keepdim=True)).sum(1).relu()
-            for grid, weight in (
-                (on_grid(a, places, name), on_grid(g, places, name))
-                for a, g in zip(seen.activations, seen.gradients, strict=True)
-            )
-        ]
+        maps = []
+        for activation, gradient in zip(activations, gradients, strict=True):
+            weight = on_grid(gradient, places, name).mean(tuple(range(2, 2 + len(places))), keepdim=True)
+            maps.append((on_grid(activation, places, name) * weight).sum(1).relu())
         return looked(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
 
     def _chosen(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
@@ -117,29 +114,20 @@ class _Opened:
         return fitting[-1]
 
 
-class _Seen:
-    """What a layer answered, and the gradients that came back to it."""
-
-    def __init__(self) -> None:
-        self.activations: list[Tensor] = []
-        self.gradients: list[Tensor] = []
-
-    def note(self, module: nn.Module, given: object, answer: object) -> None:
-        """A forward hook."""
-        if isinstance(answer, Tensor) and answer.requires_grad:
-            self.activations.append(answer.detach())
-            answer.register_hook(self._back)  # type: ignore[no-untyped-call]
-
-    def _back(self, gradient: Tensor) -> None:
-        self.gradients.append(gradient.detach())
-
-
 @contextmanager
-def _watched(layer: nn.Module) -> Iterator[_Seen]:
-    seen = _Seen()
-    hook = layer.register_forward_hook(seen.note)
+def _watched(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """What a layer answers meanwhile, and the gradients that come back to it."""
+    activations: list[Tensor] = []
+    gradients: list[Tensor] = []
+
+    def note(module: nn.Module, given: object, answer: object) -> None:
+        if isinstance(answer, Tensor) and answer.requires_grad:
+            activations.append(answer.detach())
+            answer.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
+
+    hook = layer.register_forward_hook(note)
     try:
-        yield seen
+        yield activations, gradients
     finally:
         hook.remove()
 

@@ -11,12 +11,12 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from safetensors import SafetensorError
@@ -27,10 +27,10 @@ from torch.nn import functional as F
 from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
-from brinell.core.networks import initial
-from brinell.core.places import own_folder
 from brinell.core.settings import Plain
 from brinell.core.splits import digits_split
+from brinell.core.streams import initial
+from brinell.core.user_files import own_folder
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file
 
@@ -96,17 +96,20 @@ class DigitsCnn:
         network = build(self.width, self.seed)
         if self.weights:
             fit_file(network, self.weights)
-            return TorchModel(network.eval(), domain, 10, name=self.called)
+        else:
+            self._train(network)
+        return TorchModel(network.eval(), domain, 10, name=self.called)
+
+    def _train(self, network: nn.Module) -> None:
+        """Train the network, or take what an earlier training left in the cache."""
         recipe = recipe_of(self.width, self.seed)
         file = cache_file(recipe)
-        state = _cached(file, network)
-        if state is None:
-            with _one_thread():
-                train(network, self.seed)
-            _keep(network, file, recipe)
-        else:
+        if (state := _cached(file, network)) is not None:
             network.load_state_dict(state)
-        return TorchModel(network.eval(), domain, 10, name=self.called)
+            return
+        with _one_thread():
+            train(network, self.seed)
+        _keep(network, file, recipe)
 
 
 def recipe_of(width: int = 16, seed: int = 0) -> dict[str, Any]:
@@ -202,15 +205,13 @@ def _keep(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:
     """Write the weights whole or not at all. A cache that cannot be written costs a training next time and nothing else."""
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     metadata = {"recipe": json.dumps(recipe, sort_keys=True), "sum": _sum(state), "torch": torch.__version__}
+    part = file.with_name(f"{file.stem}-{uuid4().hex}.part")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, prefix=file.stem, suffix=".part", delete=False) as part:
-            try:
-                part.close()
-                save_file(state, part.name, metadata)
-                os.replace(part.name, file)
-            except BaseException:
-                Path(part.name).unlink(missing_ok=True)
-                raise
+        save_file(state, part, metadata)
+        os.replace(part, file)
     except (OSError, SafetensorError) as error:
         _log.warning("%s cannot be written (%s): digits-cnn will be trained again next time", file, error)
+    finally:
+        with suppress(OSError):
+            part.unlink()

@@ -58,16 +58,13 @@ class HuggingFace:
             )
         source = str(where) if where.is_dir() else self.path
         name = self.name or Path(self.path).name
-        network = self._network(transformers, source)
+        options = {"revision": self.revision} if self.revision else {}
+        network = self._network(transformers, source, options)
         if not self.processor:
             return bare(network, domain, name)
-        return with_processor(network, self._processor(transformers, network, source), domain, name)
+        return with_processor(network, self._processor(transformers, network, source, options), domain, name)
 
-    def _options(self) -> dict[str, Any]:
-        return {"revision": self.revision} if self.revision else {}
-
-    def _network(self, transformers: Any, source: str) -> nn.Module:
-        options = self._options()
+    def _network(self, transformers: Any, source: str, options: dict[str, str]) -> nn.Module:
         try:
             config = transformers.AutoConfig.from_pretrained(source, **options)
             names = [str(one) for one in config.architectures or ()]
@@ -86,11 +83,11 @@ class HuggingFace:
             ) from None
         return network.eval()
 
-    def _processor(self, transformers: Any, network: nn.Module, source: str) -> Any:
+    def _processor(self, transformers: Any, network: nn.Module, source: str, options: dict[str, str]) -> Any:
         """What prepares the inputs, as it lies beside the network."""
         kind = "AutoImageProcessor" if network.main_input_name == "pixel_values" else "AutoFeatureExtractor"
         try:
-            return getattr(transformers, kind).from_pretrained(source, **self._options())
+            return getattr(transformers, kind).from_pretrained(source, **options)
         except Exception as error:
             raise RequestError(
                 f"hf:{self.path} has no processor that can be read ({type(error).__name__}: {one_line(error, 100)}): where the "

@@ -403,16 +403,14 @@ def _kind(given: Array) -> Answers:
 
 
 def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
-    form, notes = model.form, []
-    if refusal:
-        notes.append(Remark("json", f"the server takes no binary tensors ({refusal}): numbers travel as JSON"))
-    if form.answers == "probabilities":
-        notes.append(Remark("probabilities", "the server answers probabilities: their logarithm stands in for logits"))
-    if form.answers == "labels":
-        notes.append(Remark("labels", "the server answers labels only: confidences in the records mean nothing"))
-    if DATATYPES[form.slot.datatype][1] in "iu":
-        notes.append(Remark("rounded", f"inputs are sent as {form.slot.datatype}, rounded to whole numbers"))
-    return notes
+    kind, datatype = model.form.answers, model.form.slot.datatype
+    notes = {
+        "json": (refusal, f"the server takes no binary tensors ({refusal}): numbers travel as JSON"),
+        "probabilities": (kind == "probabilities", "the server answers probabilities: their logarithm stands in for logits"),
+        "labels": (kind == "labels", "the server answers labels only: confidences in the records mean nothing"),
+        "rounded": (DATATYPES[datatype][1] in "iu", f"inputs are sent as {datatype}, rounded to whole numbers"),
+    }
+    return [Remark(code, text) for code, (holds, text) in notes.items() if holds]
 
 
 def _some(values: Array) -> str:

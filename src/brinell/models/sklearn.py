@@ -74,12 +74,18 @@ def of_estimator(
         RequestError: no fitted classifier of one label each, or other features than the data has.
     """
     own = _own(estimator, asked, where)
-    for setting, value in estimator.get_params().items():
-        if setting.rpartition("__")[2] == "n_jobs" and value not in (None, 1):
-            estimator.set_params(**{setting: 1})
+    if settings := many_processes(estimator):
+        estimator.set_params(**dict.fromkeys(settings, 1))
     model = SklearnModel(estimator, domain, own, name=name, digest=digest)
     model.probe()
     return model
+
+
+def many_processes(estimator: Any) -> list[str]:
+    """The settings by which an estimator starts several processes: they would start anew for every query."""
+    return [
+        key for key, value in estimator.get_params().items() if key.rpartition("__")[2] == "n_jobs" and value not in (None, 1)
+    ]
 
 
 class SklearnModel:
@@ -193,16 +199,13 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
     if missing := [one for one in fitted if one not in own]:
         raise RequestError(f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(own[:8])}")
     order = [own.index(one) for one in fitted]
-    texts = {
-        domain.columns[at].name: np.array(domain.columns[at].values, dtype=object) for at in order if domain.columns[at].values
-    }
+    texts = {own[at]: np.array(values, dtype=object) for at in order if (values := domain.columns[at].values)}
     try:
         import pandas
     except ImportError:
         if texts:
-            raise RequestError(
-                f"pandas is not installed, in which {name} takes the texts of categories: pip install pandas"
-            ) from None
+            remedy = f"in which {name} takes the texts of categories: pip install pandas"
+            raise RequestError(f"pandas is not installed, {remedy}") from None
         return lambda rows: rows[:, order]
 
     def frame(rows: np.ndarray[Any, Any]) -> Any:

@@ -15,9 +15,9 @@ from torch import nn
 from brinell.core import bounded
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.imports import import_file
 from brinell.core.model import Model
 from brinell.core.settings import Plain
+from brinell.core.user_files import import_file
 from brinell.models._answers import Answered, Kind
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import fit_file

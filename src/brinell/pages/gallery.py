@@ -27,7 +27,7 @@ IN_ALL = 36
 """Examples on the page at most, whatever the number of models."""
 PIXEL_BYTES = 1_000_000
 """Raw bytes of all pictures on the page, about; perturbations do not compress."""
-EXPLAINED = "explain/explain.html"
+EXPLAINED = "explain/report.html"
 """Where in a run folder `brinell explain --run` puts its page."""
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""

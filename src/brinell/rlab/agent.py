@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from safetensors.torch import save
 from torch import Tensor
 
 from brinell.core import stored
 from brinell.core.domain import Kind
 from brinell.core.errors import RequestError, one_line
-from brinell.core.form import Count, Number, wrong
+from brinell.manifest import Content, Count, Number, fault
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Policy
 from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
@@ -34,15 +35,23 @@ BY_CHANCE = 1e6
 """A temperature at which what the linear model predicts plays no part."""
 FORMAT = 2
 """Version of the file's layout."""
-FORM: dict[str, Any] = {
-    "format": Count(),
-    "features": Count(),
-    "about": dict,
-    "families": Count(0, 1000),
-    "width": Count(0, 4096),
-    "scale": Number(),
-}
-"""What the header says."""
+
+
+class Header(Content):
+    """What the header says."""
+
+    format: Count
+    """The version of the file's layout."""
+    features: Count
+    """Values that the network sees of a patch."""
+    about: dict[str, Any]
+    """How the agent was made."""
+    families: Annotated[int, Field(ge=0, le=1000)]
+    """Families of distortions that the network knows; 0 without a network."""
+    width: Annotated[int, Field(ge=0, le=4096)]
+    """Width of the network."""
+    scale: Number
+    """The temperature at which it was trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +63,7 @@ class Agent:
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
     chance: Literal["", "placement", "search"] = ""
-    """What is left to chance, as a control: the patches; or the patches and what is put on them,
-    without removals."""
+    """What is left to chance, as a control: the patches; or the patches and what is put on them, without removals."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
@@ -99,8 +107,8 @@ def load(path: Path) -> Agent:
         raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote") from None
     if version != (FORMAT, PATCH_FEATURES):
         raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
-    if fault := wrong(head, FORM):
-        raise RequestError(f"{path} is damaged ({fault}): train it anew with `brinell train-agent`")
+    if why := fault(head, Header):
+        raise RequestError(f"{path} is damaged ({why}): train it anew with `brinell train-agent`")
     try:
         return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:

@@ -1,10 +1,9 @@
 """Which variant of which distortion is placed on which patch of which sample, and the inputs that result.
 
-An input is a function of its assignment alone: each place shows the variant of the lowest-numbered
-patch over it that has one, and the clean value where no patch has one. So the order in which
-patches are distorted and cleared plays no part, clearing a patch is the exact inverse of distorting
-it, and the input that the model is asked about is bit by bit the one that is kept. Where patches
-overlap, the patch of the lower number hides the other one as long as it has a variant.
+An input is a function of its assignment alone: each place shows the variant of the lowest-numbered patch over it that has one,
+and the clean value where no patch has one. So the order in which patches are distorted and cleared plays no part, clearing a
+patch is the exact inverse of distorting it, and the input that the model is asked about is bit by bit the one that is kept. Where
+patches overlap, the patch of the lower number hides the other one as long as it has a variant.
 """
 
 import torch
@@ -20,9 +19,8 @@ ROOM = 2**24
 class Assignment:
     """The assignments of a batch of samples, changed in place.
 
-    An edit gives a patch a variant, in place of what stood there, or takes it away (CLEAN). Edits
-    of one candidate are given as rows (m,) with patches and variants (m,) or (m, k); shorter lists
-    of edits are filled up with patch `len(grid)` and CLEAN.
+    An edit gives a patch a variant, in place of what stood there, or takes it away (CLEAN). Edits of one candidate are given as
+    rows (m,) with patches and variants (m,) or (m, k); shorter lists of edits are filled up with patch `len(grid)` and CLEAN.
     """
 
     def __init__(self, grid: PatchGrid, cache: DistortionCache) -> None:

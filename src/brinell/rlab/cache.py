@@ -1,8 +1,7 @@
 """The distorted inputs of each sample: every variant is made when it is first asked for, and kept.
 
-A variant of a sample is always made in the same call of its distortion, together with all variants
-of that distortion for that sample. So a variant that was dropped for want of memory comes back bit
-by bit as it was.
+A variant of a sample is always made in the same call of its distortion, together with all variants of that distortion for that
+sample. So a variant that was dropped for want of memory comes back bit by bit as it was.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,11 +9,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.rlab.variants import Variant, distorted, vet
 
@@ -22,8 +20,8 @@ CLEAN = -1
 """The variant that is the clean input itself."""
 
 Gradient = Callable[[Tensor], Tensor]
-"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its
-queries are counted where it is computed."""
+"""Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its queries are counted where it is
+computed."""
 
 
 class DistortionCache:
@@ -33,11 +31,9 @@ class DistortionCache:
         x: (n, *shape) clean inputs, within the bounds of `domain`. They are copied.
         domain: where inputs live.
         variants: what may be placed, from `rlab.variants.variants`.
-        rng: a stream for each sample. Variants of one distortion and draw share their randomness
-            over all severities.
+        rng: a stream for each sample. Variants of one distortion and draw share their randomness over all severities.
         gradient: where distortions that declare access GRADIENTS get theirs from.
-        memory: bytes that distorted inputs may take. There is room for all variants of one sample
-            at least.
+        memory: bytes that distorted inputs may take. There is room for all variants of one sample at least.
 
     Raises:
         RequestError: no variants, or one that needs gradients and none are given.
@@ -98,41 +94,21 @@ class DistortionCache:
         Args:
             rows: (m,) int64 samples.
             variants: (m, k) int64 variant at each place, CLEAN for none.
-            places: (m, k) int64 positions behind the channels, counted flat.
+            places: (m, ..., k) int64 positions behind the channels, counted flat; (m, ..., 1) for the same in all k variants.
             channels: number of values at each place.
 
         Returns:
-            (m, channels, k).
+            (m, channels, ..., k).
         """
         slots = self._ready(rows, variants)
         if slots is None:
             halves = torch.arange(len(rows), device=rows.device).tensor_split(2)
             return torch.cat([self.values(rows[half], variants[half], places[half], channels) for half in halves])
         size = self._values.shape[1]
-        return self._taken((slots * size)[:, None] + _behind(places, channels, size // channels))
-
-    def offers(self, rows: Tensor, variants: Tensor, places: Tensor, channels: int) -> Tensor:
-        """Values of several distorted inputs at the same places.
-
-        Args:
-            rows: (m,) int64 samples.
-            variants: (m, offers) int64, CLEAN for none.
-            places: (m, ...) int64 positions behind the channels, counted flat.
-            channels: number of values at each place.
-
-        Returns:
-            (m, channels, ..., offers).
-        """
-        slots = self._ready(rows, variants)
-        if slots is None:
-            halves = torch.arange(len(rows), device=rows.device).tensor_split(2)
-            return torch.cat([self.offers(rows[half], variants[half], places[half], channels) for half in halves])
-        size = self._values.shape[1]
-        at = _behind(places, channels, size // channels)[..., None]
-        return self._taken((slots * size).view(len(rows), *[1] * (at.ndim - 2), -1) + at)
-
-    def _taken(self, at: Tensor) -> Tensor:
-        """The values at the flat positions `at`, of its shape; several times as fast as by an index."""
+        offsets = torch.arange(channels, device=places.device) * (size // channels)
+        at = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
+        at = (slots * size).view(len(rows), *[1] * (at.ndim - 2), variants.shape[1]) + at
+        # Several times as fast as by an index.
         return self._values.view(-1).index_select(0, at.reshape(-1)).view(at.shape)
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
@@ -230,12 +206,6 @@ class DistortionCache:
         if row not in self._gradients:
             self._gradients[row] = self._ask(torch.tensor([row], device=self._rng.keys.device))
         return self._gradients[row]
-
-
-def _behind(places: Tensor, channels: int, apart: int) -> Tensor:
-    """(m, channels, ...): the positions of all channels at the places (m, ...)."""
-    offsets = torch.arange(channels, device=places.device) * apart
-    return places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
 
 
 class Gradients:

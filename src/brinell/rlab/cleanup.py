@@ -1,10 +1,9 @@
 """After a success: patches that are not needed are cleared, and the rest is scaled down.
 
-Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller &
-Hildebrandt 2002, Simplifying and isolating failure-inducing input), those first that are predicted
-to contribute least; the scale is found by bisection. Many samples are cleaned up in lockstep, and a
-sample that is done makes room for the next one, so that the batches shown to the model stay full
-until the last samples.
+Every trial is a query and counts. Groups of patches are eliminated by delta debugging (Zeller & Hildebrandt 2002, Simplifying and
+isolating failure-inducing input), those first that are predicted to contribute least; the scale is found by bisection. Many
+samples are cleaned up in lockstep, and a sample that is done makes room for the next one, so that the batches shown to the model
+stay full until the last samples.
 """
 
 from collections.abc import Sequence
@@ -14,9 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -50,9 +48,8 @@ class Cleaned(NamedTuple):
     strength: Tensor
     """(n,): the share of the fitted distortion that is enough."""
     closest: Tensor
-    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most
-    often it is `variant`; but where a budget is full, the patches that are left are scaled up to it
-    again and are no closer."""
+    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most often it is `variant`; but
+    where a budget is full, the patches that are left are scaled up to it again and are no closer."""
     length: Tensor
     """(n,): the distance of that assignment before it is fitted and scaled."""
 
@@ -202,9 +199,9 @@ def clean_up(
 ) -> Cleaned:
     """Clean up samples that met the criterion.
 
-    The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value` is least are
-    cleared first. `settings` says how much is spent, and `slots` samples are cleaned up together. `gradient` is where
-    distortions that look into the model get theirs from, by rows of the batch.
+    The streams `rng` are those of the samples' episodes. Of `successes`, the patches whose `value` is least are cleared first.
+    `settings` says how much is spent, and `slots` samples are cleaned up together. `gradient` is where distortions that look into
+    the model get theirs from, by rows of the batch.
     """
     sample = torch.arange(min(slots, len(batch)), device=batch.x.device)
     own = None if gradient is None else lambda rows: gradient(sample[rows])

@@ -18,10 +18,9 @@ _POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     """(n, *shape) inputs to (n, patches, FEATURES) float32.
 
-    For each window around a patch the logarithm of the deviation and the mean, both in comparison
-    with the other patches of the input (mean 0, deviation 1); then how far from the centre the
-    patch lies, by the largest and the mean square coordinate. Offset and unit of the values make no
-    difference, and an input that is flat has features of 0.
+    For each window around a patch the logarithm of the deviation and the mean, both in comparison with the other patches of the
+    input (mean 0, deviation 1); then how far from the centre the patch lies, by the largest and the mean square coordinate.
+    Offset and unit of the values make no difference, and an input that is flat has features of 0.
     """
     axes = grid.places_along
     flat = x.flatten(1)

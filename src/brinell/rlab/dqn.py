@@ -1,14 +1,13 @@
 """DQN: dueling double deep Q-learning for actions that choose several options.
 
-Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez &
-Silver 2016, Deep reinforcement learning with double Q-learning, equation 4; Wang et al. 2016,
-Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching
-architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
+Mnih et al. 2015, Human-level control through deep reinforcement learning; van Hasselt, Guez & Silver 2016, Deep reinforcement
+learning with double Q-learning, equation 4; Wang et al. 2016, Dueling network architectures, equation 9; Tavakoli, Pardo &
+Kormushev 2018, Action branching architectures, section 4; n-step returns as in Hessel et al. 2018, Rainbow.
 
 Deviations:
-- An action chooses several options from each branch without replacement and has one Q
-  (`policies.worth`), not one for each branch: what the options pay together is learned from their
-  common reward, and the best action is still found by sorting each branch.
+- An action chooses several options from each branch without replacement and has one Q (`policies.worth`), not one for each
+  branch: what the options pay together is learned from their common reward, and the best action is still found by sorting each
+  branch.
 - n-step returns are not corrected for exploration on the way, as in Rainbow.
 - Updates begin after a number of steps, and their number in a round does not depend on the slots.
 """
@@ -50,8 +49,7 @@ class DQNSettings:
     updates: int = 1
     """Gradient steps in one round."""
     warm_up: int = 1000
-    """Steps of single slots before the first gradient step, all of them exploring as at the
-    start."""
+    """Steps of single slots before the first gradient step, all of them exploring as at the start."""
     target_every: int = 500
     """Gradient steps from one copy of the network to the next."""
     epsilon_start: float = 1.0
@@ -59,11 +57,9 @@ class DQNSettings:
     epsilon_end: float = 0.05
     """The same in the end."""
     epsilon_steps: int = 20_000
-    """Steps of single slots until then; from step 0 to there it falls linearly, after the
-    warm-up."""
+    """Steps of single slots until then; from step 0 to there it falls linearly, after the warm-up."""
     temperature: float = 0.0
-    """Above 0: options that are not random are drawn in proportion to exp(advantage /
-    temperature)."""
+    """Above 0: options that are not random are drawn in proportion to exp(advantage / temperature)."""
     double: bool = True
     """The network chooses, its copy values. False: the copy does both."""
     dueling: bool = True
@@ -244,8 +240,7 @@ class Tally:
         """Note the gradient steps of a round by their losses, and the means of what else was watched.
 
         Raises:
-            ContractError: a loss is not finite, so the features, the rewards or the network are
-                not.
+            ContractError: a loss is not finite, so the features, the rewards or the network are not.
         """
         self.updates += len(losses)
         self.loss = float(torch.stack(list(losses)).mean())

@@ -1,27 +1,22 @@
 """RLAB's decision process for many samples in lockstep: where to add which distortion, and where to remove one.
 
-arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant
-of a distortion, others are cleared, and the model is asked once about the input that results. The
-step is kept where it raises the margin of the criterion. A slot whose episode has ended takes the
-next sample at the next reset, so that the batches shown to the model stay full. The first step of
-an episode asks about the clean input, together with the queries of the other slots, whatever the
-action says.
+arXiv 2310.18626 and 2403.18985. One step is the dual action: some patches are given another variant of a distortion, others are
+cleared, and the model is asked once about the input that results. The step is kept where it raises the margin of the criterion. A
+slot whose episode has ended takes the next sample at the next reset, so that the batches shown to the model stay full. The first
+step of an episode asks about the clean input, together with the queries of the other slots, whatever the action says.
 
-The published method probes every patch after every step, with queries that it does not count. Here
-no query serves a probe alone: the answers to all queries are kept in a linear model
-(`rlab.posterior`), which predicts the effect of adding and removing (`rlab.predictions`), and each
-step asks about an input that may itself be adversarial.
+The published method probes every patch after every step, with queries that it does not count. Here no query serves a probe alone:
+the answers to all queries are kept in a linear model (`rlab.posterior`), which predicts the effect of adding and removing
+(`rlab.predictions`), and each step asks about an input that may itself be adversarial.
 
 Deviations from the papers:
 - The sensitivity map comes from the linear model and not from a list of probes.
-- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode
-  never leaves the budget: the hard projection of Adversarial Agents (arXiv 2503.01734) in place of
-  a penalty.
-- A step that does not raise the margin is undone, which costs nothing, since its state is known.
-  After too many such steps (`Rules.patience`), or too small a gain, the episode is restarted
-  (`rlab.restart`).
-- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection;
-  the agent may name the distortion and the severity, and need not.
+- Distortions are scaled as a whole to the budget (L2) or clipped to it (Linf), so that an episode never leaves the budget: the
+  hard projection of Adversarial Agents (arXiv 2503.01734) in place of a penalty.
+- A step that does not raise the margin is undone, which costs nothing, since its state is known. After too many such steps
+  (`Rules.patience`), or too small a gain, the episode is restarted (`rlab.restart`).
+- The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection; the agent may name the
+  distortion and the severity, and need not.
 """
 
 from dataclasses import replace
@@ -30,9 +25,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.model import Access
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -73,13 +67,11 @@ class PatchEnv:
         variants: the variants that may be placed.
         rng: a stream for each sample.
         rules: how an episode goes.
-        prior: the sensitivity of patches as it is known before the first query; None for no
-            knowledge.
+        prior: the sensitivity of patches as it is known before the first query; None for no knowledge.
         slots: how many episodes run at once.
         gradients: the source of gradients for distortions that need them; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
-        cycle: begin with the first sample again, with other random numbers, after the last one: to
-            learn from.
+        cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
 
     Raises:
         RequestError: a criterion that the model cannot meet, or distortions that do not fit.

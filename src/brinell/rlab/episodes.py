@@ -5,8 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -45,8 +44,8 @@ def run_episodes(
     """Run one episode on each sample, then clean up those that met the criterion.
 
     The arguments up to `prior` are those of `PatchEnv`, and so is `slots`; the `choices` of the policy are those of
-    `PatchEnv.choices_of`. `clean` says how many queries clean-up may spend, and None leaves it out. `ended` is called
-    once with what the environment counted, before clean-up.
+    `PatchEnv.choices_of`. `clean` says how many queries clean-up may spend, and None leaves it out. `ended` is called once with
+    what the environment counted, before clean-up.
     """
     gradients = Gradients(oracle, batch)
     environment = PatchEnv(

@@ -1,14 +1,13 @@
 """Inputs at chosen multiples of the distance of a first success, each a step further on one path.
 
-The path of a sample begins at its clean input. The distortion that clean-up left grows to its full
-strength; then further patches are distorted, one after another, in the order of the gains that the
-linear model predicts for them; when all are distorted, everything grows together until each value
-has met the bound of the data. Distances along the path are known without a query. Without overlap
-the distance never falls along the path, so every multiple has one place on it.
+The path of a sample begins at its clean input. The distortion that clean-up left grows to its full strength; then further patches
+are distorted, one after another, in the order of the gains that the linear model predicts for them; when all are distorted,
+everything grows together until each value has met the bound of the data. Distances along the path are known without a query.
+Without overlap the distance never falls along the path, so every multiple has one place on it.
 
-arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after
-patch, and save the input when a multiple is passed. Deviation: an input lies at its multiple and
-not beyond, and a multiple that cannot be reached is not stored.
+arXiv 2403.18985 and the released code of its authors distort on past the first success, patch after patch, and save the input
+when a multiple is passed. Deviation: an input lies at its multiple and not beyond, and a multiple that cannot be reached is not
+stored.
 """
 
 from dataclasses import dataclass, replace
@@ -18,8 +17,8 @@ import torch
 from torch import Tensor
 
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -30,8 +29,7 @@ from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.variants import Variant
 
 DOUBLINGS = 60
-"""Steps of the bisection for the factor by which everything grows in the end: as many as double
-precision can tell apart."""
+"""Steps of the bisection for the factor by which everything grows in the end: as many as double precision can tell apart."""
 VALUES = 2**25
 """Distorted values that are held together when predictions are compared."""
 
@@ -46,8 +44,7 @@ class Graded(NamedTuple):
     variant: Tensor
     """(n, patches) int64: the variant on each patch, CLEAN for nothing."""
     strength: Tensor
-    """(n, patches): the share of the distortion's change that is there; above 1 where everything
-    was made to grow."""
+    """(n, patches): the share of the distortion's change that is there; above 1 where everything was made to grow."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,7 @@ class Path:
         standing: (n, patches) int64 the assignment at the flip.
         fitted: (n, *shape) its inputs at full strength within the budget of the episode.
         strength: (n,) the share of that which the flip needs.
-        order: (n, patches) int64 patches in the order in which they are added, those that are
-            distorted at the flip first.
+        order: (n, patches) int64 patches in the order in which they are added, those that are distorted at the flip first.
         offered: (n, patches) int64 what is put on each, CLEAN where nothing would change.
     """
 

@@ -1,8 +1,7 @@
 """RLAB's decision process as a `gymnasium.Env`: one slot of `PatchEnv`, for the algorithms of other libraries.
 
-Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries.
-Rewards, ends and the meaning of an action are those of `rlab.env`; `examples/gymnasium_agent.py`
-uses it.
+Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries. Rewards, ends and the meaning
+of an action are those of `rlab.env`; `examples/gymnasium_agent.py` uses it.
 """
 
 from dataclasses import replace
@@ -13,10 +12,10 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Dict, MultiDiscrete
 
-from brinell.core.batch import Batch
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams
@@ -30,26 +29,22 @@ from brinell.rlab.variants import Variant
 class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     """Place distortions on one sample after another.
 
-    Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every
-    value finite.
+    Observation: `patch` (patches, PATCH_FEATURES) and `whole` (WHOLE_FEATURES,), float32, every value finite.
 
-    Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of distortion
-    and severity. Among patches the number `len(grid)` means none; where a patch is named twice the
-    first counts. What is not possible is ignored. The last number is 0 for any distortion, else 1 +
-    the position of a pair of distortion and severity in `variants`; where there is one pair alone
-    it is always 0.
+    Action: MultiDiscrete: patches to add to, then patches to clear, then the choice of distortion and severity. Among patches the
+    number `len(grid)` means none; where a patch is named twice the first counts. What is not possible is ignored. The last number
+    is 0 for any distortion, else 1 + the position of a pair of distortion and severity in `variants`; where there is one pair
+    alone it is always 0.
 
-    `info["action_mask"]` has for each number an int8 array of what is possible, as
-    `action_space.sample` reads it. `info["queries"]` counts the forwards of the episode;
-    `info["reached"]` says whether the criterion was met.
+    `info["action_mask"]` has for each number an int8 array of what is possible, as `action_space.sample` reads it.
+    `info["queries"]` counts the forwards of the episode; `info["reached"]` says whether the criterion was met.
 
-    Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `prior` are those
-    of `PatchEnv`, but that all patches that an action names are changed, whatever `rules` say of candidates; `queries` are the
+    Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `prior` are those of
+    `PatchEnv`, but that all patches that an action names are changed, whatever `rules` say of candidates; `queries` are the
     forwards that an episode may cost, None for no limit.
 
     Raises:
-        RequestError: no sample, a criterion that the model cannot meet, or distortions that do not
-            fit.
+        RequestError: no sample, a criterion that the model cannot meet, or distortions that do not fit.
         ContractError: a distortion that breaks its contract.
     """
 

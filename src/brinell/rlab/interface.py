@@ -1,16 +1,14 @@
 """What algorithms, environments, networks and policies know of one another.
 
-An environment advances n slots in lockstep; each slot runs one episode after another. An action
-chooses options from each branch without replacement, in order: where branch 0 adds and branch 1
-removes, an action is the dual action of RLAB (arXiv 2403.18985). An ordinary discrete action space
-is one branch and one choice.
+An environment advances n slots in lockstep; each slot runs one episode after another. An action chooses options from each branch
+without replacement, in order: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB (arXiv 2403.18985).
+An ordinary discrete action space is one branch and one choice.
 
-Slots whose episode has ended are not reset by themselves. A step answers with the state after it
-for these slots too, so that an episode that was cut off can be bootstrapped from its last state;
-the next episode begins at `reset`.
+Slots whose episode has ended are not reset by themselves. A step answers with the state after it for these slots too, so that an
+episode that was cut off can be bootstrapped from its last state; the next episode begins at `reset`.
 
-Tensors of one environment and its network are on one device. An environment may overwrite the
-tensors of an observation at its next `step` or `reset`.
+Tensors of one environment and its network are on one device. An environment may overwrite the tensors of an observation at its
+next `step` or `reset`.
 """
 
 from collections.abc import Callable
@@ -21,8 +19,7 @@ from torch import Tensor
 from brinell.core.streams import Streams
 
 Action = tuple[Tensor, ...]
-"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen.
-No position twice in a row."""
+"""One (n, choices) int64 for each branch: positions among the options, -1 where nothing is chosen. No position twice in a row."""
 
 
 class Observation(NamedTuple):
@@ -31,11 +28,9 @@ class Observation(NamedTuple):
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
-    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that
-    is allowed is chosen."""
+    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that is allowed is chosen."""
     most: tuple[Tensor, ...] = ()
-    """One (n,) int64 for each branch: how many choices count this time; none for all that the
-    environment names.
+    """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
 
     Choices beyond that number are not made, so no credit goes to what the environment would ignore.
     """
@@ -47,8 +42,8 @@ class Heads(NamedTuple):
     value: Tensor
     """(n,): the value of the state."""
     branches: tuple[Tensor, ...]
-    """One (n, options) for each branch: advantages for DQN, logits for algorithms that learn a policy; anything finite
-    where nothing is allowed."""
+    """One (n, options) for each branch: advantages for DQN, logits for algorithms that learn a policy; anything finite where
+    nothing is allowed."""
 
 
 def mapped(change: Callable[..., Any], first: Any, *others: Any) -> Any:
@@ -71,8 +66,7 @@ class Step(NamedTuple):
     terminated: Tensor
     """(n,) bool: the episode ended in a state that has no future."""
     truncated: Tensor
-    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also
-    terminated there."""
+    """(n,) bool: the episode was cut off, and its last state keeps its value, unless it also terminated there."""
 
 
 class Environment(Protocol):
@@ -92,8 +86,7 @@ class Environment(Protocol):
     def step(self, action: Action) -> Step:
         """Act in all slots that are alive; the rows of the others are ignored.
 
-        Choices without effect may be replaced by -1 in `action`, in place: they are not learned
-        from.
+        Choices without effect may be replaced by -1 in `action`, in place: they are not learned from.
         """
 
 

@@ -28,8 +28,7 @@ class Outcomes(NamedTuple):
     success: Tensor
     """(n,) bool: whether the criterion was met."""
     variant: Tensor
-    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for
-    none."""
+    """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
     eps: Tensor
     """(n,): the budget to which that assignment is to be fitted."""
     length: Tensor
@@ -37,22 +36,19 @@ class Outcomes(NamedTuple):
     strength: Tensor
     """(n,): the share of the fitted distortion that is left after clean-up."""
     closest: Tensor
-    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which
-    after clean-up need not be `variant`."""
+    """(n, patches) int16: the assignment of the closest of all inputs that met the criterion, which after clean-up need not be
+    `variant`."""
     steps: Tensor
     """(n,): queries after the first until the criterion was first met."""
     value: Tensor
-    """(n, patches): what each patch was predicted to contribute at that time, as a share of the
-    clean input's margin; 0 for clean patches."""
+    """(n, patches): what each patch was predicted to contribute at that time, as a share of the clean input's margin; 0 for clean
+    patches."""
     slope: Tensor
-    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of
-    other distortions."""
+    """(n, channels, places): the linear model's gradient at that time, which predicts the effect of other distortions."""
     map: Tensor
-    """(n, patches, distortions): the sensitivity map (`rlab.predictions`) when the episode ended;
-    NaN where there is none."""
+    """(n, patches, distortions): the sensitivity map (`rlab.predictions`) when the episode ended; NaN where there is none."""
     visits: Tensor
-    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept
-    or not."""
+    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
     given: Tensor
     """(n,): clean patches that were distorted in steps that were kept."""
     taken: Tensor
@@ -99,8 +95,8 @@ def monitors(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
 def breadth(visits: Tensor) -> Tensor:
     """(n,): patches that were changed at least once, over the number that equally many choices at random would have reached.
 
-    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Choices without
-    replacement reach more, so the figure may exceed 1.
+    k choices of p patches reach p (1 - (1 - 1/p)**k) of them on average. Choices without replacement reach more, so the figure
+    may exceed 1.
     """
     patches, choices = visits.shape[1], visits.sum(1)
     expected = patches * (1 - (1 - 1 / patches) ** choices.double())

@@ -61,8 +61,7 @@ class Learned:
     choices: tuple[int, ...]
     """How many options each branch chooses."""
     temperature: float = 0.0
-    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to
-    exp(output / temperature)."""
+    """0 takes the options of the highest outputs; above 0 they are drawn in proportion to exp(output / temperature)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -91,11 +90,9 @@ class PatchNetwork(nn.Module):
     Args:
         families: options of the distortion branch; 1 where there is no choice.
         width: units of each layer.
-        scale: what an output of 1 is worth: 1 for logits, a typical advantage for DQN. Both the
-            greedy policy's ranking and what is learned beside it are measured in it, so that one
-            learning rate and one temperature suit every reward.
-        seed: of the first weights. Those of the heads are zero: so that it begins as
-            `Greedy`.
+        scale: what an output of 1 is worth: 1 for logits, a typical advantage for DQN. Both the greedy policy's ranking and what
+            is learned beside it are measured in it, so that one learning rate and one temperature suit every reward.
+        seed: of the first weights. Those of the heads are zero: so that it begins as `Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:
@@ -137,9 +134,8 @@ def top(keys: Tensor, allowed: Tensor, choices: int) -> Tensor:
 def gumbel(uniform: Tensor) -> Tensor:
     """Standard Gumbel variables from uniform ones in [0, 1), finite for every one of them.
 
-    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool,
-    van Hoof & Welling 2019, Stochastic beams and where to find them, section 2.3). Values below
-    2**-24 count as that, which is less than torch resolves.
+    The `top` of logits plus these is a sample of the Plackett-Luce distribution, in order (Kool, van Hoof & Welling 2019,
+    Stochastic beams and where to find them, section 2.3). Values below 2**-24 count as that, which is less than torch resolves.
     """
     return -(-uniform.clamp(2.0**-24, 1 - 2.0**-24).log()).log()
 
@@ -158,10 +154,9 @@ def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int
 def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool = True) -> Tensor:
     """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
 
-    Advantages are measured from their mean over the allowed options of the branch (Wang et al.
-    2016, Dueling network architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action
-    branching architectures, equation 1). Tavakoli et al. give each branch a Q of its own and
-    average their errors; here the action has one Q, which is exact where effects add up.
+    Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
+    architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al. give
+    each branch a Q of its own and average their errors; here the action has one Q, which is exact where effects add up.
 
     Args:
         heads: what the network answered.

@@ -1,15 +1,13 @@
 """A linear model of the answers to one input's queries: it predicts changes that were not asked about.
 
-A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before
-the first query it is normal around 0, and its covariance is the product of an energy for each place
-and of one covariance K over the channels: Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e].
-Each answer moves mean and covariance as a Kalman update does, with a noise in proportion to the
-variance that the prior gives it: the classifier is not linear. What the answers took away from the
-covariance is kept for the last ones alone, since those about distant inputs lose their worth. The
-unit is measured on the way.
+A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before the first query it is normal
+around 0, and its covariance is the product of an energy for each place and of one covariance K over the channels: Cov(g[c, i],
+g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer moves mean and covariance as a Kalman update does, with a noise in
+proportion to the variance that the prior gives it: the classifier is not linear. What the answers took away from the covariance
+is kept for the last ones alone, since those about distant inputs lose their worth. The unit is measured on the way.
 
-So one query about many patches at once teaches about each of them, the same numbers predict adding
-and removing, and a variant that was never tried is judged by how its values would differ.
+So one query about many patches at once teaches about each of them, the same numbers predict adding and removing, and a variant
+that was never tried is judged by how its values would differ.
 """
 
 import torch
@@ -28,8 +26,8 @@ HELD = 2**20
 class Posterior:
     """The linear models of n slots.
 
-    The `covariance` (channels, channels) is K, of trace `channels`; the identity where nothing is known. The `noise` is
-    the variance of an answer around the linear model, in shares of the variance that the prior gives it.
+    The `covariance` (channels, channels) is K, of trace `channels`; the identity where nothing is known. The `noise` is the
+    variance of an answer around the linear model, in shares of the variance that the prior gives it.
     """
 
     def __init__(
@@ -75,8 +73,7 @@ class Posterior:
 
         Args:
             rows: (m,) distinct slots.
-            change: (m, channels, places) by how the input that was asked about differs from the one
-                known before.
+            change: (m, channels, places) by how the input that was asked about differs from the one known before.
             effect: (m,) by how much the answer differs.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]

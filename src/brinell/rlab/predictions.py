@@ -16,8 +16,7 @@ from brinell.rlab.variants import Variant
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 ROOM = 2**22
-"""Values that are compared together when variants are chosen; what is computed of each takes some
-thirty bytes."""
+"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
 
 DRAWS = 4
 """Draws of each distortion that are taken."""
@@ -26,8 +25,8 @@ DRAWS = 4
 class Predictions:
     """Predictions for n slots, as their assignments and posteriors are at the time of each call.
 
-    The `radius` (n,) are the budgets, measured in `distance`; the environment changes them in place. The `temperature`
-    is that of `Rules`.
+    The `radius` (n,) are the budgets, measured in `distance`; the environment changes them in place. The `temperature` is that of
+    `Rules`.
     """
 
     def __init__(
@@ -49,8 +48,7 @@ class Predictions:
             patches: (m, k) patches, -1 for none.
             offered: (m, offers) variants that are compared.
             chance: (m, k, offers) standard normal numbers.
-            visits: (n, patches) how often each patch was changed: what was asked about often is
-                less uncertain.
+            visits: (n, patches) how often each patch was changed: what was asked about often is less uncertain.
         """
         each = self.members.shape[1] * self._grid.channels * offered.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
@@ -68,7 +66,7 @@ class Predictions:
         posterior = self._posterior
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
         places = self.members[patches].transpose(1, 2)
-        values = self._cache.offers(rows, offered, places, self._grid.channels)
+        values = self._cache.values(rows, offered, places[..., None], self._grid.channels)
         clean, now = (self._at(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
         inside = self.inside[patches].transpose(1, 2)[..., None]
         new = self._legal((values - clean) * inside[:, None], rows)
@@ -99,8 +97,8 @@ class Predictions:
     def price(self, rows: Tensor) -> Tensor:
         """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
 
-        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its
-        derivative to |u|**2, over eps / |u|.
+        The predicted margin of an assignment u scaled to length eps is <g, u> eps / |u|; its derivative to |u|**2, over eps /
+        |u|.
         """
         if self._distance.name != "l2":
             return torch.zeros(len(rows), device=rows.device)

@@ -1,8 +1,8 @@
 """What is known about the sensitivity of patches before the first query, learned from queries about other inputs.
 
-It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the
-gradient has on a patch, as a function of the content of the patch and its surroundings (one small
-network, the same for every patch), and how the channels of the gradient go together.
+It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the gradient has on a patch, as a
+function of the content of the patch and its surroundings (one small network, the same for every patch), and how the channels of
+the gradient go together.
 """
 
 import torch

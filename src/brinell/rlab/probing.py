@@ -1,8 +1,8 @@
 """Fitting the prior: random distortions on a few patches of many inputs, and the answers of the model.
 
-The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior`
-predicts, up to a factor for each input; energies and channel covariance are those under which the
-answers are most likely. Every probe is a query that the ledger behind the oracle counts.
+The effect of a probe is taken as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each
+input; energies and channel covariance are those under which the answers are most likely. Every probe is a query that the ledger
+behind the oracle counts.
 """
 
 from typing import NamedTuple
@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -35,8 +34,7 @@ class Probes(NamedTuple):
     patches: Tensor
     """(n, probes, together) int64: which patches were distorted."""
     moments: Tensor
-    """(n, probes, together, channels, channels): sums over the places of each patch of products of
-    changes of two channels."""
+    """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
     """(n, probes): by how much the margin rose, in logits."""
 

@@ -1,7 +1,6 @@
 """Replay memory: it keeps every state once, joined to the state that followed it by its row.
 
-Rows are reused in turn, so a state outlives all that came before it, and the state that a kept row
-leads to is kept as well.
+Rows are reused in turn, so a state outlives all that came before it, and the state that a kept row leads to is kept as well.
 """
 
 from typing import Any, NamedTuple
@@ -15,8 +14,7 @@ from brinell.rlab.interface import Action, Observation, mapped
 END = -1
 """In place of the next row: the episode terminated."""
 OPEN = -2
-"""In place of the next row: nothing was done in this state yet, or nothing ever will be, as the
-last of a truncated episode."""
+"""In place of the next row: nothing was done in this state yet, or nothing ever will be, as the last of a truncated episode."""
 
 
 class Sample(NamedTuple):
@@ -28,8 +26,7 @@ class Sample(NamedTuple):
     reward: Tensor
     """(b,): discounted sum of the rewards on the way."""
     discount: Tensor
-    """(b,): what a unit of value at the end of the way is worth at its beginning; 0 where the
-    episode terminated."""
+    """(b,): what a unit of value at the end of the way is worth at its beginning; 0 where the episode terminated."""
     later: Observation
     """The states at the end of the way; anything where the discount is 0."""
     weight: Tensor

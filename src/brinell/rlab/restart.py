@@ -1,10 +1,9 @@
 """What an episode does that is stuck because it gains nothing, or too little to succeed.
 
-A step is kept where it raises the margin, so an episode climbs to the nearest maximum and stays
-there. Most often that is a maximum towards the class that came second from the start. First the
-whole input is distorted, with each variant that the budget allows. After that two measures take
-turns: a large step from the present input that is kept whatever it brings, and a restart from the
-clean input towards another class. The posterior of the input is kept throughout.
+A step is kept where it raises the margin, so an episode climbs to the nearest maximum and stays there. Most often that is a
+maximum towards the class that came second from the start. First the whole input is distorted, with each variant that the budget
+allows. After that two measures take turns: a large step from the present input that is kept whatever it brings, and a restart
+from the clean input towards another class. The posterior of the input is kept throughout.
 """
 
 import torch
@@ -24,8 +23,8 @@ AIMS = 4
 class Restarts:
     """Which of n slots are stuck, and what they do next.
 
-    The variants `wholes` (w,) are placed on all patches in their order; `patience` is that of `Rules`, and `aims` says
-    whether the criterion leaves several of the `classes` to aim at.
+    The variants `wholes` (w,) are placed on all patches in their order; `patience` is that of `Rules`, and `aims` says whether
+    the criterion leaves several of the `classes` to aim at.
     """
 
     def __init__(self, slots: int, classes: int, wholes: Tensor, patience: int, aims: bool, device: torch.device) -> None:

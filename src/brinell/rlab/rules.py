@@ -4,14 +4,14 @@ All rewards of a step are bounded and of one scale, so that no image, step or re
 kept gains, since an undone one leaves the input as it was; and every query has a price, so that no agent learns to put off the
 success that ends an episode.
 
-- margin: by how much the margin rose, as a share of the clean input's margin; the kept steps of an episode that succeeds
-  add up to 1.
-- dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution 1 / log10 p over the
-  change in L2. Above p = 0.9 the dilution is continued as a straight line, which keeps it finite, and the quotient is
-  bounded. Such gains do not add up to anything, and many small ones would be worth more than a success: so the price of a
-  query is the largest gain.
-- projected: the loss of the input that was asked about, which is within the budget by projection, less that of the input
-  before (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
+- margin: by how much the margin rose, as a share of the clean input's margin; the kept steps of an episode that succeeds add up
+  to 1.
+- dilution: the published form (arXiv 2310.18626), the change of the true class's probability dilution 1 / log10 p over the change
+  in L2. Above p = 0.9 the dilution is continued as a straight line, which keeps it finite, and the quotient is bounded. Such
+  gains do not add up to anything, and many small ones would be worth more than a success: so the price of a query is the largest
+  gain.
+- projected: the loss of the input that was asked about, which is within the budget by projection, less that of the input before
+  (Adversarial Agents, arXiv 2503.01734: the hard-projected maximum loss).
 """
 
 import math
@@ -50,8 +50,7 @@ class Before(NamedTuple):
 
 
 Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs;
-to (m,)."""
+"""The state before; x, logits and margin of the input that was asked about; labels; clean inputs; to (m,)."""
 
 
 def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
@@ -87,8 +86,7 @@ REWARDS: dict[str, Reward] = {"margin": _margin, "dilution": _dilution, "project
 assert tuple(REWARDS) == get_args(RewardName)
 
 PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
-"""Shares of an episode after which half as many patches are changed at once: Square's schedule
-(Andriushchenko et al. 2020)."""
+"""Shares of an episode after which half as many patches are changed at once: Square's schedule (Andriushchenko et al. 2020)."""
 
 SHRINK = 0.95
 """From the distance of one success to the one within which the next is looked for."""

@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
-from brinell.core.batch import Batch
 from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
@@ -138,8 +138,8 @@ def train(
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the training curve.
         keep: called with the agent as it is then, at every point of the curve.
-        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its
-            network learns on, in fresh episodes, and its queries, steps and seconds count.
+        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
+            episodes, and its queries, steps and seconds count.
         learner: how the network learns.
 
     Raises:

@@ -1,7 +1,7 @@
 """What a trained agent is worth on inputs that it did not learn from, beside greedy, the default and its own prior.
 
-All play the same episodes with the same random numbers. An input counts with its queries until the first success, the one
-about the clean input included, and one that was not fooled with the whole budget.
+All play the same episodes with the same random numbers. An input counts with its queries until the first success, the one about
+the clean input included, and one that was not fooled with the whole budget.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,9 @@ from typing import Any
 
 import torch
 
-from brinell.core.batch import Batch
 from brinell.core.domain import Kind
 from brinell.core.intervals import CONFIDENCE, ratio
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -49,8 +48,8 @@ def validate(
     """Play, and say in JSON what came of it; None without inputs.
 
     Returns:
-        `inputs`; `budget` in queries; `queries`, the mean of each player; and `ratios`, the mean of the agent over that of
-        each other player, with the ends of its 95 % bootstrap interval over inputs.
+        `inputs`; `budget` in queries; `queries`, the mean of each player; and `ratios`, the mean of the agent over that of each
+        other player, with the ends of its 95 % bootstrap interval over inputs.
     """
     if not len(batch):
         return None

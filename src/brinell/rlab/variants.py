@@ -35,8 +35,7 @@ def variants(
     """Every distortion at every severity in every draw; so many `draws` of each distortion whose draws are endless.
 
     Raises:
-        RequestError: a severity that does not exist, no draw, or a distortion that does not know
-            such inputs.
+        RequestError: a severity that does not exist, no draw, or a distortion that does not know such inputs.
     """
     if not severities or set(severities) - set(SEVERITIES) or draws < 1:
         raise RequestError(
@@ -75,12 +74,10 @@ def distorted(
         rng: a stream for each input. The distortion is handed another for each draw.
         domain: where the inputs live.
         draw: which version, counted from 0, one for all or (n,) int64.
-        gradient: (n, *shape) gradient of the loss to `x`, for distortions that declare access
-            GRADIENTS.
+        gradient: (n, *shape) gradient of the loss to `x`, for distortions that declare access GRADIENTS.
 
     Returns:
-        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit
-        by bit.
+        (n, *shape) in the bounds. Values that the distortion did not change are those of `x`, bit by bit.
 
     Raises:
         RequestError: no such severity, or the distortion needs a gradient and none is given.

@@ -21,15 +21,14 @@ from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Model
 from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
-from brinell.engine import retry
+from brinell.engine import consistency
 from brinell.engine.answers import settled
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
-from brinell.engine.engine import setting_of
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Silent
-from brinell.engine.shard import Group, predict, run_shard, session
+from brinell.engine.shard import Group, predict, run_shard, session, setting_of
 from brinell.runners import local
 from brinell.store.run import Run
 
@@ -146,7 +145,7 @@ def _peak(device: torch.device) -> int:
 
 def _pilot_size(plan: Plan, source: ModelSource, model: Model, seconds: float) -> int:
     """As many samples as there is time for if a third of the passes that could be spent are."""
-    x = plan.dataset.load(plan.ids[retry.evenly(len(plan.ids), min(16, len(plan.ids)))].tolist()).to(plan.device)
+    x = plan.dataset.load(plan.ids[consistency.evenly(len(plan.ids), min(16, len(plan.ids)))].tolist()).to(plan.device)
     predict(model, x, plan.request.batch_size)
     started = time.perf_counter()
     predict(model, x, plan.request.batch_size)
@@ -234,7 +233,7 @@ class _Paces:
 
     def __init__(self, plan: Plan, source: ModelSource, model: Model, moment: float) -> None:
         self.plan, self.source, self.model, self.moment = plan, source, model, moment
-        ids = plan.ids[retry.evenly(len(plan.ids), min(len(plan.ids), plan.group_size))]
+        ids = plan.ids[consistency.evenly(len(plan.ids), min(len(plan.ids), plan.group_size))]
         at = np.searchsorted(plan.ids, ids)
         x = plan.dataset.load(ids.tolist()).to(plan.device)
         logits = predict(model, x, plan.request.batch_size)
@@ -260,7 +259,7 @@ class _Paces:
         """
         clock = _Clock(self.moment)
         setting = setting_of(self.plan, self.source, self.model, stage, clock)
-        group = self.group.select(retry.evenly(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
+        group = self.group.select(consistency.evenly(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
         try:
             run_shard(setting, group)
         except _Enough:

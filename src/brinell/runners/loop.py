@@ -17,7 +17,7 @@ from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.runners import provenance
 from brinell.store.files import write_text
-from brinell.store.folder import Layout
+from brinell.store.folder import REQUEST, Layout
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
         if before and job.identity(before) != job.identity(job.about):
             refuse(layout, path, before["request"], job.request, job.ignored, job.inputs)
         layout.check(path, before)
-        manifest = {layout.version_key: layout.version} | provenance.beginning(job.request, job.command, before) | job.about
+        manifest = layout.head | provenance.beginning(job.request, job.command, before) | job.about
         manifest[trust.MARK] = trust.mark(manifest["request"], type(job.request))
         manifest |= provenance.place(job.device) | {key: before.get(key, start) for key, start in job.kept.items()}
-        write_text(path / layout.request, request_text(job, manifest[trust.MARK]))
+        write_text(path / REQUEST, request_text(job, manifest[trust.MARK]))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.now()}
@@ -74,7 +74,7 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
 
 def request_text(job: Job, mark: str | None) -> str:
     """What the file of a request says: the settings, how it is made again, and the mark of whoever began it."""
-    again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{job.layout.verb} {job.layout.request}"
+    again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{job.layout.command} {REQUEST}"
     return trust.marked(toml.dump(job.request, again), mark)
 
 

@@ -29,7 +29,7 @@ from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.runners.loop import Job, refuse, request_text
 from brinell.store.claims import LEASE, Claims
-from brinell.store.folder import SHARDS, Layout
+from brinell.store.folder import MANIFEST, REQUEST, SHARDS, Layout
 from brinell.store.shared import Store, address_of, check_exclusive, open_store
 
 Answer = TypeVar("Answer")
@@ -295,7 +295,7 @@ def _join(
     layout, request = job.layout, job.request
     cells = json.loads(json.dumps(job.identity(job.about)))
     content = store.read(PLAN)
-    if content is None and store.read(layout.manifest) is not None:
+    if content is None and store.read(MANIFEST) is not None:
         manifest = layout.open(job.path if address_of(job.path) is None else fetched())
         if job.identity(manifest) != cells:
             refuse(layout, Path(name), manifest["request"], request, job.ignored, job.inputs)
@@ -306,10 +306,10 @@ def _join(
         if store.read(ALONE) is not None:
             refuse_begun(layout, name)
         if address_of(job.path) is None:
-            layout.check_free(job.path, SHARDS, layout.request)
+            layout.check_free(job.path, SHARDS, REQUEST)
         check_exclusive(store, SHARDS, name)
         own = trust.mark(request.model_dump(mode="json"), type(request))
-        store.create(layout.request, request_text(job, own).encode())
+        store.create(REQUEST, request_text(job, own).encode())
         begun = {"brinell": VERSION, "cells": cells, "of": shard.of, **settled, "request": request.model_dump(mode="json")}
         store.create(PLAN, json.dumps(begun).encode())
         content = store.read(PLAN)
@@ -342,14 +342,14 @@ def article(what: str) -> str:
 def _put(store: Store, layout: Layout, folder: Path) -> None:
     """Copy what is whole into a store, the manifest last."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    for path in sorted(files, key=lambda one: one.name == layout.manifest):
+    for path in sorted(files, key=lambda one: one.name == MANIFEST):
         store.write(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
 def _fetched(store: Store, layout: Layout, needed: Sequence[str], folder: Path) -> Path:
     """The manifest and the files needed of what is whole in a store, copied to a folder."""
     keys = [one + name for one in needed for name in (store.names(one[:-1]) if one.endswith("/") else [""])]
-    for key in (layout.manifest, *keys):
+    for key in (MANIFEST, *keys):
         if (content := store.read(key)) is not None:
             path = folder / key
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ from brinell.runners.loop import Job, refuse, request_text
 from brinell.runners.meeting import ALONE, Meeting, Shard, article, chosen, meet
 from brinell.store.claims import LEASE
 from brinell.store.files import write_atomically, write_text
-from brinell.store.folder import SHARDS
+from brinell.store.folder import REQUEST, SHARDS
 
 Answer = TypeVar("Answer")
 KEPT = Path(ALONE).parent.name
@@ -206,7 +206,7 @@ def alone(job: Job, work: Work, *, resume: bool) -> None:
                 )
         if not before:
             request = job.request.model_dump(mode="json")
-            write_text(path / layout.request, request_text(job, trust.mark(request, type(job.request))))
+            write_text(path / REQUEST, request_text(job, trust.mark(request, type(job.request))))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
             work(Alone(path))(path)
         shutil.rmtree(path / KEPT, ignore_errors=True)

@@ -34,8 +34,8 @@ def run(
     """Carry out a run on Ray, and wait for it.
 
     Args:
-        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.
-            Its --out is a folder that all nodes see, or the address of a store.
+        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`. Its
+            --out is a folder that all nodes see, or the address of a store.
         shards: the number of shards.
         tasks: how many work on them, at most as many as there are shards; none starts one for each.
         address: the cluster, such as `auto` or `10.0.0.1:6379`; none starts one on this machine for the time of the call.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from brinell.core.contracts import Remark
-from brinell.engine.peers import Told
+from brinell.engine.peers import ShardReport
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress, Silent
 from brinell.runners import local
@@ -62,7 +62,7 @@ class Shards:
         """As of `last_size`."""
         return last_size(left, under_way, self._meeting.shard.of)
 
-    def collect(self, cell: str) -> dict[str, Told]:
+    def collect(self, cell: str) -> dict[str, ShardReport]:
         """As of `Peers`.
 
         Raises:
@@ -79,7 +79,7 @@ class Shards:
             self._had.add(key)
             remarks = tuple(Remark(code, text) for code, text in told["remarks"])
             rest = {name: told[name] for name in ("legend", "failed", "seconds", "traffic")}
-            found[shard] = Told(remarks=remarks, **rest)
+            found[shard] = ShardReport(remarks=remarks, **rest)
         return found
 
     def _fetch(self, source: str, digests: Mapping[str, str], folder: str, name: str, done: str) -> None:
@@ -91,7 +91,7 @@ class Shards:
         """As of `Peers`."""
         return self._meeting.take(cell, keys)
 
-    def finish(self, cell: str, key: str, told: Told) -> bool:
+    def finish(self, cell: str, key: str, told: ShardReport) -> bool:
         """As of `Peers`: rows and arrays first, then in one step that they count."""
         name, files, keys = f"shard-{cell}-{key}", dict[str, Path](), dict[str, str]()
         for folder, ending in (("arrays", "safetensors"), ("records", "parquet")):

@@ -46,8 +46,8 @@ def submit(
     """Queue a run as an array of jobs.
 
     Args:
-        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.
-            Its --out is a folder that all nodes see, or the address of a store.
+        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`. Its
+            --out is a folder that all nodes see, or the address of a store.
         shards: the number of shards, which is that of the jobs.
         logs: a folder for the logs of the jobs, which all nodes see.
         cluster: `slurm`, or `local` for processes on this machine; none takes SLURM where it is installed.

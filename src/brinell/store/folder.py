@@ -1,21 +1,21 @@
 """The folders that runs and studies write: a manifest, a lock, and files that are put in place whole.
 
-What the folders of one verb are called and which keys their manifest must have is an argument, the `Layout`; the rows' columns
-are one too (`store.tables`). So every study uses the same code.
+What the manifest of a verb says is an argument, part of its `Layout`; the rows' columns are one too (`store.parquet`). So every
+study uses the same code.
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line, option
-from brinell.core.form import wrong
+from brinell.manifest import Manifest, fault, shown
 from brinell.store import seal
 from brinell.store.files import check, write_text
 
@@ -40,77 +40,90 @@ def fitting(path: Path) -> Iterator[None]:
         ) from None
 
 
+MANIFEST, REQUEST, PAGE = "manifest.json", "run.toml", "report.html"
+"""In every folder: what it holds, the request with which it can be made again, and the page that is made of it."""
 SEAL = "seal"
 """The key of a manifest that holds its own hash."""
-MANIFESTS = (
-    *("manifest.json", "benchmark.json", "corrupt.json", "detection.json", "epsilon.json", "explain.json", "harden.json"),
-    *("study.json", "transfer.json", "trials.json", "unrestricted.json"),
-)
-"""What the manifests of all verbs are called, so that none writes into the folder of another."""
 SHARDS = "shards"
 """The folder in which several processes meet until what they make is whole."""
+
+
+def verb_of(path: Path) -> str | None:
+    """The verb that made a folder; None where it holds no manifest that can be read."""
+    try:
+        manifest = json.loads(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
+    except (ValueError, RecursionError, OSError, RequestError):
+        return None
+    verb = manifest.get("verb") if isinstance(manifest, dict) else None
+    return verb if isinstance(verb, str) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
     """What the folders of one verb look like."""
 
+    verb: str
+    """The verb that makes one, which its manifest names."""
     what: str
     """What a folder holds, in the singular: run, benchmark set."""
-    verb: str
-    """The command that makes one, as a person types it."""
     version: int
     """The version of rows and manifest that is written and read."""
-    version_key: str = "schema"
-    """The key of the manifest that states it."""
-    manifest: str = "manifest.json"
-    """The name of the manifest."""
-    request: str = "run.toml"
-    """The name of the request, with which the folder can be made again."""
-    form: Mapping[str, Any] = field(default_factory=dict)
-    """What a manifest says, key by key (`core.form`)."""
-    misfit: Callable[[Mapping[str, Any]], str | None] = lambda manifest: None
-    """What does not fit together in a manifest that has the form, in words; None where all does."""
+    manifest: type[Manifest]
+    """What a manifest says."""
     folders: tuple[str, ...] = ("records", "arrays")
     """Where rows and arrays lie."""
     alone: bool = False
     """Whether a folder that holds any other file is refused, because all of it is to be published."""
     resumable: bool = True
     """Whether the verb takes --resume."""
+    typed: str = ""
+    """What a person types after `brinell`; the verb where it is empty."""
+
+    @property
+    def command(self) -> str:
+        """The command that makes a folder, as a person types it."""
+        return f"brinell {self.typed or self.verb}"
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """What a manifest begins with: the verb and the version."""
+        return {"verb": self.verb, "schema": self.version}
 
     def has(self, path: Path) -> bool:
-        """Whether there is a manifest."""
-        return (path / self.manifest).exists()
+        """Whether a folder is one of this verb."""
+        return verb_of(path) == self.verb
 
     def open(self, path: Path) -> dict[str, Any]:
         """The manifest of a folder.
 
         Raises:
-            RequestError: there is none, it is damaged, or another version of brinell wrote it.
+            RequestError: there is none, it is damaged, or another verb or another version of brinell wrote it.
         """
-        file = path / self.manifest
+        file = path / MANIFEST
         try:
             content = bounded.read(file, bounded.MOST_TEXT)
             manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
-            inside = sorted(str(one.parent) for one in path.glob(f"*/{self.manifest}"))
-            then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.verb} makes one"
-            raise RequestError(f"{path} is no {self.what} folder: it has no {self.manifest}; {then}") from None
+            inside = sorted(str(one.parent) for one in path.glob(f"*/{MANIFEST}") if self.has(one.parent))
+            then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.command} makes one"
+            raise RequestError(f"{path} is no {self.what} folder: it has no {MANIFEST}; {then}") from None
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
         if seal.holds(content) is False:
             raise RequestError(f"{file} is damaged: the digest that it holds is not its own; take it from a copy of the folder")
-        if not isinstance(manifest, dict) or self.version_key not in manifest:
-            raise RequestError(f"{file} is damaged: it does not say {self.version_key}")
-        if (found := manifest[self.version_key]) != self.version:
+        if why := fault(manifest, Manifest):
+            raise RequestError(f"{file} is damaged: {why}")
+        if (verb := manifest["verb"]) != self.verb:
+            raise RequestError(f"{path} is no {self.what} folder: its verb is {shown(verb)}; {self.command} makes one")
+        if (version := manifest["schema"]) != self.version:
             raise RequestError(
-                f"{path} was written by another version of brinell ({self.version_key} {found}, here {self.version}): "
-                f"read it with that one, or make it again with {self.verb}"
+                f"{path} was written by another version of brinell (schema {version}, here {self.version}): "
+                f"read it with that one, or make it again with {self.command}"
             )
-        if fault := wrong(manifest, self.form) or self.misfit(manifest):
-            raise RequestError(f"{file} is damaged: {fault}; take it from a copy of the folder")
+        if why := fault(manifest, self.manifest):
+            raise RequestError(f"{file} is damaged: {why}; take it from a copy of the folder")
         manifest.pop(SEAL, None)
-        return manifest
+        return manifest  # type: ignore[no-any-return]
 
     def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
         """Before a folder is resumed: refuse one whose files are not all as they were written.
@@ -136,18 +149,16 @@ class Layout:
         Raises:
             RequestError: the folder holds something already, and nobody asked for a resume.
         """
-        if self.has(path):
+        if (path / MANIFEST).exists():
             if resume:
                 return self.open(path)
-            article, more = (
-                "an" if self.what[0] in "aeiou" else "a",
-                f"add {option('resume')} to go on with it, or " if self.resumable else "",
-            )
+            if not self.has(path):
+                raise RequestError(
+                    f"{path} is the folder of something else, which {MANIFEST} describes: choose another {option('out')}"
+                )
+            article = "an" if self.what[0] in "aeiou" else "a"
+            more = f"add {option('resume')} to go on with it, or " if self.resumable else ""
             raise RequestError(f"{path} holds {article} {self.what}: {more}choose another {option('out')}")
-        if others := [name for name in MANIFESTS if name != self.manifest and (path / name).exists()]:
-            raise RequestError(
-                f"{path} is the folder of something else, which {others[0]} describes: choose another {option('out')}"
-            )
         if not resume:
             self.check_free(path)
         return {}
@@ -164,13 +175,14 @@ class Layout:
             )
 
     def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest.
+        """Write the manifest, with the verb and the version before what it says.
 
         Raises:
             StoppedError: the folder cannot be written.
         """
-        text = json.dumps({**manifest, SEAL: seal.BLANK}, indent=1, ensure_ascii=False) + "\n"
-        write_text(path / self.manifest, seal.sealed(text.encode()).decode())
+        content = self.head | dict(manifest) | {SEAL: seal.BLANK}
+        text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+        write_text(path / MANIFEST, seal.sealed(text.encode()).decode())
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:

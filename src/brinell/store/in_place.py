@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Array, StoredRecords
-from brinell.store import tables
+from brinell.store import parquet
 from brinell.store.files import checked_file
 
 HELD = 8 << 20
@@ -35,7 +35,7 @@ class Codes(NamedTuple):
 
 
 def records(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> StoredRecords:
-    """An audit's rows in several files, one after another, as `tables.read` gives them, and read column by column.
+    """An audit's rows in several files, one after another, as `parquet.read` gives them, and read column by column.
 
     The files must stay where they are as long as somebody looks at the rows.
 
@@ -56,16 +56,16 @@ def groups(path: Path, expected: str | None = None) -> Iterator[StoredRecords]:
 
 
 def _pieces(path: Path, expected: str | None) -> list[Piece]:
-    with tables.reading(path):
-        length = checked_file(path, tables.MOST_BYTES, expected)
+    with parquet.reading(path):
+        length = checked_file(path, parquet.MOST_BYTES, expected)
         with pq.ParquetFile(path) as file:
-            tables.check_size(path, file.metadata, length)
-            tables.check_schema(path, file.schema_arrow, _schema())
+            parquet.check_size(path, file.metadata, length)
+            parquet.check_schema(path, file.schema_arrow, _schema())
             return [Piece(path, at, file.metadata.row_group(at).num_rows) for at in range(file.num_row_groups)]
 
 
 def _schema() -> Any:
-    return tables.schema_of(COLUMNS).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
+    return parquet.schema_of(COLUMNS).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
 
 
 class _Columns:
@@ -88,7 +88,7 @@ class _Columns:
     def _read(self, name: str) -> Iterator[Any]:
         """The Arrow arrays that make up the column, in order."""
         for path, pieces in groupby(self._pieces, key=lambda piece: piece.path):
-            with tables.reading(path), pq.ParquetFile(path, read_dictionary=TEXTS) as file:
+            with parquet.reading(path), pq.ParquetFile(path, read_dictionary=TEXTS) as file:
                 for piece in pieces:
                     yield from file.read_row_group(piece.group, [name])[name].chunks
 

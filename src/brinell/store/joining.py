@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from brinell.core.record import Array, Records
-from brinell.store import in_place, rows, tables
+from brinell.store import in_place, parquet, rows
 
 Holders = Callable[[Mapping[str, Records]], dict[int, str]]
 """For each sample of some shards the one that holds its arrays."""
@@ -63,5 +63,5 @@ def _ends(path: Path) -> tuple[int, int]:
 
 
 def _between(path: Path, low: int, high: int) -> Records:
-    records = tables.read([path])
+    records = parquet.read([path])
     return rows.take(records, (records.sample_id >= low) & (records.sample_id <= high))

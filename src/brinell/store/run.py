@@ -7,93 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core import facts
 from brinell.core.errors import RequestError
-from brinell.core.form import Count, Number
 from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import in_place, tables
+from brinell.store import in_place, parquet
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.joining import Block
+from brinell.store.run_manifest import RunManifest
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 PART_SAMPLES = 1 << 13
 """Samples that it holds at most: of small inputs, their names take more memory than they."""
 
-_FOUND = {"code": str, "passed": (bool, None), "text": str, "figure?": (float, None), "limit?": (float, None)}
-_BY_MODEL = {
-    "checks?": {str: [_FOUND | {"cause?": (str, None), "reason?": (str, None)}]},
-    "remarks?": {str: {str: {str: str}}},
-    "extras?": {str: {str: dict}},
-    "failed?": {str: {str: {str: str}}},
-    "repairs?": {str: {"forwards": Count(), "backwards": Count(), "way?": str, "disagreement?": (float, None)}},
-    "traffic?": {str: {str: Count()}},
-    "seconds?": {str: Number(0)},
-}
-_TURN = {"within?": (Number(), None), "last?": (Number(), None), "share?": Number(0, 1), "alone?": bool, "when?": (str, None)}
-_STAGE = {
-    "name": str,
-    "label?": str,
-    "kept_to?": str,
-    "attack?": str,
-    "settings": dict,
-    "turn?": _TURN,
-    "eot?": Count(1),
-    "gradient?": (str, None),
-    "family?": str,
-    "access?": str,
-    "cells": {str: str},
-}
-_RECOMMENDED = {
-    "by": str,
-    "conditions": [str],
-    "folder?": (str, None),
-    "median": Number(0),
-    "least": Number(0),
-    "most": Number(0),
-    "without": Count(),
-    "digest?": str,
-}
-FORM: dict[str, Any] = {
-    **facts.HEAD,
-    **_BY_MODEL,
-    "seed": Count(),
-    "data": facts.DATA,
-    "models": [facts.MODEL | {"spec": str, "cells": {str: str}, "reject_class?": (Count(), None)}],
-    "criterion?": {"name": str, "towards?": str},
-    "distance": str,
-    "eps": [Number(0)],
-    "eps_text": [str],
-    "recommended?": (_RECOMMENDED, None),
-    "stages": [_STAGE],
-    "skipped?": [{"model": str, "stage": str, "why": str}],
-    "warnings?": [{"code": str, "model?": (str, None), "text": str}],
-    "files?": {str: str},
-}
-"""What the manifest of a run says."""
-
-
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    eps, names = manifest["eps"], [model["name"] for model in manifest["models"]]
-    if not eps or sorted(set(eps)) != eps or len(manifest["eps_text"]) != len(eps):
-        return "eps and eps_text do not list the same budgets, ascending"
-    stages = [stage["name"] for stage in manifest["stages"]]
-    if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
-        return "models and stages are not listed once each"
-    told = [ids for stages in manifest.get("failed", {}).values() for ids in stages.values()]
-    if not all(sample.isdecimal() for ids in told for sample in ids):
-        return "failed names a sample by something else than its number"
-    return facts.misfit(manifest["data"])
-
-
-LAYOUT = Layout(
-    what="run",
-    verb="brinell audit",
-    version=SCHEMA_VERSION,
-    form=FORM,
-    misfit=_misfit,
-)
+LAYOUT = Layout(verb="audit", what="run", version=SCHEMA_VERSION, manifest=RunManifest)
 
 
 class Run:
@@ -119,7 +46,7 @@ class Run:
 
     def records(self) -> Records:
         """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones."""
-        return tables.read(self._rows(), self._expected)
+        return parquet.read(self._rows(), self._expected)
 
     def records_in_place(self) -> Records:
         """The same rows, which stay in their files: a column is read when it is looked at, as long as the run is not changed."""
@@ -165,7 +92,7 @@ class Run:
 
     def part(self, cell: str) -> Records:
         """All rows of a complete stage."""
-        return tables.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
+        return parquet.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
     def part_in_place(self, cell: str) -> Records:
         """The same rows, as of `records_in_place`."""
@@ -178,7 +105,7 @@ class Run:
 
     def shards(self, cell: str) -> dict[str, Records]:
         """The rows computed so far for an unfinished stage, by shard."""
-        return {path.stem: tables.read([path]) for path in self.shard_files(cell)}
+        return {path.stem: parquet.read([path]) for path in self.shard_files(cell)}
 
     def shard_files(self, cell: str) -> list[Path]:
         """The files of these rows."""
@@ -186,7 +113,7 @@ class Run:
 
     def shard(self, cell: str, key: str) -> Records:
         """The rows of one shard of an unfinished stage."""
-        return tables.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
+        return parquet.read([self.path / "records" / f"shard-{cell}-{key}.parquet"])
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
@@ -285,7 +212,7 @@ class Run:
         besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
         if arrays or besides:
             self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
-        tables.write(self.path / "records" / f"{name}.parquet", records, cell)
+        parquet.write(self.path / "records" / f"{name}.parquet", records, cell)
         return name
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
@@ -299,7 +226,7 @@ class Run:
             cell: the stage's cell.
             blocks: all rows of the stage and where its arrays are, samples ascending.
         """
-        tables.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
+        parquet.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
         self.drop_shards(cell)
 
     def _keeping(self, cell: str, blocks: Iterable[Block]) -> Iterator[Records]:

@@ -16,10 +16,11 @@ from typing import NamedTuple
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.store.files import write_text
-from brinell.store.run import LAYOUT, Run
+from brinell.store.folder import MANIFEST
+from brinell.store.run import Run
 
 NAMESPACE = "brinell-run"
-SIGNATURE = f"{LAYOUT.manifest}.sig"
+SIGNATURE = f"{MANIFEST}.sig"
 """The file beside the manifest."""
 MOST = 1 << 16
 """Bytes of a signature at most."""
@@ -55,8 +56,8 @@ def sign(path: Path, key: Path) -> Signed:
         raise RequestError(f"{path} is not finished: go on with brinell audit --resume --out {path}, then sign it")
     _check_files(run)
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        manifest = Path(folder) / LAYOUT.manifest
-        manifest.write_bytes(bounded.read(path / LAYOUT.manifest, bounded.MOST_TEXT))
+        manifest = Path(folder) / MANIFEST
+        manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
         done = _ssh_keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), str(manifest))
         if done.returncode:
             raise RequestError(
@@ -81,8 +82,8 @@ def signed_by(path: Path, keys: Path) -> Signed:
     """
     run = Run.open(path)
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        manifest, signature, allowed = (Path(folder) / name for name in (LAYOUT.manifest, SIGNATURE, "signers"))
-        manifest.write_bytes(bounded.read(path / LAYOUT.manifest, bounded.MOST_TEXT))
+        manifest, signature, allowed = (Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers"))
+        manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
         try:
             signature.write_bytes(bounded.read(path / SIGNATURE, MOST))
         except FileNotFoundError:

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from brinell.core.errors import RequestError
 from brinell.plugins import nearest
+from brinell.store.folder import verb_of
 from brinell.studies.kit import Study
 
 GROUP = "brinell.study"
@@ -75,17 +76,18 @@ def studies() -> dict[str, Study]:
 
 
 def study_of(folder: Path) -> Study:
-    """The study that made a folder.
+    """The study that made a folder, by the verb in its manifest.
 
     Raises:
-        RequestError: none did.
+        RequestError: none did, or one that is not installed.
     """
-    for study in studies().values():
-        if study.layout is not None and study.resolve(study.layout).has(folder):
-            return study
-    audit = load("audit")
-    audit.resolve(audit.layout).open(folder)  # says what is missing
-    raise RequestError(f"{folder} was made by no study that is installed: install the package that made it")
+    verb = verb_of(folder)
+    if verb is None:
+        audit = load("audit")
+        audit.resolve(audit.layout).open(folder)  # says what is missing or damaged
+    if verb not in entries():
+        raise RequestError(f"{folder} was made by brinell {verb}, and no study of that verb is installed: install its package")
+    return load(verb)
 
 
 def _read(package: str) -> Entry:

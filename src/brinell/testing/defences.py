@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import KINDS, Distance, Domain, Kind, PerturbsWeights, Threat
 from brinell.core.errors import BrinellError, ContractError
+from brinell.core.oracle import Batch
 from brinell.testing.form import check_form, check_settings, demand, generator_states
 
 SHAPES: dict[Kind, tuple[int, ...]] = {"image": (1, 8, 8), "signal": (2, 16), "video": (1, 2, 4, 4), "vector": (6,)}

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import Network, PerturbsWeights
 from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, in_python
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.engine.batch_attack import KINDS, BatchAttack, check_bounds, domain_of, labels_of, opened, radii, stages_of
 from brinell.engine.eps_grid import doubts, parse_eps

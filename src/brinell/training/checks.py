@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import Defence, Distance, Domain, Threat
 from brinell.core.intervals import wilson
+from brinell.core.oracle import Batch
 from brinell.training.recipe import Recipe, Trained
 
 GAP = 0.8

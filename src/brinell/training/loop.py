@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from brinell.core.batch import Batch
 from brinell.core.errors import DivergedError, option
+from brinell.core.oracle import Batch
 from brinell.core.streams import seeded
 from brinell.core.threat import Distance, Threat
 from brinell.training import checkpoint

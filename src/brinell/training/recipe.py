@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError, option
+from brinell.core.oracle import Batch
 from brinell.distortions._published import Published
 from brinell.rlab.variants import variants
 

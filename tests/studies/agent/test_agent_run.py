@@ -10,9 +10,9 @@ from tests._helpers import Recorder, fight, threat_of
 
 from brinell import plugins
 from brinell.cli import run
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import load, named
 from brinell.rlab.rules import Rules

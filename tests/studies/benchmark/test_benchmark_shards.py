@@ -77,7 +77,7 @@ def test_one_that_is_killed_leaves_its_work_to_the_next(work, made, tmp_path, at
     assert in_a_process_of_its_own(words(work, out, "--shard", "2/2"), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
     assert FolderStore(out).names("shards/claims"), "a process that was killed gives nothing back"
     done = {path: path.stat().st_mtime_ns for path in (out / "shards/done/part").glob("*")}
-    assert bool(done) == (at > 2) and not (out / "benchmark.json").exists()
+    assert bool(done) == (at > 2) and not (out / "manifest.json").exists()
     assert cli(["benchmark", "--resume", "--quiet", "--out", str(out)]) == 0
     same_set(made, out)
     assert not (out / "shards").exists()

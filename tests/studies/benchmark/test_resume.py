@@ -37,11 +37,11 @@ def test_killed_before_every_file(work, tmp_path, monkeypatch):
     replace, small = Path.replace, ["--samples", "2", "--refine", "0"]
     assert cli(words(work, tmp_path / "whole", *small, levels="1")) == 0
     files = [
-        "benchmark.toml",
-        "benchmark.json",
-        "benchmark.json",  # with the kind of the model's answers
+        "run.toml",
+        "manifest.json",
+        "manifest.json",  # with the kind of the model's answers
         *["arrays", "data", "samples"] * 2,
-        "benchmark.json",
+        "manifest.json",
         "README.md",
         "croissant.json",
     ]

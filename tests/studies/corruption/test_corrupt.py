@@ -13,9 +13,10 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.datasets.npz import Npz
 from brinell.store import rows
+from brinell.store.table import Folder
 from brinell.studies.corruption.analysis import summarise
 from brinell.studies.corruption.page import render, write
-from brinell.studies.corruption.records import Answers, Corruption
+from brinell.studies.corruption.records import TABLE, Answers
 from brinell.studies.corruption.words import reading
 
 LABELS = np.array([0, 0, 1, 1])
@@ -40,7 +41,7 @@ def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("published-f
         "severities": list(severities),
         "models": [{"name": name} for name in wrong],
     }
-    return Corruption(path="f", manifest=facts, answers=rows.concatenate(parts))
+    return Folder(path="f", manifest=facts, rows=rows.concatenate(parts))
 
 
 def told(clean, fog1, fog2, snow1, snow2):
@@ -122,14 +123,14 @@ def made(tmp_path_factory):
 
 
 def test_the_command(made, root, tmp_path, capsys):
-    stored = Corruption.open(made)
-    assert len(stored.answers) == 2 * (1 + 2 * 2) * 20
+    stored = TABLE.read(made)
+    assert len(stored.rows) == 2 * (1 + 2 * 2) * 20
     result = summarise(stored)
     assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
     assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
     data = Npz(path=str(made / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
-    assert data.labels().tolist() == stored.answers.label[:20].tolist()
+    assert data.labels().tolist() == stored.rows.label[:20].tolist()
     capsys.readouterr()
     words = ["corrupt", "--model", "digits-cnn?width=4", "--samples", "10", "--kind", "published-fog", "--draws", "100"]
     assert cli([*words, "--out", str(tmp_path / "d"), "--json"]) == 0

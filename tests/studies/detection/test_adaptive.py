@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.criterion import Undetected
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel

@@ -18,7 +18,7 @@ from brinell.engine.plan import open_data
 from brinell.store.rows import take
 from brinell.studies.detection.analysis import auc, curve, interval, summarise
 from brinell.studies.detection.page import in_words, render
-from brinell.studies.detection.records import CLEAN, EVADING, Detection
+from brinell.studies.detection.records import CLEAN, EVADING, TABLE
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def detect(work, out, *more):
 @pytest.fixture(scope="module")
 def made(work):
     assert detect(work, work / "found", "--steps", "20", "--samples", "40") == 0
-    return Detection.open(work / "found")
+    return TABLE.read(work / "found")
 
 
 def test_rows_add_up(made, work):
-    scores, models = made.scores, made.manifest["models"]
+    scores, models = made.rows, made.manifest["models"]
     assert [guard["name"] for guard in models[0]["detectors"]] == ["background", "feature-squeezing", "mahalanobis"]
     for one in summarise(made).detectors:
         rows = take(scores, scores.detector == one.detector)
@@ -78,18 +78,16 @@ def test_evading_inputs_are_what_the_rows_say(made):
         assert np.abs(x - clean).max() <= 0.3 + 1e-5 and x.min() >= 0 and x.max() <= 1
         if form == EVADING[1]:
             assert (x[clean == 0] == 0).all()
-    fooled = take(made.scores, np.isin(made.scores.attack, EVADING) & made.scores.fooled)
+    fooled = take(made.rows, np.isin(made.rows.attack, EVADING) & made.rows.fooled)
     assert len(stored) == len(fooled)
 
 
 def test_thresholds_keep_the_rate_of_false_alarms(work):
     assert detect(work, work / "ten", "--steps", "0", "--fpr", "0.2", "--samples", "60", "--detector", "mahalanobis") == 0
-    (one,) = summarise(Detection.open(work / "ten")).detectors
+    (one,) = summarise(TABLE.read(work / "ten")).detectors
     assert one.false_alarms.low < 0.2 < one.false_alarms.high
     assert (
-        one.adaptive is None
-        and "were not tried" in in_words(summarise(Detection.open(work / "ten")))
-        or one.static.k == one.robust.k
+        one.adaptive is None and "were not tried" in in_words(summarise(TABLE.read(work / "ten"))) or one.static.k == one.robust.k
     )
 
 
@@ -108,7 +106,7 @@ def test_the_page_and_json(made, work, root, capsys):
 @pytest.mark.browser
 def test_the_page_in_a_browser(made):
     with chromium() as browser:
-        check_everywhere(browser, made.path / "detection.html")
+        check_everywhere(browser, made.path / "report.html")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +127,7 @@ def test_a_folder_that_is_taken_and_one_that_is_none(work, made, capsys):
     assert detect(work, made.path, "--steps", "0", "--samples", "5") == 2
     assert "holds a detection: choose another --out" in capsys.readouterr().err
     with pytest.raises(RequestError, match="is no detection folder"):
-        Detection.open(work)
+        TABLE.read(work)
 
 
 # Figures
@@ -152,4 +150,4 @@ def test_the_area_is_that_under_the_curve(clean, adversarial):
 
 @pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(made, count):
-    assert each(count, made.path / "detection.json", lambda: render(Detection.open(made.path))) > 20
+    assert each(count, made.path / "manifest.json", lambda: render(TABLE.read(made.path))) > 20

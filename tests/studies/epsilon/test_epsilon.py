@@ -155,7 +155,7 @@ def test_what_was_advised_for_other_data_is_refused(tmp_path):
         (f"{folder}?conditions=luck", "no condition 'luck'"),
         (f"{folder}?conditions=perception", "leaves no condition"),
         (f"{folder}?bye=class", "no option 'bye'"),
-        (f"recommended:{tmp_path}", "is no recommendation folder: it has no epsilon.json"),
+        (f"recommended:{tmp_path}", "is no recommendation folder: it has no manifest.json"),
     ):
         with pytest.raises(RequestError, match=text):
             plan(eps)
@@ -246,4 +246,4 @@ def test_a_manifest_of_another_form(tmp_path, count):
 
     x = np.random.default_rng(0).uniform(0, 1, (6, 1, 8, 8)).astype(np.float32)
     brinell.epsilon((x, np.array([0, 1, 2] * 2)), out=tmp_path / "a", norm=("linf",))
-    assert each(count, tmp_path / "a/epsilon.json", lambda: read(tmp_path / "a")) > 20
+    assert each(count, tmp_path / "a/manifest.json", lambda: read(tmp_path / "a")) > 20

@@ -19,7 +19,7 @@ from brinell.models._torch_model import TorchModel
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import in_words, summarise, values
 from brinell.studies.explain.randomisation import forgetful
-from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Explanation
+from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, TABLE, load_maps, load_truths
 
 SIDE, N = 12, 10
 DOMAIN = Domain(kind="image", shape=(1, SIDE, SIDE))
@@ -92,7 +92,7 @@ def made(files, tmp_path_factory):
 @pytest.mark.browser
 def test_the_page_in_a_browser(made):
     with chromium() as browser:
-        check_everywhere(browser, Path(made.folder) / "explain.html")
+        check_everywhere(browser, Path(made.folder) / "report.html")
 
 
 def test_what_matters_is_found(made):
@@ -106,7 +106,7 @@ def test_what_matters_is_found(made):
 
 
 def test_controls_are_made_of_the_maps(made):
-    held = Explanation.open(made.folder)
+    held = TABLE.read(made.folder)
     names = [one.name for one in made.methods]
     assert names[:3] == [FEW[0], FEW[0] + BLURRED, FEW[0] + INVERSE] and "random" + INVERSE not in names
     own, inverse = (values(held.rows, name, "insertion") for name in (names[0], names[2]))
@@ -118,7 +118,7 @@ def test_controls_are_made_of_the_maps(made):
 
 
 def test_every_figure_can_be_computed_from_the_rows(made):
-    held = Explanation.open(made.folder)
+    held = TABLE.read(made.folder)
     assert summarise(held) == made
     for one in made.methods:
         for measure in MEASURES:
@@ -126,11 +126,11 @@ def test_every_figure_can_be_computed_from_the_rows(made):
             assert (figure is None) == bool(np.isnan(column).all())
             if figure is not None:
                 assert figure.value == pytest.approx(np.nanmean(column)) and figure.low <= figure.value <= figure.high
-    assert held.maps([0])[FEW[0], 0].shape == (SIDE, SIDE)
+    assert load_maps(held.path, [0])[FEW[0], 0].shape == (SIDE, SIDE)
 
 
 def test_the_page_shows_every_method_and_says_what_may_be_said(made):
-    held = Explanation.open(made.folder)
+    held = TABLE.read(made.folder)
     text = page.render(held)
     for name in FEW:
         assert f"<b>{name}</b>" in text
@@ -144,7 +144,7 @@ def test_out_of_the_box(tmp_path, root, capsys):
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "explain.json").read_text()))
     assert answer["n"] == 3 and answer["methods"][0]["dice"] is None and answer["methods"][0]["deletion"]["n"] == 3
-    page = (tmp_path / "run" / "explain.html").read_text()
+    page = (tmp_path / "run" / "report.html").read_text()
     assert Path(brinell.report(tmp_path / "run")).read_text() == page, "brinell report writes it again"
     assert cli([*words, "--out", str(tmp_path / "run")]) == 2
     assert "holds an explanation: add --resume to go on with it, or choose another --out" in capsys.readouterr().err
@@ -229,10 +229,10 @@ def test_ground_truth_of_pictures_in_every_form(spec, folder, tmp_path):
         copies=0,
         out=tmp_path / "run",
     )
-    held, (_, _, masks) = Explanation.open(result.folder), pictures()
+    held, (_, _, masks) = TABLE.read(result.folder), pictures()
     assert result.n == 4
     for sample, at in enumerate([0, 2, 1, 3]):  # by folder
-        assert np.array_equal(held.truths([sample])[sample] == 1, masks[at] == 1)
+        assert np.array_equal(load_truths(held.path, [sample])[sample] == 1, masks[at] == 1)
 
 
 @pytest.mark.parametrize("harm", ["none", "cut", "objects", "xml", "json"])
@@ -268,9 +268,9 @@ def test_ground_truth_of_signals(tmp_path):
     data = f"npz:{tmp_path / 'beats.npz'}?kind=signal&rate=100"
     settings = {"method": ("centre", "grad-cam"), "samples": 4, "steps": 2, "copies": 0}
     result = brinell.explain(net, data, truth=f"spans:{tmp_path / 'spans.csv'}", out=tmp_path / "run", **settings)
-    held = Explanation.open(result.folder)
+    held = TABLE.read(result.folder)
     assert result.n == 2 and [(one.count, one.reason) for one in result.left_out] == [(2, "without ground truth")]
-    assert np.flatnonzero(held.truths([0])[0]).tolist() == [20, 21, 22, 23, 24, 40]
+    assert np.flatnonzero(load_truths(held.path, [0])[0]).tolist() == [20, 21, 22, 23, 24, 40]
     assert "<svg" in page.render(held)
 
 
@@ -291,7 +291,7 @@ def test_a_blank_map_is_told_and_left_out_of_the_measures(files, tmp_path):
     assert (blank.blank, centre.blank) == (1, 0)
     assert blank.dice.n == blank.deletion.n == result.n - 1 and centre.dice.n == result.n
     assert f"is the same everywhere on 1 of {result.n} samples" in " ".join(in_words(result))
-    assert page.render(Explanation.open(result.folder)).count("the same everywhere: nothing to see") == 1
+    assert page.render(TABLE.read(result.folder)).count("the same everywhere: nothing to see") == 1
 
 
 def test_a_map_that_does_not_change_with_the_weights_is_told(files, tmp_path):
@@ -347,7 +347,7 @@ def test_the_cascade_is_compared_stage_by_stage(files, tmp_path):
     assert gradient.cascade[0].value == pytest.approx(1) and gradient.cascade[1].high < 0.9
     assert gradient.cascade[1] == gradient.similarity and [one.value for one in random.cascade] == pytest.approx([1, 1])
     assert result.methods[1].name == "gradient" + BLURRED and result.methods[1].cascade is None
-    assert "As the model forgets" in page.render(Explanation.open(result.folder))
+    assert "As the model forgets" in page.render(TABLE.read(result.folder))
     assert "With shuffled weights gradient drew much the same map: it shows the input and not the model." in in_words(result)
 
 
@@ -370,12 +370,12 @@ def test_adversarial_examples_of_a_run(files, tmp_path):
     result = brinell.explain(run=str(run), method=("rlab?questions=32", "centre"), steps=3, copies=0)
     names = [one.name for one in result.methods if "," not in one.name]
     assert result.folder == str(run / "explain") and names[-2:] == ["placed", "sensitivity"] and result.n >= 3
-    held = Explanation.open(result.folder)
+    held = TABLE.read(result.folder)
     sample = int(held.rows.sample_id[0])
-    placed = held.maps([sample])["placed", sample]
+    placed = load_maps(held.path, [sample])["placed", sample]
     assert set(np.unique(placed)) == {0.0, 1.0}
     assert (held.rows.prediction != held.rows.label).all(), "what is explained is the adversarial example"
-    assert 'href="explain/explain.html#sample-' in (run / "report.html").read_text()
+    assert 'href="explain/report.html#sample-' in (run / "report.html").read_text()
     cost = next(one for one in result.methods if one.name == "placed").queries
     assert cost > 1
 

@@ -14,10 +14,10 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
 from brinell.store.folder import SHARDS
+from brinell.store.parquet import to_table
 from brinell.store.shared import AddressStore, FolderStore
-from brinell.store.tables import to_table
 from brinell.studies.explain import group
-from brinell.studies.explain.records import Explanation
+from brinell.studies.explain.records import TABLE
 
 N, SIDE = 6, 8
 RNG = np.random.default_rng(0)
@@ -80,14 +80,14 @@ def alone(tmp_path_factory):
 
 
 def equal(folder, other):
-    a, b = Explanation.open(folder), Explanation.open(other)
+    a, b = TABLE.read(folder), TABLE.read(other)
     assert to_table(a.rows).drop_columns(["seconds"]) == to_table(b.rows).drop_columns(["seconds"])
     for name in ("maps", "inputs", "cascade"):
         one, two = (load_file(run.path / f"{name}.safetensors") for run in (a, b))
         assert one.keys() == two.keys() and all(one[key].tobytes() == two[key].tobytes() for key in one)
     changing = ("created", "finished", "command", "versions", "hardware", "seal", "request", "made_here")
     assert all(a.manifest[key] == b.manifest[key] for key in a.manifest if key not in changing)
-    assert (folder / "explain.html").exists() and not (folder / ".parts").exists() and not (folder / SHARDS).exists()
+    assert (folder / "report.html").exists() and not (folder / ".parts").exists() and not (folder / SHARDS).exists()
 
 
 @pytest.mark.parametrize("address", [False, True])
@@ -111,7 +111,7 @@ def test_the_maps_are_those_of_one_process(alone, tmp_path, address):
     if address:
         store = AddressStore(out)
         assert store.names("shards") == store.names(".parts") == []
-        assert {"explain.json", "explain.toml", "explain.html", "maps.safetensors", "inputs.safetensors"} <= set(store.names(""))
+        assert {"manifest.json", "run.toml", "report.html", "maps.safetensors", "inputs.safetensors"} <= set(store.names(""))
     else:
         equal(out, alone.folder)
         whole = Halves()
@@ -137,7 +137,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
     stop = 3
     with pytest.raises(Stopped):
         made(out, shard=shard)
-    assert not (out / "explain.json").exists()
+    assert not (out / "manifest.json").exists()
     refused_otherwise(made, out, shard, "an explanation")
     with pytest.raises(RequestError, match="holds another explanation .*steps was 3 and is 4"):
         made(out, steps=4, resume=True)
@@ -186,8 +186,8 @@ def test_one_that_is_killed_loses_what_it_worked_on_and_no_more(tmp_path, monkey
     assert in_a_process_of_its_own([*words, str(killed), *shard], TEST_KILL_AT="15", TEST_CALLS="0") == -9
     assert bool(FolderStore(killed).names("shards/claims")) == bool(shard)
     assert cli(["explain", "--resume", "--quiet", "--out", str(killed)]) == 0
-    assert f"page: {killed}/explain.html" in capsys.readouterr().out
+    assert f"page: {killed}/report.html" in capsys.readouterr().out
     assert cli([*words, str(tmp_path / "alone")]) == 0
-    one, two = (to_table(Explanation.open(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
+    one, two = (to_table(TABLE.read(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
     assert one == two
     assert cli(["report", str(killed)]) == 0

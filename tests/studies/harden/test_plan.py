@@ -29,7 +29,7 @@ def test_training_data_that_cannot_be_used_are_refused(work, tmp_path, capsys, n
     import re
 
     assert re.search(line, said), said
-    assert not (tmp_path / "out" / "harden.json").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_model_without_gradients_is_refused(tmp_path):
 def test_other_audits_are_refused_before_anything_is_written(work, tmp_path, capsys):
     out = tmp_path / "out"
     assert cli(words(work, out, "--epochs", "1", "--samples", "20", "--quiet")) == 0
-    before = {name: (out / name).read_bytes() for name in ("harden.toml", "harden.json")}
+    before = {name: (out / name).read_bytes() for name in ("run.toml", "manifest.json")}
     assert cli(words(work, out, "--epochs", "1", "--samples", "10", "--resume")) == 2
     assert "holds another hardening (samples was 20 and is 10)" in capsys.readouterr().err
     assert {name: (out / name).read_bytes() for name in before} == before
@@ -81,10 +81,10 @@ def test_the_folder_of_an_audit_is_left_alone(work, tmp_path, done, capsys):
 
     audit = tmp_path / "audit"
     shutil.copytree(done / "before", audit)
-    report = (audit / "report.html").read_bytes()
+    before = {name: (audit / name).read_bytes() for name in ("report.html", "manifest.json")}
     assert cli(words(work, audit)) == 2
     assert "is the folder of something else, which manifest.json describes" in capsys.readouterr().err
-    assert (audit / "report.html").read_bytes() == report and not (audit / "harden.json").exists()
+    assert {name: (audit / name).read_bytes() for name in before} == before
 
 
 @pytest.mark.parametrize(

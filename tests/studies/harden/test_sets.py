@@ -13,9 +13,9 @@ from brinell.studies.harden.request import HardenRequest
 
 @pytest.fixture(scope="module")
 def made(work):
-    """A set of every training sample that is right."""
+    """A set of those of a hundred training samples that are right."""
     spec = f"{work / 'model.py'}:network"
-    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 256, "levels": "1"}
+    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 100, "levels": "1"}
     return brinell.benchmark(
         spec, str(work / "train.npz"), out=work / "set", progress=Silent(), device="cpu", patch="1", **settings
     ).folder

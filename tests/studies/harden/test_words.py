@@ -90,7 +90,8 @@ def test_the_rates_of_a_change_are_those_of_its_counts():
 
 
 def test_the_severity_is_said_once():
-    rows = _unseen([change(f"{name}, severity 3", 0, 16) for name in ("blur", "fog", "jpeg", "contrast", "gain")])
+    names = ("blur", "fog", "jpeg", "contrast", "gain")
+    rows = _unseen([change(f"{name}, severity 3", 0, 16) | {"distortion": name} for name in names])
     assert carries_over(rows).endswith("does not carry over to blur, fog, jpeg, contrast and 1 more (severity 3).")
 
 

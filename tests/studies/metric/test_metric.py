@@ -10,7 +10,7 @@ import torch
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.networks import initial
+from brinell.core.streams import initial
 from brinell.distances import _embedding as embedding
 from brinell.studies.metric.request import MetricRequest
 from brinell.studies.metric.run import _batches, train_metric

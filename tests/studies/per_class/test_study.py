@@ -251,7 +251,7 @@ def test_runs_that_exist(runs, tmp_path, capsys, root):
     assert [one["model"] for one in answer["models"]] == ["near", "far"] and len(answer["ranks"]) == 4
     assert [rate["k"] for rate in answer["models"][0]["robust"]] == [5, 4, 3]
     assert {"value", "low", "high", "n", "k"} <= set(answer["models"][0]["clean"])
-    assert (tmp_path / "s" / "study.html").is_file() and (tmp_path / "s" / "tables" / "ranks.csv").is_file()
+    assert (tmp_path / "s" / "report.html").is_file() and (tmp_path / "s" / "tables" / "ranks.csv").is_file()
     assert cli(words) == 2
     assert "holds a study: add --resume" in capsys.readouterr().err
     result = brinell.study([runs / "near", runs / "far"], out=tmp_path / "t", draws=200)

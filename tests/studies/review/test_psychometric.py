@@ -25,6 +25,7 @@ def test_the_threshold_of_a_known_person(alarm, lapse):
     assert curve.high / curve.low < 1.5
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_claim():
     """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and do not cover everything."""
     inside, widths = 0, []

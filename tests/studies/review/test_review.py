@@ -98,12 +98,12 @@ def test_the_crafted_change_by_hand(tmp_path):
 
 def test_pairs_of_a_run_have_its_distances(tmp_path):
     result = brinell.audit("digits-cnn", "digits", eps="0.2", attack="fgsm", samples=40, out=tmp_path / "run")
-    review = made(tmp_path / "r", change=f"run:{result.run}", trials=12)
+    review = made(tmp_path / "r", change=f"run:{result.folder}", trials=12)
     sizes = [trial.eps for trial in review.trials]
     assert sum(size == 0 for size in sizes) == 2 and max(sizes) <= 0.2 + 1.001 / 255
     with pytest.raises(RequestError, match="other data"):
         make_review(
-            ReviewRequest(data="x", change=f"run:{result.run}"),
+            ReviewRequest(data="x", change=f"run:{result.folder}"),
             ArrayDataset(torch.rand(9, 1, 8, 8), np.arange(9)),
             tmp_path / "s",
         )
@@ -207,7 +207,7 @@ def test_a_whole_review(tmp_path):
     assert len(result.per_class) == 10 and sum(one.n for one in result.per_class) == 120
     assert result.by_size[0].eps == 0 and result.by_size[0].right.value == 1
     assert result.by_size[-1].right.value == 0, "nobody names what is changed beyond 0.2"
-    html = (out / "review.html").read_text()
+    html = (out / "report.html").read_text()
     assert Path(brinell.report(out)).read_text() == html, "brinell report writes it again"
     assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
     again = brinell.review("digits", out=out, trials=150, resume=True, tell=lambda text: None)
@@ -276,7 +276,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, root):
     words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
     assert brinell.cli.run(words) == 0
     shown = capsys.readouterr()
-    assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "review.html" in shown.out
+    assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "report.html" in shown.out
     assert brinell.cli.run([*words, "--resume", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/review.json").read_text()))
@@ -377,7 +377,7 @@ def test_an_answer_that_cannot_be_stored_ends_the_review(tmp_path, monkeypatch):
 def test_a_manifest_of_another_form(tmp_path, count):
     review = made(tmp_path / "r")
     review.add(Answer(trial=0, reviewer="", differs=True, named=3, seconds=1.0))
-    assert each(count, tmp_path / "r/trials.json", lambda: page.render(Review.open(tmp_path / "r"))) > 20
+    assert each(count, tmp_path / "r/manifest.json", lambda: page.render(Review.open(tmp_path / "r"))) > 20
 
 
 def answered(folder, n=4):

@@ -17,11 +17,13 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.store import rows
 from brinell.store.files import read_arrays
+from brinell.store.folder import MANIFEST
+from brinell.store.table import Folder
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.ensemble import Ensemble
 from brinell.studies.transfer.page import render, write
 from brinell.studies.transfer.plan import make_plan
-from brinell.studies.transfer.records import LAYOUT, Answers, Transfer
+from brinell.studies.transfer.records import TABLE, Answers
 from brinell.studies.transfer.request import TransferRequest
 from brinell.studies.transfer.words import reading
 
@@ -99,9 +101,9 @@ def test_places_and_words(made):
 
 
 def test_the_folder_holds_what_the_figures_are_made_of(made, tmp_path):
-    transfer = Transfer.open(made.folder)
+    transfer = TABLE.read(made.folder)
     assert summarise(transfer) == made
-    assert len(transfer.answers) == 3 * 3 * 5
+    assert len(transfer.rows) == 3 * 3 * 5
     held = read_arrays(transfer.path / "examples" / "000.safetensors")
     assert np.abs(held["0"] - X[0]).max() == pytest.approx(0.15, abs=1e-6)
     assert (transfer.path / "tables" / "cells.csv").read_text().count("\n") == 1 + 9 * 2
@@ -111,7 +113,7 @@ def test_the_folder_holds_what_the_figures_are_made_of(made, tmp_path):
     with pytest.raises(RequestError, match="holds a transfer: add resume=True to go on with it, or choose another out="):
         brinell.transfer(model=[near(), far()], data=(X, Y), eps=0.15, out=made.folder)
     with pytest.raises(RequestError, match="is no transfer folder"):
-        Transfer.open(tmp_path)
+        TABLE.read(tmp_path)
 
 
 def test_no_more_passes_than_needed(tmp_path):
@@ -142,7 +144,7 @@ def test_minimal_attacks_give_the_closest(tmp_path):
     result = brinell.transfer(
         "near", model=[near(), far()], data=(X, Y), eps=0.15, attack="deepfool", norm="l2", draws=100, out=tmp_path / "t"
     )
-    answers = Transfer.open(result.folder).answers
+    answers = TABLE.read(result.folder).rows
     mine = rows.take(answers, answers.model == "near")
     assert mine.l2[0] == pytest.approx(0.12, abs=0.01) and mine.l2[1] == pytest.approx(0.02, abs=0.01)
     assert cell(result, "near", "near").success.k == 2 and cell(result, "near", "far").success.k == 0
@@ -209,7 +211,7 @@ def test_bad_input(bench, run, tmp_path, capsys):
     ):
         assert cli(["transfer", *words, "--out", str(tmp_path / "t")]) == 2, words
         assert message in capsys.readouterr().err, words
-    assert not (tmp_path / "t" / LAYOUT.manifest).exists()
+    assert not (tmp_path / "t" / MANIFEST).exists()
     vector = Domain(kind="vector", shape=(2,))
     with pytest.raises(RequestError, match=r"holds images of shape \(1, 8, 8\).*asked about vectors"):
         brinell.transfer(bench, model=near(), data=(X, Y), eps=0.1, out=tmp_path / "t")
@@ -240,7 +242,7 @@ def test_a_source_without_rows_has_no_figures(tmp_path):
         "seconds": 0.0,
     }
     empty = {name: [] for name in ("sample_id", "label", "linf", "l2", "clean_pred", "pred", "source", "model", "distortion")}
-    result = summarise(Transfer(path=tmp_path, manifest=facts, answers=rows.build(Answers, 0, **empty)))
+    result = summarise(Folder(path=tmp_path, manifest=facts, rows=rows.build(Answers, 0, **empty)))
     assert result.cells[0].accuracy.value is None and result.sources[0].success is None
 
 

@@ -11,10 +11,10 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
 from brinell.store.files import digest
+from brinell.store.parquet import to_table
 from brinell.store.shared import AddressStore, FolderStore
-from brinell.store.tables import to_table
 from brinell.studies.transfer import run as transfer_run
-from brinell.studies.transfer.records import Transfer
+from brinell.studies.transfer.records import TABLE
 
 RNG = np.random.default_rng(3)
 N = 14
@@ -28,7 +28,7 @@ def _short_lease(monkeypatch):
 
 
 def table(folder):
-    return to_table(Transfer.open(folder).answers)
+    return to_table(TABLE.read(folder).rows)
 
 
 def made(out, limits=(0.5, 0.6), **more):
@@ -45,7 +45,7 @@ def alone(tmp_path_factory):
 
 
 def equal(folder, alone):
-    one, other = Transfer.open(folder), Transfer.open(alone[0].folder)
+    one, other = TABLE.read(folder), TABLE.read(alone[0].folder)
     assert table(folder) == table(alone[0].folder)
     assert [digest(folder / f"examples/{number:03d}.safetensors") for number in (0, 1)] == [
         digest(other.path / f"examples/{number:03d}.safetensors") for number in (0, 1)
@@ -55,7 +55,7 @@ def equal(folder, alone):
         if key == "sources":
             told = [[{name: value for name, value in source.items() if name != "seconds"} for source in of] for of in told]
         assert told[0] == told[1], key
-    assert (folder / "transfer.html").exists() and not [path for path in folder.iterdir() if path.name in (".parts", "shards")]
+    assert (folder / "report.html").exists() and not [path for path in folder.iterdir() if path.name in (".parts", "shards")]
 
 
 @pytest.mark.parametrize("address", [False, True])
@@ -80,9 +80,7 @@ def test_the_rows_are_those_of_one_process(alone, tmp_path, address):
     if address:
         store = AddressStore(out)
         assert store.names("shards") == store.names(".parts") == []
-        assert {"transfer.json", "transfer.toml", "transfer.html", "rows.parquet"} <= set(store.names("")) and store.names(
-            "examples"
-        )
+        assert {"manifest.json", "run.toml", "report.html", "rows.parquet"} <= set(store.names("")) and store.names("examples")
     else:
         equal(out, alone)
 
@@ -105,7 +103,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
         patch.setattr(transfer_run, "_made", counted)
         with pytest.raises(Stopped):
             made(out, shard=shard)
-    assert not (out / "transfer.json").exists()
+    assert not (out / "manifest.json").exists()
     refused_otherwise(made, out, shard, "a transfer")
     with pytest.raises(RequestError, match="holds another transfer .*eps was '0.15' and is '0.1'"):
         made(out, eps=0.1, resume=True)

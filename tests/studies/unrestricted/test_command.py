@@ -14,8 +14,9 @@ from _browser import check_everywhere, chromium
 from _mutations import each
 from brinell import plugins
 from brinell.cli import run as cli
+from brinell.store.folder import MANIFEST
 from brinell.studies.generator.generator import load
-from brinell.studies.unrestricted.records import COLUMNS, LAYOUT, Outcome, UnrestrictedRun
+from brinell.studies.unrestricted.records import COLUMNS, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 from brinell.studies.unrestricted.run import make_plan
 
@@ -227,7 +228,7 @@ def test_damaged_folders(made, tmp_path, capsys):
     copy = shutil.copytree(made, tmp_path / "copy")
     UnrestrictedRun.open(copy).file("records", 0).write_bytes(b"half")
     assert "is damaged" in refused(capsys, ["report", copy])
-    (copy / LAYOUT.manifest).write_text("{")
+    (copy / MANIFEST).write_text("{")
     assert "is damaged" in refused(capsys, ["report", copy])
 
 
@@ -242,4 +243,4 @@ def test_the_cell_names_what_decides_the_rows(generator):
 @pytest.mark.parametrize("count", [60, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(made, tmp_path, count):
     shutil.copytree(made, tmp_path / "run")
-    assert each(count, tmp_path / "run/unrestricted.json", lambda: brinell.report(tmp_path / "run")) > 20
+    assert each(count, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20

@@ -18,8 +18,8 @@ from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.pages import html
 from brinell.store.files import write_arrays
+from brinell.store.parquet import write_table
 from brinell.store.run import LAYOUT, Run
-from brinell.store.tables import write_table
 from brinell.studies.verification.alone import alone
 from brinell.studies.verification.result import Notes
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps

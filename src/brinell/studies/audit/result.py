@@ -17,7 +17,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
 from brinell.pages import figures
 from brinell.pages.format import percent
-from brinell.store import tables
+from brinell.store import parquet
 from brinell.store.run import Run
 from brinell.store.shared import address_of
 
@@ -153,7 +153,7 @@ class Audit(AuditResult):
         except ImportError:
             raise RequestError("pandas is not installed, which makes data frames: pip install 'brinell[pandas]'") from None
         if table is None:
-            return tables.to_table(self._opened().records()).to_pandas()
+            return parquet.to_table(self._opened().records()).to_pandas()
         file = self._opened().path / "tables" / f"{table.removesuffix('.csv')}.csv"
         if not file.is_file():
             known = sorted(path.stem for path in file.parent.glob("*.csv"))

@@ -180,7 +180,7 @@ def croissant(folder: BenchmarkSet) -> dict[str, Any]:
         "description": f"{title(manifest)}: inputs at which {criterion}, and graded severities beyond.",
         "license": manifest["request"]["licence"],
         "url": "README.md",
-        "version": f"{manifest['format']}.0.0",
+        "version": f"{manifest['schema']}.0.0",
         "datePublished": manifest["finished"][:10],
         "citeAs": PAPERS,
         "distribution": [*files, *sets],

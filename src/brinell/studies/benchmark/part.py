@@ -13,9 +13,9 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.core import norms
-from brinell.core.batch import Batch
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

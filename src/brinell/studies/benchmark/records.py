@@ -4,7 +4,7 @@
     samples/test-00000-of-00005.parquet   a row per sample, those without an adversarial example too (SAMPLES)
     arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32 and "<sample_id>/<level>/mask" bool
     .blocks/*.safetensors                    while a part is made: the samples that are done
-    benchmark.toml  benchmark.json        the request; what was made, of what, with what
+    run.toml  manifest.json               the request; what was made, of what, with what
     README.md  croissant.json  SHA256SUMS
 
 A part is there when its file in samples/ is, which is written last; the others are written whole before it.
@@ -24,40 +24,93 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from brinell.core import bounded, facts
-from brinell.core.facts import MOST_PARTS
-from brinell.core.form import Count, Number
+from brinell.core import bounded
 from brinell.core.record import Array, Column
-from brinell.store import tables
+from brinell.manifest import (
+    Amount,
+    Content,
+    Count,
+    DataFacts,
+    GrowingManifest,
+    Listing,
+    ModelFacts,
+    Named,
+    Number,
+    Parts,
+    Size,
+)
+from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays, write_text
 from brinell.store.folder import SHARDS, Layout
 
-FORM: dict[str, Any] = {
-    **facts.HEAD,
-    "cell": str,
-    "parts": Count(0, MOST_PARTS),
-    "levels": [Number(0)],
-    "criterion": {"true_below": (Number(), None), "wrong_class": (Count(), None), "wrong_above": (Number(), None)},
-    "eps": (Number(0), None),
-    "data": facts.DATA,
-    "model": facts.MODEL,
-    "grid": {"patch": [Count(1)], "stride": [Count(1)], "lattice": [Count(1)]},
-    "policy?": {"name": str, "why": str},
-    "training_queries": (Count(), None),
-    "counts?": {str: Count()},
-    "seconds?": Number(0),
-    "block?": Count(),
-}
-"""What the manifest of a set says."""
+
+class CriterionFacts(Content):
+    """What counts as adversarial."""
+
+    true_below: Number | None
+    """The probability below which that of the true class must be."""
+    wrong_class: Count | None
+    """The class that is to be seen where it is not."""
+    wrong_above: Number | None
+    """The probability above which that of a wrong class must be."""
+
+
+class GridFacts(Content):
+    """The patches that distortions are placed on."""
+
+    patch: Listing[Size]
+    """Values of a patch along each axis."""
+    stride: Listing[Size]
+    """Values from one patch to the next."""
+    lattice: Listing[Size]
+    """Patches along each axis."""
+
+
+class PolicyFacts(Content):
+    """The policy of the agent."""
+
+    name: str
+    """Its name."""
+    why: str
+    """Why it was chosen."""
+
+
+class BenchmarkManifest(GrowingManifest):
+    """What the manifest of a benchmark set says."""
+
+    cell: str
+    """The hash of all that the rows depend on."""
+    parts: Parts
+    """How many parts it has."""
+    levels: Listing[Amount]
+    """Multiples of the L2 distance of the adversarial example."""
+    criterion: CriterionFacts
+    """What counts as adversarial."""
+    eps: Amount | None
+    """The largest L2 distance; null for none."""
+    data: DataFacts
+    """The source data."""
+    model: ModelFacts
+    """The model that it was made against."""
+    grid: GridFacts
+    """The patches that distortions are placed on."""
+    policy: PolicyFacts | None = None
+    """The policy of the agent."""
+    training_queries: Count | None
+    """Forward evaluations that the policy was trained with; null where unknown."""
+    counts: Named[Count] = {}
+    """How many samples there are of each outcome."""
+    seconds: Amount = 0.0
+    """Wall time."""
+    block: Count = 0
+    """Samples that are written at once."""
+
+
 LAYOUT = Layout(
+    verb="benchmark",
     what="benchmark set",
-    verb="brinell benchmark",
     version=2,
-    version_key="format",
-    manifest="benchmark.json",
-    request="benchmark.toml",
-    form=FORM,
-    misfit=lambda manifest: facts.misfit(manifest["data"]),
+    manifest=BenchmarkManifest,
     folders=("data", "samples", "arrays"),
     alone=True,
 )
@@ -138,7 +191,7 @@ SAMPLES = {
 """A row of samples/."""
 
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-_PATCHES = pa.list_(pa.struct([(name, tables.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
+_PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
 
 
 class Form(NamedTuple):
@@ -273,7 +326,7 @@ class BenchmarkSet:
         return self._read("data", list(columns))
 
     def _read(self, folder: str, columns: list[str]) -> dict[str, list[Any]]:
-        found = [tables.read_table(self.file(folder, number), columns) for number in range(self.parts)]
+        found = [parquet.read_table(self.file(folder, number), columns) for number in range(self.parts)]
         return {name: [value for table in found for value in table[name].to_pylist()] for name in columns}
 
     def sums(self) -> dict[str, str]:
@@ -327,7 +380,7 @@ def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, A
     }
     features = {name: feature(column, form) for name, column in columns.items()}
     # The datasets library writes every column as one that may be null.
-    schema = tables.schema_of({name: column._replace(null=True) for name, column in columns.items()}, kinds)
+    schema = parquet.schema_of({name: column._replace(null=True) for name, column in columns.items()}, kinds)
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
-    tables.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)
+    parquet.write_table(path, pa.Table.from_arrays(arrays, schema=schema), row_group_size=256)

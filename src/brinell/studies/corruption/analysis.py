@@ -13,7 +13,8 @@ from brinell.analysis.robust_accuracy import class_name, mean, rate
 from brinell.analysis.stats import mcnemar, paired_difference
 from brinell.core.record import Array
 from brinell.store import rows
-from brinell.studies.corruption.records import Answers, Corruption
+from brinell.store.table import Folder
+from brinell.studies.corruption.records import Answers
 from brinell.studies.corruption.results import (
     ClassLoss,
     CorruptModel,
@@ -38,8 +39,8 @@ NOTHING = Error(value=None, low=None, high=None)
 class _Errors:
     """Errors of every model as numbers: on clean inputs (models, n), and (models, kinds, severities, n)."""
 
-    def __init__(self, corruption: Corruption) -> None:
-        facts, answers = corruption.manifest, corruption.answers
+    def __init__(self, corruption: Folder[Answers]) -> None:
+        facts, answers = corruption.manifest, corruption.rows
         self.names = [str(one["name"]) for one in facts["models"]]
         self.kinds, self.severities = [str(kind) for kind in facts["kinds"]], [int(one) for one in facts["severities"]]
         self.parts = {(name, kind, s): one for (name, kind, s), one in _split(answers).items()}
@@ -68,7 +69,7 @@ def _split(answers: Answers) -> dict[tuple[str, str, int], Answers]:
     return found
 
 
-def summarise(corruption: Corruption) -> CorruptResult:
+def summarise(corruption: Folder[Answers]) -> CorruptResult:
     """The folder in figures."""
     facts = corruption.manifest
     errors = _Errors(corruption)

@@ -8,7 +8,7 @@ from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.corruption.analysis import summarise
-from brinell.studies.corruption.records import Corruption
+from brinell.studies.corruption.records import TABLE
 from brinell.studies.corruption.results import CorruptResult, Error
 from brinell.studies.corruption.words import reading
 
@@ -17,16 +17,16 @@ CLASSES = 20
 
 
 def write(path: Path | str) -> Path:
-    """Write `corrupt.html` and `tables/levels.csv` into a corruption folder; returns the path of the page.
+    """Write `report.html` and `tables/levels.csv` into a corruption folder; returns the path of the page.
 
     Raises:
         RequestError: no corruptions there, or a damaged file in them.
         StoppedError: the folder cannot be written.
     """
-    corruption = Corruption.open(path)
+    corruption = TABLE.read(path)
     result = summarise(corruption)
     write_text(corruption.path / "tables" / "levels.csv", table(result))
-    file = corruption.path / "corrupt.html"
+    file = corruption.path / "report.html"
     write_text(file, render(result))
     return file
 

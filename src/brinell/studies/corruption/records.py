@@ -1,50 +1,69 @@
 """A corruption folder: what every model makes of every corruption (design/0023-across-models.md).
 
-corrupt.json      the request, the kinds and models
+manifest.json     the request, the kinds and models
 rows.parquet      one row per corruption, severity, sample and model
 set/KIND/*.npz    the corrupted inputs, a file for each severity, where they are kept
-corrupt.html      the page; made from the files above
+report.html       the page; made from the files above
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from brinell.core import facts
-from brinell.core.form import Count
+from pydantic import Field, model_validator
+
 from brinell.core.record import Array, column
-from brinell.core.settings import MOST_COUNT
-from brinell.store import one_table
+from brinell.manifest import Content, Count, Draws, Listing, Manifest, ModelFacts, misfit, shown
 from brinell.store.folder import Layout
-
-FORM: dict[str, Any] = {
-    "request": {"draws": Count(1, MOST_COUNT), "seed": Count(), "reference": (str, None)},
-    "data": {"name": str, "classes": [str], "n": Count()},
-    "kinds": [str],
-    "severities": [Count(1, 5)],
-    "models": [facts.MODEL],
-}
-"""What corrupt.json says."""
+from brinell.store.table import Table
 
 
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    reference = manifest["request"]["reference"]
-    known = [one["name"] for one in manifest["models"]]
-    if reference is not None and reference not in known:
-        return f"the reference {reference!r} is none of its models"
-    return None if known and manifest["severities"] else "it holds no model or no severity"
+class CorruptionSettings(Content):
+    """What the figures need of the request."""
+
+    draws: Draws
+    """Bootstrap draws behind an interval."""
+    seed: Count
+    """The seed of every random number."""
+    reference: str | None
+    """The model relative to which errors are measured."""
 
 
-LAYOUT = Layout(
-    what="corruption",
-    verb="brinell corrupt",
-    version=1,
-    manifest="corrupt.json",
-    form=FORM,
-    misfit=_misfit,
-    resumable=False,
-)
+class CorruptedData(Content):
+    """What data it was."""
+
+    name: str
+    """The name of the data."""
+    classes: Listing[str]
+    """The names of the classes."""
+    n: Count
+    """How many samples were taken."""
+
+
+class CorruptionManifest(Manifest):
+    """What the manifest of corruptions says."""
+
+    request: CorruptionSettings
+    """Every setting that was asked for."""
+    data: CorruptedData
+    """The data."""
+    kinds: Listing[str]
+    """The names of the corruptions."""
+    severities: Listing[Annotated[int, Field(ge=1, le=5)]]
+    """The severities of each."""
+    models: Listing[ModelFacts]
+    """The models."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "CorruptionManifest":
+        names, reference = [model.name for model in self.models], self.request.reference
+        if reference is not None and reference not in names:
+            raise misfit(f"has the reference {shown(reference)}, which is none of its models")
+        if not names or not self.severities:
+            raise misfit("holds no model or no severity")
+        return self
+
+
+LAYOUT = Layout(verb="corrupt", what="corruption", version=1, manifest=CorruptionManifest, resumable=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,31 +84,4 @@ class Answers:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Corruption:
-    """A corruption folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    answers: Answers
-
-    @classmethod
-    def make(cls, path: Path, about: Mapping[str, Any], answers: Answers) -> "Corruption":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        manifest = one_table.write(LAYOUT, path, about, answers)
-        return cls(path=path, manifest=manifest, answers=answers)
-
-    @classmethod
-    def open(cls, path: Path | str) -> "Corruption":
-        """The corruptions in a folder.
-
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, answers = one_table.read(LAYOUT, path, Answers)
-        return cls(path=path, manifest=manifest, answers=answers)
+TABLE = Table(LAYOUT, Answers)

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
-from brinell.core.batch import Batch
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -30,9 +30,10 @@ from brinell.engine.shard import predict, session
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
+from brinell.store.table import Folder
 from brinell.studies.corruption import page
 from brinell.studies.corruption.analysis import FIFTEEN, summarise
-from brinell.studies.corruption.records import LAYOUT, Answers, Corruption
+from brinell.studies.corruption.records import LAYOUT, TABLE, Answers
 from brinell.studies.corruption.request import CorruptRequest
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.kit import Call
@@ -134,7 +135,7 @@ def _distortion(name: str) -> Distortion:
     return distortions[0]
 
 
-def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Corruption:
+def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Folder[Answers]:
     """Corrupt, ask every model, place where asked, and write the folder.
 
     Raises:
@@ -170,7 +171,7 @@ def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -
             "severities": list(plan.severities),
             "models": [{"name": name, **facts} for name, _, facts in plan.models],
         }
-        return Corruption.make(folder, about, rows.concatenate(parts))
+        return TABLE.write(folder, about, rows.concatenate(parts))
 
 
 def corrupted(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:
@@ -247,4 +248,4 @@ def carry_out(call: Call) -> CorruptResult:
 
 def open_result(folder: Path) -> CorruptResult:
     """What a corruption study's folder says, from its records alone."""
-    return summarise(Corruption.open(folder))
+    return summarise(TABLE.read(folder))

@@ -18,4 +18,4 @@ def lines(result: Any) -> Iterator[str]:
             values = "".join(f"{percent(levels[model.model, kind.kind, severity]):>9}" for severity in severities)
             yield f"  {kind.kind:<28}{values}{percent(kind.accuracy):>9}"
     yield from reading(sentences(result), result.notes)
-    yield f"page: {result.folder}/corrupt.html"
+    yield f"page: {result.folder}/report.html"

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses, norms
-from brinell.core.batch import Batch
-from brinell.core.oracle import Oracle
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 

@@ -9,7 +9,8 @@ from brinell.analysis.results import FolderResult, Rate, Result
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array
 from brinell.store import rows
-from brinell.studies.detection.records import CLEAN, EVADING, Detection, Scores
+from brinell.store.table import Folder
+from brinell.studies.detection.records import CLEAN, EVADING, Scores
 
 
 class Roc(Result):
@@ -64,7 +65,7 @@ class DetectionResult(FolderResult):
     detectors: list[DetectorResult]
 
 
-def summarise(detection: Detection) -> DetectionResult:
+def summarise(detection: Folder[Scores]) -> DetectionResult:
     """The folder in figures."""
     facts = detection.manifest
     return DetectionResult(
@@ -79,13 +80,13 @@ def summarise(detection: Detection) -> DetectionResult:
     )
 
 
-def of(detection: Detection, model: str, detector: str) -> Scores:
+def of(detection: Folder[Scores], model: str, detector: str) -> Scores:
     """The rows of one detector in front of one model."""
-    scores = detection.scores
+    scores = detection.rows
     return rows.take(scores, (scores.model == model) & (scores.detector == detector))
 
 
-def _detector(detection: Detection, model: dict[str, Any], guard: dict[str, Any]) -> DetectorResult:
+def _detector(detection: Folder[Scores], model: dict[str, Any], guard: dict[str, Any]) -> DetectorResult:
     scores, threshold, n = of(detection, model["name"], guard["name"]), float(guard["threshold"]), int(model["samples"])
     alarm = scores.score > threshold
     clean, knowing = scores.attack == CLEAN, np.isin(scores.attack, EVADING)

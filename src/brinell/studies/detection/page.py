@@ -10,27 +10,28 @@ from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
 from brinell.pages.format import percent
 from brinell.pages.html import fill
 from brinell.store.files import write_text
+from brinell.store.table import Folder
 from brinell.studies.detection.analysis import DetectionResult, DetectorResult, auc, curve, of, summarise
-from brinell.studies.detection.records import CLEAN, EVADING, Detection
+from brinell.studies.detection.records import CLEAN, EVADING, TABLE, Scores
 
 ADAPTIVE = dict(zip(EVADING, ("adaptive attack", "adaptive, background kept"), strict=True))
 """What people call the attacks that know the detector."""
 
 
 def write(path: Path | str) -> Path:
-    """Write `detection.html` into a detection folder; returns its path.
+    """Write `report.html` into a detection folder; returns its path.
 
     Raises:
         RequestError: no detection there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    detection = Detection.open(path)
-    file = detection.path / "detection.html"
+    detection = TABLE.read(path)
+    file = detection.path / "report.html"
     write_text(file, render(detection))
     return file
 
 
-def render(detection: Detection) -> str:
+def render(detection: Folder[Scores]) -> str:
     """The page as one self-contained HTML document."""
     result = summarise(detection)
     return fill(
@@ -70,7 +71,7 @@ def named(attack: str, titles: Mapping[str, str]) -> str:
     return ADAPTIVE[attack] if attack in ADAPTIVE else titles.get(attack, attack)
 
 
-def roc(detection: Detection, one: DetectorResult) -> Markup:
+def roc(detection: Folder[Scores], one: DetectorResult) -> Markup:
     """ROC curves: of all static attacks together, and of each adaptive one."""
     scores = of(detection, one.model, one.detector)
     clean, frame = scores.score[scores.attack == CLEAN], LARGE

@@ -1,60 +1,86 @@
 """A detection folder: the score of every detector on every clean and adversarial input (design/0016-detection.md).
 
-detection.json         the request, the run it is about, thresholds, costs
-scores.parquet         one row per model, detector, input
+manifest.json          the request, the run it is about, thresholds, costs
+rows.parquet         one row per model, detector, input
 evading.safetensors    inputs of the attack that knows the detector: MODEL/DETECTOR/FORM/SAMPLE
-detection.html         the page; made from the files above
+report.html            the page; made from the files above
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from brinell.core.form import Count, Number
+from pydantic import model_validator
+
 from brinell.core.record import Array, column
-from brinell.store import one_table
-from brinell.store.files import write_arrays
+from brinell.manifest import Amount, Content, Count, Listing, Manifest, Named, Share, misfit
 from brinell.store.folder import Layout
-
-FORM: dict[str, Any] = {
-    "request": {"fpr": Number(0, 1)},
-    "run": str,
-    "data": str,
-    "train": str,
-    "distance": str,
-    "eps": Number(0),
-    "models": [
-        {
-            "name": str,
-            "digest": str,
-            "samples": Count(),
-            "right": Count(),
-            "robust": Count(),
-            "forwards": Count(),
-            "detectors": [{"name": str, "threshold": float}],
-        }
-    ],
-    "attacks": [str],
-    "titles?": {str: str},
-}
-"""What the manifest says."""
+from brinell.store.table import Table
 
 
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    many = next((one for one in manifest["models"] if not one["robust"] <= one["right"] <= one["samples"]), None)
-    return many and f"of model {many['name']!r} more samples are robust or right than there are"
+class DetectionSettings(Content):
+    """What the figures need of the request."""
+
+    fpr: Share
+    """The share of clean inputs that a detector may flag."""
 
 
-LAYOUT = Layout(
-    what="detection",
-    verb="brinell detect",
-    version=2,
-    manifest="detection.json",
-    form=FORM,
-    misfit=_misfit,
-    resumable=False,
-)
+class DetectorFacts(Content):
+    """A detector beside a model."""
+
+    name: str
+    """The detector, as it was asked for."""
+    threshold: float
+    """The score from which an input is flagged."""
+
+
+class DetectedModel(Content):
+    """A model of the run."""
+
+    name: str
+    """The name of the model."""
+    digest: str
+    """The hash of its weights."""
+    samples: Count
+    """How many samples the run has."""
+    right: Count
+    """How many the model classifies correctly."""
+    robust: Count
+    """How many are robust in the run."""
+    forwards: Count
+    """Forward evaluations of the model."""
+    detectors: Listing[DetectorFacts]
+    """The detectors beside it."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "DetectedModel":
+        if not self.robust <= self.right <= self.samples:
+            raise misfit("has more samples that are robust or right than there are")
+        return self
+
+
+class DetectionManifest(Manifest):
+    """What the manifest of a detection says."""
+
+    request: DetectionSettings
+    """Every setting that was asked for."""
+    run: str
+    """The folder of the run."""
+    data: str
+    """The data of the run."""
+    train: str
+    """The data that detectors were fitted on."""
+    distance: str
+    """The distance in which eps is measured."""
+    eps: Amount
+    """The budget."""
+    models: Listing[DetectedModel]
+    """The models of the run."""
+    attacks: Listing[str]
+    """The attacks whose examples were scored."""
+    titles: Named[str] = {}
+    """Their names for people."""
+
+
+LAYOUT = Layout(verb="detect", what="detection", version=2, manifest=DetectionManifest, resumable=False)
 CLEAN = "clean"
 EVADING = ("evading", "evading, background kept")
 """Names of the attacks that know the detector, in the column `attack`."""
@@ -77,32 +103,4 @@ class Scores:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Detection:
-    """A detection folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    scores: Scores
-
-    @classmethod
-    def make(cls, path: Path, about: Mapping[str, Any], scores: Scores, arrays: Mapping[str, Array]) -> "Detection":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        write_arrays(path / "evading.safetensors", arrays)
-        manifest = one_table.write(LAYOUT, path, about, scores, file="scores.parquet")
-        return cls(path=path, manifest=manifest, scores=scores)
-
-    @classmethod
-    def open(cls, path: Path | str) -> "Detection":
-        """The detection in a folder.
-
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, scores = one_table.read(LAYOUT, path, Scores, file="scores.parquet")
-        return cls(path=path, manifest=manifest, scores=scores)
+TABLE = Table(LAYOUT, Scores)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.analysis.grid import stage_label
-from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Detector, Suspicion
 from brinell.core.criterion import Undetected
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat, is_relative
@@ -35,11 +35,13 @@ from brinell.engine.shard import predict, session
 from brinell.engine.toml import make_request
 from brinell.engine.trust import MARK, check
 from brinell.store import rows
+from brinell.store.files import write_arrays
 from brinell.store.run import Run
+from brinell.store.table import Folder
 from brinell.studies.detection import page
 from brinell.studies.detection.adaptive import evade
 from brinell.studies.detection.analysis import DetectionResult, summarise
-from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, Detection, Scores
+from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, TABLE, Scores
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.kit import Call
 
@@ -80,7 +82,7 @@ def detect(
     *,
     train: Dataset | None = None,
     trust: Path | str | None = None,
-) -> Detection:
+) -> Folder[Scores]:
     """Score a run with detectors, attack with knowledge of them, and write the folder.
 
     Args:
@@ -146,7 +148,8 @@ def detect(
         "attacks": [stage["name"] for stage in run.manifest["stages"]],
         "titles": {stage["name"]: stage_label(stage) for stage in run.manifest["stages"]},
     }
-    return Detection.make(folder, about, rows.concatenate(scores), arrays)
+    write_arrays(folder / "evading.safetensors", arrays)
+    return TABLE.write(folder, about, rows.concatenate(scores))
 
 
 def _build(request: DetectRequest, plan: Plan) -> list[tuple[str, Detector]]:
@@ -289,4 +292,4 @@ def carry_out(call: Call) -> DetectionResult:
 
 def open_result(folder: Path) -> DetectionResult:
     """What a detection study's folder says, from its records alone."""
-    return summarise(Detection.open(folder))
+    return summarise(TABLE.read(folder))

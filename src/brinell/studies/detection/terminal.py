@@ -16,4 +16,4 @@ def lines(result: Any) -> Iterator[str]:
         )
         yield f"{one.model[:16]:16} {one.detector[:18]:18} {rates}"
     yield "robust accuracy without the detector, with it against static attacks, which do not know it, and against adaptive ones"
-    yield f"page: {result.folder}/detection.html"
+    yield f"page: {result.folder}/report.html"

@@ -102,7 +102,7 @@ def measure(
     model: Model | None = None,
     people: Sequence[Threshold] = (),
 ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Everything that the recommendation is made from: facts for epsilon.json, and arrays.
+    """Everything that the recommendation is made from: facts for the manifest, and arrays.
 
     `people` are the thresholds of the reviews that `request.evidence` names; its other folders are runs.
 

@@ -6,7 +6,8 @@ from brinell.analysis.results import FolderResult, Result
 from brinell.analysis.saliency import rank_correlation
 from brinell.analysis.stats import holm, mean, sign_flips
 from brinell.core.record import Array
-from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Explanation, Rows
+from brinell.store.table import Folder
+from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Rows, load_cascade, load_maps
 
 OWN = "rlab"
 """The method that all others are compared with, where it was asked for."""
@@ -143,7 +144,7 @@ class ExplainResult(FolderResult):
     """Every pair of methods, controls left out."""
 
 
-def summarise(held: Explanation) -> ExplainResult:
+def summarise(held: Folder[Rows]) -> ExplainResult:
     """The folder in figures."""
     rows, facts = held.rows, held.manifest
     titles = {one["name"]: one["title"] for one in facts["methods"]}
@@ -193,7 +194,7 @@ def _measure(found: Array, groups: Array) -> Measure | None:
     return None if known is None else Measure(value=known.value, low=known.interval.low, high=known.interval.high, n=known.n)
 
 
-def _method(held: Explanation, name: str, names: list[str], titles: dict[str, str]) -> MethodResult:
+def _method(held: Folder[Rows], name: str, names: list[str], titles: dict[str, str]) -> MethodResult:
     rows = held.rows
     at, groups = _of(rows, name), _groups(rows, name)
     measures = {measure: _measure(values(rows, name, measure), groups) for measure in MEASURES}
@@ -210,12 +211,12 @@ def _method(held: Explanation, name: str, names: list[str], titles: dict[str, st
     )
 
 
-def _cascade(held: Explanation, name: str, groups: Array) -> list[Measure] | None:
+def _cascade(held: Folder[Rows], name: str, groups: Array) -> list[Measure] | None:
     """Of the methods that were tried on the stages; what is made of their maps, or was left by an attack, was not."""
     rows = held.rows
     if not held.manifest.get("cascade") or np.ma.getmaskarray(rows.similarity[_of(rows, name)]).all():
         return None
-    found = held.cascade(name, rows.sample_id[np.sort(_of(rows, name))].tolist())
+    found = load_cascade(held.path, name, rows.sample_id[np.sort(_of(rows, name))].tolist())
     return [one for one in (_measure(stage, groups) for stage in found.T) if one is not None]
 
 
@@ -245,9 +246,9 @@ def _pairs(rows: Rows, names: list[str], measure: str) -> list[Pair]:
     ]
 
 
-def _agreement(held: Explanation, names: list[str]) -> list[Agreement]:
+def _agreement(held: Folder[Rows], names: list[str]) -> list[Agreement]:
     samples = sorted(set(held.rows.sample_id.tolist()))
-    stored = held.maps(samples)
+    stored = load_maps(held.path, samples)
     maps = {name: [stored[name, sample] for sample in samples] for name in names}
     groups, found = _groups(held.rows, names[0]), []
     for at, name in enumerate(names):

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.analysis import saliency
-from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset, Model
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

@@ -10,9 +10,10 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.pages.html import fill
 from brinell.store.files import write_text
+from brinell.store.table import Folder
 from brinell.studies.explain.analysis import LOWER, ExplainResult, Measure, in_words, root, summarise
 from brinell.studies.explain.pictures import overlay, plain
-from brinell.studies.explain.records import MEASURES, Explanation
+from brinell.studies.explain.records import MEASURES, TABLE, Rows, load_inputs, load_maps, load_truths
 
 SHOWN = 12
 """Samples on the page at most."""
@@ -37,19 +38,19 @@ NAMES = {
 
 
 def write(path: Path | str) -> Path:
-    """Write `explain.html` into a folder of explanations; returns its path.
+    """Write `report.html` into a folder of explanations; returns its path.
 
     Raises:
         RequestError: no explanations there, or a damaged file.
         StoppedError: the folder cannot be written.
     """
-    held = Explanation.open(path)
-    file = held.path / "explain.html"
+    held = TABLE.read(path)
+    file = held.path / "report.html"
     write_text(file, render(held))
     return file
 
 
-def render(held: Explanation) -> str:
+def render(held: Folder[Rows]) -> str:
     """The page as one self-contained HTML document."""
     result = summarise(held)
     measures = [name for name in MEASURES if any(getattr(one, name) is not None for one in result.methods)]
@@ -78,7 +79,7 @@ def mean_of(measure: Measure | None) -> Markup:
     return Markup(f"<b>{measure.value:.3f}</b><small>{measure.low:.3f} to {measure.high:.3f}</small>")
 
 
-def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
+def pictures(held: Folder[Rows], result: ExplainResult) -> list[dict[str, Any]]:
     """The first samples with a map of each method; those that the model gets wrong come first."""
     rows, facts = held.rows, held.manifest
     methods = [one["name"] for one in facts["methods"]]
@@ -87,7 +88,7 @@ def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
     domain, sampling = facts["data"]["domain"], facts["data"].get("sampling")
     names = [str(name) for name in facts["data"]["classes"]]
     shown = [int(rows.sample_id[row]) for row in order]
-    inputs, truths, stored = held.inputs(shown), held.truths(shown), held.maps(shown)
+    inputs, truths, stored = load_inputs(held.path, shown), load_truths(held.path, shown), load_maps(held.path, shown)
     found = []
     for row in order:
         sample = int(rows.sample_id[row])
@@ -114,7 +115,7 @@ def pictures(held: Explanation, result: ExplainResult) -> list[dict[str, Any]]:
     return found
 
 
-def outlined(held: Explanation, row: int, truth: Array | None, places: int) -> int:
+def outlined(held: Folder[Rows], row: int, truth: Array | None, places: int) -> int:
     """How many places are outlined: as many as the object has, or as lead to the class alone, or `AREA` of all."""
     if truth is not None:
         return int((truth == 1).sum())
@@ -123,7 +124,7 @@ def outlined(held: Explanation, row: int, truth: Array | None, places: int) -> i
     return max(1, round(share * places))
 
 
-def figures_of(held: Explanation, row: int) -> str:
+def figures_of(held: Folder[Rows], row: int) -> str:
     """What a map is worth, in a few words."""
     if held.rows.blank[row]:
         return "the same everywhere: nothing to see"

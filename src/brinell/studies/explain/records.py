@@ -1,51 +1,73 @@
 """A folder of explanations: one row per sample and method, and the maps behind them (design/0022-explain.md).
 
-explain.toml           the request
-explain.json           the same, the data, the model, the methods and what was left out
+run.toml               the request
+manifest.json          the same, the data, the model, the methods and what was left out
 rows.parquet           one row per sample and method
 maps.safetensors       METHOD/SAMPLE: the map (*places), float32
 cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage of the cascade; if asked for
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
-explain.html           the page; made from the files above
+report.html            the page; made from the files above
 .parts/                while it is made: what is done (`runners.parts`)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from brinell.core import facts
-from brinell.core.form import Count
 from brinell.core.record import Array, column
-from brinell.store import one_table
-from brinell.store.files import read_arrays, write_arrays
+from brinell.manifest import Content, Count, DataFacts, Listing, Manifest, ModelFacts, Named
+from brinell.store.files import read_arrays
 from brinell.store.folder import Layout
+from brinell.store.table import Table
 
-FORM: dict[str, Any] = {
-    "request": {"truth": (str, None), "steps": Count()},
-    "data": facts.DATA,
-    "model": facts.MODEL,
-    "methods": [{"name": str, "title": str, "settings?": dict}],
-    "cascade?": [[str]],
-    "unfit": {str: str},
-    "left_out": {str: Count()},
-    "judge_forwards": Count(),
-    "cell?": str,
-}
-"""What explain.json says."""
-LAYOUT = Layout(
-    what="explanation",
-    verb="brinell explain",
-    version=1,
-    manifest="explain.json",
-    form=FORM,
-    misfit=lambda manifest: facts.misfit(manifest["data"]),
-    folders=(),
-    request="explain.toml",
-)
+
+class ExplainSettings(Content):
+    """What the figures need of the request."""
+
+    truth: str | None
+    """Where the ground truth comes from."""
+    steps: Count
+    """Steps in which places are hidden and shown."""
+
+
+class MethodFacts(Content):
+    """A method of explanation."""
+
+    name: str
+    """The name of the method in the rows."""
+    title: str
+    """Its name for people."""
+    settings: dict[str, Any] = {}
+    """Its settings."""
+
+
+class ExplainManifest(Manifest):
+    """What the manifest of explanations says."""
+
+    request: ExplainSettings
+    """Every setting that was asked for."""
+    data: DataFacts
+    """The data."""
+    model: ModelFacts
+    """The model."""
+    methods: Listing[MethodFacts]
+    """The methods."""
+    cascade: Listing[Listing[str]] = []
+    """The layers that are shuffled at each stage of the cascade."""
+    unfit: Named[str]
+    """Methods that do not fit model or data, and why."""
+    left_out: Named[Count]
+    """Samples that are left out, by reason."""
+    judge_forwards: Count
+    """Forward evaluations that judging cost."""
+    cell: str = ""
+    """The hash of all that the rows depend on."""
+
+
+LAYOUT = Layout(verb="explain", what="explanation", version=1, manifest=ExplainManifest, folders=())
 BLURRED, INVERSE = ", blurred", ", inverse"
 """What follows the name of a method in rows about its map blurred, and about the opposite of its map."""
 
@@ -93,65 +115,31 @@ MEASURES = (*LOCAL, *FAITHFUL)
 """The columns that judge a map: where it lies, and whether the model follows it."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """A folder of explanations."""
+TABLE = Table(LAYOUT, Rows)
+MAPS, INPUTS, CASCADE = "maps.safetensors", "inputs.safetensors", "cascade.safetensors"
 
-    path: Path
-    manifest: Mapping[str, Any]
-    rows: Rows
 
-    @classmethod
-    def make(
-        cls,
-        path: Path,
-        about: Mapping[str, Any],
-        rows: Rows,
-        maps: Mapping[str, Array],
-        inputs: Mapping[str, Array],
-        cascade: Mapping[str, Array],
-    ) -> "Explanation":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
+def load_maps(path: Path, samples: Sequence[int]) -> dict[tuple[str, int], Array]:
+    """(*places) float32 by method and sample: all maps of these samples, read in one go."""
+    wanted = {str(sample) for sample in samples}
+    found = read_arrays(path / MAPS, lambda name: name.rpartition("/")[2] in wanted)
+    return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): one for name, one in found.items()}
 
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        write_arrays(path / "maps.safetensors", maps)
-        write_arrays(path / "inputs.safetensors", inputs)
-        if cascade:
-            write_arrays(path / "cascade.safetensors", cascade)
-        manifest = one_table.write(LAYOUT, path, about, rows)
-        return cls(path=path, manifest=manifest, rows=rows)
 
-    @classmethod
-    def open(cls, path: Path | str) -> "Explanation":
-        """The explanations in a folder.
+def load_cascade(path: Path, method: str, samples: Sequence[int]) -> Array:
+    """(n, stages) float64: the rank correlation of the maps of a method with those at each stage of the cascade."""
+    found = read_arrays(path / CASCADE, lambda name: name.rpartition("/")[0] == method)
+    return np.stack([found[f"{method}/{sample}"] for sample in samples])
 
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, rows = one_table.read(LAYOUT, path, Rows)
-        return cls(path=path, manifest=manifest, rows=rows)
 
-    def maps(self, samples: Sequence[int]) -> dict[tuple[str, int], Array]:
-        """(*places) float32 by method and sample: all maps of these samples, read in one go."""
-        wanted = {str(sample) for sample in samples}
-        found = read_arrays(self.path / "maps.safetensors", lambda name: name.rpartition("/")[2] in wanted)
-        return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): one for name, one in found.items()}
+def load_inputs(path: Path, samples: Sequence[int]) -> dict[int, Array]:
+    """(*shape) float32: the inputs of these samples."""
+    names = {str(sample) for sample in samples}
+    return {int(name): array for name, array in read_arrays(path / INPUTS, names.__contains__).items()}
 
-    def cascade(self, method: str, samples: Sequence[int]) -> Array:
-        """(n, stages) float64: the rank correlation of the maps of a method with those at each stage of the cascade."""
-        found = read_arrays(self.path / "cascade.safetensors", lambda name: name.rpartition("/")[0] == method)
-        return np.stack([found[f"{method}/{sample}"] for sample in samples])
 
-    def inputs(self, samples: Sequence[int]) -> dict[int, Array]:
-        """(*shape) float32: the inputs of these samples."""
-        names = {str(sample) for sample in samples}
-        return {int(name): array for name, array in read_arrays(self.path / "inputs.safetensors", names.__contains__).items()}
-
-    def truths(self, samples: Sequence[int]) -> dict[int, Array]:
-        """(*places) uint8: 1 on the object, 0 off it, 255 ignored; nothing of samples without ground truth."""
-        names = {f"{sample}/truth" for sample in samples}
-        found = read_arrays(self.path / "inputs.safetensors", names.__contains__)
-        return {int(name.partition("/")[0]): one for name, one in found.items()}
+def load_truths(path: Path, samples: Sequence[int]) -> dict[int, Array]:
+    """(*places) uint8: 1 on the object, 0 off it, 255 ignored; nothing of samples without ground truth."""
+    names = {f"{sample}/truth" for sample in samples}
+    found = read_arrays(path / INPUTS, names.__contains__)
+    return {int(name.partition("/")[0]): one for name, one in found.items()}

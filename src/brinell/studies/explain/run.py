@@ -14,7 +14,7 @@ import numpy as np
 
 from brinell.core.contracts import Dataset, Model, complete
 from brinell.core.errors import RequestError, option
-from brinell.core.record import Array, columns_of
+from brinell.core.record import Array
 from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.engine.answers import settled
@@ -26,14 +26,16 @@ from brinell.pages import html
 from brinell.runners import parts, provenance
 from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
-from brinell.store import one_table, rows, tables
+from brinell.store import parquet, rows
 from brinell.store.files import digest, read_arrays, write_arrays
+from brinell.store.folder import MANIFEST
+from brinell.store.table import ROWS, Folder
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import ExplainResult, summarise
 from brinell.studies.explain.group import Explaining, Group, Made
 from brinell.studies.explain.methods import Method, methods_of
 from brinell.studies.explain.of_run import TITLES, Adversarial, opened_run
-from brinell.studies.explain.records import LAYOUT, Explanation, Rows
+from brinell.studies.explain.records import CASCADE, INPUTS, LAYOUT, MAPS, TABLE, Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, opened_truth
 from brinell.studies.kit import Call, fresh_folder
@@ -41,7 +43,7 @@ from brinell.studies.kit import Call, fresh_folder
 Answer = TypeVar("Answer")
 SAMPLES = 16
 """Samples where nobody says how many."""
-NEEDED = (one_table.TABLE, "maps.safetensors", "cascade.safetensors")
+NEEDED = (ROWS, MAPS, CASCADE)
 """What figures are made of."""
 
 
@@ -51,7 +53,7 @@ def explain(
     tell: Callable[[str], None] = lambda text: None,
     *,
     page: Callable[[Path], object],
-    answer: Callable[[Explanation, str], Answer],
+    answer: Callable[[Folder[Rows], str], Answer],
     dataset: Dataset | None = None,
     model: Model | None = None,
     command: str = "",
@@ -104,7 +106,7 @@ def explain(
         model=facts["digest"],
         data=dataset.digest(),
         ids=ids.tolist(),
-        run=None if request.run is None else digest(Path(request.run) / "manifest.json"),
+        run=None if request.run is None else digest(Path(request.run) / MANIFEST),
         truth=_digest(truth, ids),
         methods=[[one.name, one.settings] for one in methods],
         asked=request.model_dump(mode="json", include=ASKED),
@@ -164,13 +166,17 @@ def explain(
                 "answers": begun["answers"],
             }
             made = groups.gathered(whole)
-            Explanation.make(whole, manifest, rows.concatenate(made.rows), made.maps, _inputs(dataset, truth, kept), made.cascade)
+            write_arrays(whole / MAPS, made.maps)
+            write_arrays(whole / INPUTS, _inputs(dataset, truth, kept))
+            if made.cascade:
+                write_arrays(whole / CASCADE, made.cascade)
+            TABLE.write(whole, manifest, rows.concatenate(made.rows))
             page(whole)
 
         return end
 
     def answered(whole: Path, name: str) -> Answer:
-        return answer(Explanation.open(whole), name)
+        return answer(TABLE.read(whole), name)
 
     return parts.run(job, shard, work, resume=resume, needed=NEEDED, answer=answered, message=tell)
 
@@ -234,14 +240,14 @@ class Groups:
         made = self._task.explain(group, self._methods[at]) if at < len(self._methods) else self._task.left(group)
         arrays = {f"maps/{key}": one for key, one in made.maps.items()}
         write_arrays(self._folder / _arrays(name), arrays | {f"cascade/{key}": one for key, one in made.cascade.items()})
-        tables.write_table(self._folder / _rows(name), tables.to_table(rows.concatenate(made.rows)))
+        parquet.write_table(self._folder / _rows(name), parquet.to_table(rows.concatenate(made.rows)))
         return {"judged": self._task.judged - before}
 
     def gathered(self, folder: Path) -> Made:
         """What all parts hold, whose files are in a folder."""
-        made, schema = Made(), tables.schema_of(columns_of(Rows))
+        made = Made()
         for name in (name for number in range(len(self._groups)) for name in self._names(number)):
-            made.rows.append(tables.from_table(Rows, tables.read_table(folder / _rows(name), schema=schema)))
+            made.rows.append(parquet.load_rows(Rows, folder / _rows(name)))
             for key, one in read_arrays(folder / _arrays(name)).items():
                 kind, _, of = key.partition("/")
                 (made.maps if kind == "maps" else made.cascade)[of] = one
@@ -302,7 +308,7 @@ def carry_out(call: Call) -> ExplainResult:
         if request.run is not None:
             html.write(Path(request.run))  # its gallery shows the way here
 
-    def answer(made: Explanation, name: str) -> ExplainResult:
+    def answer(made: Folder[Rows], name: str) -> ExplainResult:
         return summarise(made).model_copy(update={"folder": name})
 
     return explain(
@@ -322,4 +328,4 @@ def carry_out(call: Call) -> ExplainResult:
 
 def open_result(folder: Path) -> ExplainResult:
     """What a folder of explanations says, from its records alone."""
-    return summarise(Explanation.open(folder))
+    return summarise(TABLE.read(folder))

@@ -16,7 +16,7 @@ def lines(result: Any) -> Iterator[str]:
         faithful = "" if one.faithful is None else "yes" if one.faithful else "no"
         yield f"{one.name[:32]:32} {one.queries:>8.0f} {' '.join(cells)} {faithful:>9}"
     yield from in_words(result)
-    yield f"page: {result.folder}/explain.html"
+    yield f"page: {result.folder}/report.html"
 
 
 def _mean(measure: Any, width: int) -> str:

@@ -4,16 +4,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from brinell.core import facts, stored
+from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.form import Count, wrong
+from brinell.manifest import LONGEST, Content, Count, DomainFacts, Listing, Size, fault
 from brinell.store.files import write_atomically
 from brinell.studies.generator.networks import Classifier, Generator, fits
 
@@ -21,14 +22,30 @@ FORMAT = 1
 """Version of the file's layout."""
 MOST = 1 << 30
 """Bytes of the file at most."""
-FORM: dict[str, Any] = {
-    "format": Count(),
-    "architecture": {"latent": Count(1, facts.LONGEST), "width": Count(2, facts.LONGEST)},
-    "domain": facts.DOMAIN,
-    "classes": [str],
-    "about": dict,
-}
-"""What the header says."""
+
+
+class Architecture(Content):
+    """What the networks are made of."""
+
+    latent: Size
+    """Values of the latent."""
+    width: Annotated[int, Field(ge=2, le=LONGEST)]
+    """Width of the networks."""
+
+
+class Header(Content):
+    """What the header says."""
+
+    format: Count
+    """The version of the file's layout."""
+    architecture: Architecture
+    """What the networks are made of."""
+    domain: DomainFacts
+    """The space that the generator draws in."""
+    classes: Listing[str]
+    """The names of the classes."""
+    about: dict[str, Any]
+    """How the networks were trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +114,8 @@ def load(path: Path) -> Kept:
     if version != FORMAT:
         raise RequestError(f"{path} was written by another version of brinell: train it anew with brinell train-generator")
     try:
-        if fault := wrong(head, FORM):
-            raise ValueError(fault)
+        if why := fault(head, Header):
+            raise ValueError(why)
         return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with brinell train-generator") from None

@@ -43,6 +43,8 @@ class Unseen(Result):
 
     name: str
     """The change: a distortion, or an attack in a norm."""
+    distortion: str | None
+    """The distortion by its public name; null for an attack."""
     seen: bool
     """Whether the training used it: then it is here for comparison."""
     n: int
@@ -152,6 +154,7 @@ def _pair(row: Mapping[str, Any], p: float) -> Unseen:
     sides = (share([True] * k + [False] * (n - k)) for k in (both + lost, both + gained))
     return Unseen(
         name=row["name"],
+        distortion=row.get("distortion"),
         seen=row["seen"],
         n=n,
         **dict(zip(("before", "after"), sides, strict=True)),

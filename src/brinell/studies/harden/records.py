@@ -1,6 +1,6 @@
 """The folder of a hardening.
 
-harden.toml  harden.json        the request; what was trained, how it went, check by check
+run.toml  manifest.json         the request; what was trained, how it went, check by check
 <model>-hardened.safetensors    the hardened weights, a state dict
 checkpoints/last.safetensors    everything that the training needs to go on
 before/  after/                 the audits, each a run folder like any other
@@ -9,47 +9,93 @@ tables/*.csv  report.html
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from brinell.analysis.compare import Side
-from brinell.core import facts
-from brinell.core.form import Count, Number
 from brinell.core.settings import MOST_COUNT
+from brinell.manifest import Amount, Content, Count, DataFacts, GrowingManifest, Listing, ModelFacts
 from brinell.store.folder import Layout
 from brinell.store.run import Run
 
-_CHECK = {
-    **{name: Count(0, MOST_COUNT) for name in ("n", "clean", "seen", "pgd", "robust")},
-    **{"step": Count(), "seconds": Number(0), "recipe": str, "eps": Number(0), "loss": (float, None), "good": bool},
-}
-_TRAINING = {
-    **{"weights?": str, "spec?": (str, None), "recipe?": str, "seconds?": Number(0), "curve?": [_CHECK]},
-    **{"step?": Count(), "forwards?": Count(), "backwards?": Count(), "events?": list},
-}
-FORM: dict[str, Any] = {
-    **facts.HEAD,
-    "cell": str,
-    "model": facts.MODEL,
-    "data": facts.DATA,
-    "train": facts.DATA,
-    "trained_on": Count(),
-    "validation": Count(),
-    "eps": Number(0),
-    "eps_text": str,
-    "training": _TRAINING,
-}
-"""What the manifest says; `training` is empty until the network is trained."""
-LAYOUT = Layout(
-    what="hardening",
-    verb="brinell harden",
-    version=1,
-    version_key="format",
-    manifest="harden.json",
-    request="harden.toml",
-    form=FORM,
-    misfit=lambda manifest: facts.misfit(manifest["data"]) or facts.misfit(manifest["train"]),
-    folders=(),
-)
+Samples = Annotated[int, Field(ge=0, le=MOST_COUNT)]
+
+
+class ValidationCheck(Content):
+    """How the network does on validation samples, as the training goes on."""
+
+    n: Samples
+    """Samples that were looked at."""
+    clean: Samples
+    """Those classified correctly."""
+    seen: Samples
+    """Those robust to the attack of the training."""
+    pgd: Samples
+    """Those robust to PGD."""
+    robust: Samples
+    """Those robust to both."""
+    step: Count
+    """Steps of the training until then."""
+    seconds: Amount
+    """Wall time until then."""
+    recipe: str
+    """The defence."""
+    eps: Amount
+    """The budget of the training then."""
+    loss: float | None
+    """The loss of the training; null before it begins."""
+    good: bool
+    """Whether nothing is wrong with the training."""
+
+
+class TrainingFacts(Content):
+    """How the training went; empty until it is over."""
+
+    weights: str = ""
+    """The file of the hardened weights."""
+    spec: str | None = None
+    """How the model with these weights is named, as on the command line."""
+    recipe: str = ""
+    """The defence of the weights that were kept."""
+    seconds: Amount = 0.0
+    """Wall time."""
+    curve: Listing[ValidationCheck] = []
+    """Every check, in order."""
+    step: Count = 0
+    """The step of the weights that were kept."""
+    forwards: Count = 0
+    """Forward evaluations."""
+    backwards: Count = 0
+    """Backward evaluations."""
+    events: list[Any] = []
+    """What happened on the way."""
+
+
+class HardenManifest(GrowingManifest):
+    """What the manifest of a hardening says."""
+
+    cell: str
+    """The hash of all that the training depends on."""
+    model: ModelFacts
+    """The model before."""
+    data: DataFacts
+    """The data of both audits."""
+    train: DataFacts
+    """The data of the training."""
+    trained_on: Count
+    """Samples that it is trained on."""
+    validation: Count
+    """Samples that it is checked on."""
+    eps: Amount
+    """The budget."""
+    eps_text: str
+    """The budget as it was written."""
+    training: TrainingFacts
+    """How the training went."""
+
+
+LAYOUT = Layout(verb="harden", what="hardening", version=1, manifest=HardenManifest, folders=())
 BEFORE, AFTER = "before", "after"
 STEPS, SEVERITY = 20, 3
 """Of PGD and of distortions, by which it is seen whether robustness carries over."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.domain import Domain
 from brinell.core.model import Access
+from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._published import Published
@@ -77,7 +77,8 @@ def measure(
             rng = Streams.of(seed, ids).fold(name)
             shown = distorted(one, x, SEVERITY, rng, domain=domain)
             seen = type(one) in placed or name in made_by
-            found.append(_row(distorted_by(name), seen, before, after, lambda _, s=shown: s, y))  # type: ignore[misc]
+            row = _row(distorted_by(name), seen, before, after, lambda _, s=shown: s, y)  # type: ignore[misc]
+            found.append(row | {"distortion": name})
     for distance, radius in ((norm, eps), (OTHER[norm], other_eps(norm, eps, domain))):
         shown_by = _attacked(x, y, domain, distance, radius, seed)
         found.append(_row(attacked_by(distance, radius), recipe.budgeted and distance == norm, before, after, shown_by, y))

@@ -6,7 +6,7 @@ from brinell.analysis.results import ClassComparison, PairedRate
 from brinell.analysis.robust_accuracy import minus
 from brinell.pages.format import named, norm, percent, points, samples, short, which_classes
 from brinell.studies.harden.analysis import HardenResult, Unseen
-from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by, distorted_by
+from brinell.studies.harden.records import SEVERITY, STEPS, attacked_by
 
 ALPHA = 0.05
 """Below it a p-value, corrected for the number of comparisons that are read together, counts as a finding."""
@@ -63,12 +63,12 @@ def carries_over(rows: Sequence[Unseen]) -> str:
     if not unseen:
         return ""
     found = [row for row in unseen if row.p < ALPHA]
-    better, worse = [row.name for row in found if row.difference > 0], [row.name for row in found if row.difference < 0]
+    better, worse = [row for row in found if row.difference > 0], [row for row in found if row.difference < 0]
     counted = f"{len(better) or 'none'} better than before and {len(worse) or 'none'} worse, beyond chance"
     said = f"Of {len(unseen)} changes that were not trained on, the model takes {counted}"
     if worse:
-        return f"{said}: robustness does not carry over to {_listed(worse)}."
-    return f"{said}: it carries over to {_listed(better)}." if better else f"{said}."
+        return f"{said}: robustness does not carry over to {_changes(worse)}."
+    return f"{said}: it carries over to {_changes(better)}." if better else f"{said}."
 
 
 def who_paid(result: HardenResult) -> str:
@@ -103,10 +103,13 @@ def _classes(result: HardenResult, eps: float) -> str:
     return f"After the training, {text[0].lower()}{text[1:]}" if result.after.eps[at] > 0 else ""
 
 
+def _changes(rows: Sequence[Unseen]) -> str:
+    """The names of some changes; where all are distortions, the severity that they share is said once."""
+    distortions = [row.distortion for row in rows if row.distortion is not None]
+    if len(rows) > 1 and len(distortions) == len(rows):
+        return f"{_listed(distortions)} (severity {SEVERITY})"
+    return _listed([row.name for row in rows])
+
+
 def _listed(names: Sequence[str]) -> str:
-    """Some names; the severity that they share is said once."""
-    end = distorted_by("")
-    shared = len(names) > 1 and all(name.endswith(end) for name in names)
-    shown = [name.removesuffix(end) for name in names] if shared else list(names)
-    text = ", ".join(shown[:NAMED]) + (f" and {len(shown) - NAMED} more" if len(shown) > NAMED else "")
-    return f"{text} (severity {SEVERITY})" if shared else text
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")

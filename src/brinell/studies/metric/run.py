@@ -23,9 +23,9 @@ from brinell.analysis.robust_accuracy import share
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.networks import initial
 from brinell.core.record import Array
 from brinell.core.splits import stratified
+from brinell.core.streams import initial
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
 from brinell.engine.plan import open_data

@@ -32,7 +32,7 @@ class Stage:
 
 
 def write(result: StudyResult, marks: Sequence[Mark] = ()) -> Path:
-    """Write `tables/*.csv` and `study.html` into the study's folder; returns the path of the page.
+    """Write `tables/*.csv` and `report.html` into the study's folder; returns the path of the page.
 
     Raises:
         StoppedError: the folder cannot be written.
@@ -40,8 +40,8 @@ def write(result: StudyResult, marks: Sequence[Mark] = ()) -> Path:
     folder = Path(result.folder)
     for name, text in tables(result).items():
         write_text(folder / "tables" / name, text)
-    write_text(folder / "study.html", render(result, marks))
-    return folder / "study.html"
+    write_text(folder / "report.html", render(result, marks))
+    return folder / "report.html"
 
 
 def render(result: StudyResult, marks: Sequence[Mark] = ()) -> str:

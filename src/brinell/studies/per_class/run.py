@@ -8,6 +8,7 @@ from brinell.analysis.compare import Side
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
+from brinell.store.folder import MANIFEST
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.run import carry_out_plan
@@ -95,12 +96,12 @@ def make(request: StudyRequest, folder: Path) -> tuple[StudyResult, list[Mark]]:
         RequestError: runs that cannot be compared, or nothing published at this budget.
         StoppedError: the folder cannot be written.
     """
-    runs = [*request.run, *([str(folder / AUDIT)] if (folder / AUDIT / "manifest.json").exists() else [])]
+    runs = [*request.run, *([str(folder / AUDIT)] if (folder / AUDIT / MANIFEST).exists() else [])]
     result = study(sides_of(runs), str(folder), at=budget(request), draws=request.draws, seed=request.seed)
     eps = result.eps[result.at]
     marks = [] if request.published is None else published(request.published, result.distance, eps)
     about = {"request": request.model_dump(mode="json"), "runs": runs, "at": eps}
-    records.LAYOUT.save(folder, {records.LAYOUT.version_key: records.LAYOUT.version} | about)
+    records.LAYOUT.save(folder, about)
     return result, marks
 
 

@@ -20,4 +20,4 @@ def lines(result: Any) -> Iterator[str]:
         rates = f"{percent(one.clean.value):>8} {percent(rate.value):>8}   {interval:<18}"
         yield f"  {one.model[:24]:<24} {size:>12} {rates} {among:<12} {', '.join(one.loses_most)}"
     yield from reading(sentences(result), result.notes)
-    yield f"page: {result.folder}/study.html"
+    yield f"page: {result.folder}/report.html"

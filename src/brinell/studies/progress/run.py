@@ -15,8 +15,8 @@ from brinell.core.record import CLEAN
 from brinell.runners.meeting import ALONE, PLAN
 from brinell.runners.shared_progress import FOLDER, Standing
 from brinell.store.claims import LEASE
-from brinell.store.folder import SHARDS
-from brinell.store.run import LAYOUT, Run
+from brinell.store.folder import MANIFEST, SHARDS
+from brinell.store.run import Run
 from brinell.store.shared import Store, address_of, open_store
 from brinell.studies.kit import Call
 from brinell.studies.progress.result import RunProgress, StageProgress, WorkerProgress
@@ -50,7 +50,7 @@ def look(out: Path | str) -> RunProgress:
         return _in_shards(store, name, json.loads(plan))
     if store.read(ALONE) is not None:
         return _parts_alone(store, name)
-    manifest = store.read(LAYOUT.manifest)
+    manifest = store.read(MANIFEST)
     if manifest is None:
         raise RequestError(f"{name} holds no run, or one that has not begun yet: name the {option('out')} of an audit")
     if address_of(out) is not None or json.loads(manifest).get("state") == "finished":

@@ -24,7 +24,7 @@ def trial_page(review: Review) -> str:
 
 
 def write(path: Path | str) -> Path:
-    """Write `review.html` into a review's folder.
+    """Write `report.html` into a review's folder.
 
     Returns:
         The path of the page.
@@ -34,7 +34,7 @@ def write(path: Path | str) -> Path:
         StoppedError: the folder cannot be written.
     """
     review = Review.open(path)
-    file = review.path / "review.html"
+    file = review.path / "report.html"
     write_text(file, render(review))
     return file
 

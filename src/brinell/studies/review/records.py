@@ -1,9 +1,9 @@
 """A review: pairs of pictures that people are shown, and what they answered (design/0015-review.md).
 
-trials.json          what was asked for, and every trial: sample, class, size of the change
+manifest.json        what was asked for, and every trial: sample, class, size of the change
 pairs.safetensors    clean and changed, uint8 (n, H, W, C) as they are shown
 answers.jsonl        one line per answer, on disk before the next pair is shown; each ends with a hash of it and all before
-review.html          what they say; made from the files above
+report.html          what they say; made from the files above
 """
 
 import hashlib
@@ -12,47 +12,81 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import model_validator
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, StoppedError, one_line, option
-from brinell.core.form import Count, Number, Word, wrong
 from brinell.core.record import Array
+from brinell.manifest import Amount, Content, Count, Listing, Manifest, fault, misfit
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
-FORM: dict[str, Any] = {
-    "request": {"data": str, "norm": Word("linf", "l2"), "change": str},
-    "classes": [str],
-    "trials": [{"number": Count(), "sample_id": Count(), "label": Count(), "eps": Number(0), "changed_left": bool}],
-}
-"""What trials.json says."""
-ANSWER: dict[str, Any] = {
-    "trial": Count(),
-    "reviewer": str,
-    "differs": bool,
-    "named": (Count(), None),
-    "seconds": Number(0),
-}
-"""What a line of answers.jsonl says; its hash stands under DIGEST."""
 DIGEST = "digest"
 
 
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    trials, classes = manifest["trials"], len(manifest["classes"])
-    if [trial["number"] for trial in trials] != list(range(len(trials))):
-        return "trials are not numbered one after another"
-    return "a trial is of a class that there is not" if any(trial["label"] >= classes for trial in trials) else None
+class ReviewSettings(Content):
+    """What the figures need of the request."""
+
+    data: str
+    """The data."""
+    norm: Literal["linf", "l2"]
+    """The distance in which changes are measured."""
+    change: str
+    """How pictures are changed."""
 
 
-LAYOUT = Layout(
-    what="review",
-    verb="brinell epsilon DATA --review",
-    version=1,
-    manifest="trials.json",
-    form=FORM,
-    misfit=_misfit,
-)
+class TrialFacts(Content):
+    """One pair, in the order in which it is shown."""
+
+    number: Count
+    """Its number, from 0."""
+    sample_id: Count
+    """The position of the sample in the data."""
+    label: Count
+    """The class of the clean picture."""
+    eps: Amount
+    """The size of the change; 0 where both pictures are the same."""
+    changed_left: bool
+    """Whether the changed picture stands on the left."""
+
+
+class ReviewManifest(Manifest):
+    """What the manifest of a review says."""
+
+    request: ReviewSettings
+    """Every setting that was asked for."""
+    classes: Listing[str]
+    """The names of the classes."""
+    trials: Listing[TrialFacts]
+    """Every pair."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "ReviewManifest":
+        if [trial.number for trial in self.trials] != list(range(len(self.trials))):
+            raise misfit("does not number its trials one after another")
+        if any(trial.label >= len(self.classes) for trial in self.trials):
+            raise misfit("has a trial of a class that there is not")
+        return self
+
+
+class AnswerLine(Content):
+    """What a line of answers.jsonl says; its hash stands under DIGEST."""
+
+    trial: Count
+    """The number of the pair."""
+    reviewer: str
+    """Who answered."""
+    differs: bool
+    """Whether they saw a difference."""
+    named: Count | None
+    """The class that they named; null for none of these."""
+    seconds: Amount
+    """From seeing the pair to the answer."""
+
+
+LAYOUT = Layout(verb="review", what="review", version=1, manifest=ReviewManifest, typed="epsilon DATA --review")
 ANSWERS = "answers.jsonl"
 
 
@@ -113,7 +147,7 @@ class Review:
         """
         write_arrays(path / "pairs.safetensors", pairs)
         told = {"request": dict(request), "classes": list(classes), "trials": [asdict(one) for one in trials]}
-        LAYOUT.save(path, {LAYOUT.version_key: LAYOUT.version} | told)
+        LAYOUT.save(path, told)
         return cls(path=path, request=request, classes=tuple(classes), trials=tuple(trials))
 
     @classmethod
@@ -158,8 +192,8 @@ class Review:
         for number, line in enumerate(lines, 1):
             where = f"{file}, line {number},"
             told = _parsed(line)
-            if fault := "it is no JSON" if told is None else wrong(told, ANSWER):
-                raise RequestError(f"{where} is damaged: {fault}; take the file from a copy of the folder")
+            if why := "it is no JSON" if told is None else fault(told, AnswerLine):
+                raise RequestError(f"{where} is damaged: {why}; take the file from a copy of the folder")
             found = told.pop(DIGEST, None)
             if found is not None or last:  # reviews begun before there was a hash have lines without it, first of all
                 last = _digest(last, told)
@@ -167,7 +201,7 @@ class Review:
                 raise RequestError(
                     f"{where} is damaged, or lines before it were changed: its digest is not its own; take the file from a copy"
                 )
-            if told["trial"] >= len(self.trials) or set(told) != set(ANSWER):
+            if told["trial"] >= len(self.trials) or set(told) != set(AnswerLine.model_fields):
                 raise RequestError(f"{where} is damaged: it answers no trial of this review; take the file from a copy")
             answers.append(Answer(**told))
             size += len(line) + 1

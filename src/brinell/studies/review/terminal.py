@@ -13,4 +13,4 @@ def lines(result: Any) -> Iterator[str]:
     yield "  half of the changes are noticed at"
     for one in [result.overall, *result.per_class] if result.overall else ():
         yield f"  {one.name:<16} {threshold(one):>16}   95 % interval: {interval(one)}"
-    yield f"page: {Path(result.folder) / 'review.html'}"
+    yield f"page: {Path(result.folder) / 'report.html'}"

@@ -11,7 +11,8 @@ from brinell.analysis.robust_accuracy import class_name, mean, rate, share
 from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.core.record import Array
 from brinell.store import rows
-from brinell.studies.transfer.records import Answers, Transfer
+from brinell.store.table import Folder
+from brinell.studies.transfer.records import Answers
 from brinell.studies.transfer.results import (
     Cell,
     ClassCell,
@@ -23,12 +24,12 @@ from brinell.studies.transfer.results import (
 )
 
 
-def summarise(transfer: Transfer) -> TransferResult:
+def summarise(transfer: Folder[Answers]) -> TransferResult:
     """The folder in figures."""
     facts = transfer.manifest
     models = [str(one["name"]) for one in facts["models"]]
     names = [str(name) for name in facts["data"]["classes"]]
-    of = {source["name"]: _of_source(transfer.answers, source, models) for source in facts["sources"]}
+    of = {source["name"]: _of_source(transfer.rows, source, models) for source in facts["sources"]}
     cells = [_cell(source, model, of[source["name"]], names) for source in facts["sources"] for model in models]
     return TransferResult(
         folder=str(transfer.path),

@@ -8,7 +8,7 @@ from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.records import Transfer
+from brinell.studies.transfer.records import TABLE
 from brinell.studies.transfer.results import Cell, TransferResult
 from brinell.studies.transfer.words import reading
 
@@ -17,16 +17,16 @@ CLASSES = 20
 
 
 def write(path: Path | str) -> Path:
-    """Write `transfer.html` and `tables/cells.csv` into a transfer folder; returns the path of the page.
+    """Write `report.html` and `tables/cells.csv` into a transfer folder; returns the path of the page.
 
     Raises:
         RequestError: no transfer there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    transfer = Transfer.open(path)
+    transfer = TABLE.read(path)
     result = summarise(transfer)
     write_text(transfer.path / "tables" / "cells.csv", table(result))
-    file = transfer.path / "transfer.html"
+    file = transfer.path / "report.html"
     write_text(file, render(result))
     return file
 

@@ -32,6 +32,7 @@ from brinell.engine.plan import (
 )
 from brinell.engine.selection import choose
 from brinell.store.files import digest
+from brinell.store.folder import MANIFEST, verb_of
 from brinell.store.run import Run
 from brinell.studies.transfer.records import LAYOUT
 from brinell.studies.transfer.request import DIGITS, TransferRequest
@@ -103,7 +104,7 @@ class TransferPlan:
             stage=None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
             models=[[one.name, one.facts["digest"]] for one in self.models],
             sources=[
-                [one.name, one.kind, one.members, one.level, None if one.folder is None else digest(_manifest(one.folder))]
+                [one.name, one.kind, one.members, one.level, None if one.folder is None else digest(one.folder / MANIFEST)]
                 for one in self.sources
             ],
             seed=self.request.seed,
@@ -117,8 +118,8 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    folders = {text: Path(text) for text in request.source if _is_folder(Path(text))}
-    sets = [folder for folder in folders.values() if (folder / "benchmark.json").exists()]
+    folders = {text: Path(text) for text in request.source if (Path(text) / MANIFEST).exists()}
+    sets = [folder for folder in folders.values() if verb_of(folder) == "benchmark"]
     if dataset is None:
         dataset = (
             Bench(path=str(sets[0]), level="clean")() if request.data is None and sets else open_data(request.data or "digits")
@@ -152,15 +153,6 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
     )
 
 
-def _manifest(folder: Path) -> Path:
-    """That of the folder of a set or a run, which holds or names the hashes of what else is in it."""
-    return next(path for name in ("benchmark.json", "manifest.json") if (path := folder / name).exists())
-
-
-def _is_folder(path: Path) -> bool:
-    return (path / "benchmark.json").exists() or (path / "manifest.json").exists()
-
-
 def _models(request: TransferRequest, dataset: Dataset, given: tuple[Model, ...]) -> tuple[Shown, ...]:
     specs = request.model or (() if given else DIGITS)
     if not request.model and not given and dataset.domain.shape != (1, 8, 8):
@@ -180,7 +172,7 @@ def _sources(request: TransferRequest, folders: Mapping[str, Path], names: Seque
     found: list[Source] = []
     for text in request.source or tuple(names):
         if text in folders:
-            found += _of_set(folders[text]) if (folders[text] / "benchmark.json").exists() else _of_run(folders[text], request)
+            found += _of_set(folders[text]) if verb_of(folders[text]) == "benchmark" else _of_run(folders[text], request)
             continue
         members = tuple(part.strip() for part in text.split("+"))
         if unknown := [one for one in members if one not in names]:

@@ -1,62 +1,103 @@
 """A transfer folder: what every model makes of every source's examples (design/0023-across-models.md).
 
-transfer.toml            the request
-transfer.json            the same, the sources and models, costs
+run.toml                 the request
+manifest.json            the same, the sources and models, costs
 rows.parquet             one row per source, sample and model
 examples/*.safetensors   the examples that were made here, a file for each source, by sample
-transfer.html            the page; made from the files above
+report.html              the page; made from the files above
 .parts/                  while it is made: what is done (`runners.parts`)
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from brinell.core import facts
-from brinell.core.form import Count, Number
+from pydantic import Field
+
 from brinell.core.record import Array, column
 from brinell.core.settings import MOST_COUNT
-from brinell.store import one_table
+from brinell.manifest import Amount, Content, Count, Draws, Listing, Manifest, ModelFacts, Number
 from brinell.store.files import write_arrays
 from brinell.store.folder import Layout
+from brinell.store.table import Table
 
-_SOURCE = {
-    "name": str,
-    "kind": str,
-    "members": [str],
-    "white_box": [str],
-    "level?": (Number(), None),
-    "n": Count(0, MOST_COUNT),
-    "missing": Count(),
-    "folder": (str, None),
-    "forwards": Count(),
-    "backwards": Count(),
-    "seconds": Number(0),
-}
-FORM: dict[str, Any] = {
-    "request": {"draws": Count(1, MOST_COUNT), "seed": Count()},
-    "cell?": str,
-    "data": {"name": str, "classes": [str]},
-    "distance": str,
-    "eps": Number(0),
-    "eps_text": str,
-    "attack": (str, None),
-    "title?": (str, None),
-    "sources": [_SOURCE],
-    "models": [facts.MODEL],
-    "passes": Count(),
-    "seconds": Number(0),
-}
-"""What transfer.json says."""
-LAYOUT = Layout(
-    what="transfer",
-    verb="brinell transfer",
-    version=1,
-    manifest="transfer.json",
-    form=FORM,
-    request="transfer.toml",
-)
+
+class SourceFacts(Content):
+    """Where examples come from."""
+
+    name: str
+    """The name of the source in the rows."""
+    kind: str
+    """How the examples were made: made, run or set."""
+    members: Listing[str]
+    """The names of the models that they were made on."""
+    white_box: Listing[str]
+    """The names of the models that are shown examples made on themselves."""
+    level: Number | None = None
+    """The level of a benchmark set."""
+    n: Annotated[int, Field(ge=0, le=MOST_COUNT)]
+    """How many examples there are."""
+    missing: Count
+    """Samples without an example."""
+    folder: str | None
+    """The folder of the run or the set."""
+    forwards: Count
+    """Forward evaluations that the examples cost."""
+    backwards: Count
+    """Backward evaluations."""
+    seconds: Amount
+    """Wall time."""
+
+
+class TransferSettings(Content):
+    """What the figures need of the request."""
+
+    draws: Draws
+    """Bootstrap draws behind an interval."""
+    seed: Count
+    """The seed of every random number."""
+
+
+class DataNames(Content):
+    """What data it was."""
+
+    name: str
+    """The name of the data."""
+    classes: Listing[str]
+    """The names of the classes."""
+
+
+class TransferManifest(Manifest):
+    """What the manifest of a transfer says."""
+
+    request: TransferSettings
+    """Every setting that was asked for."""
+    cell: str = ""
+    """The hash of all that the rows depend on."""
+    data: DataNames
+    """The data."""
+    distance: str
+    """The distance in which eps is measured."""
+    eps: Amount
+    """The budget."""
+    eps_text: str
+    """The budget as it was written."""
+    attack: str | None
+    """The attack that made examples; null where none were made."""
+    title: str | None = None
+    """Its name for people."""
+    sources: Listing[SourceFacts]
+    """Where examples come from."""
+    models: Listing[ModelFacts]
+    """The models that are shown them."""
+    passes: Count
+    """Forward evaluations on all examples."""
+    seconds: Amount
+    """Wall time."""
+
+
+LAYOUT = Layout(verb="transfer", what="transfer", version=1, manifest=TransferManifest)
 
 
 def save_examples(path: Path, number: int, arrays: Mapping[str, Array]) -> None:
@@ -86,31 +127,4 @@ class Answers:
         return len(self.sample_id)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Transfer:
-    """A transfer folder."""
-
-    path: Path
-    manifest: Mapping[str, Any]
-    answers: Answers
-
-    @classmethod
-    def make(cls, path: Path, about: Mapping[str, Any], answers: Answers) -> "Transfer":
-        """Write everything; the manifest last, so that a folder with a manifest is whole.
-
-        Raises:
-            StoppedError: it cannot be written.
-        """
-        manifest = one_table.write(LAYOUT, path, about, answers)
-        return cls(path=path, manifest=manifest, answers=answers)
-
-    @classmethod
-    def open(cls, path: Path | str) -> "Transfer":
-        """The transfer in a folder.
-
-        Raises:
-            RequestError: none there, or a damaged file.
-        """
-        path = Path(path)
-        manifest, answers = one_table.read(LAYOUT, path, Answers)
-        return cls(path=path, manifest=manifest, answers=answers)
+TABLE = Table(LAYOUT, Answers)

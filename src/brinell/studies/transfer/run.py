@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.batch import Batch
 from brinell.core.contracts import reach_of
 from brinell.core.criterion import MISCLASSIFIED, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
-from brinell.core.record import Array, Outcome, columns_of
+from brinell.core.oracle import Batch
+from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.bench import Bench, pairs_of
@@ -30,15 +30,16 @@ from brinell.engine.shard import predict, session
 from brinell.runners import parts
 from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
-from brinell.store import one_table, rows, tables
+from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.run import Run
+from brinell.store.table import ROWS, Folder
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.ensemble import Ensemble
 from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
-from brinell.studies.transfer.records import LAYOUT, Answers, Transfer, save_examples
+from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
 from brinell.studies.transfer.results import TransferResult
 
 Answer = TypeVar("Answer")
@@ -69,7 +70,7 @@ def make(
     *,
     command: str,
     page: Callable[[Path], object],
-    answer: Callable[[Transfer, str], Answer],
+    answer: Callable[[Folder[Answers], str], Answer],
     resume: bool = False,
     shard: Shard | None = None,
 ) -> Answer:
@@ -121,9 +122,9 @@ def make(
         return lambda whole: _finish(plan, cells, told, whole, command, page)
 
     def answered(folder: Path, name: str) -> Answer:
-        return answer(Transfer.open(folder), name)
+        return answer(TABLE.read(folder), name)
 
-    return parts.run(job, shard, work, resume=resume, needed=(one_table.TABLE,), answer=answered, message=progress.note)
+    return parts.run(job, shard, work, resume=resume, needed=(ROWS,), answer=answered, message=progress.note)
 
 
 class Cells:
@@ -200,7 +201,7 @@ class Cells:
             self._last = self._examples(source)
         examples, known = self._last, read_arrays(self._folder / file_of(self._clean(source, model)))
         answers = _answered(self._plan, examples, model, self._models[model], known)
-        tables.write_table(self._folder / file, tables.to_table(answers))
+        parquet.write_table(self._folder / file, parquet.to_table(answers))
         seconds = time.perf_counter() - started
         return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
 
@@ -243,8 +244,7 @@ def _finish(
 ) -> None:
     """Put a folder together in which the files of all parts are."""
     names = [cells.cell(source, model.name) for source in plan.sources for model in plan.models]
-    schema = tables.schema_of(columns_of(Answers))
-    answers = [tables.from_table(Answers, tables.read_table(folder / file_of(name), schema=schema)) for name in names]
+    answers = [parquet.load_rows(Answers, folder / file_of(name)) for name in names]
     for number, source in enumerate(plan.sources):
         if source.kind == "made":
             x = cells.joined(source, folder).numpy()
@@ -266,7 +266,7 @@ def _finish(
         "passes": sum(one.get("passes", 0) for one in told.values()),
         "seconds": sum(one["seconds"] for one in told.values()),
     }
-    Transfer.make(folder, about, rows.concatenate(answers))
+    TABLE.write(folder, about, rows.concatenate(answers))
     page(folder)
 
 
@@ -462,7 +462,7 @@ def carry_out(call: Call) -> TransferResult:
     """
     plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
 
-    def answer(made: Transfer, name: str) -> TransferResult:
+    def answer(made: Folder[Answers], name: str) -> TransferResult:
         return summarise(made).model_copy(update={"folder": name})
 
     return make(
@@ -479,4 +479,4 @@ def carry_out(call: Call) -> TransferResult:
 
 def open_result(folder: Path) -> TransferResult:
     """What a transfer's folder says, from its records alone."""
-    return summarise(Transfer.open(folder))
+    return summarise(TABLE.read(folder))

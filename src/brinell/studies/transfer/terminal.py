@@ -25,4 +25,4 @@ def lines(result: Any) -> Iterator[str]:
         place = f"{source.rank.rank:g} ({source.rank.low:g} to {source.rank.high:g})" if source.rank else "-"
         yield f"  {source.name[:24]:<24}{''.join(values)}{other:>10}  {place}"
     yield from reading(sentences(result), result.notes)
-    yield f"page: {result.folder}/transfer.html"
+    yield f"page: {result.folder}/report.html"

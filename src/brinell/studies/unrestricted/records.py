@@ -3,7 +3,7 @@
     records/part-00000.parquet      COLUMNS, a block of attempts at a time
     arrays/part-00000.safetensors   "<attempt>/plain", "<attempt>/<model>/<variant>" and "reference/<position>": float32 inputs;
                                     "<attempt>/<model>/<variant>/latent": where in the latent space the search ended
-    unrestricted.toml  unrestricted.json   the request; what was run, on what, with what
+    run.toml  manifest.json         the request; what was run, on what, with what
     tables/*.csv  report.html
 
 A part is there when its file in records/ is, which is written last. Inputs are kept of searches that ended with an error of the
@@ -16,51 +16,79 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pydantic import model_validator
 
-from brinell.core import facts
-from brinell.core.facts import MOST_PARTS
-from brinell.core.form import Count, Number
 from brinell.core.record import Array, Column
-from brinell.store import tables
+from brinell.manifest import Amount, Content, Count, DataFacts, GrowingManifest, Listing, ModelFacts, Named, Parts, misfit
+from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 
-FORM: dict[str, Any] = {
-    **facts.HEAD,
-    "cell": str,
-    "parts": Count(0, MOST_PARTS),
-    "attempts": Count(),
-    "data": facts.DATA,
-    "models": [facts.MODEL],
-    "judges": [facts.MODEL],
-    "variants": {str: {"noise": Number(0)}},
-    "target": (Count(), None),
-    "generator": {"file": str, "digest": str, "same_data": bool, "about": {"steps": Count(), "samples": Count()}},
-    "seconds": Number(0),
-}
-"""What the manifest says."""
+
+class VariantFacts(Content):
+    """A variant of the search."""
+
+    noise: Amount
+    """The bound of the noise on each value; 0 where the latent alone is searched."""
 
 
-def _misfit(manifest: Mapping[str, Any]) -> str | None:
-    names, target = [model["name"] for model in manifest["models"]], manifest["target"]
-    if not names or len({*names}) < len(names):
-        return "models are not listed once each"
-    if target is not None and target >= len(manifest["data"]["classes"]):
-        return f"target is {target}, which is none of the classes"
-    return facts.misfit(manifest["data"])
+class GeneratorHistory(Content):
+    """How the generator was trained."""
+
+    steps: Count
+    """Steps of the training."""
+    samples: Count
+    """Samples that it was trained on."""
 
 
-LAYOUT = Layout(
-    what="unrestricted attack",
-    verb="brinell unrestricted",
-    version=2,
-    version_key="format",
-    manifest="unrestricted.json",
-    request="unrestricted.toml",
-    form=FORM,
-    misfit=_misfit,
-    alone=True,
-)
+class GeneratorFacts(Content):
+    """The generator that drew the inputs."""
+
+    file: str
+    """Its file."""
+    digest: str
+    """The hash of all that its drawings depend on."""
+    same_data: bool
+    """Whether it was trained on this data."""
+    about: GeneratorHistory
+    """How it was trained."""
+
+
+class UnrestrictedManifest(GrowingManifest):
+    """What the manifest of an unrestricted attack says."""
+
+    cell: str
+    """The hash of all that the rows depend on."""
+    parts: Parts
+    """How many parts it has."""
+    attempts: Count
+    """How many inputs are drawn."""
+    data: DataFacts
+    """The data whose classes are drawn."""
+    models: Listing[ModelFacts]
+    """The models under attack."""
+    judges: Listing[ModelFacts]
+    """The models that judge the class of what was found."""
+    variants: Named[VariantFacts]
+    """The variants of the search."""
+    target: Count | None
+    """The target class; null where any wrong class counts."""
+    generator: GeneratorFacts
+    """The generator."""
+    seconds: Amount
+    """Wall time."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "UnrestrictedManifest":
+        names = [model.name for model in self.models]
+        if not names or len({*names}) < len(names):
+            raise misfit("does not list models once each")
+        if self.target is not None and self.target >= len(self.data.classes):
+            raise misfit(f"has the target {self.target}, which is none of the classes")
+        return self
+
+
+LAYOUT = Layout(verb="unrestricted", what="unrestricted attack", version=2, manifest=UnrestrictedManifest, alone=True)
 NORMS = ("l2", "linf")
 """Distances in which nearest neighbours are looked for."""
 
@@ -132,7 +160,7 @@ COLUMNS = {
 }
 """A row. Inputs are as they are stored: rounded to the levels of the data."""
 
-SCHEMA = tables.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
+SCHEMA = parquet.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
 
 
 class UnrestrictedRun:
@@ -162,7 +190,7 @@ class UnrestrictedRun:
         """Write a part, what it is known by last."""
         write_arrays(self.file("arrays", number), arrays)
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
-        tables.write_table(self.file("records", number), table)
+        parquet.write_table(self.file("records", number), table)
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of all parts there are, in order.
@@ -171,7 +199,7 @@ class UnrestrictedRun:
             RequestError: a part is damaged.
         """
         files = [self.file("records", number) for number in range(self.parts) if self.has_part(number)]
-        return [row for file in files for row in tables.read_table(file, schema=SCHEMA).to_pylist()]
+        return [row for file in files for row in parquet.read_table(file, schema=SCHEMA).to_pylist()]
 
     def arrays(self, names: Sequence[str]) -> dict[str, Array]:
         """Those of the named arrays that are there.

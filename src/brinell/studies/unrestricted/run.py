@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core.batch import Batch
 from brinell.core.contracts import Dataset
 from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.neighbours import Neighbours, Reference
+from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat

@@ -9,7 +9,8 @@ from brinell.core.errors import RequestError
 from brinell.engine import toml
 from brinell.engine.plan import Plan
 from brinell.runners.local import about
-from brinell.store.run import LAYOUT, Run
+from brinell.store.folder import MANIFEST, PAGE, REQUEST
+from brinell.store.run import Run
 from brinell.store.signature import SIGNATURE
 from brinell.studies.verification.result import Notes
 
@@ -17,7 +18,7 @@ LOOSE = frozenset({"warnings"})
 """Keys that are added to while a run goes on."""
 UNFIXED = frozenset({"cells", "served", "notes"})
 """Keys within them that follow from others, or that another machine says."""
-KNOWN = (LAYOUT.manifest, LAYOUT.request, "report.html", ".lock", SIGNATURE)
+KNOWN = (MANIFEST, REQUEST, PAGE, ".lock", SIGNATURE)
 """Files of a run folder beside records, arrays and tables."""
 
 
@@ -25,16 +26,14 @@ def manifest(run: Run, plan: Plan, notes: Notes) -> None:
     """Whether the run is finished, is what its request asks for, and was made with this data and these models."""
     said = run.manifest
     if said["state"] != "finished":
-        notes.note(LAYOUT.manifest, "the run is not finished: go on with --resume first")
+        notes.note(MANIFEST, "the run is not finished: go on with --resume first")
     try:
-        asked = toml.make_request(toml.load(run.path / LAYOUT.request)).model_dump(mode="json")
+        asked = toml.make_request(toml.load(run.path / REQUEST)).model_dump(mode="json")
     except RequestError as error:
-        notes.note(LAYOUT.request, str(error))
+        notes.note(REQUEST, str(error))
     else:
         for key in sorted(key for key in asked if asked[key] != said["request"].get(key)):
-            notes.note(
-                LAYOUT.request, f"{key} is {asked[key]!r}, and the manifest says that {said['request'].get(key)!r} was asked for"
-            )
+            notes.note(REQUEST, f"{key} is {asked[key]!r}, and the manifest says that {said['request'].get(key)!r} was asked for")
     if said["data"]["digest"] != plan.data_digest:
         notes.note("data", f"{plan.dataset.name} is not the data of the run: its digest differs")
     digests = {model["name"]: model["digest"] for model in said["models"]}
@@ -42,7 +41,7 @@ def manifest(run: Run, plan: Plan, notes: Notes) -> None:
         if digests.get(source.name) != source.facts["digest"]:
             notes.note(source.name, "the model is not the one of the run: its digest differs")
     for path in differences(json.loads(json.dumps(about(plan))), said):
-        notes.note(LAYOUT.manifest, f"{path} is not what the request makes of it")
+        notes.note(MANIFEST, f"{path} is not what the request makes of it")
 
 
 def differences(made: Mapping[str, Any], said: Mapping[str, Any]) -> list[str]:

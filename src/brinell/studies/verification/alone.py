@@ -10,7 +10,8 @@ from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of
 from brinell.engine import toml
-from brinell.store.run import LAYOUT, Run
+from brinell.store.folder import REQUEST
+from brinell.store.run import Run
 from brinell.studies.verification import against_request, pages
 from brinell.studies.verification.result import Notes
 from brinell.studies.verification.rows import said
@@ -23,13 +24,13 @@ def alone(run: Run, notes: Notes) -> int:
         The rows that were looked at.
     """
     try:
-        asked = toml.load(run.path / LAYOUT.request)
+        asked = toml.load(run.path / REQUEST)
     except RequestError as error:
-        notes.note(LAYOUT.request, str(error))
+        notes.note(REQUEST, str(error))
     else:
         then = {key: value for key, value in run.manifest["request"].items() if value is not None}
         for key in sorted(key for key in asked.keys() | then.keys() if asked.get(key) != then.get(key)):
-            notes.note(LAYOUT.request, f"{key} is {asked.get(key)!r}, and the manifest says {then.get(key)!r}")
+            notes.note(REQUEST, f"{key} is {asked.get(key)!r}, and the manifest says {then.get(key)!r}")
     against_request.files(run, notes)
     rows = sum(_model(run, model, notes) for model in run.manifest["models"])
     if not notes.problems:

@@ -1,12 +1,8 @@
 """The checks of a model made again: does each come out as the manifest says?"""
 
-from collections.abc import Callable
-
-from torch import Tensor
-
 from brinell.core.checks import Code, Finding
 from brinell.core.model import Model
-from brinell.core.record import Array
+from brinell.engine.audited_model import AuditedModel
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
@@ -30,7 +26,7 @@ def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State
         notes.note(where, "no check is listed, and they were all to be made")
         return None
     room = Room(plan.request.batch_size, lambda remark: None)
-    again = ModelChecks(plan, source, model, None, run, progress, load=_loader(plan), note=lambda of, remarks: None, room=room)
+    again = ModelChecks(AuditedModel(plan, source, model, run, progress, room=room))
     found = room.fit(lambda: again.probe(state)).findings
     if any(one.code == Code.RANDOM and one.passed is False for one in found):
         return f"{source.name} answers at random, so that the checks come out otherwise each time"
@@ -43,10 +39,6 @@ def checks(run: Run, plan: Plan, source: ModelSource, model: Model, state: State
         elif one.passed is True and said["passed"] is None:
             notes.note(where, f"{one.code} passes, and the run says that it was not made")
     return None
-
-
-def _loader(plan: Plan) -> Callable[[Array], Tensor]:
-    return lambda ids: plan.dataset.load(ids.tolist()).to(plan.device)
 
 
 def _clearly(one: Finding) -> bool:

@@ -1,7 +1,7 @@
 """The rows of a run against the data's labels, the plan, each other and the stored arrays. No model is asked.
 
 An attacked row says what an attack did; all other rows follow from these and from the first check, by the rules of
-`engine.implied`, and are made again. So a row that was changed must either contradict another, or be an attacked row whose
+`engine.state.implied`, and are made again. So a row that was changed must either contradict another, or be an attacked row whose
 claim `against_model` and `rerun` test.
 """
 
@@ -14,10 +14,8 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
-from brinell.engine.engine import spared
-from brinell.engine.implied import implied
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.state import State
+from brinell.engine.state import State, implied, spared
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
 

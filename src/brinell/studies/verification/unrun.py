@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from brinell.core.errors import Spelling, spell
 from brinell.store.folder import fitting
 from brinell.store.run import Run
 from brinell.studies.verification.alone import alone
@@ -13,7 +14,7 @@ def verify_unrun(run: Run, refused: str, signed: Sequence[str] = ()) -> VerifyRe
 
     Args:
         run: the run.
-        refused: why nothing that it names was used.
+        refused: why nothing that it names was used; its options are spelled as at a terminal.
         signed: whose signature it carries, in a sentence.
     """
     notes = Notes()
@@ -36,5 +37,5 @@ def verify_unrun(run: Run, refused: str, signed: Sequence[str] = ()) -> VerifyRe
         proved=[] if notes.problems else proved,
         trusted=["every figure: neither the model nor the data was used"],
         problems=notes.problems,
-        refused=refused,
+        refused=spell(refused, Spelling.TERMINAL),
     )

@@ -1,4 +1,4 @@
-"""Rows to and from Parquet. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
+"""Rows to and from Parquet files. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -160,5 +160,10 @@ def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda 
         RequestError: a file is damaged, changed or has another schema.
     """
     schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
-    tables = [read_table(path, schema=schema, expected=expected(path)).replace_schema_metadata(None) for path in paths]
-    return from_table(Records, pa.concat_tables(tables) if tables else schema.empty_table())
+    parts = [read_table(path, schema=schema, expected=expected(path)).replace_schema_metadata(None) for path in paths]
+    return from_table(Records, pa.concat_tables(parts) if parts else schema.empty_table())
+
+
+def load_rows(of: type[Rows], path: Path) -> Rows:
+    """The rows of a Parquet file as a dataclass of records; errors as of `read_table`."""
+    return from_table(of, read_table(path, schema=schema_of(columns_of(of))))

@@ -1,6 +1,7 @@
-"""Running a user's own Python file: the factory of a model, a distortion, an attack."""
+"""Files of the user's own: Python files with the factory of a model, a distortion, an attack; and a folder that no run owns."""
 
 import importlib.util
+import os
 import re
 import sys
 from pathlib import Path
@@ -28,3 +29,9 @@ def import_file(path: Path) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise RequestError(f"{path} failed on import with {type(error).__name__}: {error}") from error
     return module
+
+
+def own_folder() -> Path:
+    """Where Brinell keeps what is a person's own: BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache; it need not exist."""
+    named = os.environ.get("BRINELL_CACHE")
+    return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "brinell"

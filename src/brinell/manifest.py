@@ -1,0 +1,283 @@
+"""What manifests say, as pydantic models, and the one line about what is wrong with one.
+
+Here is what the manifests of several studies share; the manifest of a study is a subclass in its `records.py`. Types are strict:
+a text is no number, a bool is no whole number. Keys beyond the fields are ignored. Validation of a list or a table ends at its
+first fault, so that a hostile one costs no more than to read it.
+"""
+
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from brinell.core.settings import MOST_COUNT
+
+T = TypeVar("T")
+MOST = 2**53
+"""The most that a whole number may be: beyond, JSON of others is no longer exact."""
+LONGEST = 10**6
+"""Values along one axis of an input at most, and classes, budgets and stages of a run."""
+MOST_PARTS = 10**6
+"""Parts of a folder at most."""
+AT_ONCE = 100
+"""Entries of a table that are validated together."""
+SHOWN = 40
+"""Characters of a wrong value that the line shows."""
+
+
+def _one_by_one(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    """The entries of a large table are validated one after another, so that the first fault ends it."""
+    if not isinstance(value, dict) or len(value) < AT_ONCE:
+        return handler(value)
+    return {key: one for entry in value.items() for key, one in handler(dict([entry])).items()}
+
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Size = Annotated[int, Field(ge=1, le=LONGEST)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Listing = Annotated[list[T], Field(fail_fast=True)]
+Named = Annotated[dict[str, T], WrapValidator(_one_by_one)]
+Parts = Annotated[int, Field(ge=0, le=MOST_PARTS)]
+Draws = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+State = Literal["running", "finished"]
+
+WANTED = {
+    "string_type": "a text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than_equal": "at most {le:g}",
+    "literal_error": "{expected}",
+}
+"""What a value must be, by the kind of pydantic's error."""
+
+
+class Content(BaseModel):
+    """Base of what others wrote as JSON: strict, and with more keys than the fields, if there are any."""
+
+    model_config = ConfigDict(strict=True, use_attribute_docstrings=True, defer_build=True)
+
+
+class DomainFacts(Content):
+    """The space that inputs live in."""
+
+    kind: Literal["image", "signal", "video", "vector"]
+    """What an input is."""
+    shape: Listing[Size]
+    """The shape of one input, channels first."""
+    low: Number | Listing[Number]
+    """The smallest value, of all or of each channel."""
+    high: Number | Listing[Number]
+    """The largest value, likewise."""
+    levels: Annotated[int, Field(ge=2, le=MOST)] | None
+    """How many values a stored input can take; null where storage does not round."""
+    columns: Listing[Annotated[tuple[str, Number, Number, bool, Listing[str]], Field(strict=False)]] = []
+    """Name, zero, one, whether it is fixed, and categories of each column of a table or channel of a signal."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> "DomainFacts":
+        low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
+        if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
+            raise misfit("has bounds for another number of channels than its shape has")
+        wide = max(len(low), len(high))
+        if any(a >= b for a, b in zip(low * (wide // len(low)), high * (wide // len(high)), strict=True)):
+            raise misfit("has a lower bound that is not below the upper one")
+        if len(self.shape) != {"image": 3, "signal": 2, "video": 4, "vector": 1}[self.kind]:
+            raise misfit(f"has {len(self.shape)} axes, and its kind is {self.kind}")
+        return self
+
+
+class SamplingFacts(Content):
+    """How signals were recorded."""
+
+    rate: Annotated[float, Field(ge=1e-9, le=1e12)]
+    """Values per second of each channel."""
+    unit: str
+    """The unit of the values, such as mV."""
+    start: Number
+    """The second of the first value."""
+    leads: Listing[str]
+    """The names of the channels."""
+
+
+class DataFacts(Content):
+    """What data it was."""
+
+    spec: str
+    """How the data is named, as on the command line."""
+    name: str
+    """The name of the data."""
+    digest: str
+    """The hash of its content."""
+    n: Count
+    """How many samples were taken."""
+    total: Count
+    """How many samples it holds."""
+    select: str = ""
+    """How samples were selected."""
+    domain: DomainFacts
+    """The space that inputs live in."""
+    sampling: SamplingFacts | None = None
+    """How signals were recorded."""
+    classes: Listing[str]
+    """The names of the classes."""
+    notes: Listing[str] = []
+    """What the reader of the data remarked."""
+
+
+class ModelFacts(Content):
+    """What model it was."""
+
+    name: str
+    """The name of the model."""
+    spec: str = ""
+    """How the model is named, as on the command line."""
+    digest: str
+    """The hash of its weights, or of what else it is."""
+    architecture: str | None
+    """What the network is called."""
+    parameters: Count | None
+    """How many parameters it has."""
+    classes: Size
+    """How many classes it knows."""
+    access: Literal["labels", "scores", "gradients"]
+    """What it gives to an attack."""
+    notes: Listing[str] = []
+    """What the reader of the model remarked."""
+
+
+class Hardware(Content):
+    """What machine it was."""
+
+    device: str
+    """The device of the model."""
+    cpu: str
+    """The name of the processor."""
+    threads: Count
+    """Threads of torch."""
+    cores: Count | None
+    """Cores of the processor."""
+
+
+class Passes(Content):
+    """What was spent on a model."""
+
+    forwards: Count
+    """Forward evaluations."""
+    backwards: Count
+    """Backward evaluations."""
+
+
+class Manifest(Content):
+    """What every manifest says."""
+
+    verb: str
+    """The verb that made the folder."""
+    version: Count = Field(alias="schema")
+    """The version of the rows and of the manifest."""
+
+
+class GrowingManifest(Manifest):
+    """What the manifest of a folder says that is filled part after part."""
+
+    brinell: str
+    """The version of Brinell."""
+    revision: str | None
+    """The commit of its source."""
+    state: State
+    """Whether it is finished."""
+    created: str
+    """When it was begun."""
+    finished: str | None
+    """When it was finished."""
+    command: str
+    """The command line that repeats it."""
+    request: dict[str, Any]
+    """Every setting that was asked for."""
+    made_here: str | None = None
+    """The mark of whoever made it (design/0020-trust.md)."""
+    versions: Named[str | None]
+    """The versions of the libraries."""
+    hardware: Hardware
+    """The machine."""
+    answers: Named[str | None] = {}
+    """How the answers of each model are read; null as they are."""
+    probes: Named[Passes] = {}
+    """What the checks before the attacks cost, by model."""
+
+
+def misfit(text: str) -> PydanticCustomError:
+    """The error about values that do not fit together, each of which is well formed; the text follows the name of their place."""
+    return PydanticCustomError("misfit", text)
+
+
+def fault(content: Any, model: type[BaseModel]) -> str | None:
+    """What is wrong with a content, in words that follow the name of its file; None where the model takes it."""
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        return _line(content, error.errors(include_url=False))
+    return None
+
+
+def _line(content: Any, details: Sequence[Mapping[str, Any]]) -> str:
+    """One line about the first of pydantic's errors, which are several where a union takes none of its branches."""
+    places = [_place(content, detail) for detail in details]
+    deeper = [place for place in places if place.startswith(places[0]) and place != places[0]]
+    place = deeper[0] if deeper and details[0]["type"] in WANTED else places[0]
+    here = [detail for detail, other in zip(details, places, strict=True) if other == place]
+    first, name = here[0], place or "it"
+    if first["type"] == "missing":
+        return f"it does not say {name}"
+    if first["type"] == "misfit":
+        return f"{name} {first['msg']}"
+    wanted = dict.fromkeys(_wanted(detail) for detail in here)
+    return f"{name} is {shown(first['input'])} and must be {' or '.join(wanted)}"
+
+
+def _wanted(detail: Mapping[str, Any]) -> str:
+    known = WANTED.get(detail["type"])
+    return str(detail["msg"]) if known is None else known.format(**detail.get("ctx", {}))
+
+
+def _place(content: Any, detail: Mapping[str, Any]) -> str:
+    """Where an error is, such as `eps[1]`: its location without the names that pydantic gives to the branches of a union."""
+    place, value, steps = "", content, detail["loc"]
+    for step in steps:
+        if isinstance(value, list) and isinstance(step, int) and step < len(value):
+            place, value = f"{place}[{step}]", value[step]
+        elif isinstance(value, dict) and step in value:
+            place, value = f"{place}.{_key(step)}", value[step]
+        elif step is steps[-1] and detail["type"] == "missing":
+            place = f"{place}[{step}]" if isinstance(step, int) else f"{place}.{step}"
+    return place.removeprefix(".")
+
+
+def _key(key: str) -> str:
+    return key if key.isidentifier() and len(key) <= SHOWN else shown(key)
+
+
+def shown(value: Any) -> str:
+    """A value of others in a few characters, none of which is a control character."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother, short.maxlong = 2, 2 * SHOWN, 2 * SHOWN, 2 * SHOWN
+    text = short.repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

@@ -1,0 +1,154 @@
+"""What others wrote is held against a model before anything is made of it, and one line says where it differs."""
+
+import json
+import math
+import time
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field
+
+from brinell.manifest import (
+    MOST,
+    Amount,
+    Content,
+    Count,
+    DataFacts,
+    GrowingManifest,
+    Listing,
+    Named,
+    Number,
+    fault,
+    misfit,
+    shown,
+)
+
+
+class Stage(Content):
+    cells: Named[str]
+    alone: bool
+
+
+class Whole(Content):
+    name: str
+    n: Annotated[int, Field(ge=1, le=10)]
+    eps: Listing[Amount]
+    stage: Stage = Stage(cells={}, alone=False)
+    row: Annotated[tuple[str, Count | None], Field(strict=False)] = ("", None)
+    state: Literal["running", "finished"] = "running"
+    rate: float = 0.0
+    bound: Number | Listing[Number] = 0.0
+    many: Count = 0
+    least: Number = 0.0
+    names: Named[Count] = {}
+
+
+GOOD = {"name": "a", "n": 3, "eps": [0, 0.5]}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({"name": 7}, "name is 7 and must be a text"),
+        ({"n": "3"}, "n is '3' and must be a whole number"),
+        ({"n": True}, "n is True and must be a whole number"),
+        ({"n": 11}, "n is 11 and must be at most 10"),
+        ({"n": 0}, "n is 0 and must be at least 1"),
+        ({"n": 3.0}, "n is 3.0 and must be a whole number"),
+        ({"many": MOST + 1}, f"many is {MOST + 1} and must be at most 9.0072e+15"),
+        ({"eps": {}}, "eps is {} and must be a list"),
+        ({"eps": [0.1, -1]}, "eps[1] is -1 and must be at least 0"),
+        ({"eps": [True]}, "eps[0] is True and must be a number"),
+        ({"least": math.nan}, "least is nan and must be a finite number"),
+        ({"least": "0.1"}, "least is '0.1' and must be a number"),
+        ({"stage": []}, "stage is [] and must be a table"),
+        ({"stage": {"cells": {"m": 1}, "alone": True}}, "stage.cells.m is 1 and must be a text"),
+        ({"stage": {"cells": {"\x1b": 1}, "alone": True}}, "stage.cells.'\\x1b' is 1 and must be a text"),
+        ({"stage": {"cells": {}}}, "it does not say stage.alone"),
+        ({"row": ["a"]}, "it does not say row[1]"),
+        ({"row": ["a", "b"]}, "row[1] is 'b' and must be a whole number"),
+        ({"state": "ended"}, "state is 'ended' and must be 'running' or 'finished'"),
+        ({"bound": "x"}, "bound is 'x' and must be a number or a list"),
+        ({"bound": [0, "x"]}, "bound[1] is 'x' and must be a number"),
+        ({"rate": 10**400}, f"rate is {'1' + '0' * 38}... and must be a number"),
+    ],
+)
+def test_one_line_says_where(change, line):
+    found = fault(GOOD | change, Whole)
+    assert found == line or (line.endswith("... and must be a number") and found.startswith("rate is 1000") and len(found) < 90)
+
+
+def test_what_has_the_form_passes():
+    whole = {"stage": {"cells": {"m": "c"}, "alone": False}, "row": ["a", None], "state": "running", "rate": math.inf, "more": []}
+    assert fault(GOOD, Whole) is None and fault(GOOD | whole | {"many": MOST, "bound": [1, 2.0]}, Whole) is None
+    assert fault({"name": "a", "n": 3}, Whole) == "it does not say eps"
+    assert fault([], Whole) == "it is [] and must be a table"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*"abn", "name", "eps", "row"]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_anything_gets_one_line_or_none(value):
+    for model in (Whole, DataFacts, GrowingManifest, Stage):
+        for content in (value, GOOD | {"names": {"a": value}, "eps": value}):
+            line = fault(json.loads(json.dumps(content)), model)
+            assert line is None or (line and "\n" not in line)
+
+
+@pytest.mark.parametrize("change", [{"eps": ["x"] * 10**6}, {"names": dict.fromkeys(map(str, range(10**6)), "x")}])
+def test_many_faults_cost_no_more_than_one(change):
+    started = time.process_time()
+    assert "must be a" in fault(GOOD | change, Whole)
+    assert time.process_time() - started < 2
+
+
+def test_deep_and_odd_texts_are_shown_in_one_short_line():
+    deep = []
+    for _ in range(900):
+        deep = [deep]
+    for value in (deep, ["\ud800"], ["\x1b[2J\n" * 50], {"a": deep}, [1] * 10**6):
+        line = fault(GOOD | {"name": value}, Whole)
+        assert line is not None and line.isprintable() and len(line) < 120
+        assert len(shown(value)) <= 43
+    assert fault(GOOD | {"names": {"\ud800": "x"}}, Whole)
+
+
+def test_a_misfit_is_said_as_it_is():
+    assert str(misfit("has {braces} and 100 %").message()) == "has {braces} and 100 %"
+
+
+DATA = {
+    "spec": "d",
+    "name": "d",
+    "total": 2,
+    "digest": "0",
+    "n": 2,
+    "domain": {"kind": "image", "shape": [3, 4, 4], "low": 0.0, "high": [1.0, 1.0, 1.0], "levels": None},
+    "classes": ["a", "b"],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ({}, None),
+        ({"high": [1.0, 1.0]}, "domain has bounds for another number of channels than its shape has"),
+        ({"shape": []}, "domain has bounds for another number of channels than its shape has"),
+        ({"low": 1.0}, "domain has a lower bound that is not below the upper one"),
+        ({"shape": [3, 4]}, "domain has 2 axes, and its kind is image"),
+        ({"columns": [["a", 0, 1.0, False, []]]}, None),
+        ({"columns": [["a", 0, 1.0, 0, []]]}, "domain.columns[0][3] is 0 and must be true or false"),
+        ({"levels": 1}, "domain.levels is 1 and must be at least 2"),
+    ],
+)
+def test_a_domain_fits_together(change, line):
+    assert fault(DATA | {"domain": DATA["domain"] | change}, DataFacts) == line
