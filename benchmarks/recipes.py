@@ -164,10 +164,10 @@ def judged(subject: Subject, model: str, attack: str, beside: str, out: Path) ->
     second = {}
     if beside:
         two = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=beside, out=out / "beside", **same)
-        second = {f"linf_{beside}": rows(two.run, -1)}
+        second = {f"linf_{beside}": rows(two.folder, -1)}
     same |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
     l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **same)
-    return {"clean": rows(linf.run, 0), "linf": rows(linf.run, -1), "rlab": rows(l2.run, -1)} | second
+    return {"clean": rows(linf.folder, 0), "linf": rows(linf.folder, -1), "rlab": rows(l2.folder, -1)} | second
 
 
 def rows(folder: str, budget: int) -> list[int]:

@@ -364,7 +364,9 @@ def test_version(capsys):
 
 
 def test_version_and_help_import_no_torch():
-    program = "import sys, brinell.cli as c; c.run(['--help']); "
+    program = (
+        "import sys, brinell.cli as c; c.run(['--help']); "
         "[c.run([v, '--help']) for v in c.register.entries()]; print('torch' in sys.modules)"
+    )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout.endswith("False\n"), answer.stderr
