@@ -64,9 +64,9 @@ from brinell.studies.unrestricted import run as unrestricted_run
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.unrestricted.analysis import summarise as summarise_unrestricted
 from brinell.studies.unrestricted.request import UnrestrictedRequest
+from brinell.studies.verification.alone import verify_unrun
 from brinell.studies.verification.result import VerifyResult
 from brinell.studies.verification.run import verify_run
-from brinell.studies.verification.unrun import verify_unrun
 from brinell.telling import telling
 from brinell.wording import worded
 
