@@ -73,7 +73,7 @@ WANTED = {
 class Content(BaseModel):
     """Base of what others wrote as JSON: strict, and with more keys than the fields, if there are any."""
 
-    model_config = ConfigDict(strict=True, use_attribute_docstrings=True, defer_build=True)
+    model_config = ConfigDict(strict=True, frozen=True, use_attribute_docstrings=True, defer_build=True)
 
 
 class DomainFacts(Content):

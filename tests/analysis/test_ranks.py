@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
+from _lazy import library
 from brinell.analysis.ranks import (
     chance,
     kendall_w,
@@ -18,6 +18,8 @@ from brinell.analysis.ranks import (
     spearman_p,
     weighted,
 )
+
+stats = library("scipy.stats")
 
 LABELS = np.array([0, 0, 0, 1, 1, 2])
 VALUES = np.array([[1, 0, 1, 1, 1, 0], [0, 0, 0, 1, 0, 1]])

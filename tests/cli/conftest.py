@@ -12,7 +12,7 @@ from _helpers import workspace
 from brinell.cli import run as cli
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def work(tmp_path_factory):
     return workspace(tmp_path_factory.mktemp("work"), n=24)
 
@@ -23,19 +23,20 @@ def _here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def good(work):
     """A run of one model."""
     assert cli(words(work, work / "good")) == 0
     return work / "good"
 
 
-@pytest.fixture(scope="module")
-def pair(work):
+@pytest.fixture(scope="session")
+def pair(work, tmp_path_factory):
     """A run of two models: one whose boundary is farther away."""
     model = "parabola?name=near parabola?name=far&args=at=0.7"
-    assert cli(words(work, work / "pair", model=model)) == 0
-    return work / "pair"
+    out = tmp_path_factory.mktemp("two") / "pair"
+    assert cli(words(work, out, model=model)) == 0
+    return out
 
 
 @pytest.fixture

@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from _helpers import same_rows
+from _lazy import library
 from brinell.cli import run as cli
 from brinell.core.record import Outcome
 from brinell.core.user_files import import_file
 from brinell.datasets.table import Table
 from brinell.store.run import Run
 
-skops = pytest.importorskip("skops.io")
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
+onnx = library("onnx")
+library("onnxruntime"), library("skops.io")
 
 FIXED = "mean_radius+worst_radius"
 

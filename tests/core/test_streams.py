@@ -5,10 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
+from _lazy import library
 from brinell.core.streams import Streams, token
 
+stats = library("scipy.stats")
 MASK = (1 << 64) - 1
 
 

@@ -248,8 +248,11 @@ def test_half_precision_is_named():
 # In a run
 
 
+SHORT = ("apgd-ce?steps=20", "square?steps=60")
+
+
 def headline(module, y, out, **more):
-    given = {"eps": "0.02,0.06", "attack": "standard", "queries": 300}
+    given = {"eps": "0.02,0.06", "attack": "standard", "queries": 100}
     result = brinell.audit(module.eval(), (X, y), out=out, **(given | more)).models[0]
     return [rate.k for rate in (result.clean_accuracy, *result.robust_accuracy)], result
 
@@ -278,8 +281,8 @@ def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
 def test_a_single_number_is_two_classes(tmp_path, wrap):
     y = (BINARY(X)[:, 0] > 0).long()
     assert 5 < int(y.sum()) < 25
-    known, _ = headline(Lead(BINARY), y, tmp_path / "two")
-    found, result = headline(wrap(BINARY), y, tmp_path / "one")
+    known, _ = headline(Lead(BINARY), y, tmp_path / "two", attack=SHORT)
+    found, result = headline(wrap(BINARY), y, tmp_path / "one", attack=SHORT)
     assert found == known and known[0] == 30 and known[-1] < 30
     assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
 
@@ -346,8 +349,8 @@ def test_the_user_knows_better(tmp_path):
             return self.net(x).sigmoid() * 0.5 + 0.25
 
     y = torch.ones(30, dtype=torch.long)
-    assert headline(Unsure(BINARY), y, tmp_path / "a", answers="logit")[0][0] == 30
-    assert 0 < headline(Unsure(BINARY), y, tmp_path / "b")[0][0] < 30
+    assert headline(Unsure(BINARY), y, tmp_path / "a", answers="logit", attack=SHORT)[0][0] == 30
+    assert 0 < headline(Unsure(BINARY), y, tmp_path / "b", attack=SHORT)[0][0] < 30
     with pytest.raises(RequestError, match="answers is 'odds'; it is one of labels, logits, probabilities"):
         headline(Unsure(BINARY), y, tmp_path / "c", answers="odds")
     with pytest.raises(RequestError, match="a spec says it itself"):

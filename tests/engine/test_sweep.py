@@ -105,7 +105,7 @@ def test_one_failing_attack_per_stage_and_sample(tmp_path):
 margins = st.lists(st.integers(-10, 40), min_size=1, max_size=12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(margins, st.integers(1, 5), st.lists(st.integers(1, 30), min_size=1, max_size=8, unique=True))
 def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels):
     """Samples at whole hundredths and a half from the boundary, budgets at whole hundredths: broken where eps is larger."""

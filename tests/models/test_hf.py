@@ -8,13 +8,14 @@ import pytest
 import torch
 
 import brinell
+from _lazy import library
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models._transformers import view_of, with_processor
 from brinell.models.hf import HuggingFace
 from brinell.testing import check_model
 
-transformers = pytest.importorskip("transformers")
+transformers = library("transformers")
 
 PICTURE = (np.kron(np.random.default_rng(0).random((6, 7, 3)), np.ones((8, 8, 1))) * 255).astype(np.uint8)
 X = torch.from_numpy(PICTURE).permute(2, 0, 1)[None].float() / 255

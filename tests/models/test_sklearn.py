@@ -13,13 +13,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
+from _lazy import library
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.models.sklearn import Sklearn
 from brinell.testing import check_model
 
-skops = pytest.importorskip("skops.io")
+skops = library("skops.io")
 
 TREE = "sklearn.tree._tree.Tree"
 DATA, NAMES = load_wine().data, np.array(["red", "rose", "white"])[load_wine().target]

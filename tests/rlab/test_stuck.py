@@ -27,7 +27,7 @@ ONE = (Plus(),)
 
 def searched(model, x, eps, aims=True, distortions=ONE, **rules):
     """A search by chance, one patch a step."""
-    rules = Rules(p_init=0.125, removals=0.0, steps=400, **rules)
+    rules = Rules(p_init=0.125, removals=0.0, steps=200, **rules)
     made = world(Recorder(model, SIGNAL, model(x).shape[1]), x, eps=eps, rules=rules, distortions=distortions)
     made.env._restarts._aims &= aims
     observation, policy = made.env.reset(torch.ones(len(x), dtype=torch.bool)), Random(choices=made.env.choices)
@@ -41,7 +41,7 @@ def test_who_is_stuck_steps_back_and_gets_on():
     x = GRAY.expand(8, 1, 16)
     stuck, free = (searched(both_of_two, x, 0.4, patience=patience) for patience in (0, 10))
     assert not stuck.env.outcomes.success.any() and free.env.outcomes.success.all()
-    assert free.ledger.fooled.all() and (free.ledger.costs.forwards <= 401).all()
+    assert free.ledger.fooled.all() and (free.ledger.costs.forwards <= 201).all()
     for made in (stuck, free):
         assert made.model.seen == int(made.ledger.costs.forwards.sum())
 
@@ -74,7 +74,7 @@ def test_who_is_stuck_goes_for_another_class():
     for aims in (False, True):
         made = searched(a_trap, x, torch.inf, aims, distortions=(Plus(), Minus()), patience=30)
         assert made.env.outcomes.success.tolist() == made.ledger.fooled.tolist() == [aims] * 2
-        assert made.model.seen == int(made.ledger.costs.forwards.sum()) and bool((made.ledger.costs.forwards <= 401).all())
+        assert made.model.seen == int(made.ledger.costs.forwards.sum()) and bool((made.ledger.costs.forwards <= 201).all())
     assert (made.env.outcomes.variant[:, :4] != made.env.outcomes.variant[:, 4:]).all(), (
         "half of them lowered, half of them lifted"
     )

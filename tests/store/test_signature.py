@@ -15,7 +15,7 @@ from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
 from brinell.store.signature import SIGNATURE, sign, signed_by, signers
-from brinell.studies.verification.unrun import verify_unrun
+from brinell.studies.verification.alone import verify_unrun
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
 

@@ -104,9 +104,7 @@ class Layout:
             content = bounded.read(file, bounded.MOST_TEXT)
             manifest = json.loads(content)
         except (FileNotFoundError, NotADirectoryError):
-            inside = sorted(str(one.parent) for one in path.glob(f"*/{MANIFEST}") if self.has(one.parent))
-            then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.command} makes one"
-            raise RequestError(f"{path} is no {self.what} folder: it has no {MANIFEST}; {then}") from None
+            raise self._refusal(path, f"it has no {MANIFEST}") from None
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
         if seal.holds(content) is False:
@@ -114,7 +112,7 @@ class Layout:
         if why := fault(manifest, Manifest):
             raise RequestError(f"{file} is damaged: {why}")
         if (verb := manifest["verb"]) != self.verb:
-            raise RequestError(f"{path} is no {self.what} folder: its verb is {shown(verb)}; {self.command} makes one")
+            raise self._refusal(path, f"its verb is {shown(verb)}")
         if (version := manifest["schema"]) != self.version:
             raise RequestError(
                 f"{path} was written by another version of brinell (schema {version}, here {self.version}): "
@@ -124,6 +122,12 @@ class Layout:
             raise RequestError(f"{file} is damaged: {why}; take it from a copy of the folder")
         manifest.pop(SEAL, None)
         return manifest  # type: ignore[no-any-return]
+
+    def _refusal(self, path: Path, why: str) -> RequestError:
+        """The line about a folder of something else, with those in it that would do."""
+        inside = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
+        then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.command} makes one"
+        return RequestError(f"{path} is no {self.what} folder: {why}; {then}")
 
     def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
         """Before a folder is resumed: refuse one whose files are not all as they were written.

@@ -144,7 +144,7 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
         ({"to": "robustbench", "eps": "0.07"}, "the run has no eps 0.07: it has 0, 0.05, 0.15"),
         ({"to": "robustbench", "about": ("colour=red",)}, "write KEY=VALUE with a KEY of link, name"),
         ({"to": "robustbench", "about": ("additional_data=perhaps",)}, "it is true or false"),
-        ({"to": "csv", "eps": "0.05"}, "eps= belongs to to= robustbench"),
+        ({"to": "csv", "eps": "0.05"}, 'eps= belongs to to="robustbench"'),
         (
             {"to": "excel"},
             "to is 'excel': input should be 'csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface' or 'every-eval-ever'",

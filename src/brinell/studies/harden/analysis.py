@@ -10,7 +10,7 @@ from brinell.analysis.compare import compare
 from brinell.analysis.results import CompareResult, FolderResult, ModelResult, Result, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
 from brinell.analysis.stats import holm, mcnemar, paired_difference
-from brinell.studies.harden.records import AFTER, BEFORE, hardened_of, manifest, side
+from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, hardened_of, side
 
 
 class Point(Result):
@@ -112,7 +112,7 @@ def summarise(folder: Path) -> HardenResult:
     Raises:
         RequestError: no finished hardening there, or a damaged file in it.
     """
-    held = manifest(folder)
+    held = LAYOUT.open(folder)
     training: dict[str, Any] = held["training"]
     before, after = side(folder, BEFORE), side(folder, AFTER)
     weights, spec = hardened_of(folder, held)

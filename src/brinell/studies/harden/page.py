@@ -11,7 +11,7 @@ from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.studies.harden.analysis import HardenResult, Point, summarise
-from brinell.studies.harden.records import manifest
+from brinell.studies.harden.records import LAYOUT
 from brinell.studies.harden.words import reading
 
 SHARES = ("clean", "seen", "pgd", "robust")
@@ -40,7 +40,7 @@ def write(folder: Path) -> Path:
         {},
         title=f"{result.model}, hardened by {result.ended_with}",
         result=result,
-        manifest=manifest(folder),
+        manifest=LAYOUT.open(folder),
         sentences=reading(result),
         accuracy=accuracy(result),
         training=training(result.curve),

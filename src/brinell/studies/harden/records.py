@@ -132,12 +132,3 @@ def side(folder: Path, which: str) -> Side:
     run = Run.open(folder / which)
     (model,) = run.manifest["models"]
     return Side(run=str(folder / which), manifest=run.manifest, records=run.records(), model=str(model["name"]))
-
-
-def manifest(folder: Path) -> dict[str, Any]:
-    """What was trained and how it went.
-
-    Raises:
-        RequestError: no hardening there, or a damaged manifest.
-    """
-    return LAYOUT.open(folder)

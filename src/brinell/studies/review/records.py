@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ class ReviewSettings(Content):
     """How pictures are changed."""
 
 
-class TrialFacts(Content):
+class Trial(Content):
     """One pair, in the order in which it is shown."""
 
     number: Count
@@ -47,7 +47,7 @@ class TrialFacts(Content):
     label: Count
     """The class of the clean picture."""
     eps: Amount
-    """The size of the change; 0 where both pictures are the same."""
+    """The size of the change in the norm of the review; 0 where both pictures are the same (a catch trial)."""
     changed_left: bool
     """Whether the changed picture stands on the left."""
 
@@ -59,7 +59,7 @@ class ReviewManifest(Manifest):
     """Every setting that was asked for."""
     classes: Listing[str]
     """The names of the classes."""
-    trials: Listing[TrialFacts]
+    trials: Listing[Trial]
     """Every pair."""
 
     @model_validator(mode="after")
@@ -71,52 +71,23 @@ class ReviewManifest(Manifest):
         return self
 
 
-class AnswerLine(Content):
-    """What a line of answers.jsonl says; its hash stands under DIGEST."""
+class Answer(Content):
+    """What one person said to one trial: a line of answers.jsonl, which has its hash under DIGEST besides."""
 
     trial: Count
     """The number of the pair."""
     reviewer: str
-    """Who answered."""
+    """Whose answer it is, as they call themselves; may be empty."""
     differs: bool
     """Whether they saw a difference."""
     named: Count | None
-    """The class that they named; null for none of these."""
+    """The class that they took the changed picture for; null for none of these."""
     seconds: Amount
     """From seeing the pair to the answer."""
 
 
 LAYOUT = Layout(verb="review", what="review", version=1, manifest=ReviewManifest, typed="epsilon DATA --review")
 ANSWERS = "answers.jsonl"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One pair, in the order in which it is shown."""
-
-    number: int
-    sample_id: int
-    label: int
-    """Class of the clean picture."""
-    eps: float
-    """Size of the change in the review's norm; 0 where both pictures are the same (a catch trial)."""
-    changed_left: bool
-    """Whether the changed picture stands on the left."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What one person said to one trial."""
-
-    trial: int
-    reviewer: str
-    """Whose answer it is, as they call themselves; may be empty."""
-    differs: bool
-    """Whether they saw a difference."""
-    named: int | None
-    """Which class they took the changed picture for; None for "none of these"."""
-    seconds: float
-    """From seeing the pair to the answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +117,7 @@ class Review:
             StoppedError: the folder cannot be written.
         """
         write_arrays(path / "pairs.safetensors", pairs)
-        told = {"request": dict(request), "classes": list(classes), "trials": [asdict(one) for one in trials]}
+        told = {"request": dict(request), "classes": list(classes), "trials": [trial.model_dump() for trial in trials]}
         LAYOUT.save(path, told)
         return cls(path=path, request=request, classes=tuple(classes), trials=tuple(trials))
 
@@ -159,7 +130,7 @@ class Review:
         """
         path = Path(path)
         told = LAYOUT.open(path)
-        trials = tuple(Trial(**{key: one[key] for key in Trial.__dataclass_fields__}) for one in told["trials"])
+        trials = tuple(Trial(**trial) for trial in told["trials"])
         return cls(path=path, request=told["request"], classes=tuple(told["classes"]), trials=trials)
 
     def pairs(self) -> tuple[Array, Array]:
@@ -192,7 +163,7 @@ class Review:
         for number, line in enumerate(lines, 1):
             where = f"{file}, line {number},"
             told = _parsed(line)
-            if why := "it is no JSON" if told is None else fault(told, AnswerLine):
+            if why := "it is no JSON" if told is None else fault(told, Answer):
                 raise RequestError(f"{where} is damaged: {why}; take the file from a copy of the folder")
             found = told.pop(DIGEST, None)
             if found is not None or last:  # reviews begun before there was a hash have lines without it, first of all
@@ -201,7 +172,7 @@ class Review:
                 raise RequestError(
                     f"{where} is damaged, or lines before it were changed: its digest is not its own; take the file from a copy"
                 )
-            if told["trial"] >= len(self.trials) or set(told) != set(AnswerLine.model_fields):
+            if told["trial"] >= len(self.trials) or set(told) != set(Answer.model_fields):
                 raise RequestError(f"{where} is damaged: it answers no trial of this review; take the file from a copy")
             answers.append(Answer(**told))
             size += len(line) + 1
@@ -221,7 +192,7 @@ class Review:
         file = self.path / ANSWERS
         try:
             _, last, size = self._read()
-            told = asdict(answer)
+            told = answer.model_dump()
             with file.open("r+b" if file.exists() else "xb") as out:
                 out.truncate(size)
                 out.seek(0, os.SEEK_END)
