@@ -156,7 +156,9 @@ def carry_out(call: Call) -> VerifyResult:
     named = {name: value for name, value in again.items() if name not in (*call.datasets, *call.objects)}
     mark = run.manifest.get(MARK)
     if found := untrusted(values, Request, run.path, mark, trust=call.trust, given=asked.attack, replaced=set(again)):
-        return verify_unrun(run, str(refusal(run.path, found)), signed)
+        refused = str(refusal(run.path, found))
+        call.progress.warn(refused)
+        return verify_unrun(run, refused, signed)
     request = make_request({**values, **named})
     _check_in_memory(run, request, call)
     plan = plan_audit(request, dataset=call.dataset(), models=call.models())

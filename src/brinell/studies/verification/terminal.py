@@ -14,7 +14,6 @@ def lines(result: Any) -> Iterator[str]:
     for sentence in result.trusted:
         yield f"on trust  {sentence}"
     if result.refused:
-        yield f"warning: {result.refused}"
         yield (
             "not verified: no model was asked, and no data was opened; "
             + ("failed" if result.problems else "the files are whole")
