@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from brinell.engine.progress import Silent
-from brinell.studies.audit.plan import plan_audit
 from brinell.engine.request import Request
 from brinell.engine.toml import checked
 from brinell.runners import local
 from brinell.runners.estimate import estimate
+from brinell.studies.audit.plan import plan_audit
 
 DATA = os.environ.get("BRINELL_SHARED", ".")
 MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"

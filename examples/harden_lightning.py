@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import brinell
-from brinell.training import AdversarialLoss
 from brinell.datasets.digits import Digits
+from brinell.training import AdversarialLoss
 
 
 class Hardened(lightning.LightningModule):

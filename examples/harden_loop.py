@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import brinell
-from brinell.training import AdversarialBatch
 from brinell.datasets.digits import Digits
+from brinell.training import AdversarialBatch
 
 
 def main(epochs: int = 20, eps: float = 0.1) -> tuple[float, float]:

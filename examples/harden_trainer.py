@@ -14,8 +14,8 @@ from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import ImageClassifierOutput
 
 import brinell
-from brinell.training import AdversarialLoss
 from brinell.datasets.digits import Digits
+from brinell.training import AdversarialLoss
 
 
 class Network(nn.Module):

@@ -18,11 +18,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from generate_stub import stub
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from brinell import plugins
+from brinell import calls, plugins
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._published import Published
@@ -34,6 +33,7 @@ from brinell.studies import register
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
+from brinell.studies.kit import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
@@ -48,7 +48,7 @@ def pages() -> dict[str, str]:
         "docs/settings.md": settings_page(),
         "docs/json.md": json_page(),
         "docs/benchmark-sets.md": benchmark_page(),
-        "src/brinell/__init__.pyi": stub(),
+        "src/brinell/__init__.pyi": stub_text(),
     }
     return found | schema_pages()
 
@@ -265,6 +265,64 @@ def schema_pages() -> dict[str, str]:
     schemas = {name: register.schema(name) for name in register.schemas()}
     schemas |= {f"manifest-{layout.verb}": layout.manifest.model_json_schema() for layout in layouts()}
     return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}
+
+
+# --- signatures ----------------------------------------------------------------------------------------------
+
+
+STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by `make docs`; do not edit by hand."""
+
+# ruff: noqa: D, E501
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from brinell.batch_attack import attack as attack
+from brinell.core.errors import BrinellError as BrinellError
+from brinell.core.errors import BrinellWarning as BrinellWarning
+from brinell.inputs import data as data
+from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, Told
+'''
+
+
+def stub_text() -> str:
+    """The text of `__init__.pyi`."""
+    studies = [study for study in register.studies().values() if study.call]
+    results = sorted({study.resolve(study.result) for study in studies}, key=lambda result: (result.__module__, result.__name__))
+    lines = [STUB_HEAD.rstrip()]
+    lines += [f"from {result.__module__} import {result.__name__}" for result in results]
+    lines += [
+        "",
+        "__version__: str",
+        "",
+        "def open(folder: Folder) -> Any:",
+        indented_doc(inspect.getdoc(calls.open_folder) or ""),
+    ]
+    for study in studies:
+        lines += ["", *stub_call(study)]
+    return "\n".join(lines) + "\n"
+
+
+def stub_call(study: Study) -> list[str]:
+    """The lines of one call."""
+    signature = calls.signature_of(study)
+    words, named = [], False
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not named:
+            words, named = [*words, "*"], True
+        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        words.append(f"{name}: {parameter.annotation}{default}")
+    result, doc = study.resolve(study.result).__name__, calls.call_of(study).__doc__ or ""
+    return [
+        f"def {study.name}(",
+        *(f"    {word}," for word in words),
+        f") -> {result}:",
+        indented_doc(doc),
+    ]
+
+
+def indented_doc(text: str) -> str:
+    """A docstring as the body of a function."""
+    return textwrap.indent(f'"""{text}\n"""', "    ")
 
 
 # --- main ------------------------------------------------------------------------------------------------------------

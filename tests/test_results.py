@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from torch import nn
 import brinell
 from _helpers import mlp
 from brinell.core.errors import BrinellError, BrinellWarning
-from brinell.studies.audit import result as results
 
 X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 NET = mlp(16, 3)
@@ -135,7 +135,7 @@ def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
     html = result._repr_html_()
     assert "<td>net</td>" in html and "data:image/svg+xml" in html and "<iframe sandbox=" in html
     assert html.count("srcdoc=") == 1 and "&lt;!doctype html" in html.lower()
-    monkeypatch.setattr(results, "PAGE_BYTES", 10)
+    monkeypatch.setattr("brinell.analysis.results.PAGE_BYTES", 10)
     assert "<iframe" not in result._repr_html_() and "report.html" in result._repr_html_()
 
 
@@ -144,7 +144,7 @@ def test_compare_gate_and_report_take_results_and_folders(result):
     assert paired == brinell.compare(result.folder, result.folder, model_a="net", model_b="rounding") == brinell.compare(result)
     assert brinell.gate(result, robust=0.0, eps=0.05, model="net", allow="few-samples").checks
     assert not brinell.gate(result.folder, robust=0.99, model="net"), "a gate that fails is false"
-    page = brinell.report(result)
+    page = Path(brinell.report(result))
     assert page.name == "report.html" and str(page.parent) == result.folder
     for call, words in (
         (lambda: brinell.gate(result, model="net"), "a gate needs a condition: robust=, worst_class=, clean= or baseline="),

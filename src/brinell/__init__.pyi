@@ -272,11 +272,11 @@ def corrupt(
 
 def detect(
     run: Folder,
+    train: Data,
     *,
     out: File | None = None,
     trust: File | None = None,
     progress: Told | None = None,
-    train: Data,
     detector: str | Sequence[str] = ('background', 'feature-squeezing', 'mahalanobis'),
     fpr: float = 0.05,
     fit: int = 2000,
@@ -289,10 +289,10 @@ def detect(
 
     Args:
         run: A finished run folder, made by brinell audit.
+        train: Clean data that the detectors are fitted to; none of the run's samples may be among them.
         out: where the results go. Default: a fresh folder under runs/.
         trust: a folder from elsewhere whose models, data and code may be used as it names them.
         progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        train: Clean data that the detectors are fitted to; none of the run's samples may be among them.
         detector: A detector: background, feature-squeezing, mahalanobis, or file.py:Class.
         fpr: The false-alarm rate on clean inputs at which the threshold is set.
         fit: The clean inputs that detectors are fitted to. As many others set the threshold.
@@ -436,10 +436,10 @@ def explain(
 
 def export(
     run: Folder,
+    to: Literal['csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface', 'every-eval-ever'],
     *,
     out: File | None = None,
     progress: Told | None = None,
-    to: Literal['csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface', 'every-eval-ever'],
     eps: Eps | None = None,
     about: str | Sequence[str] = (),
 ) -> ExportAnswer:
@@ -447,9 +447,9 @@ def export(
 
     Args:
         run: A run folder, made by brinell audit.
+        to: csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model. huggingface: a file for .eval_results of its repository on the hub. every-eval-ever: a record with a line for each sample and budget.
         out: where the results go. Default: a fresh folder under runs/.
         progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        to: csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model. huggingface: a file for .eval_results of its repository on the hub. every-eval-ever: a record with a line for each sample and budget.
         eps: The budget of the RobustBench entry, one of the run's. Default: its largest.
         about: What an entry says and a run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper, architecture, additional_data, reported, footnote. huggingface: dataset (which must be given), revision, task, url, source, user. every-eval-ever: organization, relationship, developer, id, availability.
 
@@ -662,7 +662,6 @@ def review(
 
 def sign(
     run: Folder,
-    *,
     key: File,
 ) -> SignResult:
     """Sign a finished run with an SSH key, so that `brinell verify --signed-by` can tell who answers for it.

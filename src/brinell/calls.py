@@ -68,7 +68,8 @@ def signature_of(study: Study) -> inspect.Signature:
     """What a call takes: what comes first, models and data, what all calls share, then settings and options by name."""
     memory, leaves = study.in_memory(), study.output is not Output.NOTHING
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
-    first = [*study.positional, *(inputs if "data" not in study.positional else ()), *(["y"] if "data" in memory else [])]
+    given = (*study.positional, *(name for name, field in study.request.model_fields.items() if field.is_required()))
+    first = [*given, *(inputs if "data" not in given else ()), *(["y"] if "data" in memory else [])]
     shared = {
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),
@@ -291,7 +292,7 @@ def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
         return "[" + ", ".join(name_of(one) for one in many) + "]", True
     if mark is not None and mark.kind == "folder":
         return repr([folder_of(one) for one in value] if isinstance(value, list | tuple) else folder_of(value)), False
-    return preparation_text(value), False
+    return preparation_text(texts({name: value})[name] if name in study.fields() else value), False
 
 
 def _docstring(study: Study) -> str:

@@ -131,7 +131,7 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["gate", "{good}", "--robust", "50"], "50.*between 0 and 1"),
         (["gate", "{good}", "--robust", "0.5", "--model", "nobody"], "holds no model 'nobody', only parabola"),
         (["gate", "{good}", "--baseline", "{work}"], "is no run folder"),
-        (["compare", "{good}"], "holds 1 models: name a second run"),
+        (["compare", "{good}"], "contains 1 model: name a second run"),
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
         (["adit"], "No such command 'adit'"),
         (["report"], "Missing argument 'RUN'"),

@@ -337,5 +337,5 @@ def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
 
 def _attacks(manifest: Mapping[str, Any]) -> str:
     """What people call the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps"."""
-    labels = {str(stage["name"]): str(stage["label"]) for stage in manifest["stages"]}
+    labels = {str(stage["name"]): str(stage.get("label") or stage["name"]) for stage in manifest["stages"]}
     return " + ".join(labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"])

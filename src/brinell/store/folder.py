@@ -76,13 +76,11 @@ class Layout:
     """Whether a folder that holds any other file is refused, because all of it is to be published."""
     resumable: bool = True
     """Whether the verb takes --resume."""
-    typed: str = ""
-    """What a person types after `brinell`; the verb where it is empty."""
 
     @property
     def command(self) -> str:
         """The command that makes a folder, as a person types it."""
-        return f"brinell {self.typed or self.verb}"
+        return f"brinell {self.verb}"
 
     @property
     def head(self) -> dict[str, Any]:

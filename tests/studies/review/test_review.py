@@ -25,6 +25,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, StoppedError
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.plan import open_data
+from brinell.engine.progress import Silent
 from brinell.studies.review import page as page
 from brinell.studies.review.analysis import summarise
 from brinell.studies.review.records import Answer, Review
@@ -195,12 +196,15 @@ def person(url, review, threshold, seed=0):
 def test_a_whole_review(tmp_path):
     told, out = [], tmp_path / "r"
 
-    def judge(text):
-        url = text.split()[1]
-        told.append(threading.Thread(target=lambda: person(url, Review.open(out), 0.06)))
-        told[0].start()
+    class Judge(Silent):
+        """Begins to judge when the page's address is told."""
 
-    result = brinell.review("digits", out=out, trials=150, tell=judge)
+        def note(self, text):
+            url = text.split()[1]
+            told.append(threading.Thread(target=lambda: person(url, Review.open(out), 0.06)))
+            told[0].start()
+
+    result = brinell.review("digits", out=out, trials=150, progress=Judge())
     told[0].join(10)
     assert result.answered == 150 and result.false_alarms == 0 and result.catch == 30
     assert result.overall.low < 0.06 < result.overall.high
@@ -210,7 +214,7 @@ def test_a_whole_review(tmp_path):
     html = (out / "report.html").read_text()
     assert Path(brinell.report(out)).read_text() == html, "brinell report writes it again"
     assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
-    again = brinell.review("digits", out=out, trials=150, resume=True, tell=lambda text: None)
+    again = brinell.review("digits", out=out, trials=150, resume=True, progress=Silent())
     assert again == result
     with pytest.raises(RequestError, match="holds another review .trials was 150 and is 149."):
         brinell.review("digits", out=out, trials=149, resume=True)
@@ -268,12 +272,11 @@ def test_the_results_in_a_browser(tmp_path):
 def test_the_command(tmp_path, capsys, monkeypatch, root):
     out = tmp_path / "r"
 
-    def judge(text, say=brinell.cli.options.say):
-        say(text)
+    def judge(progress, text):
         threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
 
-    monkeypatch.setattr("brinell.cli.epsilon.say", judge)
-    words = ["epsilon", "digits", "--review", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
+    monkeypatch.setattr("brinell.runners.progress.LiveProgress.note", judge)
+    words = ["review", "digits", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
     assert brinell.cli.run(words) == 0
     shown = capsys.readouterr()
     assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "report.html" in shown.out
@@ -286,16 +289,15 @@ def test_the_command(tmp_path, capsys, monkeypatch, root):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--trials", "20"], "--trials is for a person's verdict: add --review"),
-        (["--review", "--norm", "linf", "--norm", "l2"], "give --norm once"),
-        (["--review", "--norm", "l1"], "norm is 'l1'"),
-        (["--review", "--resume"], "--resume needs --out"),
-        (["--review", "--trials", "1"], "trials is 1"),
+        (["--fraction", "0.3"], "No such option: --fraction"),
+        (["--norm", "l1"], "norm is 'l1'"),
+        (["--resume"], "--resume needs --out"),
+        (["--trials", "1"], "trials is 1"),
     ],
 )
 def test_bad_words(words, message, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert brinell.cli.run(["epsilon", "digits", *words]) == 2
+    assert brinell.cli.run(["review", "digits", *words]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -37,7 +37,7 @@ class Named(Result):
 
 
 class ReviewResult(FolderResult):
-    """What `brinell epsilon --review --json` prints at the end."""
+    """What `brinell review --json` prints at the end."""
 
     folder: str
     data: str

@@ -86,7 +86,7 @@ class Answer(Content):
     """From seeing the pair to the answer."""
 
 
-LAYOUT = Layout(verb="review", what="review", version=1, manifest=ReviewManifest, typed="epsilon DATA --review")
+LAYOUT = Layout(verb="review", what="review", version=1, manifest=ReviewManifest)
 ANSWERS = "answers.jsonl"
 
 

@@ -177,7 +177,7 @@ def carry_out(call: Call) -> ReviewResult:
     review = review or make_review(request, call.dataset() or open_data(request.data), folder)
     options: ReviewOptions = call.options
     try:
-        ReviewServer(review, page.trial_page(review), options.reviewer, options.port).serve(call.progress.warn)
+        ReviewServer(review, page.trial_page(review), options.reviewer, options.port).serve(call.progress.note)
     finally:
         page.write(folder)
     return summarise(review)
