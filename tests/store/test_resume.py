@@ -20,6 +20,11 @@ Y = np.zeros(10, dtype=int)
 EPS = "0.05:0.2:4"
 
 
+def slow(*values):
+    """A case of a rule that others are tried on every time."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def parabola(x):
     import torch
 
@@ -213,7 +218,7 @@ def _no_calls_yet(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("at", [1, 3, 12, 25, 45])
+@pytest.mark.parametrize("at", [1, slow(3), 12, slow(25), 45])
 def test_sigkill(tmp_path, work, reference, at, capfd):
     """Killed at this call of the model, resumed with nothing but the folder, killed once more, and resumed to the end."""
     out = tmp_path / "run"
@@ -240,7 +245,7 @@ def test_interrupted(tmp_path, work, reference, at, monkeypatch, capsys):
     same_run(reference, Run.open(out))
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6, 15, 40])
+@pytest.mark.parametrize("k", [1, slow(2), 3, slow(6), 15, slow(40)])
 def test_a_full_disk_and_then_room(tmp_path, work, reference, k, monkeypatch, capsys):
     """At the k-th file: exit code 3, one line with what to type, and after that line was typed the run is whole."""
     out = tmp_path / "run"

@@ -16,7 +16,7 @@ import brinell
 from _helpers import Recorder
 from _mutations import each
 from _sets import PIXELS, arrays_of, asked_in, logits, rows_of, same_set, words
-from brinell import plugins, runs
+from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
@@ -128,7 +128,7 @@ def test_checksums_card_and_manifest(made, work):
     manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["state"] == "finished" and manifest["brinell"] == VERSION and manifest["parts"] == 3
     with pytest.raises(RequestError, match="holds a benchmark set, which has a card and no page"):
-        runs.report(made)
+        brinell.report(made)
 
 
 # Read back

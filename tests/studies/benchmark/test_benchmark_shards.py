@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-from brinell.api import make_benchmark
 
 from _helpers import in_a_process_of_its_own
 from _sets import same_set, words
@@ -17,6 +16,7 @@ from brinell.studies.benchmark.part import Part
 from brinell.studies.benchmark.plan import make_plan
 from brinell.studies.benchmark.records import BenchmarkSet
 from brinell.studies.benchmark.request import BenchmarkRequest
+from brinell.studies.benchmark.run import make_set
 
 BENCH = "brinell.studies.benchmark.run"
 
@@ -44,7 +44,7 @@ def test_the_set_is_that_of_one_process(work, made, tmp_path, monkeypatch, addre
     def one(number, plan):
         try:
             shard = Shard(number, 2)
-            answers.append(make_benchmark(plan, out, Silent(), command="a test", resume=False, shard=shard))
+            answers.append(make_set(plan, out, Silent(), command="a test", resume=False, shard=shard))
         except BaseException as error:
             errors.append(error)
 

@@ -249,19 +249,19 @@ def carry_out_call(call: Call) -> BenchmarkResult:
     for sample, why in plan.unreadable.items():
         call.progress.warn(f"sample {sample} is left out: {why}")
     call.say_samples(plan)
+    folder = call.folder(plan.request.data)
+    return make_set(plan, folder, call.progress, command=call.command, resume=call.resume, shard=call.shard)
+
+
+def make_set(
+    plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
+) -> BenchmarkResult:
+    """Make a set that is planned, alone or with others, and say what it holds; arguments and errors as of `work_on`."""
 
     def answer(made: BenchmarkSet, name: str) -> BenchmarkResult:
         return BenchmarkResult(folder=name, **cards.figures(made))
 
-    return work_on(
-        plan,
-        call.folder(plan.request.data),
-        call.progress,
-        command=call.command,
-        resume=call.resume,
-        shard=call.shard,
-        answer=answer,
-    )
+    return work_on(plan, out, progress, command=command, resume=resume, shard=shard, answer=answer)
 
 
 def open_result(folder: Path) -> BenchmarkResult:
