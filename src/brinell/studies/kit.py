@@ -63,7 +63,7 @@ class Study:
     page: Reference | None = None
     """`(folder) -> path`: writes the page again, from the records alone."""
     without_page: str = ""
-    """Where its folder has no page: why, and what to do."""
+    """Where its folder has no page: «has ...», and what to do."""
     layout: Reference | None = None
     """The `store.folder.Layout` of its folder; none for a study that leaves no folder."""
     options: type[BaseRequest] | None = None

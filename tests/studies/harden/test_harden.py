@@ -187,11 +187,12 @@ def test_the_spec_of_the_hardened_model(spec, expected, tmp_path, monkeypatch):
     assert with_weights(spec, Path("w.safetensors")) == expected
 
 
-def test_the_call_is_a_module_that_can_be_called():
+def test_the_call_says_what_it_takes_and_returns():
     import inspect
 
-    assert callable(brinell.harden) and "recipe" in inspect.signature(brinell.harden).parameters
-    assert brinell.harden.harden.__doc__ == brinell.harden.__doc__
+    signature = inspect.signature(brinell.harden)
+    assert "recipe" in signature.parameters and signature.return_annotation.__name__ == "HardenResult"
+    assert "How to train" in brinell.harden.__doc__
 
 
 def test_a_folder_may_be_moved(work, tmp_path, done):

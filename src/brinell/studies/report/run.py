@@ -31,9 +31,8 @@ def carry_out(call: Call) -> ReportResult:
     folder = Path(call.request.run)
     study = study_of(folder)
     if study.page is None:
-        raise RequestError(
-            f"{folder} holds a {study.resolve(study.layout).what}, which has no page of its own: {study.without_page}"
-        )
+        what = study.resolve(study.layout).what
+        raise RequestError(f"{folder} holds a {what}, which {study.without_page}")
     with fitting(folder):
         page: Path = study.resolve(study.page)(folder)
     return ReportResult(run=str(folder), report=str(page))
