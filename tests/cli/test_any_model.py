@@ -174,6 +174,7 @@ def test_an_onnx_file_gives_the_records_of_the_module(vectors, tmp_path):
     assert cli(["verify", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_network_that_the_example_exports(root, tmp_path, shared):
     """MNIST's cnn4 as a file of ONNX beside the module, on real digits."""
     weights = shared / "mnist_weights" / "cnn4_pgd.safetensors"

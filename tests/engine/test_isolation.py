@@ -122,7 +122,7 @@ def rows(run: Run) -> Any:
     return rows_of(run.records())
 
 
-@pytest.mark.parametrize("targeted", [None, "1"])
+@pytest.mark.parametrize("targeted", [None, pytest.param("1", marks=pytest.mark.slow)])
 def test_the_records_are_the_same(attack: str, tmp_path: Path, targeted: str | None) -> None:
     x, y = data()
     settings = {"eps": "0.05:0.2:3", "attack": (attack,), "batch_size": 5, "targeted": targeted}

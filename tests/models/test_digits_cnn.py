@@ -102,6 +102,7 @@ def test_other_data_are_refused() -> None:
         DigitsCnn(path="x")(DOMAIN)
 
 
+@pytest.mark.slow
 def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> None:
     usual, narrow, again = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
     assert digits_cnn.recipe_of() == digits_cnn.RECIPE

@@ -64,7 +64,7 @@ def test_any_verb_in_shards(alone, tmp_path, verb):
     words = [verb, *given, *more[verb], "--quiet", "--out", str(tmp_path / "out")]
     slurm.check_words(words)
     assert ray.carried_out([*words, "--shard", "2/2"]) == 0
-    assert (tmp_path / "out" / f"{verb}.json").exists() and not (tmp_path / "out" / "shards").exists()
+    assert (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "shards").exists()
 
 
 def test_a_job_that_fails_says_so(capfd):

@@ -212,6 +212,7 @@ def test_requests_that_cannot_be_carried_out(arguments, said, tmp_path, capsys):
 
 
 @pytest.mark.shared
+@pytest.mark.slow
 def test_mnist_digits_2_and_8_are_nearer_to_1_than_to_themselves(tmp_path, shared):
     # The differences are some 0.03 of 9.4: it takes 1,000 samples a class to see them.
     file = np.load(shared / "mnist" / "mnist_train.npz")

@@ -79,6 +79,7 @@ def test_networks_are_small_for_every_kind(domain):
     torch.testing.assert_close(points.norm(dim=1), torch.ones(2))
 
 
+@pytest.mark.slow
 def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     """Train, look at what is said, and attack within the ball."""
     out = tmp_path / "digits.safetensors"
