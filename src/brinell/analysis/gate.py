@@ -115,7 +115,7 @@ def gate(
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
     every = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
     passed = all(check.passed is not False for check in every)
-    return GateResult(run=result.run, passed=passed, checks=every, weak=result.weak)
+    return GateResult(run=result.folder, passed=passed, checks=every, weak=result.weak)
 
 
 def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:

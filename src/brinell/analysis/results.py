@@ -254,7 +254,9 @@ class WayResult(Result):
 class ModelResult(Result):
     """All figures of one model in one run."""
 
-    run: str
+    model_config = ConfigDict(populate_by_name=True)
+
+    folder: str = Field(alias="run")
     """The run folder."""
     model: str
     """Name of the model in the run."""
