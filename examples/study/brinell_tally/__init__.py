@@ -1,0 +1,41 @@
+"""Count how often a model predicts each class under Gaussian noise."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, Seed
+from brinell.studies.kit import Study
+
+
+class TallyRequest(BaseRequest):
+    """What `brinell tally` is asked for."""
+
+    data: DataSpec = "digits"
+    """The data, as for brinell audit."""
+    model: ModelSpec = "digits-cnn"
+    """The model, as for brinell audit."""
+    size: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.2, 0.5)
+    """A standard deviation of the noise, in the units of the data."""
+    samples: int | None = Field(default=None, ge=1)
+    """The number of samples. Default: 1000, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """How samples are selected: first, stratified or random."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
+
+STUDY = Study(
+    package=__name__,
+    verb="tally",
+    request=TallyRequest,
+    plan="run:make_plan",
+    parts="run:pieces",
+    table="records:TABLE",
+    result="records:TallyResult",
+    summarise="records:summarise",
+    lines="records:lines",
+    page="records:write_page",
+    examples=("brinell tally", "brinell tally --data FILE.npz --model model.py:factory --size 0 --size 0.1"),
+)
