@@ -1,4 +1,4 @@
-"""Checkers that every plugin must pass, shipped or not, and models whose answers are known. For tests, also outside ones."""
+"""Checkers that every plugin and every study must pass, shipped or not, and models whose answers are known. For tests, also outside ones."""
 
 from brinell.testing.attacks import check_attack
 from brinell.testing.defences import check_defence
@@ -7,6 +7,7 @@ from brinell.testing.distortions import check_distortion
 from brinell.testing.explainers import check_explainer
 from brinell.testing.linear import LinearModel, linear_problem
 from brinell.testing.others import check_dataset, check_distance, check_model
+from brinell.testing.studies import check_study
 
 __all__ = [
     "LinearModel",
@@ -18,5 +19,6 @@ __all__ = [
     "check_distortion",
     "check_explainer",
     "check_model",
+    "check_study",
     "linear_problem",
 ]
