@@ -8,7 +8,6 @@ behind the Python calls, docs/json.md and docs/schema/*.json from the results th
 import argparse
 import ast
 import dataclasses
-import importlib
 import inspect
 import json
 import sys
@@ -27,7 +26,6 @@ from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
-from brinell.store import run
 from brinell.store.folder import Layout
 from brinell.studies import register
 from brinell.studies.benchmark import records as store_benchmark
@@ -255,9 +253,12 @@ def json_page() -> str:
 
 def layouts() -> list[Layout]:
     """The folders of all verbs, by verb."""
-    studies = sorted(path.parent.name for path in ROOT.glob("src/brinell/studies/*/records.py"))
-    found = [run.LAYOUT, *(importlib.import_module(f"brinell.studies.{name}.records").LAYOUT for name in studies)]
-    return sorted(found, key=lambda layout: layout.verb)
+    found: dict[str, Layout] = {}
+    for study in register.studies().values():
+        if study.layout is not None:
+            layout = study.resolve(study.layout)
+            found[layout.verb] = layout
+    return [found[verb] for verb in sorted(found)]
 
 
 def schema_pages() -> dict[str, str]:
