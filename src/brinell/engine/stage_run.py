@@ -39,12 +39,7 @@ ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
 
 
 class Answers:
-    """What a stage's shards say: at each level at which a sample was attacked, the smallest one broken, and whether that is all.
-
-    Args:
-        samples: how many the run has.
-        levels: how many budgets.
-    """
+    """What a stage's shards say: at each level at which a sample was attacked, the smallest one broken, and if that is all."""
 
     def __init__(self, samples: int, levels: int) -> None:
         self._codes = np.zeros((samples, levels), np.min_scalar_type(2 * levels + 2))

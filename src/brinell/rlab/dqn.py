@@ -362,11 +362,7 @@ class Tally:
         return True
 
     def learned(self, losses: Sequence[Tensor], terms: Mapping[str, Sequence[Tensor]]) -> None:
-        """Note the gradient steps of a round by their losses, and the means of what else was watched.
-
-        Raises:
-            ContractError: a loss is not finite, so the features, the rewards or the network are not.
-        """
+        """Note the gradient steps of a round by their losses, which must be finite, and the means of what else was watched."""
         self.updates += len(losses)
         self.loss = float(torch.stack(list(losses)).mean())
         self.terms = {name: float(torch.stack(list(values)).mean()) for name, values in terms.items()}
@@ -389,11 +385,7 @@ def device_of(network: nn.Module) -> torch.device:
 
 
 def require(settings: Any, at_most: float = float("inf"), **least: float | None) -> None:
-    """Hold settings to their ranges: each from its least value, or above 0 where that is None, to `at_most`, and finite.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
+    """Hold settings to their ranges: each from its least value, or above 0 where that is None, to `at_most`, and finite."""
     for name, low in least.items():
         value = getattr(settings, name)
         fits = value > 0 if low is None else value >= low

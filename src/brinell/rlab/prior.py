@@ -112,10 +112,7 @@ def probe(
     *,
     probes: int = 16,
 ) -> Probes:
-    """Ask about each clean input, and about `probes` random distortions of a few patches each.
-
-    The oracle must allow every distortion; the criterion of the threat is the one whose margin is measured.
-    """
+    """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all."""
     # A cache makes all that a distortion offers, and the rest teaches nothing new.
     variants = variants[:: max(1, len(variants) // KINDS)]
     cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))

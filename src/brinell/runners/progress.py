@@ -263,12 +263,7 @@ TOLD = {
 
 
 class Metrics:
-    """Progress that is handed on to another one and kept in a file (`engine.progress.Progress`).
-
-    Args:
-        path: the file, which is replaced as a whole, so that no reader sees a part of it.
-        inner: what is told besides.
-    """
+    """Progress that is handed on to another one and kept in a file, which is replaced as a whole (`engine.progress.Progress`)."""
 
     def __init__(self, path: Path, inner: LiveProgress) -> None:
         self._path, self._inner, self._written = path, inner, -EVERY
