@@ -4,10 +4,11 @@
     python benchmarks/simulate.py RUN --samples 50000 --scale 0.5 --workers 1 8 64 512 --failures 0.02
 
 A run's records say at which budgets each stage attacked a sample, what came of it, and how many seconds it took. The simulation
-cuts groups as an audit does, by the same code (`engine.groups.GroupQueue`), hands them to processes in turns, and lets each take
-the recorded seconds of its samples, times a random factor for stragglers, and a fixed cost for claim and files. A process fails
-at random; what it held is free after a lease, and it comes back. Stages wait for each other; other samples than those of the run
-are drawn from it with replacement. On a GPU a batch has a price of its own: `--half` is the group at which that is half of it.
+cuts groups as an audit does, by the same code (`engine.stage_run.GroupQueue`), hands them to processes in turns, and lets each
+take the recorded seconds of its samples, times a random factor for stragglers, and a fixed cost for claim and files. A process
+fails at random; what it held is free after a lease, and it comes back. Stages wait for each other; other samples than those of
+the run are drawn from it with replacement. On a GPU a batch has a price of its own: `--half` is the group at which
+that is half of it.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from functools import partial
 import numpy as np
 
 from brinell.core.record import Outcome, Records
-from brinell.engine.groups import Answers, GroupQueue, OpenGroup
+from brinell.engine.stage_run import Answers, GroupQueue, OpenGroup
 from brinell.runners.shards import group_size, last_size
 from brinell.store.run import Run
 

@@ -25,8 +25,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
 from brinell.rlab.agent import Agent
-from brinell.rlab.prior import Prior
-from brinell.rlab.probing import Probes, fit, likelihood, probe
+from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
 
 PROBES, SLOTS = 16, 64
 

@@ -222,6 +222,8 @@ def corrupt(
     std: Any = None,
     answers: str | None = None,
     out: File | None = None,
+    resume: bool = False,
+    shard: str | None = None,
     progress: Told | None = None,
     kind: str | Sequence[str] = (),
     severity: int | Sequence[int] = (1, 2, 3, 4, 5),
@@ -249,6 +251,8 @@ def corrupt(
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
         out: where the results go. Default: a fresh folder under runs/.
+        resume: whether to go on with a folder that holds part of this.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
         kind: A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such as fog. Default: all nineteen published ones for images of 1 or 3 channels, all calibrated ones that fit for other data.
         severity: A severity, 1 to 5.

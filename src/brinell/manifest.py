@@ -224,6 +224,19 @@ class GrowingManifest(Manifest):
     """What the checks before the attacks cost, by model."""
 
 
+class FolderManifest(GrowingManifest):
+    """What the manifest of a study of plan and parts says (`studies.kit`)."""
+
+    cell: str
+    """The hash of all that the rows depend on."""
+    data: DataFacts
+    """The data."""
+    models: Listing[ModelFacts]
+    """The models."""
+    seconds: Amount
+    """Wall time of all pieces."""
+
+
 def misfit(text: str) -> PydanticCustomError:
     """The error about values that do not fit together, each of which is well formed; the text follows the name of their place."""
     return PydanticCustomError("misfit", text)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.engine.groups import Answers, GroupQueue
+from brinell.engine.stage_run import Answers, GroupQueue
 
 
 def whole(left, under_way):

@@ -13,8 +13,8 @@ from _helpers import Recorder, audited
 from brinell.analysis.masks import Lattice, Placed, Standing, placed, sensitivity
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
+from brinell.pages.gallery import COLOURS
 from brinell.pages.html import render
-from brinell.pages.masks import COLOURS
 
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 

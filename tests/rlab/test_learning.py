@@ -8,10 +8,9 @@ import torch
 from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
-from brinell.rlab.dqn import DQN, DQNSettings, learn, target_of
+from brinell.rlab.dqn import DQN, DQNSettings, Sample, learn, target_of
 from brinell.rlab.interface import Heads, Observation
 from brinell.rlab.policies import Learned, Random
-from brinell.rlab.replay import Sample
 
 QUICK = DQNSettings(
     n_step=1, gamma=0.5, learning_rate=0.05, batch_size=32, collect=2, warm_up=100, target_every=20, epsilon_end=1.0

@@ -11,8 +11,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.content import describe
-from brinell.rlab.prior import LEAST, Prior
-from brinell.rlab.probing import fit, probe
+from brinell.rlab.prior import LEAST, Prior, fit, probe
 from brinell.rlab.variants import variants
 
 IMAGE = Domain(kind="image", shape=(3, 12, 12))

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from brinell.core.errors import RequestError
+from brinell.rlab.dqn import END, Replay
 from brinell.rlab.interface import Observation
-from brinell.rlab.replay import END, Replay
 
 
 def observation(*numbers):

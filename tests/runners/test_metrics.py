@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, plan_of, threshold
-from brinell.runners import local, metrics
-from brinell.runners.metrics import Metrics
-from brinell.runners.progress import LiveProgress
+from brinell.runners import local, progress
+from brinell.runners.progress import LiveProgress, Metrics
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 LABEL = r'"((?:[^"\\]|\\.)*)"'
@@ -20,13 +19,13 @@ def read(path):
     lines, found = path.read_text().splitlines(), {}
     for at in range(0, len(lines), 3):
         name, model, stage, value = LINE.match(lines[at + 2]).groups()
-        assert lines[at].startswith(f"# HELP {name} ") and lines[at + 1] == f"# TYPE {name} {metrics.TOLD[name][0]}"
+        assert lines[at].startswith(f"# HELP {name} ") and lines[at + 1] == f"# TYPE {name} {progress.TOLD[name][0]}"
         found[name] = float(value), model, stage
     return found
 
 
 def test_the_file_holds_the_counts_of_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "EVERY", 0.0)
     file, model, seen = tmp_path / "to" / "run.prom", Recorder(threshold(0.5)), []
     plan = plan_of(model, X, np.zeros(5, dtype=int), eps="0.1,0.15", attack=("fgsm", "pgd?steps=3"))
     inner = LiveProgress(quiet=True)
@@ -55,12 +54,12 @@ def test_names_are_quoted(tmp_path, name):
 
 def test_it_is_written_no_more_often_than_every_few_seconds(tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     file = tmp_path / "run.prom"
     told = Metrics(file, LiveProgress(quiet=True))
     told.stage("m", "s", 3, 9)
     told.passes(5, 0)
     assert read(file)["brinell_forwards_total"][0] == 0
-    now[0] += metrics.EVERY
+    now[0] += progress.EVERY
     told.passes(1, 2)
     assert read(file)["brinell_forwards_total"][0] == 6 and read(file)["brinell_backwards_total"][0] == 2

@@ -34,11 +34,7 @@ def model_names(folder: Path) -> list[str]:
 
 
 def side(folder: Path, model: str | None) -> Side:
-    """One model of a run, ready to be compared.
-
-    Raises:
-        RequestError: several models and none named, or an unknown one.
-    """
+    """One model of a run, ready to be compared; of several one must be named."""
     run, names = Run.open(folder), model_names(folder)
     if model is None and len(names) > 1:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")

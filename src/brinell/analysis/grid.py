@@ -35,15 +35,9 @@ class Grid:
 
 
 def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
-    """The cells of `model`. Rows at an eps that the manifest does not name are left out.
+    """The cells of `model`; at eps 0 the clean inputs replace attacks without rows.
 
-    Args:
-        records: rows of any number of models.
-        manifest: the run's manifest; `eps`, `stages` and `skipped` are read.
-        model: name of a model in the run.
-
-    Returns:
-        The grid; at eps 0 the clean inputs replace attacks without rows.
+    Records may be of any number of models. Rows at an eps that the manifest does not name are left out.
     """
     mine = records.model == model
     sample_id = records.sample_id[mine]

@@ -39,13 +39,7 @@ measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
-    """Every check on one model, in the order of `Code`; one that could not be made says why.
-
-    Args:
-        records: rows of any number of models.
-        manifest: the run's manifest.
-        model: name of a model in the run.
-    """
+    """Every check on one model, in the order of `Code`; one that could not be made says why."""
     kept = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
     for told in manifest.get("warnings", []):  # what attacks raised
         code = str(told["code"])

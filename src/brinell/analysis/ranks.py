@@ -22,14 +22,7 @@ EXACT = 8
 
 
 def ranked(values: Array) -> Array:
-    """Ranks along the last axis, 1 for the smallest; of equal values each has the mean of their ranks.
-
-    Args:
-        values: (..., n) numbers.
-
-    Returns:
-        (..., n) float64.
-    """
+    """(..., n) float64: ranks along the last axis, 1 for the smallest; of equal values each has the mean of their ranks."""
     flat = np.asarray(values, dtype=np.float64).reshape(-1, values.shape[-1])
     found = np.empty_like(flat)
     for row, into in zip(flat, found, strict=True):

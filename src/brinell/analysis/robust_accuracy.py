@@ -41,15 +41,9 @@ from brinell.core.record import Outcome, Records
 
 
 def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditResult:
-    """All figures of a run.
+    """All figures of a run, which may still be going on: one result per model of the manifest, in its order.
 
-    Args:
-        manifest: the run's manifest.
-        records: its rows, of all models; the run may still be going on.
-        run: the run folder, as it is to be named.
-
-    Returns:
-        One result per model of the manifest, in its order.
+    The `records` hold the rows of all models; `run` is the folder, as it is to be named.
     """
     models = [summarise_model(manifest, records, run, str(model["name"])) for model in manifest["models"]]
     classes = {c.class_: c.name for model in models for c in model.per_class}
@@ -152,10 +146,7 @@ def judging(cells: Grid) -> list[int]:
 def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
     """One rate per budget, over samples; `missing` counts those that were not judged.
 
-    Args:
-        states: (samples, budgets) states WRONG, RIGHT or anything else for "not judged".
-        eps: the budgets, one per column.
-        unseen: samples of the run that have no row at all.
+    The `states` (samples, budgets) are WRONG, RIGHT or anything else for "not judged"; `unseen` samples have no row at all.
     """
     right, wrong = (states == RIGHT).sum(axis=0), (states == WRONG).sum(axis=0)
     return [
@@ -201,8 +192,7 @@ def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResu
 def drops(clean: float | None, robust: Sequence[float | None]) -> tuple[list[float | None], float | None]:
     """Change of accuracy from each budget to the next, starting at the untouched inputs, and over all of them.
 
-    Returns:
-        One change per budget and the total, at most 0 as a rule; None where either of two rates has no data.
+    None stands where either of two rates has no data.
     """
     steps = [minus(after, before) for before, after in zip([clean, *robust], robust, strict=False)]
     return steps, minus(robust[-1], clean) if robust else None

@@ -82,14 +82,10 @@ def ways_around(
 
 
 def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
-    """The attacks of a run in words, where they are weaker than `fast`; None where they are not.
+    """The attacks of one model of a run in words, where they are weaker than `fast`; None where they are not.
 
     Of a model that gives no gradients `black-box` is all that there is, and of one that draws random numbers attacks on the mean
     of its answers.
-
-    Args:
-        manifest: the run's manifest.
-        model: name of a model in the run.
     """
     asked = {str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])}
     skipped = {one["stage"] for one in manifest.get("skipped", []) if one["model"] == model}

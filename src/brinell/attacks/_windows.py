@@ -85,9 +85,7 @@ def opposite_bumps(window: Sequence[int]) -> Tensor:
 def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tensor]:
     """A tiling of the middle of the grid with `count` equal tiles along each axis, fewer where an axis is shorter.
 
-    Returns:
-        The sides of a tile; (places,) int64 places of the grid that are covered; the tile that covers each of them, counted
-        flat; and its offset within that tile, counted flat.
+    Returns the sides of a tile; the places (places,) that are covered; and for each its tile and its offset within it, all flat.
     """
     side = tuple(max(1, size // count) for size in grid)
     number = tuple(min(count, size) for size in grid)

@@ -68,11 +68,7 @@ class MIFGSM(EveryKind):
             raise ValueError(f"kernel is {self.kernel}; its side is odd, so that it has a middle")
 
     def check(self, domain: Domain) -> None:
-        """Refuse data that are no pictures where inputs are resized or gradients smoothed.
-
-        Raises:
-            RequestError: they are not.
-        """
+        """Refuse data that are no pictures where inputs are resized or gradients smoothed."""
         if (self.diverse or self.kernel > 1) and domain.kind not in ("image", "video"):
             raise RequestError(f"mi-fgsm resizes and smooths images and video, not a {domain.kind}: leave diverse and kernel out")
         if self.kernel > 1 and self.kernel > min(domain.shape[-2:]):

@@ -95,19 +95,11 @@ class RLAB(EveryKind):
         return Rules(steps=self.steps, refine=refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:
-        """Who places on such data.
-
-        Raises:
-            RequestError: there is no such policy.
-        """
+        """Who places on such data; refuses a policy that there is not."""
         return named(chosen(self.policy, kind).name)
 
     def grid(self, domain: Domain) -> PatchGrid:
-        """The patches over such inputs.
-
-        Raises:
-            RequestError: a patch larger than the input.
-        """
+        """The patches over such inputs; refuses one larger than the input."""
         if self.patch:
             patch = sides(self.patch, AXES[domain.kind])
             return PatchGrid(domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None)
@@ -162,11 +154,7 @@ class RLAB(EveryKind):
         return 1 + self.steps + self._rules().refine + clean + looks, looks
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
-        """What may be placed on a patch of such inputs.
-
-        Raises:
-            RequestError: a distortion that does not know them.
-        """
+        """What may be placed on a patch of such inputs; refuses a distortion that does not know them."""
         return variants(self.distortions, domain, self.severities, self.draws)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:

@@ -72,10 +72,7 @@ def unread(what: object, error: Exception) -> RequestError:
 def spill(stream: IO[bytes], what: object, packed: int) -> IO[bytes]:
     """The bytes of a stream in a temporary file that has no name and goes away with its last user.
 
-    Args:
-        stream: unpacks as it is read.
-        what: the file, for messages.
-        packed: its bytes before unpacking, which bound those after.
+    The `packed` bytes bound those that it unpacks to; `what` names the file in messages.
     """
     with ExitStack() as undo:
         try:
@@ -126,11 +123,7 @@ def map_npy(file: IO[bytes], what: object) -> Array:
 
 
 def npz_array(archive: zipfile.ZipFile, name: str, file: Path) -> Array:
-    """An array of a NumPy archive, unpacked into a temporary file and mapped.
-
-    Raises:
-        RequestError: none of this name, Python objects, a damaged archive, one that unpacks to far more than it is.
-    """
+    """An array of a NumPy archive, unpacked into a temporary file and mapped; refuses damage, objects, and undue growth."""
     what = f"array {name} of {file}"
     try:
         told = archive.getinfo(name + ".npy")

@@ -110,11 +110,7 @@ class Source(NamedTuple):
 
 
 def read_source(x: Any, y: Any = None) -> Source:
-    """Recognise an object by its type, or `x` and `y` as inputs and labels.
-
-    Raises:
-        RequestError: it is no data, or may be read in several ways.
-    """
+    """Recognise an object by its type, or `x` and `y` as inputs and labels; what may be read in several ways is refused."""
     if y is None and isinstance(x, tuple) and len(x) == 2:
         x, y = x
     elif y is None:

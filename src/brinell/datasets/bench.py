@@ -118,11 +118,7 @@ class _Level(Rows):
 
 
 def _check_sums(folder: Path) -> None:
-    """Hold the files that are read against the checksums of the set.
-
-    Raises:
-        RequestError: one is damaged, missing or not listed, or there are no checksums.
-    """
+    """Hold the files that are read against the checksums of the set, which must list them."""
     again = "fetch the set again, or have brinell benchmark make it anew"
     try:
         lines = bounded.text(folder / SUMS).splitlines()
@@ -141,11 +137,7 @@ def _check_sums(folder: Path) -> None:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """What a finished set says of itself.
-
-    Raises:
-        RequestError: there is none, or it is damaged, of another version or not finished.
-    """
+    """What a finished set of this version says of itself."""
     file = folder / MANIFEST
     try:
         found: dict[str, Any] = json.loads(bounded.text(file))

@@ -94,11 +94,7 @@ class VideoFolder:
 
 
 def library() -> Any:
-    """PyAV, imported when it is needed.
-
-    Raises:
-        RequestError: it is not installed.
-    """
+    """PyAV, imported when it is needed, if it is installed."""
     try:
         return importlib.import_module("av")
     except ImportError as error:
@@ -127,11 +123,7 @@ class _Clips(Rows):
         return {index: self._failed[index] for index in indices if index in self._failed}
 
     def row(self, index: int) -> Array:
-        """(3, frames, height, width): one clip.
-
-        Raises:
-            SampleError: a video that cannot be read.
-        """
+        """(3, frames, height, width): one clip; a SampleError where the video cannot be read."""
         self._decoded(index)
         if index in self._failed:
             raise UnreadableError(self._failed[index])
@@ -200,11 +192,7 @@ class _Clips(Rows):
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """The file as a container of videos. It may name no other file, least of all one elsewhere, as playlists do.
-
-    Raises:
-        UnreadableError: it does not open, holds no video of bounded size, or fails while it is open.
-    """
+    """The file as a container of videos of bounded size. It may name no other file, least of all one elsewhere."""
     av = library()
     options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
     try:

@@ -126,21 +126,9 @@ def smooth_rejection(
     batch_size: int,
     dropped: repair.Dropped = lambda way: None,
 ) -> tuple[Repair | None, int, int]:
-    """A smooth rule in the place of a reject class that is decided without a slope; what there was before where none fits.
+    """A smooth rule in the place of a reject class that is decided without a slope; what there was `before` where none fits.
 
-    Args:
-        model: the model, which gives gradients.
-        before: the way around its gradient, where that is wrong too.
-        batch: inputs that it classifies correctly, with ids 0 to n-1.
-        distance: norm of `eps`.
-        eps: the largest budget, above 0; infinite where there is none.
-        rng: one stream per sample.
-        reject: the class by which it rejects.
-        batch_size: the most inputs shown to the model at once.
-        dropped: told of what the model fails with, and why.
-
-    Returns:
-        The repair, and the forwards and backwards that it cost.
+    The other arguments are those of `find_repair`, and `reject` is the class; the second value are the forwards and backwards.
     """
     base = model if before is None else before.model
     try:
@@ -197,13 +185,10 @@ def disagreement_of(ledger: Ledger, distance: Distance, eps: float, rng: Streams
 
 
 def conditions(failed: Mapping[str, str], *, incomplete: bool, masking: frozenset[str], repaired: Repair | None) -> set[str]:
-    """Which of `When` hold after the checks.
+    """Which of `When` hold after the checks, by the `failed` ones and their codes, and by the repair that was found.
 
-    Args:
-        failed: the failed checks, by code.
-        incomplete: whether stages that wait for nothing cannot run on the model.
-        masking: codes that mean that gradients mislead.
-        repaired: what was found to go around the gradient.
+    `incomplete` says whether stages that wait for nothing cannot run on the model; `masking` are codes that mean that gradients
+    mislead.
     """
     found = set()
     mended = repaired is not None and repaired.disagreement <= GOOD

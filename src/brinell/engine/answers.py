@@ -85,12 +85,7 @@ def _clean(dataset: Dataset) -> Tensor:
 
 
 def kind_of_answers(logits: Tensor, model: Model) -> Finding:
-    """The check of what the answers are: it fails where they are rounded, so that small changes do not show in them.
-
-    Args:
-        logits: (n, classes) answers to clean inputs, as attacks are given them.
-        model: which says what they were, if they were no logits.
-    """
+    """The check of what the answers (n, classes) to clean inputs are: it fails where rounding hides small changes."""
     kind = model.info.answers or recognise(logits)
     given = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):

@@ -21,14 +21,8 @@ FAILED = "failed-samples"
 class AuditedModel:
     """What all parts of one model's audit share.
 
-    Args:
-        plan: of the run.
-        source: the model as the plan has it.
-        model: the model.
-        run: the folder.
-        progress: told what goes on.
-        peers: other processes that work on the same run; none by default.
-        room: how many inputs the model is shown at once; by default the manifest keeps where memory was short.
+    `peers` are other processes that work on the same run, `room` is how many inputs the model is shown at once; by default the
+    manifest keeps where memory was short.
     """
 
     def __init__(

@@ -30,11 +30,7 @@ KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
 
 
 def domain_of(kind: Kind, shape: tuple[int, ...], low: float, high: float) -> Domain:
-    """The space of inputs in memory.
-
-    Raises:
-        RequestError: bounds in the wrong order, or an empty shape.
-    """
+    """The space of inputs in memory; refuses bounds in the wrong order and an empty shape."""
     try:
         return Domain(kind=kind, shape=shape, low=low, high=high)
     except ValueError as error:
@@ -46,11 +42,7 @@ NORMALISED = "give bounds=(low, high); normalised inputs as they were before, wi
 
 
 def check_bounds(x: Tensor, domain: Domain, then: str = NORMALISED) -> None:
-    """Refuse inputs that leave their bounds, as normalised ones do.
-
-    Raises:
-        RequestError: they do, or hold NaN.
-    """
+    """Refuse inputs that hold NaN or leave their bounds, as normalised ones do."""
     if not domain.excess(x) <= domain.slack:
         least, most = (float(value) for value in x.aminmax())
         raise RequestError(
@@ -59,11 +51,7 @@ def check_bounds(x: Tensor, domain: Domain, then: str = NORMALISED) -> None:
 
 
 def labels_of(y: Any, n: int) -> Tensor:
-    """(n,) int64 true classes.
-
-    Raises:
-        RequestError: another number of them, none, or what is no class.
-    """
+    """(n,) int64 true classes; refuses another number of them, and what is no class."""
     labels = y.detach() if isinstance(y, Tensor) else torch.as_tensor(np.asarray(array(y, "labels")))
     if labels.shape != (n,) or labels.is_floating_point() or labels.is_complex() or not n or int(labels.min()) < 0:
         raise RequestError(f"y has shape {tuple(labels.shape)} and type {labels.dtype}: it holds {n} whole numbers from 0 on")
@@ -71,11 +59,7 @@ def labels_of(y: Any, n: int) -> Tensor:
 
 
 def stages_of(attack: Any) -> tuple[Stage, ...]:
-    """The stages of one attack, several, or a cascade.
-
-    Raises:
-        RequestError: a cascade that decides by what a whole run finds.
-    """
+    """The stages of one attack, several, or a cascade; refuses a cascade that decides by what a whole run finds."""
     names = (attack,) if isinstance(attack, str) else tuple(map(str, attack))
     stages = build_stages(names)
     if any(stage.waits or (stage.turn.within, stage.turn.last) != (None, None) or stage.turn.share < 1 for stage in stages):
@@ -97,11 +81,7 @@ def opened(model: Model) -> Iterator[None]:
 
 
 def radii(eps: Any, n: int, distance: Distance, domain: Domain, stages: tuple[Stage, ...], device: torch.device) -> Tensor:
-    """(n,) the budget of each sample.
-
-    Raises:
-        RequestError: none where the attack needs one, several, or another number than there are samples.
-    """
+    """(n,) the budget of each sample; refuses none where the attack needs one, and another number than there are samples."""
     if eps is None:
         if missing := [stage.name for stage in stages if stage.attack.family != "minimal"]:
             raise RequestError(f"eps is missing, within which {missing[0]} searches: give a number, such as eps=8/255")

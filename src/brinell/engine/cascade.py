@@ -192,12 +192,7 @@ def build_stages(specs: tuple[str, ...], *, isolate: bool = False) -> tuple[Stag
 
 
 def called(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
-    """What people call the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps".
-
-    Args:
-        specs: what was asked for.
-        stages: what `build_stages` made of it.
-    """
+    """What people call the attacks `specs` of a run with these `stages`, such as "fast cascade" or "APGD-CE, 100 steps"."""
     short = {stage.name: stage.short for stage in stages}
     return " + ".join(short.get(spec, f"{spec} cascade") for spec in specs)
 

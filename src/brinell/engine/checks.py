@@ -71,11 +71,7 @@ class Checked:
 
 
 def check_answers(logits: Tensor, model: Model) -> None:
-    """Refuse answers that cannot be judged.
-
-    Raises:
-        ModelError: not (n, classes), NaN or infinity.
-    """
+    """Refuse answers that cannot be judged: not (n, classes), NaN or infinity."""
     if logits.ndim != 2 or logits.shape[1] != model.classes:
         raise ModelError(f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})")
     if not torch.isfinite(logits).all():

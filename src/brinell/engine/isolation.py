@@ -146,11 +146,7 @@ class Isolated:
         return float(self._reach.get(distance, 1.0))
 
     def check(self, domain: Domain) -> None:
-        """Whatever the attack says of data of this kind.
-
-        Raises:
-            RequestError: they do not fit.
-        """
+        """Whatever the attack says against data of this kind."""
         self._ask("check", {"domain": domain.to_json()}, Content)
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
@@ -275,11 +271,7 @@ class Isolated:
 
 
 def _distance(distance: Any) -> dict[str, Any]:
-    """The name and the settings by which the child builds the distance.
-
-    Raises:
-        RequestError: it is none of Brinell's own.
-    """
+    """The name and the settings by which the child builds the distance, which must be one of Brinell's own."""
     module = type(distance).__module__
     if not module.startswith("brinell.distances.") or not is_dataclass(distance):
         raise RequestError(
@@ -296,11 +288,7 @@ class _Talk:
         self._asked = torch.zeros(len(batch), dtype=torch.int64)
 
     def answer(self, asked: Frame, loss: Callable[..., tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-        """What the oracle says.
-
-        Raises:
-            PipeError: the question makes no sense, or is one more than the attack declared.
-        """
+        """What the oracle says; a PipeError where the question makes no sense, or is one more than the attack declared."""
         op, oracle = asked.op, self._oracle
         if why := fault(asked.told, Question):
             raise PipeError(f"it asked by something in which {why}")

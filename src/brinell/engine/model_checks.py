@@ -39,12 +39,7 @@ many more than the data has, none attracts as many by itself."""
 
 
 class ModelChecks:
-    """The checks on one model, kept in the manifest of its run.
-
-    Args:
-        audited: the model.
-        surrogate: the model whose gradients some stages follow, if any.
-    """
+    """The checks on one model, kept in the manifest of its run; `surrogate` is the model whose gradients some stages follow."""
 
     def __init__(self, audited: AuditedModel, surrogate: Model | None = None) -> None:
         self.audited, self.plan, self.source, self.model = audited, audited.plan, audited.source, audited.model
@@ -238,14 +233,10 @@ def _finite(value: float) -> float | None:
 
 
 def drifted(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> Finding | None:
-    """The failed check of a model that no longer answers clean inputs as it did at the beginning; None where it does.
+    """The failed check of a model that no longer answers clean inputs (n, *shape) as it did at the beginning; None where it does.
 
-    Args:
-        model: the model.
-        x: (n, *shape): clean inputs.
-        clean: their (n,) rows of the first check.
-        batch_size: the most inputs shown to the model at once.
-        limit: how far two logits may lie apart by the model's own rounding, as a share of the largest.
+    `clean` are their rows of the first check; `limit` is how far two logits may lie apart by the model's own rounding, as a
+    share of the largest.
     """
     try:
         logits = predict(model, x, batch_size)

@@ -212,19 +212,14 @@ def _surrogate(spec: str, dataset: Dataset) -> ModelSource:
 
 
 def select(request: Request, dataset: Dataset) -> Selection:
-    """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how.
-
-    Raises:
-        RequestError: the data holds none, or fewer than were asked for.
-    """
+    """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how."""
     return choose(request, dataset, usual="first" if str(request.eps).startswith("recommended") else "stratified")
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
     """The budgets that the field uses where nobody chose any: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
 
-    Raises:
-        RequestError: data for which there is no such custom.
+    Data for which there is no such custom are refused.
     """
     if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
@@ -254,11 +249,7 @@ def _built(kind: str, spec: str) -> Any:
 
 
 def gaps(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str]:
-    """Which of these samples cannot be read, and why.
-
-    Raises:
-        RequestError: none of them can.
-    """
+    """Which of these samples cannot be read, and why; refuses data of which none can."""
     lost = dataset.info.unreadable(ids)
     if len(ids) and len(lost) == len(ids):
         why = next(iter(lost.values()))
@@ -336,16 +327,7 @@ def _rejecting(source: ModelSource, request: Request, names: tuple[str, ...]) ->
 
 
 def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> None:
-    """Refuse a model that does not know the labels.
-
-    Args:
-        model: the model; where it names its classes, they must be those of the data, in the same order.
-        labels: (n,) those of the data.
-        names: what the data calls its classes.
-
-    Raises:
-        ModelError: fewer classes than labels, or fewer than two, or other ones.
-    """
+    """Refuse a model that does not know the labels (n,), or that names other classes than the data does, or in another order."""
     own = model.info.class_names
     unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
     if own and own[: len(names)] != names and not unnamed:
@@ -413,11 +395,7 @@ def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = 
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse two models of one name.
-
-    Raises:
-        RequestError: there are two.
-    """
+    """Refuse two models of one name."""
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")

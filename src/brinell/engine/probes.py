@@ -135,13 +135,8 @@ def _walk(oracle: Oracle, batch: Batch, grad: Tensor, threat: Threat) -> tuple[T
 def unbroken(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain) -> Tensor:
     """(n,) bool: which samples are robust after eight long steps along the sign of their gradient, with no budget but the bounds.
 
-    Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model.
-
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: clean inputs, all classified correctly.
-        grad: (n, *shape): gradient of the margin there.
-        domain: where the inputs live.
+    Costs at most 8 looks and 7 gradients a sample, one look where the first step fools the model. The arguments are those of
+    `misled`.
     """
     low, high = domain.bounds(batch.x)
     ids, x = batch.ids, batch.x

@@ -57,13 +57,9 @@ class Rule:
 
 
 class Smoothed:
-    """The classes that a model answers, with a reject logit that rises and falls with a smooth rule.
+    """The classes that a model answers, with a reject logit that rises and falls with a smooth rule fitted to its rejections.
 
     The reject logit lies above the others exactly where the model's own does, and as far as the rule says.
-
-    Args:
-        model: the model under attack.
-        rule: fitted to its rejections.
     """
 
     def __init__(self, model: Model, rule: Rule) -> None:

@@ -67,12 +67,7 @@ class Culprit:
 
 
 class WithGradient:
-    """The answers of a model with another gradient.
-
-    Args:
-        model: the model under attack.
-        differentiable: (n, *shape) inputs that ask for a gradient to the model's answers, with that gradient.
-    """
+    """The answers of a model with another gradient: that of `differentiable`, from inputs (n, *shape) to the same answers."""
 
     access = Access.GRADIENTS
 
@@ -95,13 +90,7 @@ class WithGradient:
 
 
 def repaired(model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -> WithGradient:
-    """A model with the gradient that stand-ins give it.
-
-    Args:
-        model: the model.
-        root: its torch module (`info.module`), whose modules have hooks while it is asked.
-        stand_ins: for each patched module how its input or output is made differentiable.
-    """
+    """A model with the gradient that stand-ins give it: each makes the input or output of a module of `root` differentiable."""
 
     def differentiable(x: Tensor) -> Tensor:
         with ExitStack() as hooks:
@@ -187,13 +176,10 @@ def culprits(model: Model, x: Tensor, dropped: Dropped = lambda way: None) -> li
 def candidates(
     model: Model, x: Tensor, faults: list[Culprit], dropped: Dropped = lambda way: None
 ) -> Iterator[tuple[str, Model]]:
-    """Ways around a gradient, each in a phrase, with the model that goes it.
+    """Ways around a gradient, each in a phrase, with the model that goes it; `dropped` is told of those that do not fit.
 
-    Args:
-        model: the model; without a torch module only roundings and detachments can be gone around.
-        x: (n, *shape) inputs to which stand-ins are fitted.
-        faults: modules whose gradient is wrong.
-        dropped: told of ways that the model does not fit.
+    Stand-ins for `faults`, modules whose gradient is wrong, are fitted to inputs x (n, *shape). Without a torch module only
+    roundings and detachments can be gone around.
     """
     caught = 0
     for told, attach, decide in STRAIGHT:
@@ -338,13 +324,7 @@ class _Before:
 
 
 class StandIn(nn.Module):
-    """Two layers that are fitted to what a module does.
-
-    Args:
-        values_in: of a column of inputs.
-        values_out: of a column of outputs.
-        generator: of the first weights.
-    """
+    """Two layers that are fitted to what a module does, for so many values of a column of inputs and of outputs."""
 
     def __init__(self, values_in: int, values_out: int, generator: torch.Generator) -> None:
         super().__init__()

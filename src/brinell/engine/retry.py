@@ -51,9 +51,9 @@ def _answers_somewhere(model: Model, device: torch.device) -> bool:
 
 
 def attack(setting: Setting, group: Group, fail: Fail) -> Result:
-    """`run_shard` on a group, in two halves at once where the model is on another machine.
+    """`run_shard` on a group, in two halves at once where the model is on another machine: one thinks while the other is asked.
 
-    While one half thinks, the inputs of the other are with the model. A sample that the model fails on gets a row that says so.
+    A sample that the model fails on gets a row that says so.
     """
     if setting.model.info.server is None or len(group.x) < 2:
         return _attack(setting, group, fail)

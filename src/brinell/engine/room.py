@@ -32,11 +32,7 @@ class Room:
         return self.size < self._asked
 
     def fit(self, work: Callable[[], Made]) -> Made:
-        """What `work` returns, which looks at `size` and is called again with a smaller one as long as memory is short.
-
-        Raises:
-            MemoryShortError: there is no memory for one input alone.
-        """
+        """What `work` returns, which looks at `size` and is called again with a smaller one while memory is short, down to 1."""
         while True:
             try:
                 return work()

@@ -85,11 +85,8 @@ def choose(request: Selects, dataset: Dataset, *, usual: Select = "stratified") 
 def stratified(labels: Array, draw: Array) -> Array:
     """An order (n,) of samples in which the first ones are of every class, in proportion to its size, however many they are.
 
-    The first sample of every class comes before the second of any. A larger selection holds every smaller one.
-
-    Args:
-        labels: (n,) int64.
-        draw: (n,) random numbers, one for each sample.
+    The first sample of every class comes before the second of any. A larger selection holds every smaller one. `draw` are (n,)
+    random numbers.
     """
     by_class = np.lexsort((draw, labels))
     _, first, counts = np.unique(labels[by_class], return_index=True, return_counts=True)
@@ -99,13 +96,7 @@ def stratified(labels: Array, draw: Array) -> Array:
 
 
 def missing(labels: Array, all_labels: Array, classes: tuple[str, ...]) -> list[str]:
-    """What is odd about the labels of a selection, in one line each.
-
-    Args:
-        labels: (n,) those of the samples of the run.
-        all_labels: those of the data.
-        classes: names of the classes of the data.
-    """
+    """What is odd about the labels of a selection beside `all_labels` of the data, in one line each."""
     there = set(np.unique(labels).tolist())
     without = [name for label, name in enumerate(classes) if label not in there]
     if not without:

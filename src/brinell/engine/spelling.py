@@ -86,11 +86,7 @@ def spelled(kind: Kind, spec: str) -> str:
 
 
 def respelled(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
-    """The values of a request with every bare path as its spec; what is no text stays as it is.
-
-    Raises:
-        RequestError: as of `spelled`.
-    """
+    """The values of a request with every bare path as its spec (`spelled`); what is no text stays as it is."""
     found = dict(values)
     for key, value in values.items():
         mark = request.names_of(key)
@@ -112,8 +108,7 @@ def kind_named(kind: Kind) -> str:
 def _python(body: str) -> str:
     """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin, and for anything else.
 
-    Raises:
-        RequestError: a Python file without the name of a function.
+    A Python file without the name of a function is refused.
     """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
@@ -141,11 +136,7 @@ def _top_level(file: Path, wanted: Callable[[ast.stmt], bool]) -> list[str]:
 
 
 def _folder(kind: Kind, folder: Path) -> str:
-    """The data set that a folder holds.
-
-    Raises:
-        RequestError: none that is recognised, or a folder in place of a model.
-    """
+    """The data set that a folder holds; refuses one that is not recognised, or a folder in place of a model."""
     if kind == "model":
         raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
     if verb_of(folder) == "benchmark":

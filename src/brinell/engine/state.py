@@ -53,10 +53,7 @@ class State:
     def note(self, parts: Iterable[Records], ids: Array, levels: Array) -> Array:
         """Take in what the rows of a stage say; returns the positions of the samples that it fooled, each as often as it did.
 
-        Args:
-            parts: all rows of the stage, in any number of pieces.
-            ids: (n,) the samples, ascending.
-            levels: the positive budgets, ascending.
+        The `ids` (n,) and the positive `levels` ascend.
         """
         before, founds = self.nearest, [np.zeros(0, np.int64)]
         self.last = np.full(len(ids), -np.inf)

@@ -41,11 +41,10 @@ CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
 
 
 class StraightThrough(TorchFunctionMode):
-    """While it is entered, gradients pass through roundings and, with `attach`, through what is detached.
+    """While it is entered, gradients pass through roundings.
 
-    Args:
-        attach: whether detachments and computing without gradients are left out, too.
-        decide: whether comparisons and largest values that become numbers get a gradient, too.
+    With `attach` detachments and computing without gradients are left out, too; with `decide` comparisons and largest values
+    that become numbers get a gradient, too.
     """
 
     def __init__(self, *, attach: bool, decide: bool = False) -> None:

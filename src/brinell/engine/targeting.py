@@ -40,11 +40,7 @@ class Targeting:
         return drawn + (drawn >= labels)
 
     def check(self, model: str, classes: int) -> None:
-        """Refuse a class that a model does not know.
-
-        Raises:
-            RequestError: there is no such class.
-        """
+        """Refuse a class that a model does not know."""
         if self.chosen is not None and self.chosen >= classes:
             raise RequestError(f"there is no target class {self.text!r}: model {model} has the classes 0 to {classes - 1}")
 
@@ -102,11 +98,7 @@ def reject_class(text: str | None, names: tuple[str, ...], classes: int, targete
 
 
 def others(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarray[Any, Any]:
-    """(m,) int64 positions of the samples that can be attacked: those of the target class itself are left out.
-
-    Raises:
-        RequestError: all samples are of the target class.
-    """
+    """(m,) int64 positions of the samples that can be attacked: those of the target class are left out, and must not be all."""
     if towards is None or towards.chosen is None:
         return np.arange(len(labels), dtype=np.int64)
     left = np.flatnonzero(labels != towards.chosen)

@@ -20,12 +20,9 @@ def texts(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def eps_text(value: Any) -> str:
-    """Budgets as a text: a number, a text, or any list, array or tensor of these.
+    """Budgets as a text: a number, a text, or any list, array or tensor of these; anything else is refused.
 
     Multiples of 1/255 are written as such, so that 8/255 reads the same whether it was a float or a text.
-
-    Raises:
-        RequestError: something that is no number.
     """
     if isinstance(value, str):
         return value

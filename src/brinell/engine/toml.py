@@ -27,11 +27,7 @@ def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The keys of a TOML file.
-
-    Raises:
-        RequestError: no such file, or no TOML.
-    """
+    """The keys of a TOML file; refuses one that is not there, or no TOML."""
     if path.suffix != ".toml":
         raise RequestError(
             f"{path} is no file of settings, which ends with .toml: name data by {option('data')} and a model "
@@ -46,11 +42,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def make_request(values: dict[str, Any]) -> Request:
-    """An audit's request from keys and values, all checked.
-
-    Raises:
-        RequestError: an unknown key (with the nearest one) or a value out of range.
-    """
+    """An audit's request from keys and values; errors as of `checked`."""
     return checked(Request, values)
 
 
@@ -74,11 +66,7 @@ def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
 
 
 def check_known(keys: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse the first key that is not known, with the nearest one that is.
-
-    Raises:
-        RequestError: an unknown key.
-    """
+    """Refuse the first key that is not known, with the nearest one that is."""
     known = list(known)
     for key in keys:
         if key not in known:

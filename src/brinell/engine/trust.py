@@ -43,11 +43,9 @@ Named = dict[str, tuple[str, ...]]
 
 
 def named(values: Mapping[str, Any], request: type[BaseRequest]) -> Named:
-    """What a request names that is code, a file or an address; nothing is opened for this.
+    """What the settings of a request name that is code, a file or an address; nothing is opened for this.
 
-    Args:
-        values: its settings, as a folder or a file has them.
-        request: the kind of request, whose fields say what their text names; a setting that it does not have names something.
+    The fields of the request say what their text names; a setting that it does not have names something.
     """
     found: Named = {}
     for setting, value in values.items():
@@ -221,11 +219,7 @@ def _keep_token(folder: Path, text: str) -> None:
 def check(
     values: Mapping[str, Any], request: type[BaseRequest], folder: Path, said: object, *, trust: Path | str | None = None
 ) -> None:
-    """Refuse to go on with what a folder names and nobody has trusted; arguments as of `untrusted`.
-
-    Raises:
-        RequestError: there is such a thing.
-    """
+    """Refuse to go on with what a folder names and nobody has trusted; arguments as of `untrusted`."""
     if found := untrusted(values, request, folder, said, trust=trust):
         raise refusal(folder, found)
 

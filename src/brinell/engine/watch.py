@@ -70,13 +70,7 @@ class Counted:
 
 
 class Watch:
-    """Copies of what is judged by, made before an attack.
-
-    Args:
-        model: the model.
-        x: (n, *shape): the clean inputs.
-        held: arrays that decide what rows say: labels, sample ids, levels and the like.
-    """
+    """Copies of what is judged by, made before an attack: model, clean inputs (n, *shape), arrays that decide what rows say."""
 
     def __init__(self, model: Model, x: Tensor, held: Mapping[str, Array | None]) -> None:
         self._model, self._x, self._held = model, x, held

@@ -159,12 +159,7 @@ def _over_classes(given: Tensor, args: Any, kwargs: Any) -> bool:
 
 
 class Answered:
-    """A model whose answers of a known kind are turned into logits; all else is the model's own.
-
-    Args:
-        model: the model.
-        kind: what it answers.
-    """
+    """A model whose answers of a known kind are turned into logits; all else is the model's own."""
 
     def __init__(self, model: Model, kind: str) -> None:
         self.model, self.kind, self.name, self.domain, self.access = model, kind, model.name, model.domain, model.access
@@ -176,11 +171,7 @@ class Answered:
         return replace(self.model.info, answers=self.kind)
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs to (n, classes) logits.
-
-        Raises:
-            ModelError: an answer that is none of its kind.
-        """
+        """(n, *shape) inputs to (n, classes) logits; a ModelError where an answer is none of its kind."""
         if self.kind not in CONVERSIONS and self.kind != SQUASHED:
             return self.model.predict(x)
         with BeforeSquashing() as seen:

@@ -154,11 +154,7 @@ class CallableModel:
 
 
 def as_rows(found: Any, n: int, name: str) -> Tensor:
-    """The answer of a function to `n` inputs as (n, columns), of any library that numpy can read.
-
-    Raises:
-        RequestError: it has another form.
-    """
+    """The answer of a function to `n` inputs as (n, columns), of any library that numpy can read; any other form is refused."""
     found = logits_of(found)
     if not isinstance(found, Tensor):
         try:

@@ -161,14 +161,7 @@ class Unit(nn.Module):
 
 
 class BiT(nn.Module):
-    """Big Transfer's ResNet v2.
-
-    Args:
-        units: in each of the blocks.
-        width: of the first block's bottlenecks; 64 times the width factor.
-        groups: of the normalisation.
-        classes: number of logits.
-    """
+    """Big Transfer's ResNet v2 of so many `units` in each block; the `width` of bottlenecks is 64 times the width factor."""
 
     def __init__(self, units: Sequence[int], width: int, *, groups: int = 32, classes: int = 10) -> None:
         super().__init__()
@@ -227,10 +220,7 @@ class MixingBlock(nn.Module):
 class Mixing(nn.Module):
     """Sees the first two stages of both networks and answers one number for each input.
 
-    Args:
-        first: channels of both networks' first stages together.
-        second: of their second stages.
-        widths: channels of the layers, each of two blocks.
+    `first` and `second` are the channels of both networks' stages together; `widths` those of the layers, each of two blocks.
     """
 
     def __init__(self, first: int, second: int, widths: Sequence[int]) -> None:
@@ -252,13 +242,9 @@ class Mixing(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Log-probabilities of both networks' answers, mixed.
+    """Log-probabilities of both networks' answers, mixed as far as `mixing` believes the robust one.
 
-    Args:
-        standard: the accurate network.
-        robust: the robust network.
-        mixing: says how far the robust one is believed.
-        side: to which the accurate network's pictures are resized.
+    The accurate network's pictures are resized to `side`.
     """
 
     def __init__(self, standard: BiT, robust: WideResNet, mixing: Mixing, side: int = 128) -> None:

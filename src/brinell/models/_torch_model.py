@@ -122,11 +122,7 @@ class TorchModel:
         return last.flatten(1)
 
     def probe(self) -> int:
-        """The number of logits, by one forward pass on one input of zeros; two more where the layout in memory matters.
-
-        Raises:
-            RequestError: the module cannot take the data, or does not answer with one row of logits per input.
-        """
+        """The number of logits, by one forward pass on one input of zeros; two more where the layout in memory matters."""
         device = home_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"

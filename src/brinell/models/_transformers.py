@@ -59,11 +59,7 @@ def parts_of(pipeline: Any) -> tuple[nn.Module, Any]:
 
 
 def with_processor(network: nn.Module, processor: Any, domain: Domain, name: str) -> TorchModel:
-    """A network behind the preparation that its processor states.
-
-    Raises:
-        RequestError: a processor that does what is not known here, or data that do not fit it.
-    """
+    """A network behind the preparation that its processor states, if all of that is known here and fits the data."""
     said: Mapping[str, Any] = processor.to_dict()
     if said.get("image_mean") is None and "do_rescale" not in said and "size" not in said:
         return _waves(network, said, domain, name)

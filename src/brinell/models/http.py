@@ -217,11 +217,7 @@ class RemoteModel:
         return dict(told)
 
     def raw(self, x: Tensor, *, unusable: int | None = None) -> Array:
-        """The server's answer to one request, as it is; arguments as of `Channel.ask`.
-
-        Raises:
-            RejectedError, UnreachableError: as of `Channel.ask`.
-        """
+        """The server's answer to one request, as it is; arguments and errors as of `Channel.ask`."""
         slot, n = self.form.slot, len(x)
         values = x * self.form.scale + self.form.shift
         if DATATYPES[slot.datatype][1] in "iu":
@@ -244,8 +240,7 @@ class RemoteModel:
     def logits(self, x: Tensor) -> Tensor:
         """(n, classes) float32 by one request; n is at most what one request may hold.
 
-        Raises:
-            RejectedError, UnreachableError: as of `Channel.ask`; RejectedError too for answers that no class follows from.
+        Errors are those of `Channel.ask`; RejectedError too for answers that no class follows from.
         """
         given, classes = torch.from_numpy(self.raw(x).astype(np.float64)), self.form.classes
         if self.form.answers == "labels":

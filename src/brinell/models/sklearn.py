@@ -130,11 +130,7 @@ class SklearnModel:
         return (torch.stack([-scores / 2, scores / 2], 1) if scores.ndim == 1 else scores).float()
 
     def probe(self) -> None:
-        """Ask once.
-
-        Raises:
-            RequestError: the model cannot take the data.
-        """
+        """Ask once, and refuse an estimator that cannot take the data."""
         low, _ = self.domain.bounds()
         x = low.expand(1, *self.domain.shape).contiguous()
         try:

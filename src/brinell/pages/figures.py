@@ -89,15 +89,14 @@ def curve(
 
 
 def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Sequence[tuple[float, str]] | None = None) -> Markup:
-    """Counts as bars.
+    """Counts as bars, in one of the page's series colours.
 
     Args:
         bars: the counts.
         title: what is shown, for readers who do not see it.
         label: text of the horizontal axis.
-        style: which of the page's series colours.
-        ticks: (value, text) of the ticks that may be written; None where the values are whole numbers and the edges lie
-            between them, so that bars are labelled and not edges.
+        style: the number of the colour.
+        ticks: (value, text) that may be written; None labels bars of whole numbers and not the edges between them.
     """
     frame, bins = BARS, len(bars.counts)
     most = max(int(bars.counts.max()), 1)

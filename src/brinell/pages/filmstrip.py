@@ -56,16 +56,10 @@ def film(
     frames: Sequence[int] = (),
     moving: bool = True,
 ) -> Markup:
-    """One video (C, T, H, W) as HTML: its strip and, beside it, its animation.
+    """One video (C, T, H, W) with values from `low` to `high` as HTML: its strip and, with `moving`, its animation beside it.
 
-    Args:
-        array: the video.
-        low: lower bound of the values.
-        high: upper bound.
-        title: what is shown.
-        clean: the same video before the attack: a line is drawn around the places that differ.
-        frames: numbers of those in the strip; by default the first of each quarter.
-        moving: whether there is an animation.
+    A line is drawn around the places that differ from the `clean` video. `frames` are the numbers of those in the strip, by
+    default the first of each quarter.
     """
     pixels = _pixels(array, low, high)
     touched = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)

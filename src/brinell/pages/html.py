@@ -61,11 +61,7 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
 
 
 def made(folder: Path) -> tuple[str, dict[str, str]]:
-    """The page and, by file name, the tables, as `write` writes them.
-
-    Raises:
-        RequestError: no run there, or a damaged file in it.
-    """
+    """The page and, by file name, the tables, as `write` writes them."""
     run = Run.open(folder)
     # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()

@@ -90,12 +90,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
         """A sample and its streams, both drawn from `np_random`. The clean input is asked about.
 
-        Args:
-            seed: of `np_random`.
-            options: `sample` names a row of the batch in place of a random one.
-
-        Raises:
-            RequestError: no such row, or no sample that the model classifies correctly.
+        `options` may name a row of the batch as `sample`. It must be there, and the model must get some sample right.
         """
         super().reset(seed=seed)
         rows = self.np_random.permutation(len(self._batch)).tolist()

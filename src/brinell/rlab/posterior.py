@@ -69,12 +69,9 @@ class Posterior:
         return ((turned * change).sum(-2) * energy).sum(-1)
 
     def update(self, rows: Tensor, change: Tensor, effect: Tensor) -> None:
-        """What one answer for each slot teaches.
+        """What one answer for each of some distinct slots (m,) teaches.
 
-        Args:
-            rows: (m,) distinct slots.
-            change: (m, channels, places) by how the input that was asked about differs from the one known before.
-            effect: (m,) by how much the answer differs.
+        `change` (m, channels, places) and `effect` (m,) say by how much the input and its answer differ from those known before.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
         variance = (direction * change).sum((1, 2)).clamp_min(RIDGE)

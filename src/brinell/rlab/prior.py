@@ -3,13 +3,25 @@
 It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the gradient has on a patch, as a
 function of the content of the patch and its surroundings (one small network, the same for every patch), and how the channels of
 the gradient go together.
+
+It is fitted to random distortions on a few patches of many inputs, and the answers of the model. The effect of a probe is taken
+as normal with mean 0 and the variance that `rlab.posterior` predicts, up to a factor for each input; energies and channel
+covariance are those under which the answers are most likely. Every probe is a query that the ledger behind the oracle counts.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
-from brinell.rlab.content import FEATURES
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.rlab.cache import DistortionCache
+from brinell.rlab.content import FEATURES, describe
+from brinell.rlab.rules import margin_of
+from brinell.rlab.variants import Variant
 
 WIDTH = 32
 LEAST = 0.02
@@ -69,3 +81,98 @@ def linear(inputs: int, outputs: int, generator: torch.Generator | None = None) 
             for values in (layer.weight, layer.bias):
                 values.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
     return layer
+
+
+KINDS = 12
+"""About how many variants are tried, some of each distortion and severity."""
+TOGETHER = 4
+"""Patches that one probe distorts."""
+
+
+class Probes(NamedTuple):
+    """The probes of n inputs and their answers."""
+
+    content: Tensor
+    """(n, patches, features)."""
+    patches: Tensor
+    """(n, probes, together) int64: which patches were distorted."""
+    moments: Tensor
+    """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
+    effect: Tensor
+    """(n, probes): by how much the margin rose, in logits."""
+
+
+def probe(
+    oracle: Oracle,
+    batch: Batch,
+    threat: Threat,
+    grid: PatchGrid,
+    variants: tuple[Variant, ...],
+    rng: Streams,
+    *,
+    probes: int = 16,
+) -> Probes:
+    """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all."""
+    # A cache makes all that a distortion offers, and the rest teaches nothing new.
+    variants = variants[:: max(1, len(variants) // KINDS)]
+    cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
+    n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
+
+    def margins(x: Tensor) -> Tensor:
+        return margin_of(threat.criterion, oracle.scores(batch.ids, x), batch.y, x)
+
+    base = margins(batch.x)
+    members, inside = grid.members.to(batch.x.device), grid.inside.to(batch.x.device)
+    clean = batch.x.reshape(n, grid.channels, grid.places)
+    together = min(TOGETHER, len(grid))
+    patches, moments, effects = [], [], []
+    for number in range(probes):
+        here = rng.fold("probe").fold(number)
+        chosen = here.uniform(len(grid)).topk(together, 1).indices
+        variant = here.fold("variant").integers(len(variants), together)
+        places = members[chosen]
+        flat = places.flatten(1)
+        values = cache.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
+        x = clean.scatter(2, flat[:, None].expand_as(values), values)
+        # Where patches overlap the later one was written: what counts is what the model was shown.
+        index = flat[:, None].expand_as(values)
+        change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
+        patches.append(chosen)
+        moments.append(torch.einsum("nckv,nekv->nkce", change, change))
+        effects.append(margins(x.view_as(batch.x)) - base)
+    return Probes(describe(batch.x, grid), torch.stack(patches, 1), torch.stack(moments, 1), torch.stack(effects, 1))
+
+
+def likelihood(prior: Prior, probes: Probes) -> Tensor:
+    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the likeliest one."""
+    energy = prior.shares(probes.content)
+    n, count, together = probes.patches.shape
+    each = energy.gather(1, probes.patches.flatten(1)).view(n, count, together)
+    trace = torch.einsum("npkce,ce->npk", probes.moments, prior.channel_covariance())
+    variance = (each * trace).sum(2)
+    real = variance > 1e-10  # a distortion may change nothing
+    variance = variance.clamp_min(1e-10)
+    weight = real / real.sum(1, keepdim=True).clamp_min(1)
+    factor = (probes.effect.square() / variance * weight).sum(1).clamp_min(1e-12)
+    return 0.5 * ((variance.log() * weight).sum(1) + factor.log())
+
+
+def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> list[float]:
+    """Raise the likelihood of what was answered; the loss of each tenth of the steps."""
+    optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
+    curve: list[float] = []
+    total = 0.0
+    for step in range(steps):
+        rows = torch.randint(len(probes.effect), (batch_size,), generator=generator).to(probes.effect.device)
+        with torch.enable_grad():
+            loss = likelihood(prior, Probes(*(column[rows] for column in probes))).mean()
+            optimizer.zero_grad()
+            torch.autograd.backward(loss)
+        for group in optimizer.param_groups:
+            group["lr"] = 3e-3 * (1 - step / steps)
+        optimizer.step()
+        total += loss.item()
+        if (step + 1) % max(1, steps // 10) == 0:
+            curve.append(total / max(1, steps // 10))
+            total = 0.0
+    return curve

@@ -22,8 +22,7 @@ from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings, Trainer, learn
 from brinell.rlab.env import PatchEnv
 from brinell.rlab.policies import PatchNetwork
-from brinell.rlab.prior import Prior
-from brinell.rlab.probing import Probes, fit, likelihood, probe
+from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
 from brinell.rlab.rules import Rules
 from brinell.rlab.validation import held_out, validate
 from brinell.rlab.variants import Variant, pair_options

@@ -86,11 +86,7 @@ def refuse(
     ignored: tuple[str, ...] = (),
     inputs: str = "the data",
 ) -> NoReturn:
-    """Refuse to mix two requests in one folder, with a line that says how they differ.
-
-    Raises:
-        RequestError: always.
-    """
+    """Refuse to mix two requests in one folder, with a line that says how they differ."""
     now = request.model_dump(mode="json")
     changed = [key for key in now if before.get(key) != now[key] and key not in ignored]
     words = ", ".join(f"{key} was {before.get(key)!r} and is {now[key]!r}" for key in changed)
@@ -108,16 +104,10 @@ def each_part(
     stage: str,
     forwards: int,
 ) -> None:
-    """Make the parts that are missing, one after another.
+    """Make the parts that are missing, one after another; progress is told of them as a stage of a model.
 
-    Args:
-        manifest: its `seconds` are added to.
-        sizes: the number of samples in each missing part, by the part's number.
-        make: makes a part and writes it; returns how many of its samples were fooled.
-        progress: told how it goes on.
-        model: the model's name, for the progress.
-        stage: what is done to it, for the progress.
-        forwards: the most forward evaluations that a sample costs.
+    `sizes` are the samples in each missing part, and `make` writes one and returns how many of them were fooled; `forwards` is
+    the most that a sample costs. The manifest's `seconds` are added to.
     """
     started, left, fooled = time.perf_counter(), sum(sizes.values()), 0
     samples = left

@@ -51,11 +51,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> "Shard":
-        """`3/16`.
-
-        Raises:
-            RequestError: no two numbers, the first from 1 to the second.
-        """
+        """`3/16`: two numbers, the first from 1 to the second."""
         found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
         if found is None or not 1 <= int(found[1]) <= int(found[2]) <= MOST:
             raise RequestError(f"shard is {text!r}: give a number from 1 and how many there are, such as 3/16")
@@ -63,11 +59,7 @@ class Shard:
 
     @classmethod
     def asked(cls, text: str | None, out: Path | str | None) -> "Shard | None":
-        """The shard that was asked for, if any, for work in `out`.
-
-        Raises:
-            RequestError: as of `parse`, or no place to meet.
-        """
+        """The shard that was asked for, if any, for work in `out`, without which there is no place to meet."""
         if text is not None and out is None:
             raise RequestError(f"{option('shard')} needs {option('out')}: the folder or address where the processes meet")
         return None if text is None else cls.parse(text)
@@ -78,14 +70,7 @@ class AssembledError(Exception):
 
 
 class Meeting:
-    """One process among those that meet in a store.
-
-    Args:
-        store: where they meet.
-        shard: where it begins, and how many there are.
-        me: what tells it from all others.
-        lease: seconds after which a process that gives no sign of life loses its claims.
-    """
+    """One process, `me`, among those that meet in a store; after `lease` seconds without a sign of life it loses its claims."""
 
     def __init__(self, store: Store, shard: Shard, me: str, lease: float = LEASE) -> None:
         self.store, self.shard, self.me = store, shard, me
@@ -193,8 +178,7 @@ class Meeting:
     def assembly(self, assemble: Callable[[], None]) -> None:
         """Put the folder together, here or in another process, which is waited for; one that dies at it is taken over from.
 
-        Raises:
-            AssembledError: it is.
+        It ends by `AssembledError` in any case.
         """
         while True:
             with self._task(["assemble"]) as task:
@@ -287,11 +271,7 @@ def chosen(out: Path, shard: Shard | None, *, resume: bool, what: str = "run") -
 def _join(
     job: Job, store: Store, name: str, shard: Shard, settled: Mapping[str, Any], fetched: Callable[[], Path]
 ) -> Mapping[str, Any] | None:
-    """Begin in a store, or find that others have. Returns what the first process settled; None where the folder is whole.
-
-    Raises:
-        RequestError: the store holds something else.
-    """
+    """Begin in a store, or find that others have. Returns what the first process settled; None where the folder is whole."""
     layout, request = job.layout, job.request
     cells = json.loads(json.dumps(job.identity(job.about)))
     content = store.read(PLAN)
@@ -323,11 +303,7 @@ def _join(
 
 
 def refuse_begun(layout: Layout, name: str) -> NoReturn:
-    """Refuse shards of what was begun without.
-
-    Raises:
-        RequestError: always.
-    """
+    """Refuse shards of what was begun without."""
     raise RequestError(
         f"{name} holds {article(layout.what)} that was begun without {option('shard')}: go on with it by "
         f"{option('resume')}, without {option('shard')}"

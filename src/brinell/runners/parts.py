@@ -182,12 +182,7 @@ def together(
 
 
 def alone(job: Job, work: Work, *, resume: bool) -> None:
-    """Make a folder in this process, or with `resume` what is missing of it.
-
-    Raises:
-        RequestError: the folder holds something else, or nobody asked to go on with it.
-        StoppedError: the disk is full.
-    """
+    """Make a folder in this process, or with `resume` what is missing of it; errors as of `loop.carry_out`."""
     layout, path = job.layout, job.path
     before, plan = layout.begin(path, resume=resume), path / ALONE
     with layout.lock(path):

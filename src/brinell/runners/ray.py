@@ -83,12 +83,9 @@ def carried_out(words: Sequence[str]) -> int:
 
 @contextmanager
 def token(address: str | None) -> Iterator[None]:
-    """The token by which Ray from 2.60 on knows who may ask a cluster: that of the cluster, or one of this process for our own.
+    """The token by which Ray from 2.60 on knows who may ask: that of a cluster, which must be there, or one of our own.
 
     The latter is in the environment for the time of the block, so that Ray writes none into the person's home.
-
-    Raises:
-        RequestError: there is no token for a cluster that is there already.
     """
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
     if os.environ.get("RAY_AUTH_MODE") == "disabled" or os.environ.get("RAY_AUTH_TOKEN") or file.exists():

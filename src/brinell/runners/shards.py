@@ -37,11 +37,7 @@ LAST = 4
 class Shards:
     """Other processes, as an audit asks them (`engine.peers.Peers`).
 
-    Args:
-        meeting: this process among them.
-        folder: the run folder of this process.
-        group: samples in a group at most, as the first process said.
-        whole: whether the folder is to hold the arrays of all shards.
+    `group` are the samples in a group at most, as the first process said; with `whole` the folder is to hold all shards' arrays.
     """
 
     def __init__(self, meeting: Meeting, folder: Path, group: int, *, whole: bool = False) -> None:
@@ -63,11 +59,7 @@ class Shards:
         return last_size(left, under_way, self._meeting.shard.of)
 
     def collect(self, cell: str) -> dict[str, ShardReport]:
-        """As of `Peers`.
-
-        Raises:
-            RequestError: a shard in the store is damaged.
-        """
+        """As of `Peers`."""
         found = {}
         for key in self._meeting.done(cell):
             if key in self._had or (told := self._meeting.told(key)) is None:
@@ -128,14 +120,9 @@ class Shards:
 
 
 def group_size(most: int, samples: int, shards: int) -> int:
-    """Samples in a group of a stage: as many groups as there are shards or a multiple, where that leaves enough samples in each.
+    """Samples in a group of a stage, at most `most`: as many groups as shards or a multiple, if that leaves enough in each.
 
     Rounded down, since samples that fill no group wait for others: those are fewer than the groups.
-
-    Args:
-        most: samples in a group where there is one process.
-        samples: those that the stage begins on.
-        shards: into how many the run is cut.
     """
     if shards == 1:  # any number of processes, and the rows of one alone in every bit
         return most

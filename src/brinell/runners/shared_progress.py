@@ -46,14 +46,7 @@ class Standing:
 
 
 class SharedProgress:
-    """Progress that is handed on to another one and kept in a store (`engine.progress.Progress`).
-
-    Args:
-        store: where the processes meet.
-        me: what tells this process from all others.
-        inner: what is told besides.
-        clock: seconds that only ever grow.
-    """
+    """Progress that is handed on to `inner` and kept in a store, by what tells this process from all others (`Progress`)."""
 
     def __init__(self, store: Store, me: str, inner: Progress, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._inner, self._clock = store, inner, clock

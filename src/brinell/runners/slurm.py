@@ -23,11 +23,7 @@ class Worker:
         self.words = list(words)
 
     def __call__(self) -> int:
-        """Run it.
-
-        Raises:
-            RuntimeError: its exit code is not 0; the job's log says why.
-        """
+        """Run it; a RuntimeError where its exit code is not 0, and the job's log says why."""
         code = subprocess.run([sys.executable, "-m", "brinell", *self.words]).returncode
         if code:
             raise RuntimeError(f"brinell {self.words[0]} ended with exit code {code}")
@@ -73,11 +69,7 @@ def submit(
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse a command line that does not say where its processes meet.
-
-    Raises:
-        RequestError: it names no --out, or already a --shard.
-    """
+    """Refuse a command line that does not say where its processes meet: that names no --out, or already a --shard."""
     if not any(word.partition("=")[0] == "--out" for word in words):
         raise RequestError("the command names no --out: give the folder or address where its processes meet")
     if any(word.partition("=")[0] == "--shard" for word in words):

@@ -65,14 +65,9 @@ class Claim:
 
 
 class Claims:
-    """The claims of a run, as one process sees them.
+    """The claims of a run in a folder of a store, as one process, `me`, sees them.
 
-    Args:
-        store: where they stand.
-        folder: under which.
-        me: what tells this process from all others.
-        lease: seconds after which its own claims are lost without a sign of life.
-        clock: seconds that only ever grow, of this process alone.
+    After `lease` seconds without a sign of life its own claims are lost. The clock only ever grows, and is its own.
     """
 
     def __init__(

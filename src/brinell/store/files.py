@@ -91,16 +91,7 @@ def _mapped(path: Path, expected: str | None) -> Iterator[mmap.mmap]:
 
 
 def check(path: Path, content: Any, expected: str | None = None) -> None:
-    """Refuse the content of a file that is not as it was written.
-
-    Args:
-        path: where it lies, for the message.
-        content: its bytes, or the file mapped.
-        expected: the hash that it must have (`digest`), where that is known.
-
-    Raises:
-        RequestError: the seal does not hold, or another hash.
-    """
+    """Refuse the content of a file, bytes or mapped, that is not as it was written: its seal does not hold, or another hash."""
     if seal.holds(content) is False:
         raise _damaged(path, "the digest that it holds is not its own")
     if expected is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != expected:
@@ -139,11 +130,7 @@ def _damaged(path: Path, why: str) -> RequestError:
 
 
 def named_safetensors(path: Path, what: str) -> None:
-    """Refuse a file name that does not end with .safetensors; `what` is what the file would hold.
-
-    Raises:
-        RequestError: another ending.
-    """
+    """Refuse a file name that does not end with .safetensors; `what` is what the file would hold."""
     if path.suffix != ".safetensors":
         raise RequestError(f"{path} is no name for {what}: end it with .safetensors")
 

@@ -22,13 +22,7 @@ from brinell.store.files import check, write_text
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Figures are made of what the files of a folder say; where that does not fit together, one line says so.
-
-    Each file has its form by then, so what is left are files that contradict each other, as those of several folders do.
-
-    Raises:
-        RequestError: it does not fit together.
-    """
+    """Refuse files of a folder that have their form and contradict each other, as those of several folders do, with one line."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -128,11 +122,7 @@ class Layout:
         return RequestError(f"{path} is no {self.what} folder: {why}; {then}")
 
     def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Before a folder is resumed: refuse one whose files are not all as they were written.
-
-        Raises:
-            RequestError: a file is damaged, or arrays are gone whose rows are there.
-        """
+        """Before a folder is resumed: refuse one of which a file is damaged, or arrays are gone whose rows are there."""
         for folder in self.folders:
             for file in sorted(one for one in (path / folder).glob("*.*") if one.suffix in (".parquet", ".safetensors")):
                 with bounded.opened(file) as stream:
@@ -166,22 +156,14 @@ class Layout:
         return {}
 
     def check_free(self, path: Path, *besides: str) -> None:
-        """Refuse a folder that holds other files, where this is to be alone in it; `besides` are names that do no harm.
-
-        Raises:
-            RequestError: it does.
-        """
+        """Refuse a folder that holds other files, where this is to be alone in it; `besides` are names that do no harm."""
         if self.alone and path.is_dir() and any(one.name[0] != "." and one.name not in besides for one in path.iterdir()):
             raise RequestError(
                 f"{path} is not empty, and a {self.what} needs a folder of its own: choose another {option('out')}"
             )
 
     def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest, with the verb and the version before what it says.
-
-        Raises:
-            StoppedError: the folder cannot be written.
-        """
+        """Write the manifest, with the verb and the version before what it says."""
         content = self.head | dict(manifest) | {SEAL: seal.BLANK}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, seal.sealed(text.encode()).decode())

@@ -37,14 +37,7 @@ class Codes(NamedTuple):
 def records(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> StoredRecords:
     """An audit's rows in several files, one after another, as `parquet.read` gives them, and read column by column.
 
-    The files must stay where they are as long as somebody looks at the rows.
-
-    Args:
-        paths: the files.
-        expected: the hash that each must have, where that is known.
-
-    Raises:
-        RequestError: a file is damaged, changed or has another schema.
+    The files must stay where they are as long as somebody looks at the rows. Arguments and errors are those of `parquet.read`.
     """
     return StoredRecords(_Columns([piece for path in paths for piece in _pieces(path, expected(path))]))
 

@@ -32,17 +32,9 @@ def nobody(shards: Mapping[str, Records]) -> dict[int, str]:
 
 
 def blocks(shards: Sequence[Path], ids: Array, budgets: int, rest: Rest, holders: Holders = nobody) -> Iterator[Block]:
-    """All rows of a stage.
+    """All rows of a stage: those of its shards and the `rest`; samples (n,) ascend, each with a row for each budget.
 
-    Args:
-        shards: the files of its shards.
-        ids: (n,) the samples, ascending.
-        budgets: rows that a sample has.
-        rest: the rows that no shard has.
-        holders: which shard holds the arrays of a sample.
-
-    Raises:
-        RequestError: a shard is damaged.
+    `holders` says which shard holds the arrays of a sample.
     """
     ends = np.array([_ends(path) for path in shards], dtype=np.int64).reshape(-1, 2)
     size = max(1, BLOCK_ROWS // max(1, budgets))

@@ -94,20 +94,12 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_size(path: Path, metadata: Any, length: int) -> None:
-    """Refuse a Parquet file of `length` bytes that would become far more in memory.
-
-    Raises:
-        RequestError: it would.
-    """
+    """Refuse a Parquet file of `length` bytes that would become far more in memory."""
     bounded.unpacked(8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED)
 
 
 def check_schema(path: Path, found: Any, schema: Any) -> None:
-    """Refuse a file with other columns, or of another version, than it must have been written with.
-
-    Raises:
-        RequestError: it has.
-    """
+    """Refuse a file with other columns, or of another version, than it must have been written with."""
     if found.names != schema.names or _version(found) != _version(schema):
         raise RequestError(f"{path} was written by another version of brinell (schema {_version(found)}): read it with that one")
 

@@ -11,12 +11,9 @@ Rows = TypeVar("Rows")
 
 
 def build(of: type[Rows], n: int, **columns: Any) -> Rows:
-    """`n` rows of the kind `of` from scalars and (n,) arrays; columns left out are null or zero, as they are declared.
+    """`n` rows of the kind `of` from scalars and (n,) arrays; columns left out are null or zero, if they are declared so.
 
     A nullable column may also be given as a masked array.
-
-    Raises:
-        TypeError: a column is missing that is neither.
     """
     filled: dict[str, Array] = {}
     for name, column in columns_of(of).items():

@@ -123,11 +123,7 @@ class Run:
         return found
 
     def stored(self, model: str, attack: str) -> set[int]:
-        """The samples of which a finished stage keeps an adversarial input.
-
-        Raises:
-            RequestError: a file of arrays is damaged.
-        """
+        """The samples of which a finished stage keeps an adversarial input."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
         names = {name for path in paths for name in names_of_arrays(path, self._expected(path))}
@@ -199,14 +195,10 @@ class Run:
         arrays: Mapping[int, Array],
         extras: Mapping[int, Mapping[str, Array]] | None = None,
     ) -> str:
-        """Write one shard, arrays first, so that rows never point at an input that is not there. Returns its name.
+        """Write one shard of a cell, arrays first, so that rows never point at an input that is not there. Returns its name.
 
-        Args:
-            cell: the stage's cell.
-            key: what the shard is known by within it.
-            records: its rows.
-            arrays: adversarial inputs by sample.
-            extras: what the attack says of samples besides, by sample and name.
+        The `key` is what it is known by within the cell; `arrays` are adversarial inputs by sample, and `extras` what the attack
+        says of samples besides, by sample and name.
         """
         name = f"shard-{cell}-{key}"
         besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
@@ -220,12 +212,7 @@ class Run:
         self._save_arrays(f"clean-{cell}", {str(sample): array for sample, array in arrays.items()})
 
     def save_part(self, cell: str, blocks: Iterable[Block]) -> None:
-        """Complete a stage: all its rows in one file, what its arrays say of each sample, and no shards any more.
-
-        Args:
-            cell: the stage's cell.
-            blocks: all rows of the stage and where its arrays are, samples ascending.
-        """
+        """Complete a stage: all its rows, samples ascending, in one file, what its arrays say of them, and no shards any more."""
         parquet.write_parts(self.path / "records" / f"part-{cell}.parquet", self._keeping(cell, blocks), cell)
         self.drop_shards(cell)
 

@@ -22,11 +22,7 @@ _MOST = 16
 
 
 def sealed(content: bytes) -> bytes:
-    """A file with the hash in place of the zeros of its last BLANK.
-
-    Raises:
-        ValueError: it has no BLANK.
-    """
+    """A file with the hash in place of the zeros of its last BLANK, which it must have."""
     places = [match.span(1) for match in _SEAL.finditer(content) if match[1] == b"0" * 32]
     if not places:
         raise ValueError("the file has no place for a seal")
@@ -34,11 +30,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def seal(path: Path) -> None:
-    """Put the hash of a file in place of the zeros of its last BLANK, with no more of it in memory than a piece at a time.
-
-    Raises:
-        ValueError: it has no BLANK.
-    """
+    """`sealed` in a file, with no more of it in memory than a piece at a time."""
     with path.open("r+b") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             at = content.rfind(BLANK.encode())

@@ -311,16 +311,7 @@ def open_store(out: Path | str, patience: float = PATIENCE) -> Patient:
 
 
 def check_exclusive(store: Store, folder: str, name: str) -> None:
-    """Refuse a store that lets a key be created twice.
-
-    Args:
-        store: the store.
-        folder: where a key is tried.
-        name: how a person calls the store.
-
-    Raises:
-        RequestError: it does.
-    """
+    """Refuse a store, called by `name`, that lets a key be created twice; one is tried in `folder`."""
     key = f"{folder}/{uuid.uuid4().hex}"
     first, second = store.create(key, b"first"), store.create(key, b"second")
     store.delete(key)

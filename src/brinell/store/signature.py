@@ -126,11 +126,7 @@ def _check_files(run: Run) -> None:
 
 
 def _fingerprint(manifest: Path, signature: Path) -> str:
-    """The fingerprint of the key that signed a manifest.
-
-    Raises:
-        ValueError: the signature is not of this manifest, with ssh-keygen's reason.
-    """
+    """The fingerprint of the key that signed a manifest; a ValueError with ssh-keygen's reason where it did not."""
     done = _ssh_keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=manifest)
     match = FINGERPRINT.search(done.stdout)
     if done.returncode or match is None:
@@ -149,11 +145,7 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
 
 
 def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `ssh-keygen -Y`. It asks for nothing where standard input is no terminal.
-
-    Raises:
-        RequestError: it is not installed.
-    """
+    """Run `ssh-keygen -Y`, where it is installed. It asks for nothing where standard input is no terminal."""
     asks = stdin is None and sys.stdin is not None and sys.stdin.isatty()
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:

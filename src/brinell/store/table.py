@@ -32,11 +32,7 @@ class Table(Generic[Rows]):
     """The dataclass of records that the rows are of."""
 
     def write(self, path: Path, about: Mapping[str, Any], rows: Rows) -> Folder[Rows]:
-        """Write the rows and then the manifest, so that a folder with a manifest is whole; other files are written before.
-
-        Raises:
-            StoppedError: the folder cannot be written.
-        """
+        """Write the rows and then the manifest, so that a folder with a manifest is whole; other files are written before."""
         parquet.write_table(path / ROWS, parquet.to_table(rows))
         self.layout.save(path, about)
         return Folder(path=path, manifest=about, rows=rows)

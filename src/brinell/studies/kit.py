@@ -6,6 +6,7 @@ cost nothing; everything else is named as `module:function` of the package and i
 """
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,14 +19,21 @@ from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest
 
 if TYPE_CHECKING:
+    import torch
+
     from brinell.core.contracts import Dataset
     from brinell.core.model import Model
+    from brinell.core.record import Array
     from brinell.engine.progress import Progress
+    from brinell.engine.selection import Selection
     from brinell.runners.meeting import Shard
 
 Reference = str | Callable[..., Any]
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
+WORK = "brinell.studies.work"
+"""The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
 FRESH = "The folder of the results. Default: a fresh one under runs/."
+RESUME = "Go on with what --out holds."
 
 
 class Output(Enum):
@@ -34,6 +42,42 @@ class Output(Enum):
     FOLDER = "a folder, by default a fresh one under runs/"
     FILE = "one file, which must be named"
     NOTHING = "nothing but its answer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a study of plan and parts is about to compute, resolved; a study adds fields by a subclass."""
+
+    dataset: "Dataset"
+    selection: "Selection"
+    """How samples were selected."""
+    ids: "Array"
+    """(n,) int64: the selected samples that can be read."""
+    labels: "Array"
+    """(n,) int64: their labels."""
+    models: "Mapping[str, Model]"
+    """Models by name: for `parts` on the device, with logits as answers."""
+    device: "torch.device"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the manifest says besides request, data, models and machine: JSON values."""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """What the rows depend on besides request, data, samples and models: JSON values."""
+    inputs: str = "the data, the weights"
+    """What the rows depend on besides settings, for the line that says why a folder cannot be resumed."""
+    folder: Path = Path()
+    """Where this process writes the files of pieces besides their rows; set for `parts`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A piece of the work that any process can do by itself; the rows of a folder are those of its pieces, in order."""
+
+    name: str
+    """What a person reads while it is made."""
+    make: Callable[[], Any]
+    """Computes its rows, and writes its files into the folder of the plan."""
+    files: tuple[str, ...] = ()
+    """Its files besides the rows, by their paths in the folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +90,17 @@ class Study:
     """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens."""
     request: type[BaseRequest]
     """What a person may ask for; its fields are the options of the command and the keywords of the call."""
-    run: Reference
-    """`(Call) -> result`: carries a call out, and writes what it leaves behind."""
+    run: Reference = f"{WORK}:carry_out"
+    """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
+    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `open`, `layout`, `resume` and `shards` from them."""
+    plan: Reference | None = None
+    """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
+    parts: Reference | None = None
+    """`(Plan, Call) -> sequence of Piece`."""
+    table: Reference | None = None
+    """The `store.table.Table` of its folder."""
+    summarise: Reference | None = None
+    """`(Folder) -> result`, a `FolderResult`, from the records alone."""
     result: Reference
     """The type of the result, a pydantic model: what `--json` prints."""
     printed: Reference | None = None
@@ -94,6 +147,15 @@ class Study:
     call: bool = True
     """Whether Python calls it by the name of the verb."""
 
+    def __post_init__(self) -> None:
+        if self.plan is not None:
+            derived = {"open": self._summary, "layout": f"{self.table}.layout", "resume": self.resume or RESUME, "shards": True}
+            for name, value in derived.items():
+                object.__setattr__(self, name, value)  # the record is frozen for everybody else
+
+    def _summary(self, folder: Path) -> Any:
+        return self.resolve(self.summarise)(self.resolve(self.table).read(folder))
+
     @property
     def name(self) -> str:
         """The name of the Python call."""
@@ -110,7 +172,7 @@ class Study:
         if not isinstance(reference, str):
             return reference
         module, _, name = reference.partition(":")
-        return getattr(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"), name)
+        return operator.attrgetter(name)(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"))
 
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""

@@ -14,7 +14,6 @@ from pydantic import TypeAdapter
 
 from brinell.core.errors import RequestError
 from brinell.plugins import nearest
-from brinell.store.folder import verb_of
 from brinell.studies.kit import Study
 
 GROUP = "brinell.study"
@@ -81,6 +80,8 @@ def study_of(folder: Path) -> Study:
     Raises:
         RequestError: none did, or one that is not installed.
     """
+    from brinell.store.folder import verb_of  # it brings numpy, which listing does without
+
     verb = verb_of(folder)
     if verb is None:
         audit = load("audit")

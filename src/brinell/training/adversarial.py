@@ -290,11 +290,7 @@ class _Logits(nn.Module):
 
 
 def _check_batchwise(recipe: Recipe) -> None:
-    """Refuse what a batch alone cannot have.
-
-    Raises:
-        RequestError: a defence that moves weights, or that brings samples of its own.
-    """
+    """Refuse what a batch alone cannot have: a defence that moves weights, or that brings samples of its own."""
     if recipe.weights:
         rest = "+".join(one for one in plugins.split(recipe.text) if plugins.head(one) != "awp") or "pgd"
         raise RequestError(

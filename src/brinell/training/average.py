@@ -12,12 +12,7 @@ from torch import Tensor, nn
 
 
 class Average:
-    """An average of a module's weights; buffers are the latest.
-
-    Args:
-        module: the network.
-        decay: what the average keeps at each step; 0 keeps the latest weights alone.
-    """
+    """An average of a module's weights, of which each step keeps a share `decay`; buffers are the latest."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
         self.module, self.decay, self.steps = module, decay, 0

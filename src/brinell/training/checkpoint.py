@@ -29,11 +29,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write` wrote.
-
-    Raises:
-        RequestError: the file is damaged.
-    """
+    """What `write` wrote; a damaged file is refused."""
     with bounded.decoding(path, path.stat().st_size, "no checkpoint"), safe_open(path, "pt") as held:
         facts = json.loads((held.metadata() or {})[KEY])
         if not isinstance(facts, dict):

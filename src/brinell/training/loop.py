@@ -383,11 +383,7 @@ class Loop:
         self.tell(text)
 
     def _stop(self, state: State, loss: float) -> None:
-        """Refuse to go on with a loss that is no number.
-
-        Raises:
-            DivergedError: always.
-        """
+        """Refuse to go on with a loss that is no number."""
         kept = f"; the weights of step {state.best_step} are kept in {self.file}" if self.file is not None else ""
         raise DivergedError(
             f"the loss is {loss} at step {state.step} of the training{kept}: begin anew with a smaller {option('rate')} (it is "
@@ -396,15 +392,10 @@ class Loop:
 
 
 def ramped(share: float, ramp: float, since: float = 0.0, first: float = 0.0) -> float:
-    """The factor of eps: it rises to 1 over a part of the training, and stays.
+    """The factor of eps at a share of the training: it rises to 1 over the part `ramp` of what is left at `since`, and stays.
 
-    A network that is not robust yet learns nothing from inputs that it cannot get right; so the budget rises.
-
-    Args:
-        share: how much of the training is over.
-        ramp: the part of what is left at `since` over which it rises.
-        since: where the rise began; above 0 where the training went back to an earlier state.
-        first: the factor there.
+    A network that is not robust yet learns nothing from inputs that it cannot get right; so the budget rises. `since` is above 0
+    where the training went back to an earlier state, and `first` is the factor there.
     """
     part = 1.0 if ramp <= 0 else min(1.0, (share - since) / (ramp * (1 - since)))
     return first + (1 - first) * part

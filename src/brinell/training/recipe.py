@@ -51,11 +51,7 @@ class Recipe:
         return cls(text=text, parts=parts, weights=weights)
 
     def fitted(self, domain: Domain, distance: Distance) -> "Recipe":
-        """The recipe for these data: defences that place distortions and name none get all that distort such inputs.
-
-        Raises:
-            RequestError: a defence that does not fit the data or the distance.
-        """
+        """The recipe for these data, if it fits: defences that place distortions and name none get all that distort these."""
         parts = []
         for one in self.parts:
             name = type(one).__name__
@@ -174,12 +170,7 @@ def still(module: nn.Module) -> Iterator[None]:
 
 
 class Trained:
-    """A network in training, how it is asked, and how often it was.
-
-    Args:
-        module: the network.
-        predict: (n, *shape) inputs to (n, classes) logits; the module, with whatever stands before and behind it.
-    """
+    """A network in training, how it is asked for logits, whatever stands before and behind it, and how often it was."""
 
     def __init__(self, module: nn.Module, predict: Network) -> None:
         self.module, self._predict = module, predict
@@ -194,11 +185,7 @@ class Trained:
 
     @classmethod
     def of(cls, model: Model) -> "Trained":
-        """The network of a model that is in a session of its own; all of it learns where nothing was frozen on purpose.
-
-        Raises:
-            RequestError: it holds no torch module.
-        """
+        """The network of a model that is in a session of its own; all of it learns where nothing was frozen on purpose."""
         module = model.info.module
         if module is None:
             raise RequestError(f"model {model.name} holds no torch module, so that it cannot be trained: name one that does")

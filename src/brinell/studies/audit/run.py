@@ -11,8 +11,7 @@ from brinell.engine.progress import Progress
 from brinell.pages import html
 from brinell.runners import local, shards
 from brinell.runners.meeting import Shard, chosen
-from brinell.runners.metrics import Metrics
-from brinell.runners.progress import LiveProgress
+from brinell.runners.progress import LiveProgress, Metrics
 from brinell.store.run import Run
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit

@@ -1,9 +1,11 @@
 """A corruption folder: what every model makes of every corruption (design/0023-across-models.md).
 
-manifest.json     the request, the kinds and models
+run.toml          the request
+manifest.json     the same, the data, the kinds and models
 rows.parquet      one row per corruption, severity, sample and model
 set/KIND/*.npz    the corrupted inputs, a file for each severity, where they are kept
 report.html       the page; made from the files above
+.parts/           while it is made: what is done (`runners.parts`)
 """
 
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from brinell.core.record import Array, column
-from brinell.manifest import Content, Count, Draws, Listing, Manifest, ModelFacts, misfit, shown
+from brinell.manifest import Content, Count, Draws, FolderManifest, Listing, misfit, shown
 from brinell.store.folder import Layout
 from brinell.store.table import Table
 
@@ -28,30 +30,15 @@ class CorruptionSettings(Content):
     """The model relative to which errors are measured."""
 
 
-class CorruptedData(Content):
-    """What data it was."""
-
-    name: str
-    """The name of the data."""
-    classes: Listing[str]
-    """The names of the classes."""
-    n: Count
-    """How many samples were taken."""
-
-
-class CorruptionManifest(Manifest):
+class CorruptionManifest(FolderManifest):
     """What the manifest of corruptions says."""
 
-    request: CorruptionSettings
+    request: CorruptionSettings  # type: ignore[assignment]  # those that figures need
     """Every setting that was asked for."""
-    data: CorruptedData
-    """The data."""
     kinds: Listing[str]
     """The names of the corruptions."""
     severities: Listing[Annotated[int, Field(ge=1, le=5)]]
     """The severities of each."""
-    models: Listing[ModelFacts]
-    """The models."""
 
     @model_validator(mode="after")
     def _fits(self) -> "CorruptionManifest":
@@ -63,7 +50,7 @@ class CorruptionManifest(Manifest):
         return self
 
 
-LAYOUT = Layout(verb="corrupt", what="corruption", version=1, manifest=CorruptionManifest, resumable=False)
+LAYOUT = Layout(verb="corrupt", what="corruption", version=1, manifest=CorruptionManifest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Carries out `brinell corrupt`: corrupts the samples, shows them to every model, and has RLAB place the same if asked."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,86 +22,45 @@ from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.distortions._published import Published
-from brinell.engine.answers import settled
-from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, gaps, open_data, open_distance, opener_of
-from brinell.engine.progress import Progress
-from brinell.engine.selection import choose
-from brinell.engine.shard import predict, session
+from brinell.engine.plan import open_distance
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
-from brinell.store.table import Folder
-from brinell.studies.corruption import page
-from brinell.studies.corruption.analysis import FIFTEEN, summarise
-from brinell.studies.corruption.records import LAYOUT, TABLE, Answers
+from brinell.studies import work
+from brinell.studies.corruption.analysis import CLEAN, FIFTEEN
+from brinell.studies.corruption.records import Answers
 from brinell.studies.corruption.request import CorruptRequest
-from brinell.studies.corruption.results import CorruptResult
-from brinell.studies.kit import Call
-
-CLEAN = "clean"
+from brinell.studies.kit import Call, Piece, Plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorruptPlan:
+class CorruptPlan(Plan):
     """What is corrupted how, resolved."""
 
     request: CorruptRequest
-    dataset: Dataset
-    ids: Array
-    """(n,) int64."""
-    labels: Array
-    """(n,) int64."""
     kinds: Mapping[str, Distortion]
     severities: tuple[int, ...]
-    models: tuple[tuple[str, Callable[[], Model], Mapping[str, Any]], ...]
-    """Name, how to open it, and what is known of it."""
-    device: torch.device
 
 
-def make_plan(request: CorruptRequest, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> CorruptPlan:
-    """Resolve a request; `dataset` and `models` are in place of those that it names.
+def make_plan(call: Call) -> CorruptPlan:
+    """Resolve a request.
 
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    dataset = open_data(request.data) if dataset is None else dataset
+    request: CorruptRequest = call.request
     severities = tuple(sorted(set(request.severity)))
     if not severities or set(severities) - set(SEVERITIES):
         raise RequestError(f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5")
-    openers = [_given(one) for one in models] or [opener_of(spec, dataset) for spec in request.model]
-    labels = np.asarray(dataset.labels(), dtype=np.int64)
-    found = []
-    for opener in openers:
-        model = opener()
-        check_classes(model, labels, tuple(dataset.classes))
+    plan = work.opened(call, CorruptPlan, request=request, kinds={}, severities=severities)
+    for name, model in plan.models.items():
         if request.placed and model.access < Access.SCORES:
-            raise RequestError(
-                f"{option('placed')} needs scores, and {model.name} gives labels only: leave {option('placed')} out"
-            )
-        found.append((model.name, opener, facts_of(model)))
-    names = [name for name, _, _ in found]
-    check_names(names)
-    if request.reference is not None and request.reference not in names:
-        raise RequestError(
-            f"reference is {request.reference!r}, which is none of the models {', '.join(names)}: name one of them"
-        )
-    selection = choose(request, dataset)
-    lost = gaps(dataset, selection.ids.tolist())
-    ids = np.array([one for one in selection.ids.tolist() if one not in lost], dtype=np.int64)
-    return CorruptPlan(
-        request=request,
-        dataset=dataset,
-        ids=ids,
-        labels=labels[ids],
-        kinds=kinds_of(request.kind, dataset),
-        severities=severities,
-        models=tuple(found),
-        device=choose_device(request.device),
-    )
-
-
-def _given(model: Model) -> Callable[[], Model]:
-    return lambda: model
+            raise RequestError(f"{option('placed')} needs scores, and {name} gives labels only: leave {option('placed')} out")
+    if request.reference is not None and request.reference not in plan.models:
+        names = ", ".join(plan.models)
+        raise RequestError(f"reference is {request.reference!r}, which is none of the models {names}: name one of them")
+    kinds = kinds_of(request.kind, plan.dataset)
+    return replace(plan, kinds=kinds, about={"kinds": list(kinds), "severities": list(severities)})
 
 
 def kinds_of(names: Sequence[str], dataset: Dataset) -> dict[str, Distortion]:
@@ -135,43 +94,45 @@ def _distortion(name: str) -> Distortion:
     return distortions[0]
 
 
-def make(plan: CorruptPlan, folder: Path, progress: Progress, *, command: str) -> Folder[Answers]:
-    """Corrupt, ask every model, place where asked, and write the folder.
+def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
+    """The clean inputs, and each kind of corruption at all severities."""
+    x = functools.cache(lambda: plan.dataset.load(plan.ids.tolist()).to(plan.device))
+    clean = functools.cache(lambda: {name: _classes(plan, model, x()) for name, model in plan.models.items()})
 
-    Raises:
-        RequestError: the folder holds corruptions already.
-        StoppedError: the folder cannot be written.
-    """
-    LAYOUT.begin(folder)
-    kept: dict[str, Any] = {}
-    with LAYOUT.lock(folder), ExitStack() as stack:
-        models: dict[str, Model] = {}
-        for name, opener, _ in plan.models:
-            model = opener()
-            stack.enter_context(session(model, plan.device))
-            models[name] = settled(model, plan.dataset, kept, plan.device, name=name)
-        x = plan.dataset.load(plan.ids.tolist()).to(plan.device)
-        clean = {name: _classes(plan, model, x) for name, model in models.items()}
-        parts = [_rows(plan, name, CLEAN, 0, clean[name]) for name in models]
-        for kind, corruption in plan.kinds.items():
-            progress.note(f"{kind}: severities {', '.join(map(str, plan.severities))}")
-            for severity in plan.severities:
-                made = corrupted(plan, corruption, kind, severity, x)
-                if plan.request.keep:
-                    _keep(plan, folder / "set" / kind.replace(":", "-") / f"{severity}.npz", made)
-                size = l2(made - x).cpu().numpy()
-                for name, model in models.items():
-                    told = _placed(plan, model, corruption, severity, x, size, clean[name]) if plan.request.placed else {}
-                    parts.append(_rows(plan, name, kind, severity, _classes(plan, model, made), l2=size, **told))
-        about = {
-            "request": plan.request.model_dump(mode="json"),
-            "command": command,
-            "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes), "n": len(plan.ids)},
-            "kinds": list(plan.kinds),
-            "severities": list(plan.severities),
-            "models": [{"name": name, **facts} for name, _, facts in plan.models],
-        }
-        return TABLE.write(folder, about, rows.concatenate(parts))
+    def show_clean() -> Answers:
+        return rows.concatenate([_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()])
+
+    def corrupt(kind: str) -> Answers:
+        parts = []
+        for severity in plan.severities:
+            made = corrupted(plan, plan.kinds[kind], kind, severity, x())
+            if plan.request.keep:
+                _keep(plan, plan.folder / file_of(kind, severity), made)
+            size = l2(made - x()).cpu().numpy()
+            for name, model in plan.models.items():
+                more = {}
+                if plan.request.placed:
+                    more = _placed(plan, model, plan.kinds[kind], severity, x(), size, clean()[name])
+                parts.append(_rows(plan, name, kind, severity, _classes(plan, model, made), l2=size, **more))
+        return rows.concatenate(parts)
+
+    levels = ", ".join(map(str, plan.severities))
+    return [
+        Piece(name="clean inputs", make=show_clean),
+        *(
+            Piece(
+                name=f"{kind}: severities {levels}",
+                make=functools.partial(corrupt, kind),
+                files=tuple(file_of(kind, severity) for severity in plan.severities) if plan.request.keep else (),
+            )
+            for kind in plan.kinds
+        ),
+    ]
+
+
+def file_of(kind: str, severity: int) -> str:
+    """The file of kept inputs, by its path in the folder."""
+    return f"set/{kind.replace(':', '-')}/{severity}.npz"
 
 
 def corrupted(plan: CorruptPlan, corruption: Distortion, kind: str, severity: int, x: Tensor) -> Tensor:
@@ -186,8 +147,7 @@ def corrupted(plan: CorruptPlan, corruption: Distortion, kind: str, severity: in
 
 
 def _classes(plan: CorruptPlan, model: Model, x: Tensor) -> Array:
-    found: Array = predict(model, x, plan.request.batch_size).argmax(1).cpu().numpy()
-    return found
+    return work.classes(model, x, plan.request.batch_size)
 
 
 def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **more: Any) -> Answers:
@@ -230,22 +190,3 @@ def _keep(plan: CorruptPlan, file: Path, x: Tensor) -> None:
             np.savez_compressed(opened, x=stored, y=plan.labels, classes=names)
 
     write_atomically(file, write)
-
-
-def carry_out(call: Call) -> CorruptResult:
-    """Corrupt the samples, ask every model, and write the folder and its page.
-
-    Raises:
-        RequestError: what cannot be carried out.
-        StoppedError: the folder cannot be written.
-    """
-    plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
-    folder = call.folder(plan.request.data)
-    made = make(plan, folder, call.progress, command=call.command)
-    page.write(folder)
-    return summarise(made)
-
-
-def open_result(folder: Path) -> CorruptResult:
-    """What a corruption study's folder says, from its records alone."""
-    return summarise(TABLE.read(folder))

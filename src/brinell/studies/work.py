@@ -1,0 +1,172 @@
+"""Carries out studies of plan and parts: opens what they name, begins or resumes, shares with others, writes rows and page.
+
+`kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from brinell.core.contracts import Dataset
+from brinell.core.model import Model
+from brinell.core.record import Array
+from brinell.core.version import VERSION
+from brinell.engine import trust
+from brinell.engine.answers import settled
+from brinell.engine.cells import cell
+from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, gaps, open_data, opener_of
+from brinell.engine.selection import choose
+from brinell.engine.shard import predict, session
+from brinell.runners import parts, provenance
+from brinell.runners.loop import Job
+from brinell.store import parquet, rows
+from brinell.store.table import ROWS, Table
+from brinell.studies.kit import Call, Piece, Plan
+
+SomePlan = TypeVar("SomePlan", bound=Plan)
+IGNORED = ("batch_size", "device")
+"""Settings that change nothing in the rows: a folder may be resumed with others."""
+
+
+def opened(call: Call, kind: type[SomePlan], **more: Any) -> SomePlan:
+    """A plan over the samples and models that a call gives or names.
+
+    Args:
+        call: its request has data, model, samples, select, seed and device.
+        kind: the class of the plan.
+        more: its further fields.
+
+    Raises:
+        RequestError: data or a model that cannot be opened, or that do not fit together.
+    """
+    request = call.request
+    dataset: Dataset = call.dataset() or open_data(request.data)
+    specs = (request.model,) if isinstance(request.model, str) else request.model
+    models = call.models() or tuple(opener_of(spec, dataset)() for spec in specs)
+    labels = np.asarray(dataset.labels(), dtype=np.int64)
+    for model in models:
+        check_classes(model, labels, tuple(dataset.classes))
+    check_names([model.name for model in models])
+    selection = choose(request, dataset)
+    lost = gaps(dataset, selection.ids.tolist())
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
+    return kind(
+        dataset=dataset,
+        selection=selection,
+        ids=ids,
+        labels=labels[ids],
+        models={model.name: model for model in models},
+        device=choose_device(request.device),
+        **more,
+    )
+
+
+def classes(model: Model, x: torch.Tensor, batch_size: int) -> Array:
+    """(n,) int64: the class that a model predicts for each input."""
+    predicted: Array = predict(model, x, batch_size).argmax(1).cpu().numpy()
+    return predicted
+
+
+def carry_out(call: Call) -> Any:
+    """Compute what a folder lacks, alone or with other processes, and write its rows, its manifest and its page.
+
+    Returns:
+        The result, summarised from the records.
+
+    Raises:
+        RequestError: what cannot be carried out, or another request in the folder.
+        StoppedError: the folder cannot be written.
+    """
+    study, request = call.study, call.request
+    plan: Plan = study.resolve(study.plan)(call)
+    table: Table[Any] = study.resolve(study.table)
+    facts, digest = {name: facts_of(model) for name, model in plan.models.items()}, plan.dataset.digest()
+    hashed = cell(
+        layout=table.layout.version,
+        brinell=VERSION,
+        request=request.model_dump(mode="json", exclude=set(IGNORED)),
+        data=digest,
+        ids=plan.ids.tolist(),
+        models=[[name, one["digest"]] for name, one in facts.items()],
+        identity=plan.identity,
+    )
+    job = Job(
+        table.layout,
+        call.folder(request.data),
+        request,
+        about={"cell": hashed},
+        inputs=plan.inputs,
+        device=plan.device,
+        command=call.command,
+        ignored=IGNORED,
+    )
+
+    def work(makers: parts.Makers) -> Callable[[Path], None]:
+        with ExitStack() as stack:
+            ready, begun = _ready(plan, makers, stack)
+            pieces: list[Piece] = list(study.resolve(study.parts)(ready, call))
+            told = makers.make([_part(number, piece, makers.folder, call) for number, piece in enumerate(pieces)])
+        about = {
+            **provenance.beginning(request, call.command, {}),
+            **provenance.place(plan.device),
+            trust.MARK: trust.mark(request.model_dump(mode="json"), type(request)),
+            "cell": hashed,
+            "data": provenance.data(request.data, plan.dataset, digest, len(plan.ids), plan.selection.how),
+            "models": [{"name": name, **one} for name, one in facts.items()],
+            **begun,
+            **plan.about,
+        }
+
+        def finish(folder: Path) -> None:
+            content = [parquet.load_rows(table.of, folder / _file(number)) for number in range(len(pieces))]
+            ended = {"state": "finished", "finished": provenance.now(), "seconds": sum(one["seconds"] for one in told.values())}
+            table.write(folder, about | ended, rows.concatenate(content))
+            study.resolve(study.page)(folder)
+
+        return finish
+
+    def answer(folder: Path, name: str) -> Any:
+        return study.resolve(study.summarise)(table.read(folder)).model_copy(update={"folder": name})
+
+    return parts.run(job, call.shard, work, resume=call.resume, needed=(ROWS,), answer=answer, message=call.progress.note)
+
+
+def _ready(plan: SomePlan, makers: parts.Makers, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
+    """The plan with its models on the device and their answers as logits, and what was found out about the answers."""
+    for model in plan.models.values():
+        stack.enter_context(session(model, plan.device))
+
+    def models(manifest: dict[str, Any]) -> dict[str, Model]:
+        return {name: settled(model, plan.dataset, manifest, plan.device, name=name) for name, model in plan.models.items()}
+
+    def settle() -> dict[str, Any]:
+        manifest: dict[str, Any] = {}
+        models(manifest)
+        return manifest
+
+    begun = makers.once("answers", settle)
+    return replace(plan, models=models(dict(begun)), folder=makers.folder), begun
+
+
+def _file(number: int) -> str:
+    """The file of the rows of a piece, by its path in the folder."""
+    return f"{parts.KEPT}/piece-{number:05d}.parquet"
+
+
+def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
+    """A piece as the processes share it: its rows are a file, its other files lie where they belong."""
+
+    def make() -> dict[str, Any]:
+        call.progress.note(piece.name)
+        started = time.perf_counter()
+        content = piece.make()
+        parquet.write_table(folder / _file(number), parquet.to_table(content))
+        return {"seconds": time.perf_counter() - started}
+
+    return parts.Part(name=f"piece-{number:05d}", files=(_file(number), *piece.files), make=make)
