@@ -293,7 +293,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     pages = generate.pages()
     for path, text in {
-        "docs/index.md": "[planted-study](cli.md#brinell-planted-study) | Plant a study. It does nothing. | `brinell planted-study --json`",
+        "docs/index.md": "[planted-study](cli.md#brinell-planted-study) | Plant a study. It does nothing. | `brinell planted",
         "docs/reading.md": "  - `planted` (`planted-study`): Plant a study.\n",
         "docs/api.md": "### brinell.planted_study\n\n```python\ndef planted_study(\n) -> PlantedResult\n```\n\nPlant a study. It",
         "docs/cli.md": "\n## brinell planted-study\n",
