@@ -16,6 +16,7 @@ from brinell import plugins
 from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
 from brinell.distances.l2 import L2
+from brinell.rlab.env import Placement
 from brinell.rlab.gymnasium_env import GymnasiumPatchEnv
 
 Act = Callable[[dict[str, Any], dict[str, Any]], Any]
@@ -29,7 +30,8 @@ def make_env(samples: int = 8, eps: float = 2.0) -> GymnasiumPatchEnv:
     batch = Batch(ids=torch.arange(samples), x=x, y=y)
     threat = Threat(distance=L2(), eps=torch.full((samples,), eps), domain=dataset.domain)
     attack = plugins.build("attack", "rlab", {"patch": "2", "draws": "4"})
-    return GymnasiumPatchEnv(model, batch, threat, attack.grid(dataset.domain), attack.variants(dataset.domain), queries=200)
+    placement = Placement(grid=attack.grid(dataset.domain), variants=attack.variants(dataset.domain))
+    return GymnasiumPatchEnv(model, batch, threat, placement, queries=200)
 
 
 def rollout(env: GymnasiumPatchEnv, act: Act, sample: int) -> tuple[float, int, bool]:

@@ -2,7 +2,9 @@
 
 docs/plugins.md comes from the plugins' docstrings and fields, docs/records.md from the record's columns and the checks,
 docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line, docs/settings.md from the requests
-behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
+behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints and from the manifests. The
+calls in docs/api.md and the commands in docs/index.md come from the register, the tree in docs/reading.md from the docstrings of
+rooms and studies; in these pages the text around the marked lists is written by hand.
 """
 
 import argparse
@@ -10,9 +12,10 @@ import ast
 import dataclasses
 import inspect
 import json
+import re
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,8 @@ from typing import Any
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from brinell import calls, plugins
+import brinell
+from brinell import calls, plugins, types
 from brinell.core.checks import Code
 from brinell.core.record import BROKEN, COLUMNS, ROBUST, Outcome
 from brinell.distortions._published import Published
@@ -35,6 +39,10 @@ from brinell.studies.kit import Study
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
+BEGIN, END = "<!-- Begin: written by `make docs` from the code. -->\n", "<!-- End -->\n"
+"""What stands around a generated list in a page that people write."""
+WIDTH = 100
+"""The width of prose in pages that people write."""
 
 
 def pages() -> dict[str, str]:
@@ -46,6 +54,9 @@ def pages() -> dict[str, str]:
         "docs/settings.md": settings_page(),
         "docs/json.md": json_page(),
         "docs/benchmark-sets.md": benchmark_page(),
+        "docs/api.md": with_list("docs/api.md", calls_list()),
+        "docs/index.md": with_list("docs/index.md", commands_list()),
+        "docs/reading.md": with_list("docs/reading.md", tree_list()),
         "src/brinell/__init__.pyi": stub_text(),
     }
     return found | schema_pages()
@@ -253,12 +264,8 @@ def json_page() -> str:
 
 def layouts() -> list[Layout]:
     """The folders of all verbs, by verb."""
-    found: dict[str, Layout] = {}
-    for study in register.studies().values():
-        if study.layout is not None:
-            layout = study.resolve(study.layout)
-            found[layout.verb] = layout
-    return [found[verb] for verb in sorted(found)]
+    found = [study.resolve(study.layout) for study in register.studies().values() if study.layout is not None]
+    return sorted(found, key=lambda layout: layout.verb)
 
 
 def schema_pages() -> dict[str, str]:
@@ -266,6 +273,98 @@ def schema_pages() -> dict[str, str]:
     schemas = {name: register.schema(name) for name in register.schemas()}
     schemas |= {f"manifest-{layout.verb}": layout.manifest.model_json_schema() for layout in layouts()}
     return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}
+
+
+# --- lists within pages that people write ----------------------------------------------------------------------------
+
+
+def with_list(path: str, text: str) -> str:
+    """A page whose marked list is the given text.
+
+    Raises:
+        ValueError: the page has no marks, or several.
+    """
+    before, begin, rest = (read(ROOT / path) or "").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after:
+        raise ValueError(f"{path} needs the lines {BEGIN.strip()} and {END.strip()} once each")
+    return f"{before}{begin}\n{text}\n{end}{after}"
+
+
+def commands_list() -> str:
+    """Every command with its summary and its first example."""
+    return table(
+        ["command", "what it does", "for example"],
+        (
+            [f"[{verb}](cli.md#brinell-{verb})", entry.summary, f"`{register.load(verb).examples[0]}`"]
+            for verb, entry in register.entries().items()
+        ),
+    )
+
+
+def tree_list() -> str:
+    """Every module and room of the package, and every study, with the first sentence of its docstring."""
+    top = ROOT / "src" / "brinell"
+    modules = [path for path in sorted(top.glob("*.py")) if path.name not in ("__init__.py", "__main__.py")]
+    lines = [item(path.name, sentence(path)) for path in modules]
+    for room in (path.parent for path in sorted(top.glob("*/__init__.py"))):
+        lines.append(item(room.name, sentence(room / "__init__.py")))
+        if room.name == "studies":
+            lines += [item(path.name, sentence(path), level=1) for path in sorted(room.glob("[a-z]*.py"))]
+            lines += [
+                item(entry.package.rpartition(".")[2], first_sentence(entry.help), after=f" (`{entry.verb}`)", level=1)
+                for entry in sorted(register.entries().values(), key=lambda entry: entry.package)
+                if entry.package.startswith("brinell.")
+            ]
+    return "".join(lines)
+
+
+def item(name: str, text: str, *, after: str = "", level: int = 0) -> str:
+    """An item of a list: a name in code, and what it is."""
+    indent = "  " * level
+    return wrapped(f"{indent}- `{name}`{after}: {text}", indent + "  ")
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A paragraph in lines of the width; code between backticks is broken at blanks only."""
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def sentence(file: Path) -> str:
+    """The first sentence of a module's docstring, read from its source."""
+    return first_sentence(ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "")
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring."""
+    return re.split(r"(?<=[.!?]) ", " ".join(text.partition("\n\n")[0].split()), maxsplit=1)[0]
+
+
+def calls_list() -> str:
+    """Every Python call with its signature and what its docstring says."""
+    functions = {study.name: calls.call_of(study) for study in register.studies().values() if study.call}
+    functions |= {name: getattr(brinell, name) for name in ("attack", "data", "open")}
+    return "\n".join(call_section(name, functions[name]) for name in sorted(functions))
+
+
+def call_section(name: str, function: Callable[..., Any]) -> str:
+    """A heading, the signature and the docstring of a call as Markdown."""
+    lines = signature_lines(name, inspect.signature(function))
+    return f"### brinell.{name}\n\n```python\n{chr(10).join(lines)}\n```\n\n" + "".join(docstring_parts(function))
+
+
+def docstring_parts(function: Callable[..., Any]) -> Iterator[str]:
+    """A docstring in Google's style as Markdown: paragraphs, and a list for each of its sections."""
+    for index, block in enumerate((inspect.getdoc(function) or "").split("\n\n")):
+        title, _, body = block.partition("\n")
+        yield "\n" if index else ""
+        if title not in ("Args:", "Returns:", "Raises:"):
+            yield wrapped(" ".join(block.split()))
+            continue
+        yield f"**{title.removesuffix(':')}**\n\n"
+        for text in re.split(r"\n(?=\S)", textwrap.dedent(body)):
+            word, colon, meaning = " ".join(text.split()).partition(": ")
+            yield wrapped(f"- `{word}`: {meaning}" if colon and " " not in word else f"- {word}{colon}{meaning}", "  ")
 
 
 # --- signatures ----------------------------------------------------------------------------------------------
@@ -305,20 +404,30 @@ def stub_text() -> str:
 
 def stub_call(study: Study) -> list[str]:
     """The lines of one call."""
-    signature = calls.signature_of(study)
+    call = calls.call_of(study)
+    return [*signature_lines(study.name, inspect.signature(call), body=":"), indented_doc(call.__doc__ or "")]
+
+
+def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") -> list[str]:
+    """A signature as one writes it, a parameter a line."""
     words, named = [], False
-    for name, parameter in signature.parameters.items():
+    for parameter in signature.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not named:
             words, named = [*words, "*"], True
         default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
-        words.append(f"{name}: {parameter.annotation}{default}")
-    result, doc = study.resolve(study.result).__name__, calls.call_of(study).__doc__ or ""
-    return [
-        f"def {study.name}(",
-        *(f"    {word}," for word in words),
-        f") -> {result}:",
-        indented_doc(doc),
-    ]
+        words.append(f"{parameter.name}: {annotation_text(parameter.annotation)}{default}")
+    return [f"def {name}(", *(f"    {word}," for word in words), f") -> {annotation_text(signature.return_annotation)}{body}"]
+
+
+def annotation_text(hint: Any) -> str:
+    """A type by the name that signatures use, without its module."""
+    if isinstance(hint, str):
+        return hint
+    for name in types.__all__:
+        if hint in (getattr(types, name), getattr(types, name) | None):
+            return name if hint == getattr(types, name) else f"{name} | None"
+    text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
 
 
 def indented_doc(text: str) -> str:

@@ -13,7 +13,7 @@ from brinell.core.model import Access
 from brinell.core.norms import per_sample
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 
@@ -96,7 +96,8 @@ def world(
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
     chosen = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")
-    env = PatchEnv(ledger.oracle(), batch, threat, grid, chosen, rng, rules=rules or Rules(), slots=slots, prior=prior)
+    placement = Placement(grid=grid, variants=chosen, rules=rules or Rules(), slots=slots, prior=prior)
+    env = PatchEnv(ledger.oracle(), batch, threat, placement, rng)
     return World(model, ledger, env)
 
 

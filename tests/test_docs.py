@@ -4,6 +4,8 @@ import json
 import posixpath
 import re
 import shlex
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +15,7 @@ from jsonschema import Draft202012Validator
 from typer.main import get_command
 
 import brinell
+import brinell.studies
 from brinell import plugins
 from brinell.cli import command_line, run
 from brinell.core.checks import Code
@@ -243,3 +246,60 @@ def test_the_readme_commands_run(root: Path, tmp_path: Path, monkeypatch: pytest
             case _:  # `make smoke` installs and uses the wheel
                 assert words in (["pip", "install", "."], ["uv", "pip", "install", "."])
     assert ran == ["audit", "gate", "verify"]
+
+
+PLANTED = '''"""Plant a study. It does nothing."""
+
+from brinell.engine.request import BaseRequest
+from brinell.studies.kit import Output, Study
+
+
+class PlantedRequest(BaseRequest):
+    """What a person may ask for."""
+
+
+class PlantedResult(BaseRequest):
+    """What is answered."""
+
+
+STUDY = Study(
+    package=__name__,
+    verb="planted-study",
+    request=PlantedRequest,
+    run=lambda call: PlantedResult(),
+    result=PlantedResult,
+    lines=lambda result: (),
+    examples=("brinell planted-study --json",),
+    memory=(),
+    output=Output.NOTHING,
+)
+'''
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A further folder in `brinell.studies`, and nothing else."""
+    (tmp_path / "planted").mkdir()
+    (tmp_path / "planted" / "__init__.py").write_text(PLANTED, encoding="utf-8")
+    monkeypatch.setattr(brinell.studies, "__path__", [*brinell.studies.__path__, str(tmp_path)])
+    register.entries.cache_clear()
+    yield
+    sys.modules.pop("brinell.studies.planted", None)
+    vars(brinell.studies).pop("planted", None)
+    register.entries.cache_clear()
+
+
+@pytest.mark.usefixtures("planted")
+def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
+    pages = generate.pages()
+    for path, text in {
+        "docs/index.md": "[planted-study](cli.md#brinell-planted-study) | Plant a study. It does nothing. | `brinell planted",
+        "docs/reading.md": "  - `planted` (`planted-study`): Plant a study.\n",
+        "docs/api.md": "### brinell.planted_study\n\n```python\ndef planted_study(\n) -> PlantedResult\n```\n\nPlant a study. It",
+        "docs/cli.md": "\n## brinell planted-study\n",
+        "docs/settings.md": "\n## brinell.planted_study\n",
+        "docs/json.md": "| `brinell planted-study --json` | [planted-study.json](schema/planted-study.json) |",
+        "src/brinell/__init__.pyi": "def planted_study(\n",
+    }.items():
+        assert text in pages[path], path
+    assert "docs/schema/planted-study.json" in pages

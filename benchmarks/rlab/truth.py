@@ -26,7 +26,7 @@ from brinell.rlab.agent import named
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.predictions import sensitivity
 from brinell.rlab.prior import Prior
@@ -61,7 +61,9 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
     ledger, batch, threat = bench.open("l2", 0.5, None, minimal=True)
     oracle, rng, rules = ledger.oracle(), Streams.of(options.seeds[0], batch.ids), Rules(steps=800)
     worlds = {
-        name: PatchEnv(oracle, batch, threat, grid, placed, rng, rules=rules, prior=one, slots=len(batch))
+        name: PatchEnv(
+            oracle, batch, threat, Placement(grid=grid, variants=placed, rules=rules, prior=one, slots=len(batch)), rng
+        )
         for name, one in (("linear model", None), ("linear model, fitted prior", prior))
     }
     truth = _exhaustive(oracle, batch, worlds["linear model"])

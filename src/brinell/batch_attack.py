@@ -1,5 +1,6 @@
 """`brinell.attack`: one attack on inputs in memory, without a run folder; for a look, and for training loops."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from brinell.engine.plan import open_distance
 from brinell.engine.texts import norm_text
 from brinell.inputs import models_of
 from brinell.models._answers import recognised
+from brinell.types import AnyModel, Eps, Labels, Norm
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -52,14 +54,14 @@ class AttackResult:
 
 @in_python
 def attack(
-    model: Any,
-    x: Any,
-    y: Any,
-    attack: str | list[str] | tuple[str, ...] = "apgd",
+    model: AnyModel,
+    x: Labels,
+    y: Labels,
+    attack: str | Sequence[str] = "apgd",
     *,
-    eps: Any = None,
-    norm: Any = "linf",
-    targeted: Any = None,
+    eps: Eps | None = None,
+    norm: Norm = "linf",
+    targeted: str | int | Labels | None = None,
     worst: bool = False,
     queries: int | None = None,
     batch_size: int | None = None,

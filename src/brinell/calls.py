@@ -108,7 +108,7 @@ def annotation_of(study: Study, name: str) -> str:
             text = MANY.get(named, f"{named} | Sequence[{named}]")
         else:
             text = named
-    return text + (" | None" if none and "None" not in text.split(" | ") else "")
+    return text + (" | None" if none and not {"None", "Any"} & set(text.split(" | ")) else "")
 
 
 SHARED = {

@@ -21,7 +21,7 @@ from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
 from brinell.rlab.policies import Greedy, Random
 from brinell.rlab.posterior import NOISE
@@ -179,17 +179,9 @@ def test_the_most_sensitive_patch_is_found(which, norm):
     model, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
     threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
     ledger = Ledger(model, batch, threat, access=Access.SCORES)
-    found = run_episodes(
-        ledger.oracle(),
-        batch,
-        threat,
-        Streams.of(0, batch.ids),
-        grid=grid,
-        variants=variants([SignedPatch()], domain, (5,), 1),
-        rules=rules,
-        policy=Greedy(choices=PatchEnv.choices_of(rules, grid)),
-        clean=CleanUp(),
-    )
+    placement = Placement(grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules)
+    player = Greedy(choices=placement.choices)
+    found = run_episodes(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp())
     assert found.success.all() and ledger.fooled.all()
     stands = found.variant != CLEAN
     assert stands[:, which].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
@@ -220,19 +212,10 @@ def episodes_of(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=9
     batch = batch_of(x[rows], y[rows])
     threat = threat_of(eps, norm, DOMAIN, n=len(rows))
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
-    how = Rules(**({"steps": 40} | rules))
-    found = run_episodes(
-        ledger.oracle(),
-        batch,
-        threat,
-        Streams.of(3, rows).fold("rlab"),
-        grid=WIDE,
-        variants=variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3),
-        rules=how,
-        policy=policy(choices=PatchEnv.choices_of(how, WIDE)),
-        clean=clean,
-        slots=slots,
-    )
+    how, placed = Rules(**({"steps": 40} | rules)), variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3)
+    placement = Placement(grid=WIDE, variants=placed, rules=how, slots=slots)
+    rng, player = Streams.of(3, rows).fold("rlab"), policy(choices=placement.choices)
+    found = run_episodes(ledger.oracle(), batch, threat, placement, rng, player, clean=clean)
     return model, ledger, found
 
 

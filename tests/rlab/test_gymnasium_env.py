@@ -8,6 +8,7 @@ from _helpers import batch_of, threat_of
 from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
 from brinell.core.errors import RequestError
 from brinell.core.user_files import import_file
+from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.variants import variants
 
@@ -27,7 +28,8 @@ def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=BOTH, sever
     batch = batch_of(x, torch.full((n,), y))
     chosen = variants(distortions, SIGNAL, severities, 1)
     threat = threat_of(torch.inf, "l2", SIGNAL, n=n)
-    return GymnasiumPatchEnv(model, batch, threat, GRID, chosen, rules=rules, queries=queries), model
+    placement = Placement(grid=GRID, variants=chosen, rules=rules)
+    return GymnasiumPatchEnv(model, batch, threat, placement, queries=queries), model
 
 
 @pytest.mark.filterwarnings("ignore:.*Box observation space (min|max)imum value is -?infinity")

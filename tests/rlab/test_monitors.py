@@ -9,7 +9,7 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.cache import CLEAN
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.outcomes import breadth, monitors, no_outcomes
 from brinell.rlab.policies import Greedy
 from brinell.rlab.rules import Rules
@@ -111,7 +111,8 @@ def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
         weight = torch.ones(16)
         ledger = Ledger(linear(weight, -20.0), batch, threat, access=Access.SCORES)
         placed = variants([SignedPatch()], SIGNAL, (3, 5), 1)
-        env = PatchEnv(ledger.oracle(), batch, threat, GRID, placed, Streams.of(0, batch.ids), rules=Rules(steps=60), slots=8)
+        placement = Placement(grid=GRID, variants=placed, rules=Rules(steps=60), slots=8)
+        env = PatchEnv(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids))
         observation, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(choices=env.choices)
         while env.alive.any():
             observation = env.step(player.act(observation, env.streams)).observation

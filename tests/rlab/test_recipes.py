@@ -14,7 +14,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.rlab.agent import Agent, named
 from brinell.rlab.dqn import DQN, DQNSettings, learn
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.policies import PatchNetwork
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import RewardName, Rules
@@ -45,7 +45,8 @@ def world(reward, *, minimal, cycle):
     threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, candidates=1, reward=reward)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
     rng = Streams.of(int(cycle), batch.ids)
-    return PatchEnv(ledger.oracle(), batch, threat, GRID, PLACED, rng, rules=rules, slots=SLOTS, cycle=cycle)
+    placement = Placement(grid=GRID, variants=PLACED, rules=rules, slots=SLOTS)
+    return PatchEnv(ledger.oracle(), batch, threat, placement, rng, cycle=cycle)
 
 
 def queries(agent):

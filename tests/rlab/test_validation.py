@@ -13,6 +13,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.distortions.signed_patch import SignedPatch
 from brinell.rlab.agent import Agent
+from brinell.rlab.env import Placement
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
 from brinell.rlab.validation import held_out, validate, verdict, warning
@@ -46,8 +47,8 @@ def validated(agent, n=12):
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=True)
     placed = variants([SignedPatch()], DOMAIN, (5,), 1)
     rules = Rules(steps=20, p_init=1 / 16, candidates=1, offers=2)
-    grid, rng = PatchGrid((1, 16), (1,)), Streams.of(0, batch.ids)
-    return validate(agent, ledger.oracle(), batch, threat, grid, placed, rng, rules=rules, slots=8), model
+    placement = Placement(grid=PatchGrid((1, 16), (1,)), variants=placed, rules=rules, slots=8)
+    return validate(agent, ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids)), model
 
 
 def test_an_agent_that_knows_the_patch_is_told_apart_from_greedy():

@@ -1,1 +1,1 @@
-"""Attacks: one file each, reading like its paper. None imports another."""
+"""One file for each attack, reading like its paper. None imports another."""

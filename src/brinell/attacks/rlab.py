@@ -20,7 +20,7 @@ from brinell.core.settings import Names, Plain
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import Agent, chosen, fingerprint, named
 from brinell.rlab.cleanup import CleanUp
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
 from brinell.rlab.outcomes import Outcomes, monitors
 from brinell.rlab.rules import Rules
@@ -201,22 +201,16 @@ class RLAB(EveryKind):
         ended: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
         """The episodes themselves: what became of each sample."""
-        agent, grid = self.agent(threat.domain.kind), self.grid(threat.domain)
-        rules = agent.rules(self._rules())
-        return run_episodes(
-            oracle,
-            batch,
-            threat,
-            rng,
-            grid=grid,
+        agent = self.agent(threat.domain.kind)
+        placement = Placement(
+            grid=self.grid(threat.domain),
             variants=self.variants(threat.domain),
-            rules=rules,
-            policy=agent.policy(PatchEnv.choices_of(rules, grid)),
+            rules=agent.rules(self._rules()),
             prior=agent.prior,
-            clean=CleanUp() if self.clean_up else None,
             slots=self.slots,
-            ended=ended,
         )
+        clean, policy = CleanUp() if self.clean_up else None, agent.policy(placement.choices)
+        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean, ended=ended)
 
 
 def _public_name(plugin: type[Any]) -> str:

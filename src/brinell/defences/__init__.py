@@ -1,1 +1,1 @@
-"""Ways to train a classifier that holds: one file each; what its neighbours share has a leading underscore."""
+"""Ways to train a robust classifier: one file each; what they share has a leading underscore."""

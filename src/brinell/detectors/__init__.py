@@ -1,1 +1,1 @@
-"""Detectors, one file each: they learn from clean inputs alone and say how changed another input looks."""
+"""One file for each detector: detectors learn from clean inputs alone and say how changed another input looks."""

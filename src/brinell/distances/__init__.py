@@ -1,1 +1,1 @@
-"""Distances: how far a perturbed input is from the clean one. One file each."""
+"""How far a perturbed input is from the clean one: one file for each distance."""

@@ -1,1 +1,1 @@
-"""Distortions, one file each. A distortion changes a whole input; which patches of it are used is decided elsewhere."""
+"""One file for each distortion. A distortion changes a whole input; which patches of it are used is decided elsewhere."""

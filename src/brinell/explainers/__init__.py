@@ -1,1 +1,1 @@
-"""Explainers: how much each place of an input matters to the model's answer, one file each."""
+"""How much each place of an input matters to the model's answer, one file each."""

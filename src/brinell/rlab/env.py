@@ -19,7 +19,7 @@ Deviations from the papers:
   distortion and the severity, and need not.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -56,6 +56,28 @@ WHOLE_FEATURES = 6
 """Numbers for each input."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """What episodes place where, and how they go."""
+
+    grid: PatchGrid
+    """The patches."""
+    variants: tuple[Variant, ...]
+    """What may be placed on them."""
+    rules: Rules = USUAL
+    """How an episode goes."""
+    prior: Prior | None = None
+    """The sensitivity of patches as it is known before the first query; None for no knowledge."""
+    slots: int = 64
+    """How many episodes run at once at most."""
+
+    @property
+    def choices(self) -> tuple[int, int, int]:
+        """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
+        most = int(self.rules.changes(torch.zeros(1), len(self.grid)))
+        return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
+
+
 class PatchEnv:
     """Episodes on the samples of one batch, each sample once, in the order of the batch.
 
@@ -63,12 +85,8 @@ class PatchEnv:
         oracle: where the model is asked.
         batch: the samples, correctly classified.
         threat: distance, largest budget and criterion of each.
-        grid: the patches.
-        variants: the variants that may be placed.
+        placement: what is placed where.
         rng: a stream for each sample.
-        rules: how an episode goes.
-        prior: the sensitivity of patches as it is known before the first query; None for no knowledge.
-        slots: how many episodes run at once.
         gradients: the source of gradients for distortions that need them; None asks anew.
         maps: keep the sensitivity map of each episode when it ends.
         cycle: begin with the first sample again, with other random numbers, after the last one: to learn from.
@@ -83,25 +101,22 @@ class PatchEnv:
         oracle: Oracle,
         batch: Batch,
         threat: Threat,
-        grid: PatchGrid,
-        variants: tuple[Variant, ...],
+        placement: Placement,
         rng: Streams,
         *,
-        rules: Rules = USUAL,
-        prior: Prior | None = None,
-        slots: int = 64,
         gradients: Gradients | None = None,
         maps: bool = False,
         cycle: bool = False,
     ) -> None:
         threat.criterion.check(oracle.classes)
+        grid, variants, rules = placement.grid, placement.variants, placement.rules
         # All variants of a slot's sample are kept: making them anew at each step would take longer
         # than the model.
         held = len(variants) * batch.x[0].numel() * batch.x.element_size()
-        n = min(slots, len(batch), max(1, MEMORY // held))
+        n = min(placement.slots, len(batch), max(1, MEMORY // held))
         device = batch.x.device
         self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
-        self.rules, self.grid, self.variants = rules, grid, variants
+        self.rules, self.grid, self.variants, self.choices = rules, grid, variants, placement.choices
         first = torch.arange(n, device=device)
         looks = any(variant.distortion.access == Access.GRADIENTS for variant in variants)
         self._gradients = source = (gradients or Gradients(oracle, batch)) if looks else None
@@ -110,7 +125,7 @@ class PatchEnv:
         filters = rng.select(first).fold("filters")
         self.cache = DistortionCache(batch.x[first], threat.domain, variants, filters, gradient=ask, memory=MEMORY)
         self.assignment = Assignment(grid, self.cache)
-        self._prior = prior or Prior()
+        self._prior = placement.prior or Prior()
         covariance = self._prior.covariance_for(grid.channels)
         self.posterior = Posterior(n, grid.channels, grid.places, covariance=covariance, device=device)
         self._families = pair_numbers(variants, device)
@@ -132,17 +147,6 @@ class PatchEnv:
         """Randomness for each slot's next action: a function of the sample and the number of its steps."""
         self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
         """What became of each sample so far."""
-
-    @property
-    def choices(self) -> tuple[int, int, int]:
-        """How many options each branch chooses at most."""
-        return self.choices_of(self.rules, self.grid)
-
-    @staticmethod
-    def choices_of(rules: Rules, grid: PatchGrid) -> tuple[int, int, int]:
-        """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
-        most = int(rules.changes(torch.zeros(1), len(grid)))
-        return min(most * rules.candidates, len(grid)), max(1, round(most * rules.removals)), 1
 
     @property
     def waiting(self) -> bool:

@@ -6,17 +6,13 @@ import torch
 from torch import Tensor
 
 from brinell.core.oracle import Batch, Oracle
-from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.cache import CLEAN, Gradients
 from brinell.rlab.cleanup import CleanUp, clean_up
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.interface import Action, Observation, Policy, mapped
 from brinell.rlab.outcomes import Outcomes
-from brinell.rlab.prior import Prior
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import Variant
 
 
 def act(policy: Policy, observation: Observation, rng: Streams, alive: Tensor) -> Action:
@@ -30,27 +26,20 @@ def run_episodes(
     oracle: Oracle,
     batch: Batch,
     threat: Threat,
+    placement: Placement,
     rng: Streams,
-    *,
-    grid: PatchGrid,
-    variants: tuple[Variant, ...],
-    rules: Rules,
     policy: Policy,
-    prior: Prior | None = None,
+    *,
     clean: CleanUp | None = None,
-    slots: int = 64,
     ended: Callable[[Outcomes], None] = lambda outcomes: None,
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
-    The arguments up to `prior` are those of `PatchEnv`, and so is `slots`; the `choices` of the policy are those of
-    `PatchEnv.choices_of`. `clean` says how many queries clean-up may spend, and None leaves it out. `ended` is called once with
-    what the environment counted, before clean-up.
+    The arguments up to `rng` are those of `PatchEnv`; the `choices` of the policy are those of the placement. `clean` says how
+    many queries clean-up may spend, and None leaves it out. `ended` is called once with what the environment counted, before.
     """
     gradients = Gradients(oracle, batch)
-    environment = PatchEnv(
-        oracle, batch, threat, grid, variants, rng, rules=rules, prior=prior, slots=slots, gradients=gradients, maps=True
-    )
+    environment = PatchEnv(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
     observation = environment.reset(torch.ones_like(environment.alive))
     while bool(environment.alive.any()):
         step = environment.step(act(policy, observation, environment.streams, environment.alive))
@@ -68,8 +57,8 @@ def run_episodes(
             threat.select(rows),
             rng.select(rows),
             outcomes.select(rows),
-            grid=grid,
-            variants=variants,
+            grid=placement.grid,
+            variants=placement.variants,
             settings=clean,
             slots=together,
             gradient=lambda of: gradients(rows[of]),

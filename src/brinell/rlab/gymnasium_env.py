@@ -16,14 +16,10 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
-from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.rlab.env import ADD, DISTORTION, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv
-from brinell.rlab.prior import Prior
-from brinell.rlab.rules import USUAL, Rules
-from brinell.rlab.variants import Variant
+from brinell.rlab.env import ADD, DISTORTION, PATCH_FEATURES, REMOVE, WHOLE_FEATURES, PatchEnv, Placement
 
 
 class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
@@ -39,9 +35,9 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
     `info["action_mask"]` has for each number an int8 array of what is possible, as `action_space.sample` reads it.
     `info["queries"]` counts the forwards of the episode; `info["reached"]` says whether the criterion was met.
 
-    Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `prior` are those of
-    `PatchEnv`, but that all patches that an action names are changed, whatever `rules` say of candidates; `queries` are the
-    forwards that an episode may cost, None for no limit.
+    Samples of the batch that are misclassified are passed over at a reset. The arguments from `batch` to `placement` are those of
+    `PatchEnv`, but that all patches that an action names are changed, whatever its rules say of candidates, and there is one
+    slot; `queries` are the forwards that an episode may cost, None for no limit.
 
     Raises:
         RequestError: no sample, a criterion that the model cannot meet, or distortions that do not fit.
@@ -53,11 +49,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         model: Model,
         batch: Batch,
         threat: Threat,
-        grid: PatchGrid,
-        variants: tuple[Variant, ...],
+        placement: Placement,
         *,
-        rules: Rules = USUAL,
-        prior: Prior | None = None,
         queries: int | None = None,
     ) -> None:
         self.metadata: dict[str, Any] = {"render_modes": []}
@@ -65,10 +58,9 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
             raise RequestError("there is no sample to place anything on: name data that holds some")
         if queries is not None and queries < 2:
             raise RequestError(f"queries is {queries}: the clean input takes one, and a step one more")
-        self._model, self._batch, self._threat, self._grid = model, batch, threat, grid
-        self._variants, self._prior, self._queries = variants, prior, queries
-        self._rules = rules = replace(rules, candidates=1)
-        patches, (adds, removals, _) = len(grid), PatchEnv.choices_of(rules, grid)
+        self._model, self._batch, self._threat, self._queries, self._grid = model, batch, threat, queries, placement.grid
+        self._placement = replace(placement, rules=replace(placement.rules, candidates=1), slots=1)
+        patches, (adds, removals, _) = len(self._grid), self._placement.choices
         self._split = (adds, adds + removals)
         self._ledger, self._patch_env = self._begin(0, 0)
         self._observation = self._patch_env.reset(torch.zeros_like(self._patch_env.alive))
@@ -83,9 +75,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         one, threat = self._batch.select(rows), self._threat.select(rows)
         one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
         ledger = Ledger(self._model, one, threat, access=Access.SCORES, queries=self._queries)
-        rng, rules, prior = Streams.of(seed, rows).fold("placement"), self._rules, self._prior
-        oracle, one, threat = ledger.oracle(), ledger.batch, ledger.threat
-        return ledger, PatchEnv(oracle, one, threat, self._grid, self._variants, rng, rules=rules, prior=prior, slots=1)
+        rng = Streams.of(seed, rows).fold("placement")
+        return ledger, PatchEnv(ledger.oracle(), ledger.batch, ledger.threat, self._placement, rng)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Array], dict[str, Any]]:
         """A sample and its streams, both drawn from `np_random`. The clean input is asked about.

@@ -14,18 +14,16 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
-from brinell.core.patches import PatchGrid
 from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings, Trainer, learn
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.policies import PatchNetwork
 from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
-from brinell.rlab.rules import Rules
 from brinell.rlab.validation import held_out, validate
-from brinell.rlab.variants import Variant, pair_options
+from brinell.rlab.variants import pair_options
 
 Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
@@ -113,10 +111,8 @@ def train(
     model: Model,
     batch: Batch,
     threat: Threat,
-    grid: PatchGrid,
-    variants: tuple[Variant, ...],
+    placement: Placement,
     config: TrainConfig,
-    rules: Rules,
     *,
     batch_size: int = 128,
     tell: Tell = lambda report: None,
@@ -130,10 +126,8 @@ def train(
         model: the model; its scores are all that is seen.
         batch: correctly classified inputs.
         threat: distance and budget of the episodes.
-        grid: the patches.
-        variants: what may be placed.
+        placement: what is placed where, and how an episode goes; prior and slots are those of the training.
         config: how it is trained.
-        rules: how an episode goes.
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the training curve.
         keep: called with the agent as it is then, at every point of the curve.
@@ -149,9 +143,9 @@ def train(
         asked = int(ledger.costs.forwards.sum())
         about = {
             "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
-            "rules": asdict(rules),
-            "patch": list(grid.patch),
-            "distortions": sorted({type(variant.distortion).__name__ for variant in variants}),
+            "rules": asdict(placement.rules),
+            "patch": list(placement.grid.patch),
+            "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
             "inputs": len(batch),
             "training_queries": {
                 "probes": before["probes"] + probing,
@@ -174,9 +168,10 @@ def train(
     curve: list[dict[str, Any]] = list(told.get("curve", ()))
     done = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
-    prior, network = (begun.prior, begun.network) if begun else (Prior(grid.channels, config.seed), None)
+    prior, network = (begun.prior, begun.network) if begun else (Prior(placement.grid.channels, config.seed), None)
+    placement = replace(placement, prior=prior, slots=slots)
     if config.probes and not begun:
-        for report in _fit(prior, ledger, grid, variants, replace(config, slots=slots), rng.fold("probes")):
+        for report in _fit(prior, ledger, placement, config, rng.fold("probes")):
             tell(report)
     probing = int(ledger.costs.forwards.sum())
     left = None if config.steps is None else config.steps - done.get("steps", 0)
@@ -187,10 +182,8 @@ def train(
             rng = rng.fold(f"after {len(curve)} reports")
         learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
         some = batch.select(learning), threat.select(learning)
-        environment = PatchEnv(
-            ledger.oracle(), *some, grid, variants, rng.select(learning), rules=rules, prior=prior, slots=slots, cycle=True
-        )
-        network = network or PatchNetwork(pair_options(variants), scale=learner.scale, seed=config.seed)
+        environment = PatchEnv(ledger.oracle(), *some, placement, rng.select(learning), cycle=True)
+        network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed)
         trainer = learner.begin(network, environment, slots, config.seed + len(curve))
         for progress in learn(trainer, steps=left, seconds=config.seconds, every=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
@@ -200,40 +193,27 @@ def train(
             keep(agent())
     elif told.get("validation"):
         return agent()
-    return _validated(
-        agent(), ledger, threat, grid, variants, Streams.of(config.seed, batch.ids).fold("validation"), rules, slots
-    )
+    return _validated(agent(), ledger, threat, placement, Streams.of(config.seed, batch.ids).fold("validation"))
 
 
-def _validated(
-    agent: Agent,
-    ledger: Ledger,
-    threat: Threat,
-    grid: PatchGrid,
-    variants: tuple[Variant, ...],
-    rng: Streams,
-    rules: Rules,
-    slots: int,
-) -> Agent:
+def _validated(agent: Agent, ledger: Ledger, threat: Threat, placement: Placement, rng: Streams) -> Agent:
     """The agent with what it is worth on the inputs held out, and the queries that this took."""
     batch, asked = ledger.batch, int(ledger.costs.forwards.sum())
     rest = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
     some = batch.select(rest), threat.select(rest)
-    found = validate(agent, ledger.oracle(), *some, grid, variants, rng.select(rest), rules=rules, slots=slots)
+    found = validate(agent, ledger.oracle(), *some, placement, rng.select(rest))
     about = agent.about or {}
     queries = about["training_queries"]
     spent = queries["validation"] + int(ledger.costs.forwards.sum()) - asked
     return replace(agent, about=about | {"validation": found, "training_queries": queries | {"validation": spent}})
 
 
-def _fit(
-    prior: Prior, ledger: Ledger, grid: PatchGrid, variants: tuple[Variant, ...], config: TrainConfig, rng: Streams
-) -> Iterator[Report]:
+def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig, rng: Streams) -> Iterator[Report]:
     """Probe, fit, and report the likelihood on the inputs held out."""
     batch, oracle, parts = ledger.batch, ledger.oracle(), []
-    for part in torch.split(torch.arange(len(batch), device=batch.x.device), config.slots):
+    for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
         some, threat = batch.select(part), ledger.threat.select(part)
-        parts.append(probe(oracle, some, threat, grid, variants, rng.select(part), probes=config.probes))
+        parts.append(probe(oracle, some, threat, placement.grid, placement.variants, rng.select(part), probes=config.probes))
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
     kept = len(batch) - held_out(len(batch))

@@ -5,6 +5,7 @@ the clean input included, and one that was not fooled with the whole budget.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,14 +13,11 @@ import torch
 from brinell.core.domain import Kind
 from brinell.core.intervals import CONFIDENCE, ratio
 from brinell.core.oracle import Batch, Oracle
-from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.agent import DEFAULT, Agent, chosen, named
-from brinell.rlab.env import PatchEnv
+from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
-from brinell.rlab.rules import Rules
-from brinell.rlab.variants import Variant
 
 SHARE = 0.2
 """Share of the inputs that nothing is learned from."""
@@ -38,12 +36,8 @@ def validate(
     oracle: Oracle,
     batch: Batch,
     threat: Threat,
-    grid: PatchGrid,
-    variants: tuple[Variant, ...],
+    placement: Placement,
     rng: Streams,
-    *,
-    rules: Rules,
-    slots: int,
 ) -> dict[str, Any] | None:
     """Play, and say in JSON what came of it; None without inputs.
 
@@ -58,24 +52,13 @@ def validate(
     players = _players(agent, threat.domain.kind)
     found = {}
     for name, player in players.items():
-        how = player.rules(rules)
-        outcomes = run_episodes(
-            oracle,
-            batch,
-            threat,
-            rng,
-            grid=grid,
-            variants=variants,
-            rules=how,
-            policy=player.policy(PatchEnv.choices_of(how, grid)),
-            prior=player.prior,
-            slots=slots,
-        )
-        found[name] = (1 + torch.where(outcomes.success, outcomes.steps, how.steps)).double().cpu().numpy()
+        own = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
+        outcomes = run_episodes(oracle, batch, threat, own, rng, player.policy(own.choices))
+        found[name] = (1 + torch.where(outcomes.success, outcomes.steps, own.rules.steps)).double().cpu().numpy()
     ratios = {name: ratio(found[OWN], each) for name, each in found.items() if name != OWN}
     return {
         "inputs": len(batch),
-        "budget": 1 + rules.steps,
+        "budget": 1 + placement.rules.steps,
         "queries": {name: float(each.mean()) for name, each in found.items()},
         "ratios": {name: [value, *interval] for name, (value, interval) in ratios.items()},
     }

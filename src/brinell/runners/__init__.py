@@ -1,1 +1,1 @@
-"""Runners: where the plan's work is done."""
+"""Where the work of a plan is done: in this process, in shards, on SLURM or Ray."""

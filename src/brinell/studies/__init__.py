@@ -1,1 +1,1 @@
-"""Studies: one folder for each verb, with everything of that verb in it."""
+"""One folder for each verb, with everything of that verb in it."""

@@ -15,6 +15,7 @@ from brinell.core.errors import RequestError
 from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
 from brinell.rlab.agent import load, named
+from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import TrainConfig, train
 from brinell.rlab.variants import variants
@@ -47,10 +48,8 @@ def _train(algorithm, model, batch, begun=None, **config):
         model,
         batch,
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
-        PatchGrid.over(DOMAIN, 2),
-        variants([noise], DOMAIN, (1, 2), 2),
+        Placement(grid=PatchGrid.over(DOMAIN, 2), variants=variants([noise], DOMAIN, (1, 2), 2), rules=Rules(steps=20)),
         TrainConfig(algorithm=algorithm, **(SHORT | config)),
-        Rules(steps=20),
         begun=begun,
     )
 

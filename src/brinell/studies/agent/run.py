@@ -18,10 +18,10 @@ from brinell.engine.answers import settled
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, gaps, open_data, opener_of
 from brinell.rlab.agent import Agent, load
+from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correct, train
 from brinell.rlab.validation import verdict, warning
-from brinell.rlab.variants import variants
 from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.agent.result import AgentResult, AgentValidation
@@ -97,8 +97,7 @@ def train_agent(
     lost = gaps(dataset, range(first))
     ids = [sample for sample in range(first) if sample not in lost]
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
-    grid = attack.grid(domain)
-    placed = variants(attack.distortions, domain, attack.severities, attack.draws)
+    placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
     begun = _begun(out, request) if resume and out.exists() else None
     counted: dict[str, Any] = {}
     model = settled(model, dataset, counted)
@@ -111,7 +110,7 @@ def train_agent(
 
     keep = partial(_save, out=out, request=request, first_looks=first_looks)
     how: dict[str, Any] = {"batch_size": request.batch_size, "tell": tell, "keep": keep, "begun": begun, "learner": learner}
-    return keep(train(model, batch, threat, grid, placed, config, rules, **how))
+    return keep(train(model, batch, threat, placement, config, **how))
 
 
 def _budget(text: str) -> float:
