@@ -3,22 +3,15 @@
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import Field
 
-from brinell.analysis.results import Result
-from brinell.cli.command import function_of
-from brinell.core.errors import ContractError, RequestError
-from brinell.core.settings import Plain
+from brinell.core.errors import ContractError
 from brinell.engine.request import BaseRequest
-from brinell.store import rows
-from brinell.studies import register, work
+from brinell.studies import register
 from brinell.testing import check_study
 from brinell.testing import studies as checker
 

@@ -74,8 +74,13 @@ def carry_out(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
 
 def request_text(job: Job, mark: str | None) -> str:
     """What the file of a request says: the settings, how it is made again, and the mark of whoever began it."""
-    again = job.command if IN_MEMORY in job.request.model_dump_json() else f"{job.layout.command} {REQUEST}"
-    return trust.marked(toml.dump(job.request, again), mark)
+    return settings_text(job.layout, job.request, job.command, mark)
+
+
+def settings_text(layout: Layout, request: BaseRequest, command: str, mark: str | None) -> str:
+    """The same of a folder without a job; `command` repeats what was in memory."""
+    again = command if IN_MEMORY in request.model_dump_json() else f"{layout.command} {REQUEST}"
+    return trust.marked(toml.dump(request, again), mark)
 
 
 def refuse(

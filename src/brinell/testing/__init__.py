@@ -1,4 +1,4 @@
-"""Checkers that every plugin and every study must pass, shipped or not, and models whose answers are known. For tests, also outside ones."""
+"""Checkers that every plugin and study must pass, and models with known answers. For tests, also outside ones."""
 
 from brinell.testing.attacks import check_attack
 from brinell.testing.defences import check_defence

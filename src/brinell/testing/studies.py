@@ -130,7 +130,7 @@ def rows_of(folder: Path) -> dict[str, Any]:
     """
     found: dict[str, list[pa.Table]] = {}
     for path in sorted(folder.rglob("*.parquet")):
-        table = pq.read_table(path)  # type: ignore[no-untyped-call]
+        table = pq.read_table(path)
         table = table.drop_columns([name for name in UNLIKE if name in table.column_names]).replace_schema_metadata(None)
         found.setdefault(str(path.parent.relative_to(folder)), []).append(table)
     if not found:
@@ -142,7 +142,9 @@ def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two folders hold the same rows, but for the rounding of kernels."""
     if one.keys() != other.keys():
         return False
-    return all(_same_table(one[name], other[name]) if isinstance(one[name], pa.Table) else one[name] == other[name] for name in one)
+    return all(
+        _same_table(one[name], other[name]) if isinstance(one[name], pa.Table) else one[name] == other[name] for name in one
+    )
 
 
 def _same_table(one: pa.Table, other: pa.Table) -> bool:
@@ -151,8 +153,8 @@ def _same_table(one: pa.Table, other: pa.Table) -> bool:
     for name in one.column_names:
         a, b = one[name], other[name]
         if pa.types.is_floating(a.type):
-            values = [np.array([np.nan if value is None else value for value in column.to_pylist()]) for column in (a, b)]
-            if not np.allclose(*values, rtol=1e-5, atol=1e-6, equal_nan=True):
+            first, second = (np.array([np.nan if value is None else value for value in column.to_pylist()]) for column in (a, b))
+            if not np.allclose(first, second, rtol=1e-5, atol=1e-6, equal_nan=True):
                 return False
         elif a != b:
             return False
@@ -181,7 +183,7 @@ def _check_again(study: Study, result: Any, whole: Path) -> None:
 def _check_other_request(study: Study, call: Callable[..., Any], example: Mapping[str, Any], whole: Path) -> None:
     """A folder is no place for another request, and not for the same one without a resume."""
     before = rows_of(whole)
-    again = [{}]
+    again: list[dict[str, Any]] = [{}]
     if study.resume and "seed" in study.request.model_fields:
         again.append({"seed": int(example.get("seed", 0)) + 1, "resume": True})
     for more in again:
@@ -189,7 +191,9 @@ def _check_other_request(study: Study, call: Callable[..., Any], example: Mappin
         try:
             call(out=whole, **more)
         except BrinellError as error:
-            _demand(study, "\n" not in str(error) and str(whole) in str(error), f"refuses {what} without one line about the folder")
+            _demand(
+                study, "\n" not in str(error) and str(whole) in str(error), f"refuses {what} without one line about the folder"
+            )
         else:
             _demand(study, False, f"lets {what} into its folder")
     _demand(study, same(rows_of(whole), before), "changes rows as it refuses")

@@ -6,9 +6,12 @@ from pathlib import Path
 
 from brinell.analysis.compare import Side
 from brinell.core.errors import RequestError, option
+from brinell.engine import trust
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
-from brinell.store.folder import MANIFEST
+from brinell.runners.loop import settings_text
+from brinell.store.files import write_text
+from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.run import carry_out_plan
@@ -122,6 +125,9 @@ def carry_out(call: Call) -> StudyResult:
         call.say_samples(plan.audit)
     folder = call.folder(plan.data)
     check(plan, folder, resume=call.resume)
+    mark = trust.mark(request.model_dump(mode="json"), StudyRequest)
+    if not (folder / REQUEST).exists():  # that of a study that goes on stays, so that another request is refused
+        write_text(folder / REQUEST, settings_text(records.LAYOUT, request, call.command, mark))
     if plan.audit is not None:
         carry_out_plan(plan.audit, folder / AUDIT, call.progress, command=call.command, resume=call.resume)
     result, marks = make(request, folder)
