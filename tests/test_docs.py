@@ -128,7 +128,7 @@ def test_a_file_that_nothing_generates_any_more_is_removed(
 @pytest.mark.slow
 def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_path: Path) -> None:
     text = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    module, trial = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    module, trial, *_ = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     file = tmp_path / "sign_walk.py"
     file.write_text(module, encoding="utf-8")
     attack = plugins.load("attack", f"{file}:SignWalk")
