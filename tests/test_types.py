@@ -53,7 +53,7 @@ WRONG = (
     "run.robust(0.1).lowest",
     "number: int = run.folder",
     'brinell.attack(net, x, y, "apgd", worst="yes")',
-    "brinell.transfer(atack='fgsm')",
+    "brinell.transfer(norms='linf')",
     "brinell.explain(net, x, y, only='middle')",
     "brinell.harden(net, x, y, optimizer='adam')",
     "brinell.epsilon()",
