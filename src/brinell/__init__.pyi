@@ -10,10 +10,10 @@ from brinell.core.errors import BrinellWarning as BrinellWarning
 from brinell.inputs import data as data
 from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, Told
 from brinell.analysis.gate import GateResult
-from brinell.analysis.results import BenchmarkResult
 from brinell.analysis.results import CompareResult
 from brinell.studies.agent.result import AgentResult
 from brinell.studies.audit.result import Audit
+from brinell.studies.benchmark.cards import BenchmarkResult
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult

@@ -20,7 +20,7 @@ from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.table import Folder
 from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.ensemble import Ensemble
+from brinell.studies.transfer.examples import Ensemble
 from brinell.studies.transfer.page import render, write
 from brinell.studies.transfer.plan import make_plan
 from brinell.studies.transfer.records import TABLE, Answers

@@ -91,7 +91,7 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize("shard", [None, "2/3"])
 def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
-    out, calls, make = tmp_path / "t", [], transfer_run._made
+    out, calls, make = tmp_path / "t", [], transfer_run.make_slice
 
     def counted(plan, source, models, at):
         if len(calls) == 5:
@@ -100,7 +100,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
         return make(plan, source, models, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(transfer_run, "_made", counted)
+        patch.setattr(transfer_run, "make_slice", counted)
         with pytest.raises(Stopped):
             made(out, shard=shard)
     assert not (out / "manifest.json").exists()
@@ -109,7 +109,7 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
         made(out, eps=0.1, resume=True)
     with pytest.raises(RequestError, match="holds another transfer .*model was"):
         made(out, limits=(0.5, 0.55), resume=True)
-    monkeypatch.setattr(transfer_run, "_made", lambda plan, source, *more: calls.append(source.name) or make(plan, source, *more))
+    monkeypatch.setattr(transfer_run, "make_slice", lambda plan, source, *more: calls.append(source.name) or make(plan, source, *more))
     made(out, resume=True, batch_size=2)
     assert len(calls) == 8, "four slices of two sources, as the first process cut them"
     equal_but_request(out, alone)

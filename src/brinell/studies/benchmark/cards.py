@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from brinell.analysis.results import FolderResult, Result
 from brinell.core.record import Column
 from brinell.pages.html import fill
 from brinell.store.files import write_text
@@ -31,6 +32,48 @@ CROISSANT = {
 TABLES = {"columns": COLUMNS, "patch": PATCH, "samples": SAMPLES}
 SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M"))
 """The size categories of the hub, each with the number of rows that it ends at."""
+
+
+class LevelResult(Result):
+    """The inputs of a benchmark set at one level."""
+
+    level: float
+    """Multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input."""
+    inputs: int
+    """How many are in the set."""
+    unreached: int
+    """Samples whose bounds do not allow this multiple."""
+    accuracy: float | None
+    """Share of the inputs that the model gets right; null where there are none."""
+    accuracy_quantised: float | None
+    """The same of the pictures in 8 bits; null where nothing is rounded."""
+    adversarial: float | None
+    """Share that meets the criterion."""
+    median_l2: float | None
+    """Median L2 distance from the clean input."""
+
+
+class BenchmarkResult(FolderResult):
+    """`brinell benchmark --json`."""
+
+    samples: int
+    """Samples that were looked at."""
+    outcomes: dict[str, int]
+    """What became of them: reached, not_reached, misclassified, already, own_class."""
+    queries: int
+    """Every forward of the model: those of all samples, and those by which the kind of its answers was recognised."""
+    training_queries: int | None
+    """Forwards that the policy was trained with; null where its file does not say."""
+    median_queries_to_success: float | None
+    """Of the samples with an adversarial example: forwards until the first one."""
+    median_queries_to_refined: float | None
+    """The same until it was settled, refinement and clean-up included."""
+    median_l2: float | None
+    """Median L2 distance of the adversarial examples."""
+    median_patches: float | None
+    """Median number of patches that have something on them in the adversarial example."""
+    levels: tuple[LevelResult, ...]
+    """Every level, the clean inputs first."""
 
 
 def write(folder: BenchmarkSet) -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from brinell.analysis.results import BenchmarkResult
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress, Silent
 from brinell.engine.shard import predict, session
@@ -20,6 +19,7 @@ from brinell.runners import meeting, parts, provenance
 from brinell.runners.loop import Job, carry_out, each_part
 from brinell.runners.meeting import Shard
 from brinell.studies.benchmark import cards
+from brinell.studies.benchmark.cards import BenchmarkResult
 from brinell.studies.benchmark.part import Part
 from brinell.studies.benchmark.plan import BenchmarkPlan, make_plan
 from brinell.studies.benchmark.records import BLOCKS, LAYOUT, BenchmarkSet, Block, Outcome

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,17 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.contracts import reach_of
-from brinell.core.criterion import MISCLASSIFIED, Worst
-from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
-from brinell.core.oracle import Batch
-from brinell.core.record import Array, Outcome
-from brinell.core.streams import Streams
-from brinell.core.threat import Threat
-from brinell.datasets.bench import Bench, pairs_of
+from brinell.core.record import Array
 from brinell.engine import trust
 from brinell.engine.answers import settled
 from brinell.engine.progress import Progress
@@ -32,35 +23,16 @@ from brinell.runners.loop import Job
 from brinell.runners.meeting import Shard
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.run import Run
 from brinell.store.table import ROWS, Folder
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.ensemble import Ensemble
+from brinell.studies.transfer.examples import Examples, check_sets, clean_of, ids_of, make_slice, of_run, of_set, place_of
 from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
 from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
 from brinell.studies.transfer.results import TransferResult
 
 Answer = TypeVar("Answer")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examples:
-    """The examples of one source beside the clean inputs that they were made from."""
-
-    source: Source
-    sample_id: Array
-    """(n,) int64: positions in the data, of a set in its source data's order of clean inputs."""
-    label: Array
-    """(n,) int64."""
-    distortion: list[str]
-    clean: Tensor
-    """(n, *shape)."""
-    x: Tensor
-    """(n, *shape)."""
-    missing: int = 0
-    """Samples of the source without an example."""
 
 
 def make(
@@ -116,7 +88,7 @@ def make(
 
             begun = makers.once("answers", settle)
             models = {name: settled(model, plan.dataset, begun, plan.device, name=name) for name, model in opened.items()}
-            _check_sets(plan)
+            check_sets(plan)
             cells = Cells(plan, models, begun["batches"], makers.folder, progress)
             told = makers.make(cells.listed())
         return lambda whole: _finish(plan, cells, told, whole, command, page)
@@ -176,21 +148,21 @@ class Cells:
 
     def _clean(self, source: Source, model: str) -> str:
         """The part of what a model makes of the clean inputs of a source, which it may share with others."""
-        first = next(at for at, one in enumerate(self._plan.sources) if _where(one) == _where(source))
+        first = next(at for at, one in enumerate(self._plan.sources) if place_of(one) == place_of(source))
         return f"clean-{first:03d}-{list(self._models).index(model):03d}"
 
     def _make_slice(self, source: Source, at: slice, file: str) -> dict[str, Any]:
         self._tell(source)
         started = time.perf_counter()
-        x, cost = _made(self._plan, source, self._models, at)
+        x, cost = make_slice(self._plan, source, self._models, at)
         write_arrays(self._folder / file, {"x": x.cpu().numpy()})
         return cost | {"seconds": time.perf_counter() - started}
 
     def _ask_clean(self, source: Source, model: str, file: str) -> dict[str, Any]:
         """Every clean input that some source has in the same place is asked about once."""
-        started, same = time.perf_counter(), [one for one in self._plan.sources if _where(one) == _where(source)]
-        ids = np.unique(np.concatenate([_ids_of(self._plan, one) for one in same]))
-        predicted = _classes(self._models[model], _clean_of(self._plan, source, ids), self._plan)
+        started, same = time.perf_counter(), [one for one in self._plan.sources if place_of(one) == place_of(source)]
+        ids = np.unique(np.concatenate([ids_of(self._plan, one) for one in same]))
+        predicted = _classes(self._models[model], clean_of(self._plan, source, ids), self._plan)
         write_arrays(self._folder / file, {"sample_id": ids, "pred": predicted})
         return {"passes": len(ids), "seconds": time.perf_counter() - started}
 
@@ -207,7 +179,7 @@ class Cells:
 
     def _examples(self, source: Source) -> Examples:
         if source.kind != "made":
-            return _of_set(source) if source.kind == "set" else _of_run(self._plan, source)
+            return of_set(source) if source.kind == "set" else of_run(self._plan, source)
         clean = self._plan.dataset.load(self._plan.ids.tolist())
         return Examples(
             source=source,
@@ -270,21 +242,6 @@ def _finish(
     page(folder)
 
 
-def _check_sets(plan: TransferPlan) -> None:
-    """Refuse sets whose inputs are not of the models' domain, before anything is made."""
-    for folder in dict.fromkeys(source.folder for source in plan.sources if source.kind == "set"):
-        other = Bench(path=str(folder), level="clean")()
-        holds, asked = (
-            f"{one.kind}s of shape {one.shape} from {one.low} to {one.high}" for one in (other.domain, plan.dataset.domain)
-        )
-        if holds != asked:
-            raise RequestError(f"{folder} holds {holds}, and the models are asked about {asked}: name models of these inputs")
-        if other.classes != tuple(plan.dataset.classes):
-            raise RequestError(
-                f"the classes of {folder} are not those of {plan.dataset.name}: name the {option('data')} of this set"
-            )
-
-
 def _told(plan: TransferPlan, cells: Cells, source: Source, told: Mapping[str, Any]) -> dict[str, Any]:
     facts = {one.name: one.facts["digest"] for one in plan.models}
     # By the digest, so that a retrained model of the same name is another; of a set, whose exact inputs have no levels any more
@@ -304,123 +261,6 @@ def _told(plan: TransferPlan, cells: Cells, source: Source, told: Mapping[str, A
         "folder": None if source.folder is None else str(source.folder),
         **{key: sum(one[key] for one in spent) for key in ("forwards", "backwards", "seconds")},
     }
-
-
-def _made(plan: TransferPlan, source: Source, models: Mapping[str, Model], at: slice) -> tuple[Tensor, dict[str, Any]]:
-    """The input of the largest margin that the attack finds of each sample within eps; of a minimal attack the closest.
-
-    Returns:
-        (at, *shape), and the forwards and backwards that it took.
-    """
-    assert plan.stage is not None
-    members = [models[name] for name in source.members]
-    model = members[0] if len(members) == 1 else Ensemble(members)
-    clean = plan.dataset.load(plan.ids[at].tolist()).to(plan.device)
-    minimal = plan.stage.attack.family == "minimal"
-    criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
-    eps = torch.full((len(clean),), plan.eps, device=plan.device)
-    ledger = Ledger(
-        model,
-        Batch(ids=torch.arange(len(clean), device=plan.device), x=clean, y=torch.as_tensor(plan.labels[at], device=plan.device)),
-        Threat(distance=plan.distance, eps=eps, domain=plan.dataset.domain, criterion=criterion),
-        access=plan.stage.attack.access,
-        batch_size=plan.request.batch_size,
-        minimal=minimal,
-        reach=reach_of(plan.stage.attack, plan.distance.name),
-        eot=plan.stage.eot,
-        strongest=True,
-    )
-    rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[at], device=plan.device)).fold(plan.stage.name)
-    plan.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-    found = ledger.fooled.reshape(-1, *[1] * (clean.ndim - 1))
-    cost = {"forwards": int(ledger.costs.forwards.sum()), "backwards": int(ledger.costs.backwards.sum())}
-    return torch.where(found, ledger.best.closest, ledger.best.strongest), cost
-
-
-def _where(source: Source) -> str:
-    """Whose clean inputs those of a source are."""
-    return str(source.folder) if source.kind == "set" else "data"
-
-
-def _ids_of(plan: TransferPlan, source: Source) -> Array:
-    """(n,) the samples of which a source has examples."""
-    if source.kind == "made":
-        return plan.ids
-    if source.kind == "set":
-        assert source.folder is not None and source.level is not None
-        return np.array([one for one, _, _ in pairs_of(source.folder, source.level)], dtype=np.int64)
-    return np.array(sorted(_closest(plan, source)), dtype=np.int64)
-
-
-def _clean_of(plan: TransferPlan, source: Source, ids: Array) -> Tensor:
-    """(n, *shape): the clean inputs of samples of a source."""
-    if source.kind == "set":
-        return Bench(path=str(source.folder), level="clean")().load(ids.tolist())
-    return plan.dataset.load(ids.tolist())
-
-
-def _of_set(source: Source) -> Examples:
-    assert source.folder is not None and source.level is not None
-    folder = str(source.folder)
-    pairs = pairs_of(source.folder, source.level)
-    if not pairs:
-        raise RequestError(f"{folder} holds no input at level {source.level:g} with a clean counterpart: make the set again")
-    level = "adversarial" if source.level == 1 else f"{source.level:g}"
-    clean, changed = Bench(path=folder, level="clean")(), Bench(path=folder, level=level)()
-    labels = np.asarray(clean.labels(), dtype=np.int64)
-    at = [one for one, _, _ in pairs]
-    return Examples(
-        source=source,
-        sample_id=np.array(at, dtype=np.int64),
-        label=labels[at],
-        distortion=[placed for _, _, placed in pairs],
-        clean=clean.load(at),
-        x=changed.load([two for _, two, _ in pairs]),
-        missing=len(labels) - len(pairs),
-    )
-
-
-def _closest(plan: TransferPlan, source: Source) -> dict[int, tuple[float, str]]:
-    """The smallest eps at which each sample of a run was fooled within eps, and by which stage."""
-    assert source.folder is not None
-    run, (name,) = Run.open(source.folder), source.members
-    if run.manifest["data"]["digest"] != plan.dataset.digest():
-        raise RequestError(
-            f"{plan.dataset.name} is not the data of {source.folder}, which is {run.manifest['data']['spec']}: "
-            f"name it by {option('data')}"
-        )
-    records = run.records()
-    mine = (records.model == name) & (records.outcome == Outcome.FOOLED) & (records.radius <= plan.eps * (1 + 1e-9))
-    best: dict[int, tuple[float, str]] = {}
-    for sample, eps, stage in zip(
-        records.sample_id[mine].tolist(), records.eps[mine].tolist(), records.attack[mine], strict=True
-    ):
-        best[sample] = min(best.get(sample, (eps, str(stage))), (eps, str(stage)))
-    if not best:
-        raise RequestError(
-            f"{source.folder} holds no adversarial example of {name} within {plan.eps_text}: give a larger "
-            f"{option('eps')}, or leave it out"
-        )
-    return best
-
-
-def _of_run(plan: TransferPlan, source: Source) -> Examples:
-    """The closest adversarial example within eps of each sample that has one, over all stages."""
-    assert source.folder is not None
-    run, (name,), best = Run.open(source.folder), source.members, _closest(plan, source)
-    records, held = run.records(), dict[int, Array]()
-    for stage in {stage for _, stage in best.values()}:
-        held |= run.adversarial(name, stage, [sample for sample, (_, of) in best.items() if of == stage])
-    ids = np.array(sorted(held), dtype=np.int64)
-    return Examples(
-        source=source,
-        sample_id=ids,
-        label=np.asarray(plan.dataset.labels(), dtype=np.int64)[ids],
-        distortion=[""] * len(ids),
-        clean=plan.dataset.load(ids.tolist()),
-        x=torch.as_tensor(np.stack([held[sample] for sample in ids.tolist()])),
-        missing=len(np.unique(records.sample_id[records.model == name])) - len(ids),
-    )
 
 
 def _answered(plan: TransferPlan, examples: Examples, name: str, model: Model, known: Mapping[str, Array]) -> Answers:
