@@ -1,7 +1,16 @@
 """List attacks, cascades, distances, distortions, defences, detectors, explainers, data sets and models, with settings."""
 
-from brinell.studies.catalogue.request import PluginsRequest
+from brinell.core.settings import Plain
+from brinell.engine.request import BaseRequest
 from brinell.studies.kit import Output, Study
+
+
+class PluginsRequest(BaseRequest):
+    """What `brinell plugins` is asked for."""
+
+    kind: Plain | None = None
+    """The kind: attack, cascade, distance, distortion, defence, detector, explainer, dataset or model. Default: all."""
+
 
 STUDY = Study(
     package=__name__,

@@ -1,7 +1,15 @@
 """Show how far a run is that goes on elsewhere: what is done, who works on it, and the time left. It changes nothing."""
 
+from brinell.engine.request import BaseRequest, Folder
 from brinell.studies.kit import Output, Study
-from brinell.studies.progress.request import ProgressRequest
+
+
+class ProgressRequest(BaseRequest):
+    """What `brinell progress` is asked for."""
+
+    run: Folder
+    """A run folder, or an address such as s3://BUCKET/RUN."""
+
 
 STUDY = Study(
     package=__name__,

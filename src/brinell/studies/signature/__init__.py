@@ -3,8 +3,18 @@
 The manifest is signed, which holds the hashes of records and arrays. ssh-keygen of OpenSSH does it.
 """
 
+from brinell.engine.request import BaseRequest, File, Folder
 from brinell.studies.kit import Output, Study
-from brinell.studies.signature.request import SignRequest
+
+
+class SignRequest(BaseRequest):
+    """What `brinell sign` is asked for."""
+
+    run: Folder
+    """A finished run folder."""
+    key: File
+    """The file of an SSH private key, or the public key of one that ssh-agent holds."""
+
 
 STUDY = Study(
     package=__name__,
