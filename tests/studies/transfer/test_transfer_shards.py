@@ -109,7 +109,9 @@ def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
         made(out, eps=0.1, resume=True)
     with pytest.raises(RequestError, match="holds another transfer .*model was"):
         made(out, limits=(0.5, 0.55), resume=True)
-    monkeypatch.setattr(transfer_run, "make_slice", lambda plan, source, *more: calls.append(source.name) or make(plan, source, *more))
+    monkeypatch.setattr(
+        transfer_run, "make_slice", lambda plan, source, *more: calls.append(source.name) or make(plan, source, *more)
+    )
     made(out, resume=True, batch_size=2)
     assert len(calls) == 8, "four slices of two sources, as the first process cut them"
     equal_but_request(out, alone)
