@@ -11,14 +11,14 @@ from brinell.inputs import data as data
 from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, Told
 from brinell.analysis.gate import GateResult
 from brinell.analysis.results import CompareResult
-from brinell.studies.agent.result import AgentResult
+from brinell.studies.agent.run import AgentResult
 from brinell.studies.audit.result import Audit
 from brinell.studies.benchmark.cards import BenchmarkResult
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.explain.analysis import ExplainResult
-from brinell.studies.export.answer import ExportAnswer
+from brinell.studies.export.run import ExportAnswer
 from brinell.studies.generator.run import GeneratorResult
 from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricResult

@@ -7,11 +7,11 @@ from safetensors.torch import load_file, save_file
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.studies.generator import training
+from brinell.studies.generator import run as training
 from brinell.studies.generator.generator import Kept, load
 from brinell.studies.generator.networks import GAIN, Critic, Generator, fits, initialise
 from brinell.studies.generator.request import TrainGeneratorRequest
-from brinell.studies.generator.training import train
+from brinell.studies.generator.run import train
 
 IMAGES = Domain(kind="image", shape=(1, 8, 8), low=-1.0, high=3.0)
 SMALL = {"latent": 4, "width": 4}

@@ -6,7 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.neighbors import KNeighborsClassifier
 
-from brinell.studies.metric.separation import gain, votes
+from brinell.studies.metric.run import gain, votes
 
 
 def test_auc_by_hand():

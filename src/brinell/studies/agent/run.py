@@ -1,6 +1,6 @@
 """A training run of an RLAB agent: from a request to a policy file, which is written anew at every report."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from brinell import plugins
+from brinell.analysis.results import Result
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
@@ -24,8 +25,47 @@ from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correc
 from brinell.rlab.validation import verdict, warning
 from brinell.store.files import named_safetensors, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
-from brinell.studies.agent.result import AgentResult, AgentValidation
 from brinell.studies.kit import Call
+
+
+class AgentValidation(Result):
+    """What an agent is worth on inputs that it did not learn from. An input that it did not fool counts with the budget."""
+
+    inputs: int
+    """How many."""
+    budget: int
+    """Queries of one input at most."""
+    queries: dict[str, float]
+    """Mean queries of an input: of the policy, of greedy, of the default where it is another, and of the policy's own prior."""
+    ratios: dict[str, tuple[float, float, float]]
+    """Mean queries of the policy over those of each other, with the ends of the 95 % bootstrap interval over inputs."""
+    verdict: str
+    """The same in a sentence."""
+    warning: str | None
+    """What to do where the policy needs more queries than greedy; null where it does not."""
+
+
+class AgentResult(Result):
+    """What `brinell train-agent --json` prints."""
+
+    policy: str
+    """The policy file."""
+    inputs: int
+    """Inputs that it learned on."""
+    training_queries: dict[str, int]
+    """Forward evaluations by what they were for: first looks, probes, steps and validation."""
+    validation: AgentValidation | None
+    """What it is worth on inputs that it did not learn from; null where there was none to hold out."""
+
+
+def lines(result: AgentResult) -> Iterator[str]:
+    """The result as a terminal shows it."""
+    yield f"{result.inputs} inputs, {sum(result.training_queries.values()):,} training queries"
+    if result.validation:
+        yield result.validation.verdict
+        if result.validation.warning:
+            yield f"warning: {result.validation.warning}"
+    yield f"policy: {result.policy} (brinell audit --attack 'rlab?policy={result.policy}')"
 
 
 def carry_out(call: Call) -> AgentResult:

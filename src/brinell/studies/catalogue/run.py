@@ -2,6 +2,9 @@
 
 import dataclasses
 import inspect
+import textwrap
+from collections.abc import Iterator
+from typing import Any
 
 from brinell import plugins
 from brinell.analysis.results import Result
@@ -71,3 +74,20 @@ def _plugin(kind: str, name: str) -> PluginResult:
     summary = (inspect.getdoc(plugin) or "").splitlines()[0]
     settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
     return PluginResult(kind=kind, name=name, summary=summary, settings=settings)
+
+
+def lines(found: Any) -> Iterator[str]:
+    """The result line by line."""
+    width = max((15, *(len(row.name) for row in found.plugins)))
+    for row in found.plugins:
+        yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
+        if row.settings:
+            yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
+    for row in found.cascades:
+        also = f" (also {', '.join(row.also)})" if row.also else ""
+        yield f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}."
+        yield (
+            textwrap.indent(
+                textwrap.fill(", ".join(row.stages), 100, break_on_hyphens=False, break_long_words=False), " " * (width + 11)
+            )
+        )

@@ -8,8 +8,8 @@ STUDY = Study(
     verb="export",
     request=ExportRequest,
     run="run:carry_out",
-    result="answer:ExportAnswer",
-    lines="terminal:lines",
+    result="run:ExportAnswer",
+    lines="run:lines",
     positional=("run",),
     examples=(
         "brinell export RUN --to csv --out figures",

@@ -17,7 +17,7 @@ from brinell.analysis.grid import RIGHT, UNJUDGED, grid, worst_case
 from brinell.analysis.results import ModelResult, Rate
 from brinell.analysis.robust_accuracy import class_name, class_names, judging
 from brinell.core.record import CLEAN, Outcome, Records
-from brinell.studies.export.about import told
+from brinell.studies.export.entries import parse_about
 
 SCHEMA = "0.3.0"
 KEYS = ("organization", "relationship", "developer", "id", "availability")
@@ -39,16 +39,16 @@ def record(
     Raises:
         RequestError: a key that is unknown.
     """
-    said = told(about, KEYS)
+    stated = parse_about(about, KEYS)
     name, data = result.model.replace("/", "-"), str(manifest["data"]["name"]).replace("/", "-")
-    model = said.get("id", name)
+    model = stated.get("id", name)
     stamp = str(_seconds(str(manifest.get("finished") or manifest["created"])))
     evaluation = f"{data}/{model}/{stamp}"
     lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in _samples(result, manifest, records, evaluation, model))
-    folder = f"data/{data}/{said.get('developer', 'unknown')}/{name}"
+    folder = f"data/{data}/{stated.get('developer', 'unknown')}/{name}"
     # The form wants a random UUID; one of the evaluation's own gives the same files for the same run.
     file = str(uuid.UUID(bytes=hashlib.blake2b(evaluation.encode(), digest_size=16).digest(), version=4))
-    relationship = said.get("relationship", "other")
+    relationship = stated.get("relationship", "other")
     found: dict[str, Any] = {
         "schema_version": SCHEMA,
         "evaluation_id": evaluation,
@@ -57,11 +57,11 @@ def record(
         "source_metadata": {
             "source_name": "Brinell",
             "source_type": "evaluation_run",
-            "source_organization_name": said.get("organization", "unknown"),
+            "source_organization_name": stated.get("organization", "unknown"),
             "evaluator_relationship": relationship if relationship in RELATIONSHIPS else "other",
         },
         "eval_library": {"name": "brinell", "version": str(manifest["brinell"])},
-        "model_info": _model(result, manifest, said, model),
+        "model_info": _model(result, manifest, stated, model),
         "evaluation_results": [_result(*one, result, manifest) for one in _figures(result)],
         "detailed_evaluation_results": {
             "format": "jsonl",
@@ -72,7 +72,7 @@ def record(
         },
     }
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    left = [key for key in KEYS if key not in said]
+    left = [key for key in KEYS if key not in stated]
     missing = [f"unknown to the run: {', '.join(left)}; give each as --about KEY=VALUE"] if left else []
     return {f"{folder}/{file}.json": text, f"{folder}/{file}_samples.jsonl": lines}, missing
 
@@ -89,13 +89,13 @@ def _figures(result: ModelResult) -> list[tuple[str, Rate, str]]:
     return [one for one in found if one[1].value is not None]
 
 
-def _model(result: ModelResult, manifest: Mapping[str, Any], said: Mapping[str, str], model: str) -> dict[str, Any]:
+def _model(result: ModelResult, manifest: Mapping[str, Any], stated: Mapping[str, str], model: str) -> dict[str, Any]:
     facts = next(one for one in manifest["models"] if one["name"] == result.model)
-    told_of = {key: str(facts[key]) for key in ("digest", "architecture", "parameters", "access") if facts.get(key) is not None}
-    availability = said.get("availability", "unknown")
-    more = {"deployment_type": "self_deployed", "model_availability": availability, **told_of}
+    details = {key: str(facts[key]) for key in ("digest", "architecture", "parameters", "access") if facts.get(key) is not None}
+    availability = stated.get("availability", "unknown")
+    more = {"deployment_type": "self_deployed", "model_availability": availability, **details}
     return {"name": result.model, "id": model, "additional_details": more} | (
-        {"developer": said["developer"]} if "developer" in said else {}
+        {"developer": stated["developer"]} if "developer" in stated else {}
     )
 
 

@@ -1,19 +1,37 @@
 """Carries out `brinell export`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-from brinell.analysis.results import AuditResult
+from brinell.analysis.results import AuditResult, Result
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 from brinell.pages import html
 from brinell.store.run import Run
-from brinell.studies.export import every_eval, huggingface, robustbench
-from brinell.studies.export.answer import ExportAnswer
+from brinell.studies.export import every_eval
+from brinell.studies.export.entries import hub_entry, robustbench_entry
 from brinell.studies.export.request import ExportRequest
 from brinell.studies.export.targets import Exported, to_csv, to_mlflow, to_tensorboard, written
 from brinell.studies.kit import Call, fresh_folder
+
+
+class ExportAnswer(Result):
+    """`brinell export --json`."""
+
+    run: str
+    """The run folder."""
+    to: str
+    """What it was exported to."""
+    where: str
+    """The folder, or the address of the server."""
+    metrics: int
+    """Values that were written; 0 for RobustBench, whose entries hold a few fields."""
+    files: tuple[str, ...]
+    """Files that were written or uploaded, within `where`; event files have names of their own and are left out."""
+    notes: tuple[str, ...]
+    """What is missing from it, or keeps it from comparison with others."""
 
 
 def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswer:
@@ -46,28 +64,28 @@ def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswe
     else:
         write = to_csv if request.to == "csv" else to_tensorboard
         where, files = write(exported, out or fresh)
-    count = sum(len(found) for found in exported.metrics.values())
+    count = sum(len(values) for values in exported.metrics.values())
     notes = () if result.complete else ("the run is not finished: its figures may still fall",)
     return ExportAnswer(run=request.run, to=request.to, where=where, metrics=count, files=files, notes=notes)
 
 
 def _entries(request: ExportRequest, run: Run, records: Records, result: AuditResult, folder: Path) -> ExportAnswer:
     """An entry for each model."""
-    found: list[tuple[dict[str, str], Sequence[str]]] = []
-    for one in result.models:
+    entries: list[tuple[dict[str, str], Sequence[str]]] = []
+    for model in result.models:
         if request.to == "every-eval-ever":
-            found.append(every_eval.record(one, run.manifest, records, request.about))
+            entries.append(every_eval.record(model, run.manifest, records, request.about))
             continue
         if request.to == "huggingface":
-            path, text, missing = huggingface.results_file(one, run.manifest, request.about)
+            path, text, missing = hub_entry(model, run.manifest, request.about)
         else:
-            path, text, missing = robustbench.entry(one, run.manifest, request.eps, request.about)
-        found.append(({path: text}, missing))
-    where, files = written(folder, {path: text for made, _ in found for path, text in made.items()})
-    several = len(found) > 1
+            path, text, missing = robustbench_entry(model, run.manifest, request.eps, request.about)
+        entries.append(({path: text}, missing))
+    where, files = written(folder, {path: text for texts, _ in entries for path, text in texts.items()})
+    several = len(entries) > 1
     notes = [
-        f"{one.model}: {note}" if several else note
-        for one, (_, missing) in zip(result.models, found, strict=True)
+        f"{model.model}: {note}" if several else note
+        for model, (_, missing) in zip(result.models, entries, strict=True)
         for note in missing
     ]
     return ExportAnswer(run=request.run, to=request.to, where=where, metrics=0, files=files, notes=tuple(notes))
@@ -81,3 +99,11 @@ def carry_out(call: Call) -> ExportAnswer:
     """
     request: ExportRequest = call.request
     return export(request, call.out, fresh_folder(Path(request.run).name, request.to))
+
+
+def lines(result: Any) -> Iterator[str]:
+    """The result line by line."""
+    for note in result.notes:
+        yield f"note: {note}"
+    some = f"{result.metrics:,} metrics and " if result.metrics else ""
+    yield f"{result.to}: {some}{len(result.files)} files in {result.where}"

@@ -3,19 +3,82 @@
 import csv
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import AuditResult
+from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.core.errors import RequestError, option
 from brinell.core.record import COLUMNS, Records
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
 from brinell.store.run import Run
-from brinell.studies.export.metrics import Metric, metrics, settings
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One value of one model."""
+
+    name: str
+    step: int
+    """Position of the eps among those of the run, counted from 0; 0 for what belongs to no eps."""
+    value: float
+
+
+def metrics(result: ModelResult) -> list[Metric]:
+    """Every figure of a model that is a number. What is unknown is left out and no zero.
+
+    Series over eps have the same name at each step: `eps` tells which one a step is.
+    """
+    found = [*_rate("clean_accuracy", 0, result.clean_accuracy)]
+    for step, rate in enumerate(result.robust_accuracy):
+        found.append(Metric("eps", step, rate.eps))
+        found += _rate("robust_accuracy", step, rate)
+        classes = [one.robust[step].value for one in result.per_class]
+        known = [value for value in classes if value is not None]
+        if known:
+            found.append(Metric("worst_class_accuracy", step, min(known)))
+        for one in result.per_class:
+            if (value := one.robust[step].value) is not None:
+                found.append(Metric(f"robust_accuracy_of_class/{one.name}", step, value))
+    for step, rate in enumerate(result.quantised_robust_accuracy or []):
+        found += _rate("quantised_robust_accuracy", step, rate)
+    states = [check.passed for check in result.checks]
+    counts = {"passed": states.count(True), "failed": states.count(False), "not_made": states.count(None)}
+    found += [Metric(f"checks/{name}", 0, float(count)) for name, count in counts.items()]
+    found += [
+        Metric(f"cost/{kind}", 0, float(sum(getattr(one, kind) for one in result.stages))) for kind in ("forwards", "backwards")
+    ]
+    if result.seconds is not None:
+        found.append(Metric("cost/seconds", 0, result.seconds))
+    return found
+
+
+def _rate(name: str, step: int, rate: Rate) -> Iterator[Metric]:
+    if rate.value is None or rate.low is None or rate.high is None:
+        return
+    yield Metric(name, step, rate.value)
+    yield Metric(f"{name}_low", step, rate.low)
+    yield Metric(f"{name}_high", step, rate.high)
+
+
+def settings(manifest: Mapping[str, Any], result: ModelResult) -> dict[str, str]:
+    """What was asked for, in short texts by name."""
+    request = {key: value for key, value in manifest["request"].items() if value not in (None, ())}
+    asked = {key: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value) for key, value in request.items()}
+    return asked | {
+        "model": result.model,
+        "data": str(manifest["data"]["name"]),
+        "data_digest": str(manifest["data"]["digest"]),
+        "eps": ", ".join(result.eps_text),
+        "n": str(result.n),
+        "criterion": result.criterion,
+        "brinell": str(manifest["brinell"]),
+    }
+
 
 EXPERIMENT = "brinell"
 
@@ -34,7 +97,7 @@ class Exported:
     @property
     def metrics(self) -> dict[str, list[Metric]]:
         """Every figure, by model."""
-        return {one.model: metrics(one) for one in self.result.models}
+        return {model.model: metrics(model) for model in self.result.models}
 
     def settings(self, model: str) -> dict[str, str]:
         """What was asked for of a model."""
@@ -51,7 +114,7 @@ def to_csv(exported: Exported, folder: Path) -> tuple[str, tuple[str, ...]]:
     Returns:
         Where it is, and the files.
     """
-    values = [(model, one.name, one.step, one.value) for model, found in exported.metrics.items() for one in found]
+    values = [(model, metric.name, metric.step, metric.value) for model, series in exported.metrics.items() for metric in series]
     asked = [(model, *pair) for model in exported.metrics for pair in exported.settings(model).items()]
     files = exported.files() | {
         "metrics.csv": csv_text(("model", "metric", "step", "value"), values),
@@ -72,13 +135,13 @@ def to_tensorboard(exported: Exported, folder: Path) -> tuple[str, tuple[str, ..
     except ImportError:
         raise RequestError("TensorBoard's client is not installed: pip install 'brinell[tensorboard]'") from None
     where, files = written(folder, exported.files())
-    for one in exported.result.models:
-        with SummaryWriter(str(folder / one.model.replace("/", "-"))) as writer:
-            for metric in metrics(one):
+    for model in exported.result.models:
+        with SummaryWriter(str(folder / model.model.replace("/", "-"))) as writer:
+            for metric in metrics(model):
                 writer.add_scalar(metric.name, metric.value, metric.step)
-            told = "\n\n".join([one.verdict, *(f"Warning: {warning.text}" for warning in one.warnings)])
-            writer.add_text("verdict", told)
-            writer.add_text("settings", _table([("setting", "value"), *exported.settings(one.model).items()]))
+            verdict = "\n\n".join([model.verdict, *(f"Warning: {warning.text}" for warning in model.warnings)])
+            writer.add_text("verdict", verdict)
+            writer.add_text("settings", _table([("setting", "value"), *exported.settings(model.model).items()]))
             for name, text in exported.tables.items():
                 writer.add_text(f"tables/{name}", _table(list(csv.reader(io.StringIO(text)))))
     return where, files
@@ -111,17 +174,17 @@ def to_mlflow(exported: Exported, folder: Path | None) -> tuple[str, tuple[str, 
         client = MlflowClient(tracking_uri=where)
         known = client.get_experiment_by_name(EXPERIMENT)
         experiment = client.create_experiment(EXPERIMENT) if known is None else known.experiment_id
-        for one in exported.result.models:
-            tags = {"verdict": one.verdict, "brinell.run": str(exported.run.path), "caveat": one.caveat or ""}
-            made = client.create_run(experiment, run_name=f"{one.model} on {exported.run.manifest['data']['name']}", tags=tags)
-            made_id = made.info.run_id
-            for key, value in exported.settings(one.model).items():
-                client.log_param(made_id, key, value)
-            for metric in metrics(one):
-                client.log_metric(made_id, _plain(metric.name), metric.value, step=metric.step)
+        for model in exported.result.models:
+            tags = {"verdict": model.verdict, "brinell.run": str(exported.run.path), "caveat": model.caveat or ""}
+            run = client.create_run(experiment, run_name=f"{model.model} on {exported.run.manifest['data']['name']}", tags=tags)
+            run_id = run.info.run_id
+            for key, value in exported.settings(model.model).items():
+                client.log_param(run_id, key, value)
+            for metric in metrics(model):
+                client.log_metric(run_id, _plain(metric.name), metric.value, step=metric.step)
             for path, text in exported.files().items():
-                client.log_text(made_id, text, path)
-            client.set_terminated(made_id)
+                client.log_text(run_id, text, path)
+            client.set_terminated(run_id)
     except MlflowException as error:
         raise RequestError(f"MLflow at {where} says: {' '.join(str(error).split())[:300]}") from None
     return where, tuple(exported.files())

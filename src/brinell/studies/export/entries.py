@@ -1,5 +1,11 @@
-"""RobustBench's model_info: one JSON file for a model, in the folders of its data set and threat model.
+"""Entries of leaderboards, one file for each model: of the Hugging Face hub, and of RobustBench.
 
+The hub takes a YAML file, in the folder .eval_results of the repository of the model.
+
+The form is that of https://huggingface.co/docs/hub/eval-results: a list of entries, each with the dataset (which must be a
+benchmark of the hub), a value, and where it comes from. Texts are written as JSON, which YAML reads.
+
+RobustBench takes a JSON file of its model_info, in the folders of its data set and threat model.
 The form is that of https://github.com/RobustBench/robustbench, model_info: accuracies are texts of two decimals, in per cent, and
 `eps` is a text. `autoattack_acc` is what AutoAttack's standard version leaves, so it is null for other attacks, whose figure
 stands as `external`, as the leaderboard calls evaluations that are not its own.
@@ -13,7 +19,68 @@ from brinell.analysis.results import ModelResult, Rate
 from brinell.core.errors import RequestError, option
 from brinell.engine.cascade import CASCADES
 from brinell.engine.eps_grid import parse_eps
-from brinell.studies.export.about import told
+
+
+def parse_about(about: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
+    """Values by key, from KEY=VALUE, of what a person says of a run that the run cannot know.
+
+    Raises:
+        RequestError: another form, or a key that is none of `keys`.
+    """
+    values: dict[str, str] = {}
+    for pair in about:
+        key, equals, value = pair.partition("=")
+        if not equals or key not in keys:
+            raise RequestError(f"about is {pair!r}: write KEY=VALUE with a KEY of {', '.join(keys)}")
+        values[key] = value
+    return values
+
+
+HUB_KEYS = ("dataset", "revision", "task", "url", "source", "user")
+"""The benchmark on the hub and its revision, the name of the task, and the address, name and user of what is cited."""
+
+
+def hub_entry(result: ModelResult, manifest: Mapping[str, Any], about: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+    """The path of a model's file, its text, and what is missing from it.
+
+    Args:
+        result: the model's figures.
+        manifest: of its run.
+        about: what the run cannot know, as KEY=VALUE with a KEY of `HUB_KEYS`.
+
+    Raises:
+        RequestError: no benchmark is named, or a key that is unknown.
+    """
+    stated = parse_about(about, HUB_KEYS)
+    if not stated.get("dataset"):
+        raise RequestError(f"an entry of the hub names a benchmark there: give it as {option('about', 'dataset=OWNER/NAME')}")
+    task = stated.get("task", "robustness")
+    lines: list[str] = []
+    figures = [("clean", "clean accuracy", result.clean_accuracy)]
+    for text, rate in zip(result.eps_text, result.robust_accuracy, strict=True):
+        if rate.eps > 0:
+            figures.append((f"{result.distance}-{text.replace('/', '-')}", f"robust accuracy, {result.distance} {text}", rate))
+    for name, what, rate in figures:
+        if rate.value is None or rate.low is None or rate.high is None:
+            continue
+        dataset = [("id", stated["dataset"]), ("task_id", f"{task}_{name}"), ("revision", stated.get("revision"))]
+        source = [(key, stated.get(key if key != "name" else "source")) for key in ("url", "name", "user")]
+        ends = f"95 % interval {100 * rate.low:.2f} to {100 * rate.high:.2f}"
+        lines += ["- dataset:", *_pairs(dataset, 4), f"  value: {100 * rate.value:.2f}"]
+        if manifest.get("finished"):
+            lines.append(f"  date: {json.dumps(str(manifest['finished']))}")
+        if stated.get("url"):
+            lines += ["  source:", *_pairs(source, 4)]
+        lines.append(f"  notes: {json.dumps(f'{what}, {rate.n} samples, {ends}, Brinell', ensure_ascii=False)}")
+    missing = [] if stated.get("url") else ["no source is cited: give --about url=ADDRESS of the report or the run"]
+    if result.caveat:
+        missing.append(f"the entries do not say that {result.caveat}")
+    return f".eval_results/{result.model.replace('/', '-')}.yaml", "\n".join(lines) + "\n", tuple(missing)
+
+
+def _pairs(pairs: Sequence[tuple[str, str | None]], indent: int) -> list[str]:
+    return [f"{' ' * indent}{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in pairs if value]
+
 
 PAPER = ("link", "name", "authors", "venue", "additional_data", "architecture", "reported")
 """Fields that a run cannot know."""
@@ -23,7 +90,7 @@ TESTED = {"cifar10": 10_000, "cifar100": 10_000, "imagenet": 5_000}
 FLAGS = {"true": True, "false": False}
 
 
-def entry(
+def robustbench_entry(
     result: ModelResult, manifest: Mapping[str, Any], eps: str | None, about: Sequence[str]
 ) -> tuple[str, str, tuple[str, ...]]:
     """The path of an entry below model_info, its text, and what is missing from it.
@@ -43,14 +110,14 @@ def entry(
         raise RequestError(
             f"RobustBench counts any wrong class, and the run is {result.criterion}: audit without {option('targeted')}"
         )
-    said = _about(about)
+    stated = _about(about)
     data = _dataset(str(manifest["data"]["name"]))
     text, robust = _budget(result, eps)
-    facts: Mapping[str, Any] = next(one for one in manifest["models"] if one["name"] == result.model)
+    facts: Mapping[str, Any] = next(model for model in manifest["models"] if model["name"] == result.model)
     standard = tuple(stage["name"] for stage in manifest["stages"]) == CASCADES["standard"] and result.complete
     failed = [check.code for check in result.checks if check.passed is False]
     figure, missing = _percent(robust), []
-    found = {
+    fields = {
         "link": None,
         "name": None,
         "authors": None,
@@ -65,35 +132,35 @@ def entry(
         "autoattack_acc": figure if standard else None,
         "unreliable": bool(failed),
         "footnote": None,
-    } | said
+    } | stated
     if not standard:
-        found["external"] = figure
+        fields["external"] = figure
         missing.append("autoattack_acc is left out, since the attacks are not AutoAttack's: audit with --attack standard")
     if data not in TESTED:
         missing.append(f"{data} is none of RobustBench's data sets, {', '.join(TESTED)}")
     elif result.n != TESTED[data]:
         missing.append(f"entries for {data} are compared on {TESTED[data]:,} test images, and this run has {result.n:,}")
-    if unknown := [key for key in PAPER if found[key] is None]:
+    if unknown := [key for key in PAPER if fields[key] is None]:
         missing.append(f"null because the run cannot know it: {', '.join(unknown)}; give each as --about KEY=VALUE")
     if failed:
         missing.append(f"unreliable is true, since checks failed: {', '.join(failed)}")
     path = f"{data}/{THREATS[result.distance]}/{result.model.replace('/', '-')}.json"
-    return path, json.dumps(found, indent=2, ensure_ascii=False) + "\n", tuple(missing)
+    return path, json.dumps(fields, indent=2, ensure_ascii=False) + "\n", tuple(missing)
 
 
 def _about(about: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in told(about, (*PAPER, "footnote")).items():
+    values: dict[str, Any] = {}
+    for key, value in parse_about(about, (*PAPER, "footnote")).items():
         if key == "additional_data" and value not in FLAGS:
             raise RequestError(f"additional_data is {value!r}: it is true or false")
-        found[key] = FLAGS[value] if key == "additional_data" else value
-    return found
+        values[key] = FLAGS[value] if key == "additional_data" else value
+    return values
 
 
 def _dataset(name: str) -> str:
     """The name of the data as the leaderboard has it, where it is one of its data sets."""
     plain = name.lower().replace("-", "").replace("_", "")
-    return next((one for one in sorted(TESTED, key=len, reverse=True) if plain.startswith(one)), name)
+    return next((known for known in sorted(TESTED, key=len, reverse=True) if plain.startswith(known)), name)
 
 
 def _budget(result: ModelResult, eps: str | None) -> tuple[str, Rate]:
