@@ -44,14 +44,15 @@ slow: $(TOOLS_READY) ## Run the slow tests: a thousand hostile files, flipped bi
 
 extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, MLflow, Lightning, accelerate
 	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
-		tests/store/test_s3.py tests/runners/test_engines.py tests/studies/export/test_export.py tests/test_harden_examples.py $(ARGS)
+		tests/store/test_s3.py tests/runners/test_engines.py tests/runners/test_placement.py tests/studies/export/test_export.py tests/test_harden_examples.py $(ARGS)
 
-check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, generated docs
+check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names and prose, generated docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+	$(BIN)/python scripts/check_words.py
 	$(BIN)/python scripts/generate_docs.py --check
 
 docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew

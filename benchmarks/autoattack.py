@@ -1,9 +1,9 @@
-"""Our cascades beside the reference AutoAttack: the same model, samples, budget, batch size and threads, one after the other.
+"""Our cascades compared with the reference AutoAttack: same model, samples, budget, batch size and threads.
 
     python benchmarks/autoattack.py --reference CHECKOUT [--cascades standard fast] [--subjects ...] [--samples 500]
 
-CHECKOUT is a working tree of the reference implementation; it is imported from there and is no dependency of ours. Both sides
-judge the first `samples` test images, those that are wrong from the start included. Forwards and backwards are counted by a
+CHECKOUT is a working tree of the reference implementation; Brinell imports it from there. Both sides judge the
+first `samples` test images, those that are wrong from the start included. Forwards and backwards are counted by a
 hook on the module, for both alike.
 """
 
@@ -47,7 +47,7 @@ class Stage(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one side found, and what it cost."""
+    """Robust samples of one implementation, its passes and seconds."""
 
     robust: np.ndarray
     """(n,) bool: samples that hold."""
@@ -59,9 +59,9 @@ class Verdict:
     """Codes of the warnings that our run gave."""
 
 
-def first_images(one: measure.Subject, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+def first_images(subject: measure.Subject, n: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The first n test images with their labels, right or wrong."""
-    with np.load(measure.SHARED / one.data) as arrays:
+    with np.load(measure.SHARED / subject.data) as arrays:
         images, labels = arrays["images"][:n], arrays["labels"][:n]
     x = torch.from_numpy(images).reshape(n, *images.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
     return x, torch.from_numpy(labels.astype(np.int64))
@@ -77,11 +77,11 @@ class Watch:
 
     def log(self, line: str) -> None:
         """Takes one line of the reference's log."""
-        if found := self.LINE.match(line):
-            now = (self.passes.forwards, self.passes.backwards, time.process_time())
-            spent = [end - start for end, start in zip(now, self.before, strict=True)]
-            self.stages.append(Stage(found[1], float(found[2]) / 100, *spent))
-            self.before = now
+        if match := self.LINE.match(line):
+            counters = (self.passes.forwards, self.passes.backwards, time.process_time())
+            costs = [end - start for end, start in zip(counters, self.before, strict=True)]
+            self.stages.append(Stage(match[1], float(match[2]) / 100, *costs))
+            self.before = counters
 
 
 def reference(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: float, options) -> Verdict:
@@ -95,19 +95,19 @@ def reference(module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: s
         )
         attack.logger = watch = Watch(passes)
         adversarial = attack.run_standard_evaluation(x, y, bs=options.batch_size)
-        spent = time.process_time() - began
+        seconds = time.process_time() - began
     with torch.no_grad():
         robust = torch.cat([module(part) for part in adversarial.split(256)]).argmax(1) == y
-    return Verdict(robust.numpy(), passes.forwards, passes.backwards, spent, watch.stages)
+    return Verdict(robust.numpy(), passes.forwards, passes.backwards, seconds, watch.stages)
 
 
-def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict:
+def cached_verdict(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict:
     """The reference's verdict of an earlier run with the same settings, where there is one: it costs hours and stays the same."""
     file = folder / f"{name}.json" if folder else None
     if file is not None and file.is_file():
-        told = json.loads(file.read_text())
-        stages = [Stage(*stage) for stage in told["stages"]]
-        return Verdict(np.array(told["robust"], dtype=bool), told["forwards"], told["backwards"], told["cpu"], stages)
+        stored = json.loads(file.read_text())
+        stages = [Stage(*stage) for stage in stored["stages"]]
+        return Verdict(np.array(stored["robust"], dtype=bool), stored["forwards"], stored["backwards"], stored["cpu"], stages)
     verdict = make()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -115,8 +115,8 @@ def kept(folder: Path | None, name: str, make: Callable[[], Verdict]) -> Verdict
     return verdict
 
 
-def ours(
-    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options, **more
+def run_cascade(
+    module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options, **settings
 ) -> Verdict:
     """One of our cascades, records and all; `more` goes to `brinell.audit`."""
     data = ArrayDataset(x, y)
@@ -125,20 +125,20 @@ def ours(
         began = time.process_time()
         brinell.audit(
             model, data, norm=norm, eps=eps, attack=cascade, samples=len(y), seed=seed, batch_size=options.batch_size,
-            device="cpu", out=Path(folder) / "run", **more,
+            device="cpu", out=Path(folder) / "run", **settings,
         )  # fmt: skip
-        spent = time.process_time() - began
+        cpu_seconds = time.process_time() - began
         run = Run.open(Path(folder) / "run")
         rows = run.records()
     broken = np.isin(rows.outcome.astype(str), [str(outcome) for outcome in BROKEN])
     robust, stages = np.ones(len(y), dtype=bool), []
-    for stage in ["clean", *(one["name"] for one in run.manifest["stages"])]:
-        at = rows.attack == stage
-        robust[rows.sample_id[at & broken]] = False
-        forwards, backwards, seconds = (column[at].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds))
+    for stage in ["clean", *(record["name"] for record in run.manifest["stages"])]:
+        mask = rows.attack == stage
+        robust[rows.sample_id[mask & broken]] = False
+        forwards, backwards, seconds = (column[mask].sum().item() for column in (rows.forwards, rows.backwards, rows.seconds))
         stages.append(Stage(stage, float(robust.mean()), forwards, backwards, seconds))
     signs = sorted({warning["code"] for warning in run.manifest.get("warnings", [])})
-    return Verdict(robust, passes.forwards, passes.backwards, spent, stages, tuple(signs))
+    return Verdict(robust, passes.forwards, passes.backwards, cpu_seconds, stages, tuple(signs))
 
 
 def main() -> None:
@@ -156,50 +156,60 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     sys.path.insert(0, str(options.reference))
-    given = [f"--{name} {value}" for name, value in (("norm", options.norm), ("eps", options.eps)) if value]
-    told = " ".join(
+    overrides = [f"--{name} {value}" for name, value in (("norm", options.norm), ("eps", options.eps)) if value]
+    command = " ".join(
         ["python benchmarks/autoattack.py --reference CHECKOUT --subjects", *options.subjects, "--cascades", *options.cascades]
-        + [*given, f"--samples {options.samples} --seeds", *map(str, options.seeds)]
+        + [*overrides, f"--samples {options.samples} --seeds", *map(str, options.seeds)]
     )
     columns = "network,eps,cascade,seed,robust,robust for ours alone,robust for the reference alone"
     columns += ",forwards,backwards,cpu s,time"
     table = measure.Table(
-        "Our cascades beside the reference AutoAttack", told, columns.split(","), "Time is ours over the reference's."
+        "Our cascades beside the reference AutoAttack", command, columns.split(","), "Time is ours over the reference's."
     )
     steps = []
     for name in options.subjects:
-        one = measure.subject(name)
-        text = options.eps or one.eps_text
+        subject = measure.subject(name)
+        text = options.eps or subject.eps_text
         eps = float(parse_eps(text).values[-1])
-        module, (x, y) = one.module(), first_images(one, options.samples)
+        module, (x, y) = subject.module(), first_images(subject, options.samples)
         label = f"{name}-{options.norm}-{text.replace('/', '_')}-{options.samples}-{options.batch_size}-{options.seeds[0]}"
-        there = kept(options.keep, label, lambda: reference(module, x, y, options.norm, eps, options))  # noqa: B023
-        held = int(there.robust.sum())
+        reference_verdict = cached_verdict(options.keep, label, lambda: reference(module, x, y, options.norm, eps, options))  # noqa: B023
+        robust = int(reference_verdict.robust.sum())
         table.add(
-            one.name, text, "reference", options.seeds[0], held, "", "", there.forwards, there.backwards, f"{there.cpu:.1f}", 1
+            subject.name,
+            text,
+            "reference",
+            options.seeds[0],
+            robust,
+            "",
+            "",
+            reference_verdict.forwards,
+            reference_verdict.backwards,
+            f"{reference_verdict.cpu:.1f}",
+            1,
         )
-        steps += [(one.name, text, "reference", stage) for stage in there.stages]
+        steps += [(subject.name, text, "reference", stage) for stage in reference_verdict.stages]
         for cascade, seed in product(options.cascades, options.seeds):
-            here = ours(module, x, y, options.norm, text, cascade, seed, options)
+            verdict = run_cascade(module, x, y, options.norm, text, cascade, seed, options)
             table.add(
-                one.name,
+                subject.name,
                 text,
                 cascade,
                 seed,
-                int(here.robust.sum()),
-                np.flatnonzero(here.robust & ~there.robust).tolist(),
-                int((there.robust & ~here.robust).sum()),
-                f"{here.forwards} (1/{there.forwards / here.forwards:.1f})",
-                f"{here.backwards} (1/{there.backwards / max(1, here.backwards):.1f})",
-                f"{here.cpu:.1f}",
-                f"{here.cpu / there.cpu:.3f}",
+                int(verdict.robust.sum()),
+                np.flatnonzero(verdict.robust & ~reference_verdict.robust).tolist(),
+                int((reference_verdict.robust & ~verdict.robust).sum()),
+                f"{verdict.forwards} (1/{reference_verdict.forwards / verdict.forwards:.1f})",
+                f"{verdict.backwards} (1/{reference_verdict.backwards / max(1, verdict.backwards):.1f})",
+                f"{verdict.cpu:.1f}",
+                f"{verdict.cpu / reference_verdict.cpu:.3f}",
             )
-            steps += [(one.name, text, f"{cascade}, seed {seed}", stage) for stage in here.stages]
+            steps += [(subject.name, text, f"{cascade}, seed {seed}", stage) for stage in verdict.stages]
     after = ("network", "eps", "cascade", "stage", "accuracy after", "forwards", "backwards", "s")
-    stages = measure.Table("Stage by stage", told, after)
+    stages = measure.Table("Stage by stage", command, after)
     for network, budget, cascade, stage in steps:
-        rest = (stage.name, f"{stage.accuracy:.2%}", stage.forwards, stage.backwards, f"{stage.seconds:.1f}")
-        stages.add(network, budget, cascade, *rest)
+        cells = (stage.name, f"{stage.accuracy:.2%}", stage.forwards, stage.backwards, f"{stage.seconds:.1f}")
+        stages.add(network, budget, cascade, *cells)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Whether results depend on the batch size: the same audit with small and with large batches, cell by cell.
+"""The effect of the batch size on results: the same audit with small and with large batches, cell by cell.
 
 A cell is a sample at a budget under an attack. Kernels round differently in batches of another size, and a search that climbs
 for a hundred steps carries such a difference on; so the outcome of a cell may differ where the model is nearly undecided.
-Where another attack breaks a sample, its cells under all later attacks differ with it; `samples` counts each once, and
+If another attack breaks a sample, its cells under all later attacks differ too; `samples` counts each once, and
 `verdicts` are pairs of sample and budget that one run broke, by whatever attack, and the other did not. `largest margin` is
 how far a sample was from being broken, at most, in the run that did not break it, under the first attack on which the runs
-part; beside it the median margin of clean inputs.
+part; the last column is the median margin of clean inputs.
 """
 
 import tempfile
@@ -34,7 +34,7 @@ CASCADES = {
 
 
 class Cell(NamedTuple):
-    """What a run says of one sample at one budget under one attack."""
+    """Result of one sample at one budget under one attack."""
 
     outcome: str
     broken: bool
@@ -57,7 +57,7 @@ def audit(subject: measure.Subject, attack: list[str], size: int, options: Names
         rows = run.records()
     broken = np.isin(rows.outcome.astype(str), [str(outcome) for outcome in BROKEN])
     leads = np.where(broken, np.ma.filled(rows.adv_margin, np.nan), np.ma.filled(rows.best_margin, np.nan))
-    stages = {stage["name"]: at for at, stage in enumerate(run.manifest["stages"])}
+    stages = {stage["name"]: index for index, stage in enumerate(run.manifest["stages"])}
     cells: Cells = {}
     for row in np.argsort([stages.get(str(name), -1) for name in rows.attack], kind="stable"):
         if str(rows.attack[row]) in stages:
@@ -66,16 +66,16 @@ def audit(subject: measure.Subject, attack: list[str], size: int, options: Names
     return cells
 
 
-def differences(one: Cells, other: Cells) -> tuple[int, int, int, float]:
+def differences(first: Cells, second: Cells) -> tuple[int, int, int, float]:
     """Cells, samples and verdicts that differ, and the largest margin of what held in one of them."""
-    if one.keys() != other.keys():
+    if first.keys() != second.keys():
         raise SystemExit("the runs judged different cells")
     cells = verdicts = 0
     samples: dict[int, float] = {}
-    for key in sorted(one):
-        pairs = [(a, b) for a, b in zip(one[key], other[key], strict=True) if a.outcome != b.outcome]
+    for key in sorted(first):
+        pairs = [(a, b) for a, b in zip(first[key], second[key], strict=True) if a.outcome != b.outcome]
         cells += len(pairs)
-        verdicts += any(a.broken for a in one[key]) != any(b.broken for b in other[key])
+        verdicts += any(a.broken for a in first[key]) != any(b.broken for b in second[key])
         if pairs:
             leads = [abs(cell.lead) for cell in pairs[0] if not cell.broken and not np.isnan(cell.lead)]
             samples[key[0]] = max([samples.get(key[0], 0.0), *leads])
@@ -95,18 +95,18 @@ def main() -> None:
     options = measure.arguments(
         __doc__ or "", subjects=["cnn4_pgd", "resnet4b"], samples=100, points=4, seed=0, sizes=["128", "32", "500"]
     )
-    told = measure.command(options, "subjects", "samples", "points", "seed", "sizes")
+    command = measure.command(options, "subjects", "samples", "points", "seed", "sizes")
     columns = "network,attacks,batch sizes,cells,cells that differ,samples,verdicts,largest margin,clean margin".split(",")
-    table = measure.Table("Batch size and results", told, columns)
-    first, *others = map(int, options.sizes)
+    table = measure.Table("Batch size and results", command, columns)
+    first, *sizes = map(int, options.sizes)
     for key in options.subjects:
         subject = measure.subject(key)
         usual = clean_lead(subject, options.samples)
         for name, attack in CASCADES.items():
-            kept = audit(subject, attack, first, options)
-            for size in others:
-                cells, samples, verdicts, lead = differences(kept, audit(subject, attack, size, options))
-                total = sum(map(len, kept.values()))
+            baseline = audit(subject, attack, first, options)
+            for size in sizes:
+                cells, samples, verdicts, lead = differences(baseline, audit(subject, attack, size, options))
+                total = sum(map(len, baseline.values()))
                 table.add(subject.name, name, f"{size} / {first}", total, cells, samples, verdicts, f"{lead:.2g}", f"{usual:.2g}")
 
 

@@ -7,9 +7,9 @@ All get the same network, which answers nothing but scores, and the first test i
 shown to the network, the first check included; a hook on the module counts them too, and the two counts must agree. A rate is
 that over all samples, the median that of the queries with failures as infinity; each is the mean over the seeds, with the
 smallest and the largest in brackets. `over` is processor time of the whole attack over that inside the network. Attacks are named
-as on the command line, settings included (`square?steps=999`), so one of your own can be compared with them.
+as on the command line, settings included (`square?steps=999`), so your own attack can be compared with them.
 
-With --labels, HopSkipJump beside that of foolbox and of ART, where they are installed: the median over all samples of the
+With --labels, HopSkipJump is compared with that of foolbox and of ART, if they are installed: the median over all samples of the
 distance of the closest misclassified input that was shown to the network within the budget, infinite where there was none. Theirs
 run on one image at a time, from their own starts, with their defaults, until the budget is spent.
 """
@@ -106,12 +106,12 @@ class Bench:
         with clocked(self.module) as clock:
             began = time.process_time()
             attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
-            spent = time.process_time() - began
+            seconds = time.process_time() - began
         if clock.inputs != int(ledger.costs.forwards.sum()):
             raise SystemExit(
                 f"{spec}: the ledger counted {int(ledger.costs.forwards.sum())} queries and the network {clock.inputs}"
             )
-        return ledger, spent / max(clock.seconds, 1e-9)
+        return ledger, seconds / max(clock.seconds, 1e-9)
 
 
 def spread(values: list[float], digits: int) -> str:
@@ -141,26 +141,26 @@ def curves(bench: Bench, options: argparse.Namespace) -> None:
                 rates[budget].append(float((queries <= budget).float().mean()))
             medians.append(statistics.median(queries.tolist()))
             overs.append(over)
-        table.add(spec, *(spread(one, 2) for one in rates.values()), spread(medians, 0), f"{statistics.median(overs):.2f}")
+        table.add(spec, *(spread(values, 2) for values in rates.values()), spread(medians, 0), f"{statistics.median(overs):.2f}")
 
 
 # --- labels alone ----------------------------------------------------------------------------------------------------
 
 
-class Spent(Exception):
+class BudgetSpent(Exception):
     """The budget is spent."""
 
 
 @dataclass
-class Watched:
-    """What one image's attack showed to the network: the closest misclassified input within each budget."""
+class RecordingModel:
+    """A model that records, for the attack on one image, the closest misclassified input within each budget."""
 
     module: nn.Module
     x: Tensor
     y: int
     norm: float
     budgets: list[int]
-    shown: int = 1
+    queries: int = 1
     """Inputs shown; the first check is one of them."""
     closest: dict[int, float] = field(default_factory=dict)
 
@@ -169,15 +169,15 @@ class Watched:
         x = x.float()  # ART hands on float64
         logits: Tensor = self.module(x)
         size = torch.linalg.vector_norm((x - self.x).flatten(1), ord=self.norm, dim=1)
-        inside = ((x >= -1e-6) & (x <= 1 + 1e-6)).flatten(1).all(1)
-        size = torch.where((logits.argmax(1) != self.y) & inside, size, torch.inf)
-        at = self.shown + torch.arange(1, len(x) + 1)
+        in_bounds = ((x >= -1e-6) & (x <= 1 + 1e-6)).flatten(1).all(1)
+        size = torch.where((logits.argmax(1) != self.y) & in_bounds, size, torch.inf)
+        counts = self.queries + torch.arange(1, len(x) + 1)
         for budget in self.budgets:
-            within = size[at <= budget]
-            self.closest[budget] = min(self.closest.get(budget, math.inf), float(within.min()) if len(within) else math.inf)
-        self.shown += len(x)
-        if self.shown >= max(self.budgets):
-            raise Spent
+            sizes = size[counts <= budget]
+            self.closest[budget] = min(self.closest.get(budget, math.inf), float(sizes.min()) if len(sizes) else math.inf)
+        self.queries += len(x)
+        if self.queries >= max(self.budgets):
+            raise BudgetSpent
         return logits
 
 
@@ -220,20 +220,20 @@ def art(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
     attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()])
 
 
-def theirs(run: Callable[..., None], bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
+def peer_distances(run: Callable[..., None], bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
     """(budgets, samples): the distance that another library reached on each image."""
     np.random.seed(seed)  # noqa: NPY002, TID251
     torch.manual_seed(seed)  # noqa: TID251
-    found = []
+    distances = []
     for x, y in zip(bench.x.split(1), bench.y.split(1), strict=True):
-        watched = Watched(bench.module, x, int(y), 2 if options.norm == "l2" else math.inf, budgets)
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Spent):
-            run(Forward(watched), x, y, options.norm)
-        found.append([watched.closest.get(budget, math.inf) for budget in budgets])
-    return torch.tensor(found).T
+        recorder = RecordingModel(bench.module, x, int(y), 2 if options.norm == "l2" else math.inf, budgets)
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(BudgetSpent):
+            run(Forward(recorder), x, y, options.norm)
+        distances.append([recorder.closest.get(budget, math.inf) for budget in budgets])
+    return torch.tensor(distances).T
 
 
-def ours(bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
+def own_distances(bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
     """(budgets, samples): the distance that ours reached on each image."""
     runs = (bench.fight("hop-skip-jump", options.norm, 1e3, budget - 1, seed)[0] for budget in budgets)
     return torch.stack([ledger.best.distance for ledger in runs])
@@ -245,21 +245,21 @@ def distances(bench: Bench, options: argparse.Namespace) -> None:
     title = f"HopSkipJump: median {options.norm} after so many queries, {bench.subject.name}, {len(bench.y)} samples"
     columns = ["implementation", *(f"@{budget}" for budget in budgets), "without a start"]
     table = measure.Table(title, command(options, "--labels"), columns)
-    implementations: dict[str, Callable[[int], Tensor]] = {"ours": lambda seed: ours(bench, options, budgets, seed)}
+    implementations: dict[str, Callable[[int], Tensor]] = {"ours": lambda seed: own_distances(bench, options, budgets, seed)}
     for name, run in (("foolbox", foolbox), ("ART", art)):
         with contextlib.suppress(ImportError):
             __import__({"ART": "art"}.get(name, name))
-            implementations[name] = lambda seed, run=run: theirs(run, bench, options, budgets, seed)  # type: ignore[misc]
+            implementations[name] = lambda seed, run=run: peer_distances(run, bench, options, budgets, seed)  # type: ignore[misc]
     for name, reach in implementations.items():
-        found = [reach(seed) for seed in options.seeds]
-        medians = [spread([statistics.median(one[row].tolist()) for one in found], 3) for row in range(len(budgets))]
-        lost = [float(one[-1].isinf().sum()) for one in found]
-        table.add(name, *medians, spread(lost, 0))
+        distances = [reach(seed) for seed in options.seeds]
+        medians = [spread([statistics.median(closest[row].tolist()) for closest in distances], 3) for row in range(len(budgets))]
+        failures = [float(closest[-1].isinf().sum()) for closest in distances]
+        table.add(name, *medians, spread(failures, 0))
 
 
-def command(options: argparse.Namespace, *more: str) -> str:
+def command(options: argparse.Namespace, *arguments: str) -> str:
     """How a run is repeated."""
-    words = ["python benchmarks/black_box.py", *more, "--model", options.model, "--norm", options.norm]
+    words = ["python benchmarks/black_box.py", *arguments, "--model", options.model, "--norm", options.norm]
     words += ["--skip", str(options.skip)] if options.skip else []
     words += ["--samples", str(options.samples), "--seeds", *map(str, options.seeds)]
     for name in ("attacks", "budgets"):

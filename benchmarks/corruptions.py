@@ -30,46 +30,46 @@ KINDS: dict[str, type[Published]] = {
 """The published distortions by the names of the package."""
 
 
-def theirs(name: str, x: np.ndarray, severity: int) -> np.ndarray:
+def corrupt_by_package(name: str, x: np.ndarray, severity: int) -> np.ndarray:
     """(n, H, W, 3) bytes as the package corrupts them."""
     from imagecorruptions import corrupt
 
-    return np.stack([corrupt(one, corruption_name=name.replace("-", "_"), severity=severity) for one in x])
+    return np.stack([corrupt(picture, corruption_name=name.replace("-", "_"), severity=severity) for picture in x])
 
 
-def ours(name: str, x: np.ndarray, severity: int) -> np.ndarray:
+def corrupt_by_brinell(name: str, x: np.ndarray, severity: int) -> np.ndarray:
     """The same by ours with the parameters for 224 pixels, cut to bytes as the package does."""
     kind = KINDS[name]()
     inputs = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255
     rng = Streams.of(0, torch.arange(len(x))).fold(f"{name} {severity}")
-    made = kind.distort(inputs, kind.large[severity - 1], rng).clamp(0, 1).permute(0, 2, 3, 1)
-    return (made * 255 + 1e-3).numpy().astype(np.uint8)
+    corrupted = kind.distort(inputs, kind.large[severity - 1], rng).clamp(0, 1).permute(0, 2, 3, 1)
+    return (corrupted * 255 + 1e-3).numpy().astype(np.uint8)
 
 
-def spread(made: np.ndarray, x: np.ndarray) -> np.ndarray:
+def spread(corrupted: np.ndarray, x: np.ndarray) -> np.ndarray:
     """(n,): root mean square change of each picture, in units of 1/255."""
-    return np.sqrt(((made.astype(float) - x) ** 2).mean((1, 2, 3)))
+    return np.sqrt(((corrupted.astype(float) - x) ** 2).mean((1, 2, 3)))
 
 
 def compare(x: np.ndarray, names: list[str]) -> tuple[float, float]:
     """Print a line for each corruption; returns the seconds of ours and theirs."""
     totals = [0.0, 0.0]
     for name in names:
-        told = []
+        figures = []
         for severity in SEVERITIES:
-            started = time.process_time()
-            mine = ours(name, x, severity)
-            between = time.process_time()
-            other = theirs(name, x, severity)
-            totals[0] += between - started
-            totals[1] += time.process_time() - between
+            start = time.process_time()
+            own_images = corrupt_by_brinell(name, x, severity)
+            middle = time.process_time()
+            peer_images = corrupt_by_package(name, x, severity)
+            totals[0] += middle - start
+            totals[1] += time.process_time() - middle
             if KINDS[name].versions == 1:
-                told.append(f"{np.abs(mine.astype(float) - other).mean():.3f}")
+                figures.append(f"{np.abs(own_images.astype(float) - peer_images).mean():.3f}")
             else:
-                a, b = spread(mine, x), spread(other, x)
-                told.append(f"{a.mean():.1f} {b.mean():.1f} p={stats.ks_2samp(a, b).pvalue:.2g}")
-        how = "mean absolute difference /255" if KINDS[name].versions == 1 else "rms change ours, theirs, p"
-        print(f"  {name:20} {how}: {'; '.join(told)}", flush=True)
+                a, b = spread(own_images, x), spread(peer_images, x)
+                figures.append(f"{a.mean():.1f} {b.mean():.1f} p={stats.ks_2samp(a, b).pvalue:.2g}")
+        measure = "mean absolute difference /255" if KINDS[name].versions == 1 else "rms change ours, theirs, p"
+        print(f"  {name:20} {measure}: {'; '.join(figures)}", flush=True)
     return totals[0], totals[1]
 
 
@@ -81,21 +81,23 @@ def main() -> None:
     parser.add_argument("--pictures", type=Path)
     parser.add_argument("--large", type=int, default=20)
     parser.add_argument("--only", nargs="*", default=[name for name in KINDS if name != "frost"])
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    with np.load(asked.cifar) as held:
-        x = held["x" if "x" in held.files else held.files[0]][: asked.images]
+    with np.load(options.cifar) as archive:
+        x = archive["x" if "x" in archive.files else archive.files[0]][: options.images]
     x = x.transpose(0, 2, 3, 1) if x.shape[1] == 3 else x
-    theirs("glass-blur", x[:1], 1)  # compiled on first use
+    corrupt_by_package("glass-blur", x[:1], 1)  # compiled on first use
     print(f"{len(x)} pictures of 32 pixels")
-    mine, other = compare(np.ascontiguousarray(x), asked.only)
-    print(f"  processor seconds: ours {mine:.1f}, theirs {other:.1f}, ratio {mine / other:.2f}")
-    if asked.pictures:
-        files = sorted(asked.pictures.glob("*.JPEG"))[: asked.large] or sorted(asked.pictures.glob("*.jp*g"))[: asked.large]
+    own_cpu, peer_cpu = compare(np.ascontiguousarray(x), options.only)
+    print(f"  processor seconds: ours {own_cpu:.1f}, theirs {peer_cpu:.1f}, ratio {own_cpu / peer_cpu:.2f}")
+    if options.pictures:
+        files = (
+            sorted(options.pictures.glob("*.JPEG"))[: options.large] or sorted(options.pictures.glob("*.jp*g"))[: options.large]
+        )
         large = np.stack([np.asarray(Image.open(file).convert("RGB")) for file in files])
         print(f"{len(large)} pictures of {large.shape[1]} pixels")
-        mine, other = compare(large, asked.only)
-        print(f"  processor seconds: ours {mine:.1f}, theirs {other:.1f}, ratio {mine / other:.2f}")
+        own_cpu, peer_cpu = compare(large, options.only)
+        print(f"  processor seconds: ours {own_cpu:.1f}, theirs {peer_cpu:.1f}, ratio {own_cpu / peer_cpu:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""All pairs of a data set reduced to class means and nearest neighbours: time beside the bare matrix products, memory, agreement.
+"""All pairs of a data set reduced to class means and nearest neighbours: time over bare matrix products, memory, agreement.
 
 Bare: the same blocks of the same matrix multiplied and nothing else, each pair once, as ours does. Both run in turns in one
 process; `cpu` is its processor time, which a busy machine disturbs least. Linf runs after L2, from whose neighbours its search
@@ -24,9 +24,9 @@ DATA = {"mnist": ("mnist/mnist_train.npz",), "cifar10": ("cifar10/cifar10_train_
 
 def timed(work: Callable[[], object]) -> float:
     """Processor seconds."""
-    started = time.process_time()
+    start = time.process_time()
     work()
-    return time.process_time() - started
+    return time.process_time() - start
 
 
 def bare(x: torch.Tensor) -> None:
@@ -43,24 +43,27 @@ def disagreement(bytes_: np.ndarray, x: torch.Tensor, y: np.ndarray, norms: list
     from scipy.spatial.distance import cdist
 
     sums, first = l2_statistics(x, y, 10)
-    alike, found = y[:, None] == y[None, :], {}
+    alike, errors_by_norm = y[:, None] == y[None, :], {}
     for norm in norms:
         name = {"l2": "euclidean", "linf": "chebyshev", "l1": "cityblock"}[norm]
         truth = cdist(x.double().numpy(), x.double().numpy(), name)
-        near, scale = first, 1.0
+        neighbours, scale = first, 1.0
         if norm != "l2":
-            near, scale = Reference(bytes_, y).nearest(norm, bytes_, y, first, itself=np.arange(len(y))), 255.0
+            neighbours, scale = Reference(bytes_, y).nearest(norm, bytes_, y, first, itself=np.arange(len(y))), 255.0
         means = sums.means() if norm == "l2" else class_means(x, y, 10, norm)
-        inside = np.where(alike & ~np.eye(len(y), dtype=bool), truth, np.inf)
+        same_class = np.where(alike & ~np.eye(len(y), dtype=bool), truth, np.inf)
         outside = np.where(alike, np.inf, truth)
-        errors = [abs(inside.min(1) - near.same / scale).max(), abs(outside.min(1) - near.other / scale).max()]
+        errors = [
+            abs(same_class.min(1) - neighbours.same_class / scale).max(),
+            abs(outside.min(1) - neighbours.other_class / scale).max(),
+        ]
         for a in range(10):
             for b in range(10):
                 block = truth[np.ix_(y == a, y == b)]
                 mean = block.sum() / (block.size - (a == b) * len(block))
                 errors.append(abs(mean - means[a, b]) / max(mean, 1.0))
-        found[norm] = float(max(errors))
-    return found
+        errors_by_norm[norm] = float(max(errors))
+    return errors_by_norm
 
 
 def subject(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,21 +76,21 @@ def subject(name: str, n: int) -> tuple[np.ndarray, np.ndarray]:
 def measured(table: Table, name: str, pixels: np.ndarray, y: np.ndarray, options: Namespace) -> None:
     """A line for each norm."""
     x = torch.from_numpy(pixels.astype(np.float32)).div_(255)
-    kept: list[Neighbours] = []
-    ours, products = [], []
+    results: list[Neighbours] = []
+    own_seconds, products = [], []
     for _ in range(options.repetitions):
         products.append(timed(lambda: bare(x)))
-        ours.append(timed(lambda: kept.append(l2_statistics(x, y, 10)[1])))
+        own_seconds.append(timed(lambda: results.append(l2_statistics(x, y, 10)[1])))
     off = disagreement(pixels[: options.subset], x[: options.subset], y[: options.subset], options.norms)
     for norm in options.norms:
-        seconds, ratio, scale = ours, [a / b for a, b in zip(ours, products, strict=True)], 1.0
+        seconds, ratio, scale = own_seconds, [a / b for a, b in zip(own_seconds, products, strict=True)], 1.0
         if norm != "l2":
-            started = time.process_time()
-            kept.append(Reference(pixels, y).nearest(norm, pixels, y, kept[0], itself=np.arange(len(y))))
-            seconds, scale = [time.process_time() - started], 255.0
+            start = time.process_time()
+            results.append(Reference(pixels, y).nearest(norm, pixels, y, results[0], itself=np.arange(len(y))))
+            seconds, scale = [time.process_time() - start], 255.0
             ratio = [seconds[0] / products[-1]]
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        least = f"{kept[-1].other.min() / scale:.4f}", f"{kept[-1].same.min() / scale:.4f}"
+        least = f"{results[-1].other_class.min() / scale:.4f}", f"{results[-1].same_class.min() / scale:.4f}"
         table.add(
             name, len(y), norm, spread(seconds, 1), spread(ratio), spread(products, 1), *least, f"{peak:.2f}", f"{off[norm]:.1e}"
         )
@@ -96,9 +99,9 @@ def measured(table: Table, name: str, pixels: np.ndarray, y: np.ndarray, options
 def main() -> None:
     """All data sets that were asked for."""
     options = measure.arguments(__doc__ or "", data=list(DATA), n=60000, norms=["l2", "linf"], subset=2000, repetitions=1)
-    told = measure.command(options, "data", "n", "norms", "subset", "repetitions")
+    command = measure.command(options, "data", "n", "norms", "subset", "repetitions")
     columns = "data, n, norm, cpu s, times bare, bare s, least to other class, least to own, GiB, off SciPy".split(", ")
-    table = Table("All pairs to class means and nearest neighbours", told, columns)
+    table = Table("All pairs to class means and nearest neighbours", command, columns)
     for name in options.data:
         measured(table, name, *subject(name, options.n), options)
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
-from brinell.engine.toml import checked
+from brinell.engine.toml import parse_request
 from brinell.runners import local
 from brinell.runners.estimate import estimate
 from brinell.studies.audit.plan import plan_audit
@@ -65,18 +65,19 @@ def main() -> None:
     for name, settings in PLANS.items():
         if options.only not in name:
             continue
-        plan = plan_audit(checked(Request, settings | {"device": "cpu"}))
-        found = estimate(plan, plan.models[0], options.seconds)
-        assert found is not None, "no model of these is on another machine"
+        plan = plan_audit(parse_request(Request, settings | {"device": "cpu"}))
+        forecast = estimate(plan, plan.models[0], options.seconds)
+        assert forecast is not None, "no model of these is on another machine"
         with tempfile.TemporaryDirectory() as folder:
-            started = time.process_time()
-            rows = local.run(plan, Path(folder) / "run", Silent(), command="a benchmark").records()
-            took = time.process_time() - started
+            start = time.process_time()
+            rows = local.run(plan, Path(folder) / "run", SilentProgress(), command="a benchmark").records()
+            took = time.process_time() - start
         passes = int(rows.forwards[rows.attack != "clean"].sum() + rows.backwards.sum())
         print(
-            f"| {name} | {len(plan.ids)}, {found.samples} | {found.seconds:.1f} ({found.low:.1f} to {found.high:.1f}) "
-            f"| {found.passes:,.0f} | {took:.1f} | {passes:,} "
-            f"| {found.seconds / took:.2f} |",
+            f"| {name} | {len(plan.ids)}, {forecast.samples} | {forecast.seconds:.1f} ({forecast.low:.1f} to "
+            f"{forecast.high:.1f}) "
+            f"| {forecast.passes:,.0f} | {took:.1f} | {passes:,} "
+            f"| {forecast.seconds / took:.2f} |",
             flush=True,
         )
 

@@ -3,7 +3,7 @@
     python benchmarks/ensembles.py [--reference CHECKOUT] [--subjects cnn4_pgd resnet4b] [--samples 100] [--only ART fast]
 
 All get the same network (no parameter asks for a gradient), the first test images, right or wrong, the Linf budget of the
-network, batches of one size and one seed, each in a process of its own. The success that an ensemble reports does not count:
+network, batches of one size and one seed, each in a separate process. The success that an ensemble reports does not count:
 the inputs that it returns are judged again in float32, on a network newly loaded, and an input counts as an adversarial
 example only within bounds and budget. `violations` are returned inputs outside of them. Forwards and backwards are counted by
 a hook on the module, for all alike; `cpu s` is processor time of the attack alone (ours with records, stored inputs and
@@ -88,13 +88,13 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argpar
         attacks.LinfAdditiveUniformNoiseAttack(),
         attacks.LinfDeepFoolAttack(),
     ]
-    found, done = x.clone(), torch.zeros(len(x), dtype=torch.bool)
+    adversarial, fooled = x.clone(), torch.zeros(len(x), dtype=torch.bool)
     for attack in ensemble:
         for rows in torch.arange(len(x)).split(options.batch_size):
             _, clipped, success = attack(model, x[rows], y[rows], epsilons=eps)
-            new = success & ~done[rows]
-            found[rows[new]], done[rows[new]] = clipped[new], True
-    return found
+            new = success & ~fooled[rows]
+            adversarial[rows[new]], fooled[rows[new]] = clipped[new], True
+    return adversarial
 
 
 def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: argparse.Namespace) -> Tensor:
@@ -106,7 +106,7 @@ def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, opti
 
     data = ArrayDataset(x, y)
     model = TorchModel(module, data.domain, classes=10, name="module")
-    found = x.clone()
+    closest = x.clone()
     with tempfile.TemporaryDirectory() as folder:
         brinell.audit(
             model, data, eps=repr(eps), attack=name, samples=len(y), seed=options.seed, batch_size=options.batch_size,
@@ -115,18 +115,18 @@ def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, opti
         run = Run.open(Path(folder) / "run")
         for stage in run.manifest["stages"]:
             for sample, adversarial in run.adversarial("module", stage["name"], range(len(y))).items():
-                found[sample] = torch.from_numpy(adversarial)
-    return found
+                closest[sample] = torch.from_numpy(adversarial)
+    return closest
 
 
-def standard(*given: object) -> Tensor:
+def standard(*arguments: object) -> Tensor:
     """The protocol of AutoAttack, ours."""
-    return cascade("standard", *given)
+    return cascade("standard", *arguments)
 
 
-def fast(*given: object) -> Tensor:
+def fast(*arguments: object) -> Tensor:
     """Our cheap cascade."""
-    return cascade("fast", *given)
+    return cascade("fast", *arguments)
 
 
 ENSEMBLES = {
@@ -154,16 +154,16 @@ def child(options: argparse.Namespace) -> None:
     with measure.counting(module) as passes, contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         began = time.process_time()
         adversarial = ENSEMBLES[options.child](module, x.clone(), y.clone(), subject.eps, options)
-        spent = time.process_time() - began
+        seconds = time.process_time() - began
     np.save(options.inputs, adversarial.detach().numpy())
-    every = -(-len(passes.batches) // CALLS)
+    stride = -(-len(passes.batches) // CALLS)
     began = time.process_time()
-    measure.replay(module, measure.Passes(passes.batches[::every]), x, y)
-    bare = (time.process_time() - began) * every
-    print(json.dumps({"forwards": passes.forwards, "backwards": passes.backwards, "cpu": spent, "bare": bare}))
+    measure.replay(module, measure.Passes(passes.batches[::stride]), x, y)
+    bare = (time.process_time() - began) * stride
+    print(json.dumps({"forwards": passes.forwards, "backwards": passes.backwards, "cpu": seconds, "bare": bare}))
 
 
-def judged(subject: measure.Subject, adversarial: Tensor, x: Tensor, y: Tensor) -> tuple[int, int]:
+def count_robust(subject: measure.Subject, adversarial: Tensor, x: Tensor, y: Tensor) -> tuple[int, int]:
     """How many samples hold, and how many of the inputs lie outside bounds or budget."""
     module = subject.module()
     threat = Threat(distance=Linf(), eps=torch.full((len(x),), subject.eps), domain=subject.domain)
@@ -181,7 +181,9 @@ def line(name: str, key: str, options: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         inputs = f"{folder}/inputs.npy"
         words = [sys.executable, "-W", "ignore", __file__, "--child", name, "--inputs", inputs, "--subjects", key]
-        words += [f"--{one}={getattr(options, one.replace('-', '_'))}" for one in ("samples", "batch-size", "seed", "threads")]
+        words += [
+            f"--{option}={getattr(options, option.replace('-', '_'))}" for option in ("samples", "batch-size", "seed", "threads")
+        ]
         words += ["--reference", options.reference] if options.reference else []
         environment = os.environ | {"OMP_NUM_THREADS": str(options.threads)}
         process = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment)
@@ -190,15 +192,15 @@ def line(name: str, key: str, options: argparse.Namespace) -> list[str]:
             return [f"did not run: {reason}", *[""] * 6]
         adversarial = torch.from_numpy(np.load(inputs, allow_pickle=False)).float()
     cost = json.loads(process.stdout.strip().splitlines()[-1])
-    held, violations = judged(subject, adversarial, *samples(subject, options.samples))
-    forwards, backwards = (f"{cost[one]:,}" for one in ("forwards", "backwards"))
-    return [f"{held} of {options.samples}", str(violations), forwards, backwards] + [
+    robust, violations = count_robust(subject, adversarial, *samples(subject, options.samples))
+    forwards, backwards = (f"{cost[kind]:,}" for kind in ("forwards", "backwards"))
+    return [f"{robust} of {options.samples}", str(violations), forwards, backwards] + [
         f"{cost['cpu']:.1f}", f"{cost['bare']:.1f}", f"{cost['cpu'] / cost['bare']:.2f}",
     ]  # fmt: skip
 
 
 def main() -> None:
-    """The table, or one line of it in a process of its own."""
+    """The table, or one line of it in a separate process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", default="", help="working tree of the reference AutoAttack; left out without one")
     parser.add_argument("--subjects", nargs="+", default=["cnn4_pgd", "resnet4b"])
@@ -212,10 +214,12 @@ def main() -> None:
     if options.child:
         child(options)
         return
-    told = f"python benchmarks/ensembles.py --samples {options.samples} --batch-size {options.batch_size} --seed {options.seed}"
+    command = (
+        f"python benchmarks/ensembles.py --samples {options.samples} --batch-size {options.batch_size} --seed {options.seed}"
+    )
     columns = "network,eps,ensemble,robust,violations,forwards,backwards,cpu s,bare s,over bare".split(",")
     note = "The inputs that each returned were judged afresh in float32; ART and foolbox with their defaults."
-    table = measure.Table("Ensembles of other libraries beside ours", f"{told} --reference CHECKOUT", columns, note)
+    table = measure.Table("Ensembles of other libraries beside ours", f"{command} --reference CHECKOUT", columns, note)
     for key in options.subjects:
         subject = measure.subject(key)
         for name in options.only:

@@ -1,4 +1,4 @@
-"""What maps of what matters are worth on photographs with known objects, method by method on the same images.
+"""Quality of explanation maps on photographs with known objects, method by method on the same images.
 
     python benchmarks/explain.py [--network squeezenet1_0] [--part judge] [--truth masks] [--images 40] [--each 3]
                                  [--steps 0] [--methods ...]
@@ -16,6 +16,7 @@ import argparse
 import csv
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import measure
@@ -82,10 +83,10 @@ def with_masks(part: str) -> tuple[list[Path], list[set[int]], np.ndarray, list[
     tuned: set[str] = set()
     for source in ("davis", "pet"):
         tuned |= set(sorted({row["sequence_or_breed"] for row in rows if row["file"].startswith(source)})[::2])
-    chosen = [at for at, row in enumerate(rows) if (row["sequence_or_breed"] in tuned) == (part == "tune")]
-    groups = [rows[at]["sequence_or_breed"] if rows[at]["file"].startswith("davis") else "" for at in chosen]
-    accepted = [set(map(int, rows[at]["accepted_imagenet_indices"].split())) for at in chosen]
-    return [folder / "masks" / rows[at]["file"] for at in chosen], accepted, masks[chosen], groups
+    selected = [index for index, row in enumerate(rows) if (row["sequence_or_breed"] in tuned) == (part == "tune")]
+    groups = [rows[number]["sequence_or_breed"] if rows[number]["file"].startswith("davis") else "" for number in selected]
+    accepted = [set(map(int, rows[number]["accepted_imagenet_indices"].split())) for number in selected]
+    return [folder / "masks" / rows[number]["file"] for number in selected], accepted, masks[selected], groups
 
 
 def with_boxes() -> tuple[list[Path], list[set[int]], np.ndarray, list[str]]:
@@ -96,8 +97,8 @@ def with_boxes() -> tuple[list[Path], list[set[int]], np.ndarray, list[str]]:
         for row in csv.DictReader(file):
             mask = np.zeros((224, 224), np.uint8)
             for box in row["boxes_x0_y0_x1_y1"].split(";"):
-                left, top, right, bottom = (round(float(side)) for side in box.split())
-                mask[top:bottom, left:right] = 1
+                x_low, y_low, x_high, y_high = (round(float(side)) for side in box.split())
+                mask[y_low:y_high, x_low:x_high] = 1
             files.append(folder / "boxes" / row["file"])
             accepted.append({int(row["imagenet_index"])})
             masks.append(mask)
@@ -118,14 +119,14 @@ def photographs(part: str) -> tuple[list[Path], list[set[int]], np.ndarray, list
     )
 
 
-def chosen(options: argparse.Namespace, module: nn.Module) -> tuple[Tensor, Tensor, np.ndarray, list[str]]:
+def load_images(options: argparse.Namespace, module: nn.Module) -> tuple[Tensor, Tensor, np.ndarray, list[str]]:
     """Images that the network gets right, with classes, masks and groups."""
     parts = {"masks": with_masks, "none": photographs}
     files, accepted, masks, groups = parts[options.truth](options.part) if options.truth in parts else with_boxes()
-    kept: list[tuple[Tensor, int, np.ndarray, str]] = []
-    taken: dict[str, int] = {}
+    examples: list[tuple[Tensor, int, np.ndarray, str]] = []
+    counts: dict[str, int] = {}
     for file, classes, mask, group in zip(files, accepted, masks, groups, strict=True):
-        if len(kept) == options.images or (group and taken.get(group, 0) >= options.each):
+        if len(examples) == options.images or (group and counts.get(group, 0) >= options.each):
             continue
         if options.truth != "none" and not 0 < (mask == 1).mean() < 0.95:
             continue
@@ -133,23 +134,25 @@ def chosen(options: argparse.Namespace, module: nn.Module) -> tuple[Tensor, Tens
         with torch.no_grad():
             prediction = int(module(x).argmax(1))
         if prediction in classes:
-            taken[group] = taken.get(group, 0) + 1
-            kept.append((x[0], prediction, mask, group))
-    x, y, truths, names = zip(*kept, strict=True)
+            counts[group] = counts.get(group, 0) + 1
+            examples.append((x[0], prediction, mask, group))
+    x, y, truths, names = zip(*examples, strict=True)
     return torch.stack(x), torch.tensor(y), np.stack(truths), list(names)
 
 
 def off_centre(masks: np.ndarray) -> np.ndarray:
     """(n,) bool: which objects have their centre of mass off the middle."""
-    along = (np.arange(masks.shape[1]) + 0.5) / masks.shape[1] - 0.5
+    offsets = (np.arange(masks.shape[1]) + 0.5) / masks.shape[1] - 0.5
     object_ = masks == 1
-    down, right = ((object_ * side).sum((1, 2)) / object_.sum((1, 2)) for side in (along[:, None], along[None]))
+    down, right = ((object_ * side).sum((1, 2)) / object_.sum((1, 2)) for side in (offsets[:, None], offsets[None]))
     return np.asarray(np.hypot(down, right) > OFF_CENTRE)
 
 
-def told(measured: Any) -> str:
+def format_mean(measured: Any) -> str:
     """A mean with its interval."""
-    return "" if measured is None else f"{measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+    if measured is None:
+        return ""
+    return f"{measured.value:.3f}" if measured.low is None else f"{measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
 
 
 def main() -> None:
@@ -169,7 +172,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     module = network(options.network, options.bf16)
-    x, y, masks, groups = chosen(options, module)
+    x, y, masks, groups = load_images(options, module)
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=masks, groups=np.array(groups))
@@ -185,7 +188,7 @@ def main() -> None:
             batch_size=64,
             device="cpu",
             out=options.out or Path(folder) / "run",
-            tell=print,
+            progress=True,
         )
         if options.truth == "none":
             followed(options, result)
@@ -195,35 +198,51 @@ def main() -> None:
 
 def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
-    from brinell.analysis.stats import mean
+    from brinell.analysis.means import mean
     from brinell.studies.explain.analysis import values
     from brinell.studies.explain.records import TABLE
 
     rows = TABLE.read(result.folder).rows
-    what = f"{options.truth}, {options.part}" if options.truth == "masks" else "boxes"
-    title = f"{options.network}, {what}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
+    source = f"{options.truth}, {options.part}" if options.truth == "masks" else "boxes"
+    title = f"{options.network}, {source}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
     command = measure.command(options, "network", "part", "truth", "images", "each", "steps", "methods")
     heads = "method, queries, Dice, IoU, pointing, Dice off centre, deletion, insertion, first minus this in Dice"
     table = measure.Table(title, command, heads.split(", "))
-    differences = {pair.other: pair.difference for pair in result.pairs if pair.measure == "dice"}
-    for one in [one for one in result.methods if one.queries or one.name.partition("?")[0] in ("centre", "random")]:
-        far = mean(values(rows, one.name, "dice")[off])
-        apart = "" if far is None else f"{far.value:.3f} [{far.interval.low:.3f}, {far.interval.high:.3f}]"
-        cells = [told(one.dice), told(one.iou), told(one.pointing), apart, told(one.deletion), told(one.insertion)]
-        table.add(one.name, f"{one.queries:.0f}", *cells, told(differences.get(one.name)))
+    differences = {pair.baseline: pair.difference for pair in result.pairs if pair.measure == "dice"}
+    for method in [entry for entry in result.methods if entry.queries or entry.name.partition("?")[0] in ("centre", "random")]:
+        off_centre_dice = mean(values(rows, method.name, "dice")[off])
+        low, high = (off_centre_dice and off_centre_dice.interval) or (None, None)
+        off_centre_text = format_mean(off_centre_dice and SimpleNamespace(value=off_centre_dice.value, low=low, high=high))
+        cells = [
+            format_mean(method.dice),
+            format_mean(method.iou),
+            format_mean(method.pointing),
+            off_centre_text,
+            format_mean(method.deletion),
+            format_mean(method.insertion),
+        ]
+        table.add(method.name, f"{method.queries:.0f}", *cells, format_mean(differences.get(method.name)))
 
 
 def followed(options: argparse.Namespace, result: Any) -> None:
-    """The table where there is no ground truth."""
+    """The table without ground truth."""
     command = measure.command(options, "network", "truth", "part", "images", "steps", "methods")
     heads = "method, queries, seconds, deletion, insertion, first minus this in deletion, in insertion, faithful"
     table = measure.Table(f"{options.network}, photographs, {options.part}: {result.n} images", command, heads.split(", "))
-    differences = {(pair.other, pair.measure): pair.difference for pair in result.pairs}
-    for one in [one for one in result.methods if one.faithful is not None or one.name.partition("?")[0] in ("centre", "random")]:
-        paired = [told(differences.get((one.name, measured))) for measured in ("deletion", "insertion")]
-        faithful = {True: "yes", False: "no", None: ""}[one.faithful]
+    differences = {(pair.baseline, pair.measure): pair.difference for pair in result.pairs}
+    for method in [
+        entry for entry in result.methods if entry.faithful is not None or entry.name.partition("?")[0] in ("centre", "random")
+    ]:
+        paired = [format_mean(differences.get((method.name, measured))) for measured in ("deletion", "insertion")]
+        faithful = {True: "yes", False: "no", None: ""}[method.faithful]
         table.add(
-            one.name, f"{one.queries:.0f}", f"{one.seconds:.2f}", told(one.deletion), told(one.insertion), *paired, faithful
+            method.name,
+            f"{method.queries:.0f}",
+            f"{method.seconds:.2f}",
+            format_mean(method.deletion),
+            format_mean(method.insertion),
+            *paired,
+            faithful,
         )
 
 

@@ -1,10 +1,10 @@
-"""Our measures of explanations beside those of Quantus 0.6 (Hedstroem et al. 2023), on the same maps of the same digits.
+"""Our measures of explanations compared with those of Quantus 0.6 (Hedstroem et al. 2023), on the same maps of the same digits.
 
     python benchmarks/explain_quantus.py [--samples 24] [--methods ...]
 
 Our side is what `brinell explain` writes. Quantus is handed the maps, and where it asks the model itself, the same change of the
-input: its own ways to hide and to add noise are other ones. What is left is the measure. Where the definitions differ, the line
-says how, and its figure is brought to ours by that formula alone. The object of a digit is where its ink is above one half.
+input: its own ways to hide and to add noise are other ones. The measure remains. If the definitions differ, the line says how,
+and its figure is brought to ours by that formula alone. The object of a digit is where its ink is above one half.
 """
 
 import argparse
@@ -25,12 +25,13 @@ from brinell.analysis import saliency
 from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.engine.plan import open_data, opener_of
-from brinell.explainers._asking import hidden_by
+from brinell.engine.plan import model_opener
+from brinell.engine.sources import open_data
+from brinell.explainers._asking import hidden_fill
 from brinell.models._torch_model import TorchModel
 from brinell.studies.explain.analysis import values
-from brinell.studies.explain.faithfulness import perturbed
-from brinell.studies.explain.randomisation import forgetful
+from brinell.studies.explain.faithfulness import draw_masks, drops
+from brinell.studies.explain.randomisation import make_shuffled_model
 from brinell.studies.explain.records import TABLE, Rows, load_cascade, load_maps
 
 METHODS = ["rlab?questions=64", "occlusion?windows=4", "gradient", "grad-cam", "guided-backprop"]
@@ -39,11 +40,11 @@ STEPS, COPIES, NOISE, STAGES = 16, 2, 0.02, 4
 TOLERANCE = 1e-5
 """How far a figure of ours may lie from theirs. The networks answer in single precision."""
 PLAIN = {"abs": False, "normalise": False, "disable_warnings": True}
-"""What keeps Quantus from changing a map before it is judged."""
+"""Settings that keep Quantus from changing a map before the evaluation."""
 
 
-class Ours(NamedTuple):
-    """What `brinell explain` writes about one method."""
+class OwnMeasures(NamedTuple):
+    """Output of `brinell explain` for one method."""
 
     rows: Rows
     maps: Array
@@ -52,15 +53,15 @@ class Ours(NamedTuple):
     """(n, stages): similarity as the model forgets; empty where it was not asked for."""
 
 
-def explained(module: nn.Module, x: Tensor, y: Tensor, method: str, **settings: Any) -> Ours:
-    """What `brinell explain` writes about these classes of these inputs; by default without what asks the model again."""
+def explained(module: nn.Module, x: Tensor, y: Tensor, method: str, **settings: Any) -> OwnMeasures:
+    """Output of `brinell explain` for these classes of these inputs; by default without measures that query the model again."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = {"steps": 0, "copies": 0, "select": "first", "explain": "label"} | settings
-        made = brinell.explain(module, (x, y), method=method, samples=len(x), device="cpu", out=Path(folder) / "run", **asked)
-        held = TABLE.read(made.folder)
-        stored, ids = load_maps(held.path, range(len(x))), range(len(x))
-        cascade = load_cascade(held.path, method, ids) if made.cascade else np.zeros((len(x), 0))
-    return Ours(held.rows, np.stack([stored[method, sample] for sample in ids]), cascade)
+        request = {"steps": 0, "copies": 0, "select": "first", "explain": "label"} | settings
+        result = brinell.explain(module, (x, y), method=method, samples=len(x), device="cpu", out=Path(folder) / "run", **request)
+        records = TABLE.read(result.folder)
+        stored, ids = load_maps(records.path, range(len(x))), range(len(x))
+        cascade = load_cascade(records.path, method, ids) if result.cascade else np.zeros((len(x), 0))
+    return OwnMeasures(records.rows, np.stack([stored[method, sample] for sample in ids]), cascade)
 
 
 def maps_of(module: nn.Module, x: Tensor, y: Tensor, method: str) -> Array:
@@ -68,7 +69,7 @@ def maps_of(module: nn.Module, x: Tensor, y: Tensor, method: str) -> Array:
     return explained(module, x, y, method).maps[:, None].astype(np.float64)
 
 
-def near(x: Tensor, method: str) -> list[Tensor]:
+def noisy_copies(x: Tensor, method: str) -> list[Tensor]:
     """The copies with a little noise on which `brinell explain` tries a method again."""
     rng = Streams.of(0, torch.arange(len(x))).fold("explain").fold(method)
     return [DOMAIN.clamp(x + NOISE * rng.fold(f"noise {copy}").normal(*x.shape[1:])) for copy in range(COPIES)]
@@ -87,21 +88,21 @@ class Peer:
         np.put_along_axis(self.ranked, order, np.arange(order.shape[1], 0, -1.0)[None], axis=1)
         self.ranked = self.ranked.reshape(self.maps.shape)
 
-    def told(self, metric: Any, maps: Array, **more: Any) -> Any:
-        """What a measure says of these maps (n, ...)."""
-        given = {"x_batch": self.x.numpy(), "y_batch": self.y.numpy(), "s_batch": self.objects[:, None]} | more
-        size = len(given["x_batch"])
-        return metric(model=self.module, a_batch=maps, channel_first=True, device="cpu", batch_size=size, **given)
+    def evaluate(self, metric: Any, maps: Array, **overrides: Any) -> Any:
+        """Value of a Quantus measure for these maps (n, ...)."""
+        arguments = {"x_batch": self.x.numpy(), "y_batch": self.y.numpy(), "s_batch": self.objects[:, None]} | overrides
+        size = len(arguments["x_batch"])
+        return metric(model=self.module, a_batch=maps, channel_first=True, device="cpu", batch_size=size, **arguments)
 
     def overlap(self) -> Array:
         """(n,): the share of the object among as many places as it has; a call each, since k is a setting."""
-        found = []
-        for at, object_ in enumerate(self.objects):
+        overlaps = []
+        for index, object_ in enumerate(self.objects):
             metric = self.quantus.TopKIntersection(k=int(object_.sum()), **PLAIN)
-            one = slice(at, at + 1)
-            given = {"x_batch": self.x[one].numpy(), "y_batch": self.y[one].numpy(), "s_batch": self.objects[one, None]}
-            found += list(self.told(metric, self.ranked[one], **given))
-        return np.array(found)
+            part = slice(index, index + 1)
+            arguments = {"x_batch": self.x[part].numpy(), "y_batch": self.y[part].numpy(), "s_batch": self.objects[part, None]}
+            overlaps += list(self.evaluate(metric, self.ranked[part], **arguments))
+        return np.array(overlaps)
 
     def flipped(self, start: Tensor, end: Tensor) -> Array:
         """(n, steps + 1): the class's probability while places go over from one input to another, the most important first."""
@@ -114,91 +115,91 @@ class Peer:
 
         step = target.shape[1] // STEPS
         metric = self.quantus.PixelFlipping(features_in_step=step, perturb_func=go_over, **PLAIN)
-        curve = np.array(self.told(metric, self.ranked, x_batch=start.numpy(), softmax=True))
+        curve = np.array(self.evaluate(metric, self.ranked, x_batch=start.numpy(), softmax=True))
         with torch.no_grad():
             first = self.module(start).softmax(1).gather(1, self.y[:, None]).numpy()
         return np.concatenate([first, curve], 1)
 
     def infidelity(self, hides: Array, drops: Array, fill: Tensor) -> Array:
         """(n,): our infidelity by theirs. They weigh a map by the change of the input and compare in its own units."""
-        moved = (self.x - fill).numpy().astype(np.float64)
-        moved[np.abs(moved) < 1e-9] = 1e-9
+        change = (self.x - fill).numpy().astype(np.float64)
+        change[np.abs(change) < 1e-9] = 1e-9
         positive = self.maps - self.maps.min((1, 2, 3), keepdims=True)
         predicted = np.einsum("nkhw,nhw->nk", hides, positive[:, 0])
         scale = (predicted * drops).sum(1) / np.maximum((predicted**2).sum(1), 1e-300)
         calls = iter(range(hides.shape[1]))
 
         def hide(arr: Array, indices: Array, **_: Any) -> Array:
-            return (self.x.numpy() - hides[:, next(calls), None] * moved).reshape(arr.shape)
+            return (self.x.numpy() - hides[:, next(calls), None] * change).reshape(arr.shape)
 
         rounds = hides.shape[1] // 16  # a patch of 2 x 2 has 16 places on 8 x 8
         metric = self.quantus.Infidelity(n_perturb_samples=rounds, perturb_patch_sizes=[2], perturb_func=hide, **PLAIN)
-        weighed = positive * scale[:, None, None, None] / moved
-        theirs = np.array(self.told(metric, weighed, x_batch=self.x.double().numpy(), softmax=True))
-        return np.asarray(theirs / (drops**2).mean(1))
+        weighed = positive * scale[:, None, None, None] / change
+        infidelities = np.array(self.evaluate(metric, weighed, x_batch=self.x.double().numpy(), softmax=True))
+        return np.asarray(infidelities / (drops**2).mean(1))
 
     def sensitivity(self) -> Array:
         """(n,): the largest change of the map over our copies."""
-        copies = iter(near(self.x, self.method))
+        copies = iter(noisy_copies(self.x, self.method))
 
         def shaken(arr: Array, **_: Any) -> Array:
             return next(copies).numpy().reshape(arr.shape)
 
         metric = self.quantus.MaxSensitivity(nr_samples=COPIES, perturb_func=shaken, **PLAIN)
-        return np.asarray(self.told(metric, self.maps, explain_func=self.smooth(0)))
+        return np.asarray(self.evaluate(metric, self.maps, explain_func=self.smooth(0)))
 
     def smooth(self, copies: int) -> Callable[..., Array]:
-        """What Quantus asks for a map: the mean over the input and its copies with a little noise."""
+        """Explanation function for Quantus: the mean map over the input and its copies with a little noise."""
 
         def explain(model: nn.Module, inputs: Any, targets: Any, **_: Any) -> Array:
             x, y = torch.as_tensor(inputs).float(), torch.as_tensor(targets)
-            around = [x, *near(x, self.method)[:copies]]
-            return np.asarray(np.mean([maps_of(model, one, y, self.method) for one in around], 0))
+            around = [x, *noisy_copies(x, self.method)[:copies]]
+            return np.asarray(np.mean([maps_of(model, copy, y, self.method) for copy in around], 0))
 
         return explain
 
     def randomised(self, metric: Any) -> Any:
-        """What a measure of randomised parameters says, with weights shuffled as we shuffle them."""
-        forgets = forgetful(TorchModel(self.module, DOMAIN, 10), 0)
+        """Value of a measure of randomised parameters, with weights shuffled as Brinell shuffles them."""
+        forgets = make_shuffled_model(TorchModel(self.module, DOMAIN, 10), 0)
         assert forgets is not None
-        other = forgets.at(1).info.module
-        assert other is not None
-        for own, shuffled in zip(self.module.modules(), other.modules(), strict=True):
-            if hasattr(own, "reset_parameters"):
-                own.__dict__["shuffled"] = dict(shuffled.named_parameters(recurse=False))
-                own.__dict__["reset_parameters"] = MethodType(_shuffle, own)
+        randomised = forgets.shuffle(1).info.module
+        assert randomised is not None
+        for layer, shuffled in zip(self.module.modules(), randomised.modules(), strict=True):
+            if hasattr(layer, "reset_parameters"):
+                layer.__dict__["shuffled"] = dict(shuffled.named_parameters(recurse=False))
+                layer.__dict__["reset_parameters"] = MethodType(_shuffle, layer)
         averaged = self.smooth(COPIES)
-        return self.told(metric, averaged(self.module, self.x, self.y), explain_func=averaged)
+        return self.evaluate(metric, averaged(self.module, self.x, self.y), explain_func=averaged)
 
 
 def _shuffle(layer: nn.Module) -> None:
     with torch.no_grad():
-        for name, one in layer.named_parameters(recurse=False):
-            one.copy_(layer.__dict__["shuffled"][name])
+        for name, parameter in layer.named_parameters(recurse=False):
+            parameter.copy_(layer.__dict__["shuffled"][name])
 
 
-def compared(peer: Peer, held: Ours, hidden: tuple[Array, Array], fill: Tensor) -> dict[str, tuple[Array, Array]]:
+def compared(peer: Peer, measures: OwnMeasures, hidden: tuple[Array, Array], fill: Tensor) -> dict[str, tuple[Array, Array]]:
     """Ours and theirs (n,) by measure; of similarity (stages, n)."""
-    ours = {name: values(held.rows, peer.method, name) for name in LINES} | {"similarity": held.cascade.T}
+    own_values = {name: values(measures.rows, peer.method, name) for name in LINES} | {"similarity": measures.cascade.T}
     share = peer.overlap()
     rank = peer.quantus.RelevanceRankAccuracy(**PLAIN)
     lifted = peer.maps - peer.maps.min((1, 2, 3), keepdims=True)
     layers = peer.randomised(peer.quantus.MPRT(layer_order="top_down", **PLAIN))
     bins = {"n_bins": 100}
     emprt = peer.quantus.EfficientMPRT(complexity_func_kwargs=bins, layer_order="top_down", **PLAIN)
-    theirs = {
-        "dice": np.asarray(peer.told(rank, peer.ranked)),
+    peer_values = {
+        "dice": np.asarray(peer.evaluate(rank, peer.ranked)),
         "iou": share / (2 - share),
-        "pointing": np.asarray(peer.told(peer.quantus.PointingGame(**PLAIN), peer.ranked)),
-        "energy": np.asarray(peer.told(peer.quantus.AttributionLocalisation(**PLAIN), lifted)),
-        "deletion": np.array([saliency.area_under(one) for one in peer.flipped(peer.x, fill)]),
-        "insertion": np.array([saliency.area_under(one) for one in peer.flipped(fill, peer.x)]),
+        "pointing": np.asarray(peer.evaluate(peer.quantus.PointingGame(**PLAIN), peer.ranked)),
+        "energy": np.asarray(peer.evaluate(peer.quantus.AttributionLocalisation(**PLAIN), lifted)),
+        "deletion": np.array([saliency.area_under(scores) for scores in peer.flipped(peer.x, fill)]),
+        "insertion": np.array([saliency.area_under(scores) for scores in peer.flipped(fill, peer.x)]),
         "infidelity": peer.infidelity(*hidden, fill),
         "sensitivity": peer.sensitivity(),
         "similarity": np.array([layers[name] for name in layers if name != "original"]),
         "complexity": np.asarray(peer.randomised(emprt)),
     }
-    return {name: (ours[name], np.asarray(one, dtype=np.float64)) for name, one in theirs.items()}
+    return {name: (own_values[name], np.asarray(value, dtype=np.float64)) for name, value in peer_values.items()}
 
 
 LINES = {
@@ -225,7 +226,7 @@ LINES = {
     ),
     "complexity": ("rise of entropy (eMPRT)", "EfficientMPRT", "ours has 100 bins, theirs a rule for their number"),
 }
-"""By column: the name, what of Quantus it is held against, and how the definitions differ."""
+"""By column: the name, the corresponding class of Quantus, and how the definitions differ."""
 
 
 def main() -> None:
@@ -238,36 +239,38 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     digits = open_data("digits")
-    module = opener_of("digits-cnn", digits)().info.module
+    module = model_opener("digits-cnn", digits)().info.module
     assert module is not None
     x = digits.load(list(range(options.samples)))
     with torch.no_grad():
         y = module(x).argmax(1)
-    objects, fill = (x[:, 0] > 0.5).numpy(), hidden_by(x, DOMAIN)
-    ids = Streams.of(0, torch.arange(len(x))).fold("explain").fold("hidden")
-    hidden = perturbed(TorchModel(module, DOMAIN, 10), x, y, DOMAIN, ids, 128)
-    found: dict[str, list[tuple[Array, Array]]] = {name: [] for name in LINES}
+    objects, fill = (x[:, 0] > 0.5).numpy(), hidden_fill(x, DOMAIN)
+    hides = draw_masks(x, DOMAIN, Streams.of(0, torch.arange(len(x))).fold("explain").fold("hidden"))
+    hidden = hides.numpy(), drops(TorchModel(module, DOMAIN, 10), x, y, hides, DOMAIN, 128)
+    measured: dict[str, list[tuple[Array, Array]]] = {name: [] for name in LINES}
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=objects.astype(np.uint8))
-        asked = {"steps": STEPS, "copies": COPIES, "noise": NOISE, "cascade": STAGES, "truth": f"npz:{truth}"}
+        settings = {"steps": STEPS, "copies": COPIES, "noise": NOISE, "cascade": STAGES, "truth": f"npz:{truth}"}
         for method in options.methods:
-            held = explained(module, x, y, method, **asked)
-            for name, pair in compared(Peer(module, x, y, objects, method), held, hidden, fill).items():
-                found[name].append(pair)
+            measures = explained(module, x, y, method, **settings)
+            for name, pair in compared(Peer(module, x, y, objects, method), measures, hidden, fill).items():
+                measured[name].append(pair)
     heads = ["measure", "Quantus", "largest difference", "mean, ours", "mean, theirs", "how the definitions differ"]
     title = f"Measures beside Quantus: {len(x)} digits, {len(options.methods)} methods"
     table = measure.Table(title, measure.command(options, "samples", "methods"), heads)
-    apart = []
-    for name, (what, theirs, differs) in LINES.items():
-        ours, others = (np.concatenate([pair[side].ravel() for pair in found[name]]) for side in (0, 1))
-        known = np.isfinite(ours) & np.isfinite(others)
-        largest = np.abs(ours - others)[known].max()
+    exceeded = []
+    for name, (label, peer_name, differs) in LINES.items():
+        own_values, peer_values = (np.concatenate([pair[side].ravel() for pair in measured[name]]) for side in (0, 1))
+        finite = np.isfinite(own_values) & np.isfinite(peer_values)
+        largest = np.abs(own_values - peer_values)[finite].max()
         if largest > TOLERANCE:
-            apart.append(what)
-        table.add(what, theirs, f"{largest:.1e}", f"{ours[known].mean():.3f}", f"{others[known].mean():.3f}", differs)
-    if apart:
-        raise SystemExit(f"further apart than {TOLERANCE:g}: {', '.join(apart)}")
+            exceeded.append(label)
+        table.add(
+            label, peer_name, f"{largest:.1e}", f"{own_values[finite].mean():.3f}", f"{peer_values[finite].mean():.3f}", differs
+        )
+    if exceeded:
+        raise SystemExit(f"further apart than {TOLERANCE:g}: {', '.join(exceeded)}")
 
 
 if __name__ == "__main__":

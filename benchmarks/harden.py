@@ -1,4 +1,4 @@
-"""Hardening at a budget of processor seconds, judged by AutoAttack's standard version on test samples that nothing was chosen by.
+"""Hardening at a budget of processor seconds, evaluated by the standard version of AutoAttack on held-out test samples.
 
     BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/harden.py --case mnist-60 [--case ...] [--seeds 0 1 2] [--samples 1000]
     python benchmarks/harden.py --overhead
@@ -8,8 +8,8 @@ twenty steps, or APGD; those of resnet20-600 on test images 5,000 to 5,800, by P
 seen all training data. The time of the training counts its checks and checkpoints, and not the audits. Freed memory is kept, as
 by `brinell harden`. Each line is one JSON object.
 
---overhead: a step of the loop beside the bare passes of the same recipe (crafting, forward, backward, optimiser), and beside a
-step of plain training; medians of interleaved blocks, so that what else the machine does falls on all alike.
+--overhead: a step of the loop compared with the bare passes of the same recipe (crafting, forward, backward, optimiser) and with
+a step of plain training; medians of interleaved blocks, so that what else the machine does falls on all alike.
 """
 
 import argparse
@@ -34,13 +34,13 @@ import brinell
 from brinell import plugins
 from brinell.cli.malloc import keep_freed_memory
 from brinell.core.user_files import import_file
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit_file
+from brinell.models._weights import load_weights_file
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings
-from brinell.training.recipe import Recipe, Trained
+from brinell.training.recipe import Recipe, TrainedNetwork
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
@@ -54,7 +54,7 @@ class Case:
     data: str
     network: str
     weights: str = ""
-    """Where the training begins; nothing for a start from scratch."""
+    """Weights file at the start of the training; empty for a start from scratch."""
     eps: str
     seconds: float
     settings: dict[str, Any] = field(default_factory=dict)
@@ -113,10 +113,10 @@ def arrays(name: str, split: str) -> tuple[Any, Any]:
         ("cifar10", "train"): ["cifar10/cifar10_train_a.npz", "cifar10/cifar10_train_b.npz"],
         ("cifar10", "test"): ["cifar10/cifar10_test.npz"],
     }[name, split]
-    held = [np.load(SHARED / file) for file in files]
-    x = np.concatenate([one["images"] for one in held])
+    archives = [np.load(SHARED / file) for file in files]
+    x = np.concatenate([archive["images"] for archive in archives])
     x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(x), np.concatenate([one["labels"] for one in held]).astype(np.int64)
+    return np.ascontiguousarray(x), np.concatenate([archive["labels"] for archive in archives]).astype(np.int64)
 
 
 def network(case: Case, seed: int) -> nn.Module:
@@ -125,7 +125,7 @@ def network(case: Case, seed: int) -> nn.Module:
         torch.default_generator.manual_seed(seed)
         module: nn.Module = getattr(import_file(MODELS / f"{case.data}.py"), case.network)()
     if case.weights:
-        fit_file(module, str(SHARED / case.weights))
+        load_weights_file(module, str(SHARED / case.weights))
     return module
 
 
@@ -145,7 +145,7 @@ def measure(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[
         seed=seed,
         device="cpu",
         out=out / f"{name}-{seed}",
-        progress=Silent(),
+        progress=SilentProgress(),
         **case.settings,
     )
     before, after = result.before, result.after
@@ -159,9 +159,9 @@ def measure(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[
         "attack": attack,
         "n": after.n,
         **{
-            f"{what}_{when}": [round(100 * value, 1) for value in (rate.value, rate.low, rate.high)]
+            f"{label}_{when}": [round(100 * value, 1) for value in (rate.value, rate.low, rate.high)]
             for when, side in (("before", before), ("after", after))
-            for what, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
+            for label, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
         },
         "events": result.events,
     }
@@ -169,26 +169,26 @@ def measure(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[
 
 def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
     """Milliseconds of processor time of a step: plain, the bare passes of a recipe, and the loop."""
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     for name, recipe in (("mnist-60", "n-fgsm"), ("mnist-60", "pgd(steps=5)"), ("resnet4b-60", "n-fgsm")):
         times: dict[str, list[float]] = defaultdict(list)
         with ExitStack() as stack:
             works = _works(CASES[name], recipe, steps, stack)
             for block in range(blocks + 1):
                 for key, work in works.items():
-                    begun = time.process_time()
+                    start = time.process_time()
                     work()
                     if block:  # the first one warms up
-                        times[key].append(1000 * (time.process_time() - begun) / steps)
+                        times[key].append(1000 * (time.process_time() - start) / steps)
         ratios = {
             key: statistics.median(a / b for a, b in zip(times["loop"], times[key], strict=True)) for key in ("bare", "plain")
         }
-        found[f"{CASES[name].network} {recipe}"] = {
+        report[f"{CASES[name].network} {recipe}"] = {
             **{key: round(statistics.median(values), 2) for key, values in times.items()},
             "loop_over_bare": round(ratios["bare"], 3),
             "loop_over_plain": round(ratios["plain"], 3),
         }
-    return found
+    return report
 
 
 def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Callable[[], None]]:
@@ -212,11 +212,11 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
         eps=0.1, epochs=1000, seconds=None, batch_size=128, optimizer="adamw", rate=1e-4, weight_decay=0.0, ramp=0.0,
         average=0.999, patience=None, augment="none", clip=1.0, precision="float32", seed=0,
     )  # fmt: skip
-    recipe = Recipe.of(text).fitted(dataset.domain, distance)
-    loop = Loop(Trained.of(model), samples, [samples], checker, recipe, distance, settings)
+    recipe = Recipe.of(text).fit(dataset.domain, distance)
+    loop = Loop(TrainedNetwork.of(model), samples, [samples], checker, recipe, distance, settings)
     module.train()
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-4, fused=True)
-    held, labels = samples.load(torch.arange(128)), samples.labels[:128]
+    images, labels = samples.load(torch.arange(128)), samples.labels[:128]
 
     def update(inputs: Tensor) -> None:
         optimizer.zero_grad()
@@ -225,25 +225,25 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
 
     def plain() -> None:
         for _ in range(steps):
-            update(held)
+            update(images)
 
     def bare() -> None:
         rng = torch.Generator().manual_seed(0)
         passes = 1 if text == "n-fgsm" else 5
         for _ in range(steps):
-            inputs = (held + torch.empty_like(held).uniform_(-0.1, 0.1, generator=rng)).clamp_(0, 1)
+            inputs = (images + torch.empty_like(images).uniform_(-0.1, 0.1, generator=rng)).clamp_(0, 1)
             for _ in range(passes):
                 leaf = inputs.requires_grad_()
                 (grad,) = torch.autograd.grad(F.cross_entropy(module(leaf), labels, reduction="sum"), leaf)
-                inputs = (leaf.detach() + 0.05 * grad.sign()).sub_(held).clamp_(-0.1, 0.1).add_(held).clamp_(0, 1)
+                inputs = (leaf.detach() + 0.05 * grad.sign()).sub_(images).clamp_(-0.1, 0.1).add_(images).clamp_(0, 1)
             update(inputs)
 
-    def own() -> None:
+    def run_loop() -> None:
         for _ in range(steps):
             loop._step(0.5)
             loop.state.step += 1
 
-    return {"plain": plain, "bare": bare, "loop": own}
+    return {"plain": plain, "bare": bare, "loop": run_loop}
 
 
 def main() -> None:
@@ -255,16 +255,18 @@ def main() -> None:
     parser.add_argument("--attack", default="standard")
     parser.add_argument("--overhead", action="store_true", help="measure steps and no robustness")
     parser.add_argument("--out", type=Path, help="keep the folders of the hardenings here")
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    if given.overhead:
+    if options.overhead:
         print(json.dumps(overhead()), flush=True)
         return
     with tempfile.TemporaryDirectory() as temporary:
-        for name in given.case or CASES:
-            for seed in given.seeds:
-                print(json.dumps(measure(name, seed, given.samples, given.attack, given.out or Path(temporary))), flush=True)
+        for name in options.case or CASES:
+            for seed in options.seeds:
+                print(
+                    json.dumps(measure(name, seed, options.samples, options.attack, options.out or Path(temporary))), flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""An audit of a model behind MLServer beside what the server itself needs for the same requests.
+"""Time of an audit of a model behind MLServer, relative to the time of the server for the same requests.
 
 The audit's requests are kept, and then sent again by a client that does nothing else: bodies prepared beforehand, as many
 connections, answers read and thrown away. So the ratio says how much time an audit takes beyond a server that always has work.
-The server has a core of its own, as one on another machine would, and both clients run on the others. Needs `make server`, and
+The server has a separate core, as on another machine, and both clients run on the others. Needs `make server`, and
 two cores.
 """
 
@@ -42,7 +42,7 @@ class Cost:
     """Of the processor, in the server."""
     client: float
     """Of the processor, here."""
-    alone: float
+    main_thread: float
     """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
 
 
@@ -53,7 +53,7 @@ class Record:
     bodies: list[tuple[bytes, dict[str, str]]] = field(default_factory=list)
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """While it is open every request of every channel is kept."""
         send = Channel._send
 
@@ -89,7 +89,7 @@ def _chain(net: nn.Module) -> nn.Sequential:
 
 
 @contextmanager
-def apart(start: AbstractContextManager[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+def separate_cores(start: AbstractContextManager[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """What `start` yields, its processes on the first core, and this process on the others meanwhile."""
     cores = os.sched_getaffinity(0)
     if len(cores) < 2:
@@ -106,11 +106,11 @@ def apart(start: AbstractContextManager[tuple[str, int]]) -> Iterator[tuple[str,
 @contextmanager
 def clocks(pid: int) -> Iterator[list[Cost]]:
     """The cost of what is done meanwhile."""
-    found: list[Cost] = []
+    costs: list[Cost] = []
     before = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
-    yield found
+    yield costs
     after = time.perf_counter(), _cpu(pid), time.process_time(), time.thread_time()
-    found.append(Cost(*(end - begin for begin, end in zip(before, after, strict=True))))
+    costs.append(Cost(*(end - begin for begin, end in zip(before, after, strict=True))))
 
 
 def _cpu(pid: int) -> float:
@@ -120,22 +120,22 @@ def _cpu(pid: int) -> float:
 
 def replay(url: str, bodies: list[tuple[bytes, dict[str, str]]], connections: int) -> None:
     """Send all bodies, each connection the next one as soon as its last is answered."""
-    at, parts = itertools.count(), urlsplit(f"{url}/infer")
+    counter, parts = itertools.count(), urlsplit(f"{url}/infer")
 
     def work() -> None:
-        held = http.client.HTTPConnection(parts.netloc)
-        while (number := next(at)) < len(bodies):
+        connection = http.client.HTTPConnection(parts.netloc)
+        while (number := next(counter)) < len(bodies):
             body, headers = bodies[number]
-            held.request("POST", parts.path, body, headers)
-            answer = held.getresponse()
+            connection.request("POST", parts.path, body, headers)
+            answer = connection.getresponse()
             if answer.status != 200:
                 raise SystemExit(f"the server answers {answer.status} to a request that it has answered before")
             answer.read()
-        held.close()
+        connection.close()
 
     with ThreadPoolExecutor(connections) as pool:
-        for done in [pool.submit(work) for _ in range(connections)]:
-            done.result()
+        for future in [pool.submit(work) for _ in range(connections)]:
+            future.result()
 
 
 def main() -> None:
@@ -150,7 +150,7 @@ def main() -> None:
         batch_size=512,
         repetitions=3,
     )
-    told = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
+    command = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
     columns = (
         "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu s, client cpu s, of it not overlapped, "
         "cpu ratio, repetitions"
@@ -160,17 +160,17 @@ def main() -> None:
         "client have a core each. Beside other work wall time says little: the cpu ratio is the processor time of the server and "
         "of what the client does while no request is under way, together, over the server's."
     )
-    table = measure.Table("An audit over HTTP beside what the server needs", told, columns.split(", "), note)
+    table = measure.Table("An audit over HTTP beside what the server needs", command, columns.split(", "), note)
     serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
     if not serve.MLSERVER.is_file():
         raise SystemExit("no inference server: `make server` makes its environment")
     for name, chain, data, shape, eps in networks(options.subjects):
-        with apart(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
+        with separate_cores(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
             audits, replays, record = [], [], Record()
             for repetition in range(options.repetitions):
                 record = Record()
                 out = Path(folder) / str(repetition)
-                with record.kept(), clocks(pid) as cost:
+                with record.recording(), clocks(pid) as cost:
                     spec = f"{url}?rows={options.rows}&concurrency={options.concurrency}"
                     brinell.audit(
                         spec,
@@ -184,22 +184,25 @@ def main() -> None:
                         device="cpu",
                     )
                 audits += cost
-                bodies = [one for one in record.bodies if LENGTH not in one[1]]  # MLServer refuses the first, in binary
+                bodies = [body for body in record.bodies if LENGTH not in body[1]]  # MLServer refuses the first, in binary
                 with clocks(pid) as cost:
                     replay(url, bodies, options.concurrency)
                 replays += cost
             traffic = Run.open(out).manifest["traffic"]["net"]
-            ratios = [one.wall / other.wall for one, other in zip(audits, replays, strict=True)]
+            ratios = [audit.wall / replayed.wall for audit, replayed in zip(audits, replays, strict=True)]
             table.add(
                 name,
                 options.samples,
                 traffic["requests"],
                 traffic["inputs"],
-                measure.spread([one.wall for one in audits], 2),
-                measure.spread([one.wall for one in replays], 2),
+                measure.spread([audit.wall for audit in audits], 2),
+                measure.spread([audit.wall for audit in replays], 2),
                 measure.spread(ratios),
-                *(f"{statistics.median(getattr(one, what) for one in audits):.2f}" for what in ("server", "client", "alone")),
-                measure.spread([1 + one.alone / one.server for one in audits]),
+                *(
+                    f"{statistics.median(getattr(audit, column) for audit in audits):.2f}"
+                    for column in ("server", "client", "main_thread")
+                ),
+                measure.spread([1 + audit.main_thread / audit.server for audit in audits]),
                 options.repetitions,
             )
 

@@ -24,13 +24,13 @@ from brinell.models.digits_cnn import DigitsCnn
 DEFAULTS = ["digits-cnn:linf:0.1", "lenet5_advtrained:linf:0.3", "cnn4_pgd:linf:0.3", "cnn4_pgd:l2:2"]
 
 
-def opened(name: str, n: int) -> tuple[Model, torch.Tensor, torch.Tensor]:
+def open_subject(name: str, n: int) -> tuple[Model, torch.Tensor, torch.Tensor]:
     """A network with the first n test images and their labels."""
     if name == "digits-cnn":
         data = Digits()()
         return DigitsCnn()(data.domain), data.load(range(n)), torch.from_numpy(data.labels()[:n])
-    one = measure.subject(name)
-    return TorchModel(one.module(), one.domain, name=name), *first_images(one, n)
+    subject = measure.subject(name)
+    return TorchModel(subject.module(), subject.domain, name=name), *first_images(subject, n)
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     print("| network | norm | eps | right | patience | fooled | missed | forwards | of all |\n" + "| --- " * 9 + "|")
     for subject in options.subjects:
         name, norm, eps = subject.split(":")
-        model, x, y = opened(name, options.samples)
+        model, x, y = open_subject(name, options.samples)
         right = model.predict(x).argmax(1) == y
         batch = Batch(ids=torch.arange(int(right.sum())), x=x[right], y=y[right])
         threat = Threat(
@@ -57,12 +57,12 @@ def main() -> None:
             ledger = Ledger(model, batch, threat, access=Access.SCORES, batch_size=256)
             attack = Square(steps=options.steps, patience=patience)
             attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(options.seed, batch.ids))
-            spent = int(ledger.costs.forwards.sum())
+            forwards = int(ledger.costs.forwards.sum())
             if patience is None:
-                fooled, all_steps = ledger.fooled, spent
+                fooled, all_steps = ledger.fooled, forwards
             missed = int((fooled & ~ledger.fooled).sum())
-            cells = (name, norm, eps, len(batch), patience or "none", int(ledger.fooled.sum()), missed, f"{spent:,}")
-            print(f"| {' | '.join(map(str, cells))} | {spent / all_steps:.2f} |", flush=True)
+            cells = (name, norm, eps, len(batch), patience or "none", int(ledger.fooled.sum()), missed, f"{forwards:,}")
+            print(f"| {' | '.join(map(str, cells))} | {forwards / all_steps:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/imagenet.py [--networks mcunet_144 ...] [--patches 8 32] [--photographs 8] [--queries 300]
     python benchmarks/imagenet.py --memory 1 [--photographs 8 32] [--networks mcunet_144] [--queries 40]
 
-Each line is a process of its own, on the first photographs that the network gets right; its peak is the largest resident set as
-the kernel counts it. Queries count as everywhere: one photograph shown to the network, the first check included, failures as
+Each line runs in a separate process, on the first photographs that the network gets right; its peak is the largest resident set
+as the kernel counts it. Queries count as everywhere: one photograph shown to the network, the first check included, failures as
 infinity. L2 is the median over the fooled after clean-up. Seconds are the processor's. With --memory nothing can be fooled (the
 budget is next to nothing), so that every slot stays in use until the end, and a first line shows the same photographs once, in
 batches as large, and takes nothing else.
@@ -29,7 +29,7 @@ from rlab.truth import Photographs
 NETWORKS = ("mcunet_144", "squeezenet1_0", "mobilenet_v1", "mobilenet_v2")
 BATCH = 256
 """As many as the ledger shows to a network at once."""
-FREE, NOTHING = 1e3, 1e-3
+FREE, SMALL = 1e3, 1e-3
 """L2 budgets beyond every distortion, and below any."""
 
 
@@ -56,20 +56,20 @@ def cell(name: str, patch: int, photographs: int, queries: int, eps: float, dist
             for part in bench.x.split(BATCH):
                 bench.module(part)
         return {}
-    one = fight(bench, f"rlab?policy=default&patch={patch}&distortions={distortions}", eps, queries, 0)
+    outcome = fight(bench, f"rlab?policy=default&patch={patch}&distortions={distortions}", eps, queries, 0)
     return {
-        "fooled": int(one.queries.isfinite().sum()),
-        "median": one.median(),
-        "spent": statistics.fmean(one.spent.tolist()),
-        "l2": one.of_fooled(one.l2),
-        "pixels": one.of_fooled(one.pixels),
-        "seconds": one.seconds / photographs,
+        "fooled": int(outcome.queries.isfinite().sum()),
+        "median": outcome.median(),
+        "queries": statistics.fmean(outcome.total_queries.tolist()),
+        "l2": outcome.of_fooled(outcome.l2),
+        "pixels": outcome.of_fooled(outcome.pixels),
+        "seconds": outcome.seconds / photographs,
     }
 
 
-def apart(options: argparse.Namespace, **settings: Any) -> tuple[dict[str, Any], float]:
-    """The same in a process of its own, and its peak in MiB."""
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer, tempfile.TemporaryFile("w+") as said:
+def run_in_process(options: argparse.Namespace, **settings: Any) -> tuple[dict[str, Any], float]:
+    """Report of one cell from a separate process, and its peak memory in MiB."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as answer, tempfile.TemporaryFile("w+") as log:
         line = [
             sys.executable,
             __file__,
@@ -80,25 +80,25 @@ def apart(options: argparse.Namespace, **settings: Any) -> tuple[dict[str, Any],
             "--answer",
             answer.name,
         ]
-        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            said.seek(0)
-            raise SystemExit(f"{' '.join(line)} ended with {process.returncode}:\n{said.read()}")
+            log.seek(0)
+            raise SystemExit(f"{' '.join(line)} ended with {process.returncode}:\n{log.read()}")
         return json.load(answer), usage.ru_maxrss * 1024 / MIB
 
 
 def success(options: argparse.Namespace) -> None:
     """Every network with every size of patches."""
     photographs = int(options.photographs[0])
-    told = measure.command(options, "networks", "patches", "photographs", "queries", "distortions")
+    command = measure.command(options, "networks", "patches", "photographs", "queries", "distortions")
     title = f"RLAB on ImageNet photographs: no cap on the distance, {photographs} photographs, {options.queries} queries"
     columns = "network, patch, success, median queries, queries spent, L2, pixels changed, s per photograph, peak MiB"
-    table = measure.Table(title, told, columns.split(", "))
+    table = measure.Table(title, command, columns.split(", "))
     for name in options.networks:
         for patch in map(int, options.patches):
-            one, peak = apart(
+            report, peak = run_in_process(
                 options,
                 name=name,
                 patch=patch,
@@ -107,31 +107,42 @@ def success(options: argparse.Namespace) -> None:
                 eps=FREE,
                 distortions=options.distortions,
             )
-            cells = [f"{one['fooled']} of {photographs}", f"{one['median']:.0f}", f"{one['spent']:.0f}", f"{one['l2']:.1f}"]
-            table.add(name, f"{patch} x {patch}", *cells, f"{one['pixels']:.2f}", f"{one['seconds']:.1f}", f"{peak:.0f}")
+            cells = [
+                f"{report['fooled']} of {photographs}",
+                f"{report['median']:.0f}",
+                f"{report['queries']:.0f}",
+                f"{report['l2']:.1f}",
+            ]
+            table.add(name, f"{patch} x {patch}", *cells, f"{report['pixels']:.2f}", f"{report['seconds']:.1f}", f"{peak:.0f}")
 
 
 def peaks(options: argparse.Namespace) -> None:
     """Peak memory against the number of photographs and the size of patches."""
-    told = measure.command(options, "networks", "patches", "photographs", "queries", "distortions") + " --memory 1"
+    command = measure.command(options, "networks", "patches", "photographs", "queries", "distortions") + " --memory 1"
     title = f"Memory of RLAB on ImageNet photographs, {options.queries} queries"
     columns = "network, photographs, patch, patches, peak MiB, beyond showing them once MiB, s per photograph"
-    table = measure.Table(title, told, columns.split(", "))
+    table = measure.Table(title, command, columns.split(", "))
     for name in options.networks:
         for photographs in map(int, options.photographs):
             settings = {
                 "photographs": photographs,
                 "queries": options.queries,
-                "eps": NOTHING,
+                "eps": SMALL,
                 "distortions": options.distortions,
             }
-            _, base = apart(options, name=name, patch=0, **settings)
+            _, base = run_in_process(options, name=name, patch=0, **settings)
             table.add(name, photographs, "", "", f"{base:.0f}", "", "")
             for patch in map(int, options.patches):
-                one, peak = apart(options, name=name, patch=patch, **settings)
+                report, peak = run_in_process(options, name=name, patch=patch, **settings)
                 count = (-(-224 // patch)) ** 2
                 table.add(
-                    name, photographs, f"{patch} x {patch}", count, f"{peak:.0f}", f"{peak - base:.0f}", f"{one['seconds']:.1f}"
+                    name,
+                    photographs,
+                    f"{patch} x {patch}",
+                    count,
+                    f"{peak:.0f}",
+                    f"{peak - base:.0f}",
+                    f"{report['seconds']:.1f}",
                 )
 
 

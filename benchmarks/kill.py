@@ -30,7 +30,7 @@ KEY = ("model", "attack", "sample_id", "eps")
 
 @dataclass
 class Trial:
-    """What became of one run that was killed now and then."""
+    """Result of one run that was killed several times."""
 
     kills: int
     with_work: int
@@ -93,36 +93,42 @@ def killed_and_resumed(options, out: Path, seconds: float, rng: random.Random) -
 
 
 def compare(clean: Path, resumed: Path) -> list[str]:
-    """What differs between two finished runs; nothing where all is well."""
+    """Differences between two finished runs; empty if they agree."""
     problems = []
-    left, right = Run.open(clean), Run.open(resumed)
-    rows, others = left.records(), right.records()
-    mine, theirs = ([tuple(row) for row in zip(*(getattr(r, name) for name in KEY), strict=True)] for r in (rows, others))
-    lost, more = len(set(mine) - set(theirs)), len(set(theirs) - set(mine))
-    twice = len(theirs) - len(set(theirs))
-    problems += [f"{count} rows {what}" for count, what in ((lost, "lost"), (more, "too many"), (twice, "twice")) if count]
+    clean_run, resumed_run = Run.open(clean), Run.open(resumed)
+    rows, resumed_rows = clean_run.records(), resumed_run.records()
+    expected, actual = (
+        [tuple(row) for row in zip(*(getattr(r, name) for name in KEY), strict=True)] for r in (rows, resumed_rows)
+    )
+    missing, extra = len(set(expected) - set(actual)), len(set(actual) - set(expected))
+    duplicates = len(actual) - len(set(actual))
+    problems += [
+        f"{count} rows {description}"
+        for count, description in ((missing, "lost"), (extra, "too many"), (duplicates, "twice"))
+        if count
+    ]
     if not problems:
-        problems += [f"differing: {name}" for name in differing(rows, others)]
-    if right.manifest["state"] != "finished":
-        problems.append(f"state is {right.manifest['state']}")
-    return problems + differing_inputs(left, right, rows)
+        problems += [f"differing: {name}" for name in differing(rows, resumed_rows)]
+    if resumed_run.manifest["state"] != "finished":
+        problems.append(f"state is {resumed_run.manifest['state']}")
+    return problems + differing_inputs(clean_run, resumed_run, rows)
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether a finished run should not hold this file."""
+    """True if a finished run must not contain this file."""
     return path.is_file() and (path.name.startswith("shard-") or ".tmp" in path.name or path.suffix in (".tmp", ".part"))
 
 
-def differing(rows: Records, others: Records) -> list[str]:
+def differing(rows: Records, resumed_rows: Records) -> list[str]:
     """The columns, seconds apart, in which the same rows differ."""
-    orders = [np.lexsort([getattr(r, name) for name in KEY]) for r in (rows, others)]
-    found = []
+    orders = [np.lexsort([getattr(r, name) for name in KEY]) for r in (rows, resumed_rows)]
+    names = []
     for name in (field.name for field in fields(Records) if field.name != "seconds"):
-        a, b = (getattr(r, name)[order] for r, order in zip((rows, others), orders, strict=True))
+        a, b = (getattr(r, name)[order] for r, order in zip((rows, resumed_rows), orders, strict=True))
         same_nulls = np.array_equal(np.ma.getmaskarray(a), np.ma.getmaskarray(b))
         if not same_nulls or not np.array_equal(np.ma.compressed(a), np.ma.compressed(b)):
-            found.append(name + largest_change(a, b))
-    return found
+            names.append(name + largest_change(a, b))
+    return names
 
 
 def largest_change(a: np.ma.MaskedArray, b: np.ma.MaskedArray) -> str:
@@ -133,14 +139,14 @@ def largest_change(a: np.ma.MaskedArray, b: np.ma.MaskedArray) -> str:
     return f" in {rows} of {len(a)} rows, by at most {float(np.ma.abs(a - b).max()):.1e}"
 
 
-def differing_inputs(left: Run, right: Run, rows: Records) -> list[str]:
+def differing_inputs(clean_run: Run, resumed_run: Run, rows: Records) -> list[str]:
     """The stages whose stored adversarial inputs differ."""
     ids = np.unique(rows.sample_id).tolist()
     problems = []
     for model in np.unique(rows.model):
         for attack in np.unique(rows.attack):
-            mine, theirs = (run.adversarial(str(model), str(attack), ids) for run in (left, right))
-            if mine.keys() != theirs.keys() or any(mine[i].tobytes() != theirs[i].tobytes() for i in mine):
+            expected, actual = (run.adversarial(str(model), str(attack), ids) for run in (clean_run, resumed_run))
+            if expected.keys() != actual.keys() or any(expected[i].tobytes() != actual[i].tobytes() for i in expected):
                 problems.append(f"stored inputs of {attack} differ")
     return problems
 
@@ -148,8 +154,8 @@ def differing_inputs(left: Run, right: Run, rows: Records) -> list[str]:
 def trial(options, folder: Path, clean: Path, seconds: float, rng: random.Random) -> Trial:
     """One run, killed and resumed, compared with the clean one."""
     kills, with_work, mid_stage = killed_and_resumed(options, folder, seconds, rng)
-    left = [path.name for path in folder.rglob("*") if is_leftover(path)]
-    return Trial(kills, with_work, mid_stage, len(Run.open(folder).records()), compare(clean, folder), left)
+    leftovers = [path.name for path in folder.rglob("*") if is_leftover(path)]
+    return Trial(kills, with_work, mid_stage, len(Run.open(folder).records()), compare(clean, folder), leftovers)
 
 
 def main() -> None:
@@ -164,20 +170,20 @@ def main() -> None:
         begin = time.perf_counter()
         finish(audit(options, clean))
         seconds = time.perf_counter() - begin
-        told = measure.command(options, "data", "model", "eps", "samples", "batch_size", "trials", "seed")
+        command = measure.command(options, "data", "model", "eps", "samples", "batch_size", "trials", "seed")
         note = f"The undisturbed run takes {seconds:.1f} s and writes {len(Run.open(clean).records())} rows."
         columns = ["trial", "kills", "with work done", "mid-stage", "rows", "differences", "files left behind"]
-        table = measure.Table("Killed and resumed", told, columns, note)
-        done: list[Trial] = []
+        table = measure.Table("Killed and resumed", command, columns, note)
+        trials: list[Trial] = []
         for number in range(options.trials):
             result = trial(options, Path(temporary) / f"trial-{number}", clean, seconds, rng)
-            done.append(result)
-            told_apart = ["; ".join(found) or "none" for found in (result.differences, result.left_behind)]
+            trials.append(result)
+            told_apart = ["; ".join(texts) or "none" for texts in (result.differences, result.left_behind)]
             table.add(number + 1, result.kills, result.with_work, result.mid_stage, result.rows, *told_apart)
-        sums = [sum(getattr(one, name) for one in done) for name in ("kills", "with_work", "mid_stage")]
-        equal, clear = (sum(not getattr(one, name) for one in done) for name in ("differences", "left_behind"))
-        table.add("all", *sums, "", f"{equal} of {len(done)} runs equal", f"none in {clear} of {len(done)}")
-    sys.exit(equal < len(done) or clear < len(done))
+        sums = [sum(getattr(outcome, name) for outcome in trials) for name in ("kills", "with_work", "mid_stage")]
+        equal, clear = (sum(not getattr(outcome, name) for outcome in trials) for name in ("differences", "left_behind"))
+        table.add("all", *sums, "", f"{equal} of {len(trials)} runs equal", f"none in {clear} of {len(trials)}")
+    sys.exit(equal < len(trials) or clear < len(trials))
 
 
 if __name__ == "__main__":

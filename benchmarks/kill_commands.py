@@ -37,8 +37,8 @@ KEYS = {
     "samples": (("sample_id",),),
 }
 """By folder, the columns of which no two rows may agree; the first that a file has count."""
-WITHIN = (".", "before", "after")
-"""Where rows and arrays may lie in a folder."""
+FOLDERS = (".", "before", "after")
+"""Subfolders that may contain rows and arrays."""
 SMALL = ["--samples", "60"]
 
 
@@ -49,11 +49,11 @@ class Command:
     name: str
     words: list[str]
     file: bool = False
-    """Whether it writes one file."""
+    """True if the command writes one file, not a folder."""
     seconds: float = 0.0
     kills: int = 0
-    lost: int = 0
-    twice: int = 0
+    missing: int = 0
+    duplicates: int = 0
     differs: list[str] = field(default_factory=list)
 
 
@@ -61,11 +61,11 @@ def commands(work: Path) -> list[Command]:
     """All that can be killed; each takes a few seconds to a minute."""
     generator = work / "generator.safetensors"
     run_to_end(["train-generator", "--out", str(generator), "--width", "8", "--steps", "300", "--rate", "0.004"])
-    placed = ["--distortions", "gaussian-noise+occlusion", "--patch", "2"]
+    patch_options = ["--distortions", "gaussian-noise+occlusion", "--patch", "2"]
     return [
         Command("audit", ["audit", *SMALL, "--eps", "0:0.2:5", "--attack", "pgd?steps=60&restarts=3", "--batch-size", "8"]),
         Command("rlab", ["audit", *SMALL, "--norm", "l2", "--eps", "1, 2", "--attack", "rlab?steps=120", "--batch-size", "8"]),
-        Command("benchmark", ["benchmark", *SMALL, *placed, "--steps", "400", "--levels", "1,2"]),
+        Command("benchmark", ["benchmark", *SMALL, *patch_options, "--steps", "400", "--levels", "1,2"]),
         Command("unrestricted", ["unrestricted", "--generator", str(generator), "--per-class", "30", "--steps", "40"]),
         Command("harden", ["harden", *SMALL, "--epochs", "4", "--attack", "pgd?steps=20", "--batch-size", "16"]),
         Command("train-agent", ["train-agent", "--samples", "60", "--steps", "400", "--probes", "4", "--fits", "50"], file=True),
@@ -78,22 +78,22 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="*", default=None)
-    asked = parser.parse_args()
-    rng = random.Random(asked.seed)
-    with tempfile.TemporaryDirectory() as held:
-        work = Path(held)
-        found = [one for one in commands(work) if asked.only is None or one.name in asked.only]
-        for number, command in enumerate(found):
-            share = asked.kills // len(found) + (number < asked.kills % len(found))
+    options = parser.parse_args()
+    rng = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        selected = [candidate for candidate in commands(work) if options.only is None or candidate.name in options.only]
+        for number, command in enumerate(selected):
+            share = options.kills // len(selected) + (number < options.kills % len(selected))
             kill(command, work / command.name, share, rng)
             print(
-                f"{command.name:<14}{command.seconds:7.1f} s in one go  {command.kills:4} kills  {command.lost} lost  "
-                f"{command.twice} twice  {len(command.differs)} differ {'; '.join(command.differs[:3])}",
+                f"{command.name:<14}{command.seconds:7.1f} s in one go  {command.kills:4} kills  {command.missing} lost  "
+                f"{command.duplicates} twice  {len(command.differs)} differ {'; '.join(command.differs[:3])}",
                 flush=True,
             )
-    bad = [one for one in found if one.lost or one.twice or one.differs]
-    said = f"not equal: {', '.join(one.name for one in bad)}" if bad else "all equal"
-    print(f"{sum(one.kills for one in found)} kills, {said}")
+    bad = [entry for entry in selected if entry.missing or entry.duplicates or entry.differs]
+    summary = f"not equal: {', '.join(entry.name for entry in bad)}" if bad else "all equal"
+    print(f"{sum(entry.kills for entry in selected)} kills, {summary}")
     return bool(bad)
 
 
@@ -101,92 +101,92 @@ def kill(command: Command, work: Path, kills: int, rng: random.Random) -> None:
     """Kill one command so often, and let it end."""
     work.mkdir()
     ending = ".safetensors" if command.file else ""
-    whole, out = work / f"whole{ending}", work / f"killed{ending}"
-    started = time.perf_counter()
-    run_to_end([*command.words, "--out", str(whole)])
-    command.seconds = time.perf_counter() - started
+    uninterrupted, out = work / f"whole{ending}", work / f"killed{ending}"
+    begin = time.perf_counter()
+    run_to_end([*command.words, "--out", str(uninterrupted)])
+    command.seconds = time.perf_counter() - begin
     before: dict[str, bytes] = {}
-    ended = False
+    finished = False
     while command.kills < kills:
-        if ended:  # it came to its end between two kills: begin again in another folder
-            compare(command, whole, out)
-            out, before, ended = work / f"killed-{command.kills}{ending}", {}, False
-        process = start([*command.words, "--out", str(out), *(["--resume"] if begun(out) else [])])
+        if finished:  # it came to its end between two kills: begin again in another folder
+            compare(command, uninterrupted, out)
+            out, before, finished = work / f"killed-{command.kills}{ending}", {}, False
+        process = start([*command.words, "--out", str(out), *(["--resume"] if can_resume(out) else [])])
         try:
-            ended = process.wait(rng.uniform(0, command.seconds)) == 0
+            finished = process.wait(rng.uniform(0, command.seconds)) == 0
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             command.kills += 1
             before = check(command, out, before)
-    if not ended:
-        run_to_end([*command.words, "--out", str(out), *(["--resume"] if begun(out) else [])])
+    if not finished:
+        run_to_end([*command.words, "--out", str(out), *(["--resume"] if can_resume(out) else [])])
     check(command, out, before)
-    compare(command, whole, out)
+    compare(command, uninterrupted, out)
 
 
-def begun(out: Path) -> bool:
-    """Whether there is something to go on with."""
+def can_resume(out: Path) -> bool:
+    """True if a run exists that can be resumed."""
     return out.is_file() or (out / "manifest.json").exists()
 
 
 def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, bytes]:
-    """What is in the folder after a kill; counts what was lost or is there twice."""
+    """Contents of the folder after a kill; counts missing and duplicate rows."""
     if command.file:
         if not out.exists():
-            command.lost += bool(before)
+            command.missing += bool(before)
             return {}
         load_file(out)
-        with safe_open(out, "np") as held:
-            about = json.loads(held.metadata()["brinell"])["about"]
-        spent = sum(about["training_queries"].values())
-        command.lost += spent < int(before.get("spent", b"0"))
-        return {"spent": str(spent).encode()}
-    now = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
+        with safe_open(out, "np") as tensors:
+            metadata = json.loads(tensors.metadata()["brinell"])["about"]
+        queries = sum(metadata["training_queries"].values())
+        command.missing += queries < int(before.get("queries", b"0"))
+        return {"queries": str(queries).encode()}
+    contents = {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
     rows = read(out)
-    command.twice += sum(len(keys) - len(set(keys)) for keys in map(keys_of, rows.items()))
+    command.duplicates += sum(len(keys) - len(set(keys)) for keys in map(keys_of, rows.items()))
     # Shards of a stage that is whole go into its part: their rows must be in it, which the end shows.
-    lost = [name for name, content in before.items() if "shard-" not in name and now.get(name) != content]
-    command.lost += len(lost)
-    return now
+    missing = [name for name, content in before.items() if "shard-" not in name and contents.get(name) != content]
+    command.missing += len(missing)
+    return contents
 
 
 def read(out: Path) -> dict[str, list[dict[str, object]]]:
     """The rows of each folder, those of the audits of a hardening too."""
-    found: dict[str, list[dict[str, object]]] = {}
-    for within, name in itertools.product(WITHIN, KEYS):
-        files = sorted((out / within).glob(f"{name}/*.parquet"))
+    rows: dict[str, list[dict[str, object]]] = {}
+    for folder, name in itertools.product(FOLDERS, KEYS):
+        files = sorted((out / folder).glob(f"{name}/*.parquet"))
         parts = {path.stem.removeprefix("part-") for path in files if path.stem.startswith("part-")}
-        kept = [path for path in files if not (path.stem.startswith("shard-") and path.stem.split("-")[1] in parts)]
-        found[f"{within}/{name}"] = [row for path in kept for row in pq.read_table(path, partitioning=None).to_pylist()]
-    return found
+        current = [path for path in files if not (path.stem.startswith("shard-") and path.stem.split("-")[1] in parts)]
+        rows[f"{folder}/{name}"] = [row for path in current for row in pq.read_table(path, partitioning=None).to_pylist()]
+    return rows
 
 
 def arrays(out: Path) -> dict[str, np.ndarray]:
     """The stored inputs, and the weights of a hardening."""
-    files = [*out.glob("*.safetensors"), *(path for within in WITHIN for path in (out / within).glob("arrays/*"))]
+    files = [*out.glob("*.safetensors"), *(path for folder in FOLDERS for path in (out / folder).glob("arrays/*"))]
     return {f"{path.relative_to(out)} {name}": array for path in sorted(files) for name, array in load_file(path).items()}
 
 
-def keys_of(named: tuple[str, list[dict[str, object]]]) -> list[tuple[object, ...]]:
-    """What tells the rows of a folder apart."""
-    name, rows = named
+def keys_of(entry: tuple[str, list[dict[str, object]]]) -> list[tuple[object, ...]]:
+    """Keys that identify the rows of a folder."""
+    name, rows = entry
     if not rows:
         return []
     columns = next(columns for columns in KEYS[name.rpartition("/")[2]] if set(columns) <= rows[0].keys())
     return [tuple(row[column] for column in columns) for row in rows]
 
 
-def compare(command: Command, whole: Path, out: Path) -> None:
+def compare(command: Command, uninterrupted: Path, out: Path) -> None:
     """Note what differs between a run that was killed and one that was not."""
     if command.file:
-        command.differs += sorted(load_file(whole).keys() ^ load_file(out).keys())
+        command.differs += sorted(load_file(uninterrupted).keys() ^ load_file(out).keys())
         return
-    one, other = read(whole), read(out)
-    for name, rows in one.items():
-        if sorted(map(plain, rows)) != sorted(map(plain, other[name])):
-            command.differs.append(f"{name} ({len(rows)} rows and {len(other[name])})")
-    a, b = arrays(whole), arrays(out)
+    expected, actual = read(uninterrupted), read(out)
+    for name, rows in expected.items():
+        if sorted(map(plain, rows)) != sorted(map(plain, actual[name])):
+            command.differs.append(f"{name} ({len(rows)} rows and {len(actual[name])})")
+    a, b = arrays(uninterrupted), arrays(out)
     if a.keys() != b.keys() or any(not np.array_equal(a[name], b[name]) for name in a):
         command.differs.append("arrays")
 
@@ -197,7 +197,7 @@ def plain(row: dict[str, object]) -> str:
 
 
 def start(words: list[str]) -> subprocess.Popen[bytes]:
-    """The command, in a group of its own that can be killed as a whole."""
+    """Starts the command in a new process group, so that the group can be killed."""
     return subprocess.Popen(
         [sys.executable, "-m", "brinell", *words, "--quiet"],
         stdout=subprocess.DEVNULL,

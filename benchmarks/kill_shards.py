@@ -47,7 +47,7 @@ GROUP = 16
 
 @dataclass
 class Trial:
-    """What became of one run."""
+    """Result of one run."""
 
     kills: int = 0
     with_work: int = 0
@@ -55,7 +55,7 @@ class Trial:
     starts: int = 0
     codes: list[int] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)
-    left: int = 0
+    leftovers: int = 0
     seconds: float = 0.0
 
 
@@ -68,30 +68,32 @@ def main() -> int:
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary, served(options.store) as root:
         work = Path(temporary)
-        alone = work / "alone"
-        started = time.perf_counter()
-        process = begin(options, str(alone), shared_=False)
+        reference_run = work / "alone"
+        begin_time = time.perf_counter()
+        process = begin(options, str(reference_run), shared_=False)
         process.join()
         if process.exitcode:
             raise SystemExit(f"the run of one process ended with {process.exitcode}")
-        seconds = time.perf_counter() - started
-        rows = Run.open(alone).records()
+        seconds = time.perf_counter() - begin_time
+        rows = Run.open(reference_run).records()
         groups = int(((rows.outcome == "fooled") | (rows.outcome == "survived")).sum()) // GROUP
-        done = []
+        trials = []
         for number in range(options.trials):
             out = f"{root}/trial-{number}" if root else str(work / f"trial-{number}")
-            one = trial(options, out, work / f"copy-{number}", alone, groups, rng)
-            done.append(one)
+            result = trial(options, out, work / f"copy-{number}", reference_run, groups, rng)
+            trials.append(result)
             print(
-                f"run {number + 1:3}: {one.kills} kills ({one.with_work} with work done), {one.starts} processes, exit codes "
-                f"{sorted(set(one.codes))}, {one.seconds:.1f} s, {'; '.join(one.differences) or 'equal'}, {one.left} left behind",
+                f"run {number + 1:3}: {result.kills} kills ({result.with_work} with work done), "
+                f"{result.starts} processes, exit codes "
+                f"{sorted(set(result.codes))}, {result.seconds:.1f} s, "
+                f"{'; '.join(result.differences) or 'equal'}, {result.leftovers} left behind",
                 flush=True,
             )
-    bad = [one for one in done if one.differences or one.left or any(one.codes)]
+    bad = [result for result in trials if result.differences or result.leftovers or any(result.codes)]
     failing = f", one request in {options.failing} failing" if options.failing else ""
     print(
-        f"{len(done)} runs over {options.store}{failing}, {sum(one.kills for one in done)} kills of which "
-        f"{sum(one.with_work for one in done)} with work done: {len(done) - len(bad)} equal to the run of one process "
+        f"{len(trials)} runs over {options.store}{failing}, {sum(result.kills for result in trials)} kills of which "
+        f"{sum(result.with_work for result in trials)} with work done: {len(trials) - len(bad)} equal to the run of one process "
         f"({seconds:.1f} s)"
     )
     return bool(bad)
@@ -111,33 +113,33 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def trial(options: argparse.Namespace, out: str, copy: Path, alone: Path, groups: int, rng: random.Random) -> Trial:
+def trial(options: argparse.Namespace, out: str, copy: Path, reference_run: Path, groups: int, rng: random.Random) -> Trial:
     """One run: processes that are killed and replaced until there were enough kills, and then end."""
-    found, started, store = Trial(), time.perf_counter(), shared.open_store(out)
+    result, begin_time, store = Trial(), time.perf_counter(), shared.open_store(out)
     moments = sorted(rng.randrange(groups) for _ in range(options.kills))
     running = [begin(options, out) for _ in range(options.workers)]
-    found.starts = len(running)
-    while any(one.is_alive() for one in running):
+    result.starts = len(running)
+    while any(process.is_alive() for process in running):
         time.sleep(0.05)
         if not moments or len(store.names(f"{FOLDER}/rows")) < moments[0]:
             continue
         time.sleep(rng.uniform(0, 0.5))
-        at = rng.randrange(len(running))
+        index = rng.randrange(len(running))
         moments.pop(0)
-        if running[at].is_alive():
-            os.kill(running[at].pid, signal.SIGKILL)
-            running[at].join()
-            found.kills += 1
-            found.with_work += bool(store.names(f"{FOLDER}/rows"))
-            running[at] = begin(options, out)
-            found.starts += 1
-    found.codes = [one.exitcode for one in running]
-    found.seconds = time.perf_counter() - started
-    if not any(found.codes):
-        found.differences = kill.compare(alone, copied(out, copy))
-        found.left = len([one for one in copy.rglob("*") if kill.is_leftover(one) or FOLDER in one.parts])
+        if running[index].is_alive():
+            os.kill(running[index].pid, signal.SIGKILL)
+            running[index].join()
+            result.kills += 1
+            result.with_work += bool(store.names(f"{FOLDER}/rows"))
+            running[index] = begin(options, out)
+            result.starts += 1
+    result.codes = [process.exitcode for process in running]
+    result.seconds = time.perf_counter() - begin_time
+    if not any(result.codes):
+        result.differences = kill.compare(reference_run, copied(out, copy))
+        result.leftovers = len([path for path in copy.rglob("*") if kill.is_leftover(path) or FOLDER in path.parts])
     shutil.rmtree(copy, ignore_errors=True)
-    return found
+    return result
 
 
 def begin(options: argparse.Namespace, out: str, *, shared_: bool = True) -> multiprocessing.Process:
@@ -177,11 +179,11 @@ def _work(options: argparse.Namespace, out: str, shared_: bool) -> None:
 def failing(request, often):
     """A request of a store that fails now and then, before it was carried out or after."""
 
-    def instead(*given):
+    def instead(*arguments):
         if random.random() > 1 / often:
-            return request(*given)
+            return request(*arguments)
         if random.random() < 0.5:
-            request(*given)
+            request(*arguments)
         raise ConnectionError("made to fail")
 
     return instead
@@ -193,9 +195,9 @@ def served(store: str) -> Iterator[str]:
     if store == "folder":
         yield ""
         return
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        port = held.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
     os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
     line = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -207,8 +209,8 @@ def served(store: str) -> Iterator[str]:
             if time.monotonic() > end:
                 raise SystemExit("the S3 server did not start")
             time.sleep(0.2)
-        made = "import s3fs; s3fs.S3FileSystem().mkdir('" + BUCKET + "')"  # apart: its threads do not live through a fork
-        subprocess.run([sys.executable, "-c", made], check=True)
+        script = "import s3fs; s3fs.S3FileSystem().mkdir('" + BUCKET + "')"  # apart: its threads do not live through a fork
+        subprocess.run([sys.executable, "-c", script], check=True)
         yield f"s3://{BUCKET}"
     finally:
         server.terminate()

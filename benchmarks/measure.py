@@ -1,4 +1,4 @@
-"""What the benchmarks share: models and data, passes counted by hooks, paired timing, and the lines they print."""
+"""Shared parts of the benchmarks: models and data, passes counted by hooks, paired timing, and tables."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "65536")
 heap.keep_freed_memory()
 
 
-class Whole(nn.Module):
+class FullModel(nn.Module):
     """A model as one module, so that a hook on it sees every call (ART takes an nn.Sequential apart)."""
 
     def __init__(self, net: nn.Module) -> None:
@@ -81,7 +81,7 @@ class Subject:
         file, _, name = self.factory.partition(":")
         module: nn.Module = getattr(import_file(ROOT / "examples" / "models" / file), name)()
         module.load_state_dict(load_file(SHARED / self.weights))
-        return Whole(module).eval().requires_grad_(False)
+        return FullModel(module).eval().requires_grad_(False)
 
     def samples(self, n: int, module: nn.Module) -> tuple[Tensor, Tensor]:
         """The first `n` test images that the model gets right, with their labels."""
@@ -125,9 +125,9 @@ SUBJECTS = {
         eps_text="0.3",
     ),
 }
-"""What the benchmarks run on where nothing else is said."""
+"""Default subjects of the benchmarks."""
 
-MORE = {
+MORE_SUBJECTS = {
     "resnet32": ("CIFAR-10 resnet32", "cifar10.py:resnet32", "cifar10_weights/resnet32", 0.5 / 255, "0.5/255"),
     "resnet44": ("CIFAR-10 resnet44", "cifar10.py:resnet44", "cifar10_weights/resnet44", 0.5 / 255, "0.5/255"),
     "captum_cnn": ("CIFAR-10 captum_cnn", "cifar10.py:captum_cnn", "cifar10_weights/captum_cnn_plain", 1 / 255, "1/255"),
@@ -142,7 +142,7 @@ def subject(name: str) -> Subject:
     """A network of the shared data by its short name."""
     if name in SUBJECTS:
         return SUBJECTS[name]
-    title, factory, weights, eps, text = MORE[name]
+    title, factory, weights, eps, text = MORE_SUBJECTS[name]
     mnist = factory.startswith("mnist")
     return Subject(
         name=title,
@@ -160,7 +160,7 @@ def subject(name: str) -> Subject:
 
 @dataclass
 class Passes:
-    """What a model was asked: the size of each batch, and how often a gradient of its answer was taken."""
+    """Passes of a model: the size of each batch, and the number of gradients taken of its output."""
 
     batches: list[list[int]] = field(default_factory=list)
     """[inputs, gradients] of each call."""
@@ -173,7 +173,7 @@ class Passes:
     @property
     def backwards(self) -> int:
         """Gradients of single inputs."""
-        return sum(size * back for size, back in self.batches)
+        return sum(size * backwards for size, backwards in self.batches)
 
 
 @contextmanager
@@ -196,12 +196,12 @@ def counting(module: nn.Module) -> Iterator[Passes]:
 
 def replay(module: nn.Module, passes: Passes, x: Tensor, y: Tensor) -> None:
     """The same batches through the same module with nothing around them: forward, and as many input gradients as were taken."""
-    for size, back in passes.batches:
-        if back:
+    for size, backwards in passes.batches:
+        if backwards:
             leaf = x[:size].detach().requires_grad_()
             loss = nn.functional.cross_entropy(module(leaf), y[:size], reduction="sum")
-            for left in reversed(range(back)):
-                torch.autograd.grad(loss, leaf, retain_graph=left > 0)
+            for remaining in reversed(range(backwards)):
+                torch.autograd.grad(loss, leaf, retain_graph=remaining > 0)
         else:
             with torch.no_grad():
                 module(x[:size])
@@ -244,7 +244,7 @@ def in_turns(works: dict[str, Work], threads: int) -> dict[str, Timing]:
 
 
 class _Turns:
-    """Whose turn it is, and what each has spent. Whoever holds the turn alone touches any of this."""
+    """State of turns: the work whose turn it is, and the seconds of each. Only the current work may change it."""
 
     def __init__(self, names: list[str]) -> None:
         self.timings = {name: Timing() for name in names}
@@ -300,9 +300,9 @@ def repeated(works: dict[str, Work], repetitions: int, threads: int) -> dict[str
     for repetition in range(repetitions):
         names = list(works)
         first = repetition % len(names)
-        found = in_turns({name: works[name] for name in names[first:] + names[:first]}, threads)
+        timings = in_turns({name: works[name] for name in names[first:] + names[:first]}, threads)
         for name in names:
-            times[name].append(found[name])
+            times[name].append(timings[name])
     return times
 
 

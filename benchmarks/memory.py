@@ -21,7 +21,7 @@ MIB = 2**20
 
 
 class Cost(NamedTuple):
-    """What a process took."""
+    """Seconds and memory of a process."""
 
     seconds: float
     peak: float
@@ -44,7 +44,7 @@ def run(line: list[str], threads: int) -> Cost:
 
 
 def baseline(name: str, batch_size: int) -> None:
-    """What every run needs: the library, the model, and a gradient of one full batch."""
+    """Baseline of every run: the library, the model, and a gradient of one full batch."""
     import brinell.calls
 
     subject = measure.SUBJECTS[name]
@@ -61,9 +61,9 @@ def audit(*options: str) -> list[str]:
 
 def large_runs(options) -> None:
     """Peak memory against the number of samples."""
-    told = measure.command(options, "subjects", "attack", "samples", "batch_size")
+    command = measure.command(options, "subjects", "attack", "samples", "batch_size")
     columns = "model, attack, eps, baseline MiB, samples, peak MiB, beyond baseline MiB, all inputs as float32 MiB, s"
-    table = measure.Table("Memory of large runs", told, columns.split(", "))
+    table = measure.Table("Memory of large runs", command, columns.split(", "))
     for name in options.subjects:
         subject = measure.SUBJECTS[name]
         base = run([sys.executable, __file__, "--baseline", name, "--batch-size", str(options.batch_size)], options.threads)
@@ -100,8 +100,8 @@ def many_rows(options) -> None:
 def default_audit(options) -> None:
     """The run of `make audit`, once to train and cache the model, then timed."""
     columns = ["run", "model", "s", "peak MiB", "repetitions"]
-    told = measure.command(options, "repetitions")
-    table = measure.Table("The embedded default (`brinell audit`; limits: 60 s, 2048 MiB)", told, columns)
+    command = measure.command(options, "repetitions")
+    table = measure.Table("The embedded default (`brinell audit`; limits: 60 s, 2048 MiB)", command, columns)
     with tempfile.TemporaryDirectory(prefix="brinell-default-") as out:
         os.environ["BRINELL_CACHE"] = f"{out}/cache"
         first = run(audit("--out", f"{out}/first"), options.default_threads)

@@ -1,12 +1,12 @@
-"""Attacks within a ball of a learned embedding beside attacks within balls of pixels, judged by the same conditions.
+"""Attacks within a ball of a learned embedding compared with attacks within pixel balls, judged by the same conditions.
 
     python benchmarks/metric.py [--embedding FILE] [--models lenet5_clean cnn4_pgd] [--samples 200] [--steps 20]
 
 Without a file the embedding is trained first, on 10,000 training images of MNIST, and judged on the 10,000 test images.
 
-A ball called `half` gives each sample half of its own distance to the nearest training sample of another class, in the ball's own
-distance. Each adversarial example is then judged in all three distances: `label`, it is no farther from its clean input than
-that half; `same`, it is nearer than the nearest training sample of its own class. Shares are of the adversarial examples.
+A ball called `half` gives each sample half of its distance to the nearest training sample of another class, in the ball's own
+distance. Each adversarial example is then judged in all three distances: `label`, it is at most as far from its clean input as
+that half; `same`, it is nearer than the nearest training sample of the same class. Shares are of the adversarial examples.
 """
 
 import argparse
@@ -41,52 +41,61 @@ COMMON = {"linf": 0.3, "l2": 2.0}
 
 
 class Limit(NamedTuple):
-    """What a distance allows each sample, (n,)."""
+    """Limits of each sample in one distance, (n,)."""
 
     label: Tensor
-    same: Tensor
+    same_class: Tensor
 
 
 def limits(x: Tensor, y: Array, x_train: Tensor, y_train: Array, learned: Embedding) -> dict[str, Limit]:
     """By the nearest training samples, in each space."""
-    near = {
+    neighbours = {
         "l2": pairs.l2_to(x.flatten(1), y, x_train.flatten(1), y_train),
         "embedding": pairs.l2_to(learned.embed(x), y, learned.embed(x_train), y_train),
     }
     reference = Reference(x_train.flatten(1).numpy(), y_train)
-    near["linf"] = reference.nearest("linf", x.flatten(1).numpy(), y, near["l2"])
-    found = {space: conditions.limits(other=near[space].other, same=near[space].same) for space in SPACES}
-    both = conditions.LABEL, conditions.INTERPOLATION
-    return {space: Limit(*(torch.from_numpy(found[space][one]).float() for one in both)) for space in SPACES}
+    neighbours["linf"] = reference.nearest("linf", x.flatten(1).numpy(), y, neighbours["l2"])
+    bounds = {
+        space: conditions.limits(other_class=neighbours[space].other_class, same_class=neighbours[space].same_class)
+        for space in SPACES
+    }
+    kinds = conditions.LABEL, conditions.INTERPOLATION
+    return {space: Limit(*(torch.from_numpy(bounds[space][kind]).float() for kind in kinds)) for space in SPACES}
 
 
-def balls(known: dict[str, Limit], steps: int) -> Iterator[tuple[str, str, str, Tensor]]:
+def balls(limits_by_space: dict[str, Limit], steps: int) -> Iterator[tuple[str, str, str, Tensor]]:
     """Name, space, attack and budgets (n,) of each line."""
     for space, eps in COMMON.items():
-        yield f"{space} {eps:g}", space, f"pgd?steps={steps}", torch.full_like(known[space].label, eps)
+        yield f"{space} {eps:g}", space, f"pgd?steps={steps}", torch.full_like(limits_by_space[space].label, eps)
     for space in SPACES:
-        yield f"{space} half", space, f"pgd?steps={steps}", known[space].label
-    yield "embedding half", "embedding", f"apgd?steps={steps}", known["embedding"].label
-    yield "embedding quarter", "embedding", f"pgd?steps={steps}", known["embedding"].label / 2
+        yield f"{space} half", space, f"pgd?steps={steps}", limits_by_space[space].label
+    yield "embedding half", "embedding", f"apgd?steps={steps}", limits_by_space["embedding"].label
+    yield "embedding quarter", "embedding", f"pgd?steps={steps}", limits_by_space["embedding"].label / 2
 
 
 def line(
-    name: str, ball: str, attack: str, model: Any, batch: Batch, distance: Distance, eps: Tensor, known: dict[str, Limit],
-    learned: Embedding, seed: int,
+    name: str, ball: str, attack: str, model: Any, batch: Batch, distance: Distance, eps: Tensor,
+    limits_by_space: dict[str, Limit], learned: Embedding, seed: int,
 ) -> str:  # fmt: skip
     """One attack on one model."""
     threat = Threat(distance=distance, eps=eps, domain=model.domain)
     ledger = Ledger(model, batch, threat)
     name, _, options = plugins.parse(attack)
-    begun = time.process_time()
+    start = time.process_time()
     plugins.build("attack", name, options)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("metric"))
-    seconds = time.process_time() - begun
-    at = ledger.fooled.nonzero()[:, 0]
-    x, x0, n = ledger.best.closest[at], batch.x[at], len(at)
+    seconds = time.process_time() - start
+    rows = ledger.fooled.nonzero()[:, 0]
+    x, x0, n = ledger.best.closest[rows], batch.x[rows], len(rows)
     reach = {"linf": norms.linf(x - x0), "l2": norms.l2(x - x0), "embedding": size(learned, x, x0)} if n else {}
-    keeps = {space: (reach[space] <= known[space].label[at] * 1.0001, reach[space] < known[space].same[at]) for space in reach}
-    shares = [f"{100 * float(one.float().mean()):.0f}" for space in keeps for one in keeps[space]]
-    pixels = torch.stack([one for space in ("linf", "l2") for one in keeps[space]]).all(0) if n else torch.zeros(0)
+    keeps = {
+        space: (
+            reach[space] <= limits_by_space[space].label[rows] * 1.0001,
+            reach[space] < limits_by_space[space].same_class[rows],
+        )
+        for space in reach
+    }
+    shares = [f"{100 * float(mask.float().mean()):.0f}" for space in keeps for mask in keeps[space]]
+    pixels = torch.stack([mask for space in ("linf", "l2") for mask in keeps[space]]).all(0) if n else torch.zeros(0)
     middle = [f"{float(reach[space].median()):.2f}" for space in reach]
     cost = f"{float((ledger.costs.forwards + ledger.costs.backwards).float().mean()):.1f}"
     cells = [name, ball, attack.split("?")[0], f"{float(eps.median()):.2f}", f"{n}/{len(batch)}", *shares,
@@ -119,11 +128,11 @@ def main() -> None:
     learned = Embedding(path=options.embedding or trained(options.seed))
     learned.check(test.domain)
     x, y = test.load(range(options.samples)), np.asarray(test.labels()[: options.samples])
-    known = limits(x, y, train.load(range(options.reference)), np.asarray(train.labels()[: options.reference]), learned)
-    for space, limit in known.items():
+    limits_by_space = limits(x, y, train.load(range(options.reference)), np.asarray(train.labels()[: options.reference]), learned)
+    for space, limit in limits_by_space.items():
         print(f"{space}: half to another class {float(limit.label.median()):.3f}, least {float(limit.label.min()):.3f}; "
-              f"same class {float(limit.same.median()):.3f}, least {float(limit.same.min()):.3f}; "
-              f"same nearer than half {100 * float((limit.same < limit.label).float().mean()):.0f} %")  # fmt: skip
+              f"same class {float(limit.same_class.median()):.3f}, least {float(limit.same_class.min()):.3f}; "
+              f"same nearer than half {100 * float((limit.same_class < limit.label).float().mean()):.0f} %")  # fmt: skip
     columns = ["model", "ball", "attack", "eps, median", "fooled", *(f"{s} {c}" for s in SPACES for c in ("label", "same")),
                "all in pixels", *(f"median {s}" for s in SPACES), "passes", "cpu s"]  # fmt: skip
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
@@ -133,10 +142,10 @@ def main() -> None:
         with torch.no_grad():
             right = model.predict(x).argmax(1) == torch.from_numpy(y)
         batch = Batch(ids=torch.arange(int(right.sum())), x=x[right], y=torch.from_numpy(y)[right])
-        kept = {space: Limit(*(one[right] for one in limit)) for space, limit in known.items()}
-        for ball, space, attack, eps in balls(kept, options.steps):
+        correct_limits = {space: Limit(*(values[right] for values in limit)) for space, limit in limits_by_space.items()}
+        for ball, space, attack, eps in balls(correct_limits, options.steps):
             distance = learned if space == "embedding" else plugins.build("distance", space, {})
-            print(line(model, ball, attack, model, batch, distance, eps, kept, learned, options.seed), flush=True)
+            print(line(model, ball, attack, model, batch, distance, eps, correct_limits, learned, options.seed), flush=True)
 
 
 if __name__ == "__main__":

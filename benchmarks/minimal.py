@@ -1,14 +1,14 @@
-"""Attacks that look for the nearest adversarial input beside their peers: how far it is, and for how many passes.
+"""Minimal-norm attacks compared with their peers: distance and number of passes.
 
     python benchmarks/minimal.py --adversarial-library CHECKOUT --foolbox CHECKOUT --art CHECKOUT [--attacks ...] [--seeds 0 1]
 
-Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox), which is no
-dependency of ours; those that are installed need none, and those that are not at hand are left out. Every side gets the same
+Each CHECKOUT is a working tree of a peer (Adversarial Library, Foolbox, the Adversarial Robustness Toolbox), which Brinell does
+not depend on. Installed peers need no checkout, and missing peers are left out. Every side gets the same
 model, the same images, the same number of steps, and as many values of c where there are some; forwards and backwards are
 counted by a hook on the module, for all alike, and all results are judged alike: as an input that the module gets wrong, and by
 its distance from the clean one.
 
-A seed takes images of its own: number 1 those that follow the images of number 0, among those that the model gets right.
+Each seed takes different images: number 1 those that follow the images of number 0, among those that the model gets right.
 `apgd-l1` has a budget, `--eps-l1`, in place of a distance: there, what is compared is how many samples are left.
 """
 
@@ -45,7 +45,7 @@ class Contest(NamedTuple):
     """One attack: in which norm, and how each side is called."""
 
     norm: str
-    ours: str
+    attack: str
     """Name of our attack, with the settings that `steps` and `searches` become."""
     settings: dict[str, Any]
     peers: dict[str, Run]
@@ -61,8 +61,8 @@ def adversarial_library(name: str, **settings: Any) -> Run:
         from adv_lib import attacks
 
         budget = {"eps": eps} if name == "apgd" else {}
-        found: Tensor = getattr(attacks, name)(module, x, y, **budget, **settings)
-        return found
+        adversarial: Tensor = getattr(attacks, name)(module, x, y, **budget, **settings)
+        return adversarial
 
     return run
 
@@ -74,8 +74,8 @@ def foolbox(name: str, **settings: Any) -> Run:
         import foolbox as fb
 
         model = fb.PyTorchModel(module, bounds=(0, 1), device="cpu")
-        found: Tensor = getattr(fb.attacks, name)(**settings).run(model, x, fb.criteria.Misclassification(y))
-        return found
+        adversarial: Tensor = getattr(fb.attacks, name)(**settings).run(model, x, fb.criteria.Misclassification(y))
+        return adversarial
 
     return run
 
@@ -103,14 +103,14 @@ def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> di
 
     ART's C&W searches along each step, which costs some seven passes in place of two; it gets as many fewer steps.
     """
-    once, over_c = {"steps": our_steps}, {"steps": our_steps, "searches": searches}
+    plain_settings, search_settings = {"steps": our_steps}, {"steps": our_steps, "searches": searches}
     of_foolbox = {"steps": steps, "binary_search_steps": searches}
     of_art = {"binary_search_steps": searches}
     all_of_them = {
         "cw": Contest(
             "l2",
             "cw",
-            over_c,
+            search_settings,
             {
                 "adversarial-library": adversarial_library(
                     "carlini_wagner_l2", max_iterations=steps, binary_search_steps=searches
@@ -122,7 +122,7 @@ def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> di
         "ddn": Contest(
             "l2",
             "ddn",
-            once,
+            plain_settings,
             {
                 "adversarial-library": adversarial_library("ddn", steps=steps, levels=None),
                 "foolbox": foolbox("DDNAttack", steps=steps),
@@ -150,7 +150,7 @@ def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> di
         "ead": Contest(
             "l1",
             "ead",
-            over_c,
+            search_settings,
             {
                 "foolbox": foolbox("EADAttack", decision_rule="L1", regularization=0.001, **of_foolbox),
                 "art": art("ElasticNet", max_iter=steps, decision_rule="L1", **of_art),
@@ -159,7 +159,7 @@ def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> di
         "apgd-l1": Contest(
             "l1",
             "apgd",
-            once,
+            plain_settings,
             {
                 "adversarial-library": adversarial_library("apgd", norm=1, loss_function="ce", n_iter=steps),
                 "adversarial-library, from 3 eps": adversarial_library(
@@ -169,18 +169,20 @@ def contests(steps: int, searches: int, our_steps: int, at_hand: set[str]) -> di
         ),
     }
     return {
-        name: one._replace(peers={who: run for who, run in one.peers.items() if who.partition(",")[0] in at_hand})
-        for name, one in all_of_them.items()
+        name: contest._replace(
+            peers={library: run for library, run in contest.peers.items() if library.partition(",")[0] in at_hand}
+        )
+        for name, contest in all_of_them.items()
     }
 
 
 # --- one side on one network -----------------------------------------------------------------------------------------
 
 
-def ours(one: Contest, seed: int) -> Run:
+def own_run(contest: Contest, seed: int) -> Run:
     """Our attack behind a ledger; the closest adversarial inputs that it remembers."""
-    attack = plugins.build("attack", one.ours, one.settings)
-    distance = plugins.build("distance", one.norm, {})
+    attack = plugins.build("attack", contest.attack, contest.settings)
+    distance = plugins.build("distance", contest.norm, {})
 
     def run(module: nn.Module, x: Tensor, y: Tensor, eps: float) -> Tensor:
         model = TorchModel(module, DOMAINS[tuple(x.shape[1:])], name="module")
@@ -188,7 +190,7 @@ def ours(one: Contest, seed: int) -> Run:
         minimal = attack.family == "minimal"
         budget = torch.full((len(x),), extent(distance, model.domain) if minimal else eps)
         threat = Threat(distance=distance, eps=budget, domain=model.domain)
-        reach = reach_of(attack, one.norm)
+        reach = reach_of(attack, contest.norm)
         ledger = Ledger(model, batch, threat, access=attack.access, minimal=minimal, reach=reach, batch_size=len(x))
         attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
         return ledger.best.closest
@@ -196,11 +198,11 @@ def ours(one: Contest, seed: int) -> Run:
     return run
 
 
-DOMAINS = {one.shape: one.domain for one in map(measure.subject, (*measure.SUBJECTS, *measure.MORE))}
+DOMAINS = {subject.shape: subject.domain for subject in map(measure.subject, (*measure.SUBJECTS, *measure.MORE_SUBJECTS))}
 
 
 class Outcome(NamedTuple):
-    """What one side found."""
+    """Result of one implementation."""
 
     sizes: np.ndarray
     """(n,) distances, infinite where nothing was found."""
@@ -210,39 +212,41 @@ class Outcome(NamedTuple):
 
 
 def outcome(run: Run, module: nn.Module, x: Tensor, y: Tensor, norm: str, eps: float, seed: int) -> Outcome:
-    """Run one side, count its passes and judge what it found."""
+    """Runs one implementation, counts its passes and evaluates its adversarial examples."""
     torch.manual_seed(seed)  # noqa: TID251  -- peers draw from the global generator
     with measure.counting(module) as passes, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = run(module, x.clone(), y.clone(), eps).detach()
+        adversarial = run(module, x.clone(), y.clone(), eps).detach()
     with torch.no_grad():
-        wrong = (module(found).argmax(1) != y) & (found - found.clamp(0, 1)).flatten(1).abs().amax(1).le(1e-6)
-        wrong &= found.flatten(1).any(1)  # where it found nothing, Foolbox returns zeros
-    sizes = torch.where(wrong, plugins.build("distance", norm, {}).size(found - x), torch.inf)
+        wrong = (module(adversarial).argmax(1) != y) & (adversarial - adversarial.clamp(0, 1)).flatten(1).abs().amax(1).le(1e-6)
+        wrong &= adversarial.flatten(1).any(1)  # where it found nothing, Foolbox returns zeros
+    sizes = torch.where(wrong, plugins.build("distance", norm, {}).size(adversarial - x), torch.inf)
     return Outcome(sizes.numpy(), passes.forwards / len(x), passes.backwards / len(x))
 
 
-def interval(statistic: Callable[[np.ndarray, np.ndarray], float], here: np.ndarray, there: np.ndarray) -> tuple[float, float]:
+def interval(
+    statistic: Callable[[np.ndarray, np.ndarray], float], own_sizes: np.ndarray, peer_sizes: np.ndarray
+) -> tuple[float, float]:
     """95 % bootstrap interval of a statistic of paired samples."""
     rng = np.random.default_rng(0)
-    draws = (rng.integers(len(here), size=len(here)) for _ in range(RESAMPLES))
+    draws = (rng.integers(len(own_sizes), size=len(own_sizes)) for _ in range(RESAMPLES))
     with np.errstate(invalid="ignore"):
-        values = [statistic(here[draw], there[draw]) for draw in draws]
+        values = [statistic(own_sizes[draw], peer_sizes[draw]) for draw in draws]
     low, high = np.nanquantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 
-def ratio(here: np.ndarray, there: np.ndarray) -> float:
+def ratio(own_sizes: np.ndarray, peer_sizes: np.ndarray) -> float:
     """Median over median."""
-    return float(np.median(here) / np.median(there))
+    return float(np.median(own_sizes) / np.median(peer_sizes))
 
 
-def lead(here: np.ndarray, there: np.ndarray) -> float:
+def lead(own_sizes: np.ndarray, peer_sizes: np.ndarray) -> float:
     """How many more samples are left of the first."""
-    return float(np.isinf(here).sum() - np.isinf(there).sum())
+    return float(np.isinf(own_sizes).sum() - np.isinf(peer_sizes).sum())
 
 
-def compare(name: str, one: Contest, subject: str, options: argparse.Namespace, table: measure.Table) -> None:
+def compare(name: str, contest: Contest, subject: str, options: argparse.Namespace, table: measure.Table) -> None:
     """One attack on one network: all sides on the images of all seeds."""
     network = measure.subject(subject)
     module, n = network.module(), options.samples
@@ -251,30 +255,30 @@ def compare(name: str, one: Contest, subject: str, options: argparse.Namespace, 
     sides: dict[str, list[Outcome]] = {}
     for seed in options.seeds:
         part = slice(n * seed, n * (seed + 1))
-        for who, run in {"ours": ours(one, seed), **one.peers}.items():
-            found = outcome(run, module, x[part], y[part], one.norm, options.eps_l1, seed)
+        for library, run in {"ours": own_run(contest, seed), **contest.peers}.items():
+            result = outcome(run, module, x[part], y[part], contest.norm, options.eps_l1, seed)
             if budgeted:
-                found = found._replace(sizes=np.where(found.sizes <= options.eps_l1 * (1 + 1e-5), found.sizes, np.inf))
-            sides.setdefault(who, []).append(found)
-    mine = np.concatenate([one.sizes for one in sides["ours"]])
-    for who, found in sides.items():
-        sizes = np.concatenate([one.sizes for one in found])
-        both = np.isfinite(sizes) & np.isfinite(mine)
+                result = result._replace(sizes=np.where(result.sizes <= options.eps_l1 * (1 + 1e-5), result.sizes, np.inf))
+            sides.setdefault(library, []).append(result)
+    own_sizes = np.concatenate([result.sizes for result in sides["ours"]])
+    for library, results in sides.items():
+        sizes = np.concatenate([result.sizes for result in results])
+        common = np.isfinite(sizes) & np.isfinite(own_sizes)
         statistic = lead if budgeted else ratio
-        low, high = interval(statistic, mine, sizes)
-        against = f"{statistic(mine, sizes):.3g} ({low:.3g} to {high:.3g})" if who != "ours" else ""
-        each = " ".join(f"{statistic(a.sizes, b.sizes):.3g}" for a, b in zip(sides["ours"], found, strict=True))
+        low, high = interval(statistic, own_sizes, sizes)
+        against = f"{statistic(own_sizes, sizes):.3g} ({low:.3g} to {high:.3g})" if library != "ours" else ""
+        by_seed = " ".join(f"{statistic(a.sizes, b.sizes):.3g}" for a, b in zip(sides["ours"], results, strict=True))
         table.add(
             network.name,
             name,
-            who,
+            library,
             f"{np.isfinite(sizes).mean():.1%}",
             "" if budgeted else f"{np.median(sizes):.4f}",
-            "" if budgeted else f"{sizes[both].mean():.4f}",
+            "" if budgeted else f"{sizes[common].mean():.4f}",
             against,
-            each if who != "ours" else "",
-            f"{np.mean([one.forwards for one in found]):.1f}",
-            f"{np.mean([one.backwards for one in found]):.1f}",
+            by_seed if library != "ours" else "",
+            f"{np.mean([result.forwards for result in results]):.1f}",
+            f"{np.mean([result.backwards for result in results]):.1f}",
         )
 
 
@@ -295,15 +299,15 @@ def main() -> None:
     options = parser.parse_args()
     our_steps = options.our_steps or options.steps
     torch.set_num_threads(options.threads)
-    given = {name: getattr(options, name.replace("-", "_")) for name in PEERS}
-    sys.path[:0] = [str(checkout) for checkout in given.values() if checkout is not None]
+    checkouts = {name: getattr(options, name.replace("-", "_")) for name in PEERS}
+    sys.path[:0] = [str(checkout) for checkout in checkouts.values() if checkout is not None]
     at_hand = {name for name, package in PEERS.items() if importlib.util.find_spec(package)}
     # Adversarial Library draws curves with visdom where it is asked to, and imports it in any case.
     sys.modules.setdefault("visdom", ModuleType("visdom"))
-    told = " ".join(
+    command = " ".join(
         [
             "python benchmarks/minimal.py",
-            *(f"--{name} CHECKOUT" for name in PEERS if given[name]),
+            *(f"--{name} CHECKOUT" for name in PEERS if checkouts[name]),
             "--subjects",
             *options.subjects,
         ]
@@ -316,11 +320,11 @@ def main() -> None:
         "Means are over the samples that both fooled. Ours against it: the ratio of our median distance and its own, or by how "
         "many samples more are left of ours, with a 95 % interval over samples."
     )
-    table = measure.Table("Minimal attacks beside their peers", told, columns, note)
-    chosen = contests(options.steps, options.searches, our_steps, at_hand)
+    table = measure.Table("Minimal attacks beside their peers", command, columns, note)
+    selected = contests(options.steps, options.searches, our_steps, at_hand)
     for subject in options.subjects:
         for name in options.attacks:
-            compare(name, chosen[name], subject, options, table)
+            compare(name, selected[name], subject, options, table)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Both run in turns, query by query, so that a machine that is slow for a while is
 of the thread that asks. Below 1 means that ONNX Runtime is faster. The largest difference of scores is taken over every input
 that the attack asked about, both models being shown those of the module's run; verdicts and queries are those of the two runs.
 
-The new exporter needs onnxscript. This file is not called onnx.py: that would hide the library from everything run beside it.
+The new exporter needs onnxscript. This file is not called onnx.py: that name would hide the library from scripts of this folder.
 """
 
 import sys
@@ -29,11 +29,11 @@ from brinell.models._torch_model import TorchModel
 from brinell.models.onnx import Onnx
 
 BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
-"""Where an attack without gradients needs more than the subject's own."""
+"""Budgets of subjects whose default budget is too small for an attack without gradients."""
 
 
-class Asked(nn.Module):
-    """A model as a module, so that its questions can be told apart and remembered."""
+class QueryModule(nn.Module):
+    """A model as a module, so that a hook can record its queries."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ class Asked(nn.Module):
         return self.model.predict(x)
 
 
-class Shown:
+class ModuleModel:
     """A model that asks through its module."""
 
     def __init__(self, model: Model) -> None:
         self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
-        self.module, self.digest, self.info = Asked(model), model.digest, model.info
+        self.module, self.digest, self.info = QueryModule(model), model.digest, model.info
 
     def predict(self, x: Tensor) -> Tensor:
         """Through the module, whose hooks see it."""
@@ -57,17 +57,17 @@ class Shown:
         return answer
 
 
-def export(subject: Subject, folder: Path) -> tuple[Shown, Shown]:
+def export(subject: Subject, folder: Path) -> tuple[ModuleModel, ModuleModel]:
     """The network as a module, and as a file of ONNX."""
     module = subject.module()
     file = folder / f"{subject.factory.rpartition(':')[2]}.onnx"
     axis = ({0: torch.export.Dim("n")},)
     example = (torch.rand(4, *subject.shape),)
     torch.onnx.export(module, example, file, dynamo=True, external_data=False, dynamic_shapes=axis, verbose=False)
-    return Shown(TorchModel(module, subject.domain)), Shown(Onnx(path=str(file))(subject.domain))
+    return ModuleModel(TorchModel(module, subject.domain)), ModuleModel(Onnx(path=str(file))(subject.domain))
 
 
-def attacked(model: Shown, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
+def attacked(model: ModuleModel, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
     """One run of an attack."""
     name, _, options = plugins.parse(spec)
     attack: Any = plugins.build("attack", name, options)
@@ -78,23 +78,23 @@ def attacked(model: Shown, spec: str, x: Tensor, y: Tensor, eps: float, batch_si
     return ledger
 
 
-def largest_difference(one: Shown, other: Shown, seen: list[Tensor]) -> float:
+def largest_difference(first: ModuleModel, second: ModuleModel, inputs: list[Tensor]) -> float:
     """Over all scores of both models to the same inputs."""
     with torch.no_grad():
-        return max(float((one.predict(x) - other.predict(x)).abs().max()) for x in seen)
+        return max(float((first.predict(x) - second.predict(x)).abs().max()) for x in inputs)
 
 
-def line(table: Table, subject: Subject, targets: tuple[Shown, Shown], spec: str, options: Namespace) -> bool:
+def line(table: Table, subject: Subject, targets: tuple[ModuleModel, ModuleModel], spec: str, options: Namespace) -> bool:
     """One attack on one network both ways; whether the two agree."""
     x, y = subject.samples(options.n, targets[0].module)
     settings = (spec, x, y, BUDGETS.get(subject.name, subject.eps), options.batch_size)
-    seen: list[Tensor] = []
-    handle = targets[0].module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].detach().clone()))
+    queries: list[Tensor] = []
+    handle = targets[0].module.register_forward_pre_hook(lambda _, inputs: queries.append(inputs[0].detach().clone()))
     first = attacked(targets[0], *settings)
     handle.remove()
     second = attacked(targets[1], *settings)
-    same = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
-    apart = largest_difference(*targets, seen)
+    equalities = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
+    difference = largest_difference(*targets, queries)
     works = {
         name: Work(model.module, lambda model=model: attacked(model, *settings))  # type: ignore[misc]
         for name, model in zip(("torch", "onnx"), targets, strict=True)
@@ -105,13 +105,13 @@ def line(table: Table, subject: Subject, targets: tuple[Shown, Shown], spec: str
         spec,
         f"{int(first.fooled.sum())} and {int(second.fooled.sum())} of {len(x)}",
         int(first.costs.forwards.sum()),
-        "equal" if all(same) else "NOT EQUAL",
-        f"{apart:.1e}",
-        spread([one.wall for one in times["torch"]], 2),
+        "equal" if all(equalities) else "NOT EQUAL",
+        f"{difference:.1e}",
+        spread([timing.wall for timing in times["torch"]], 2),
         spread(ratios(times["onnx"], times["torch"])),
         spread(ratios(times["onnx"], times["torch"], "cpu")),
     )
-    return all(same) and apart <= 1e-4
+    return all(equalities) and difference <= 1e-4
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
-"""What each attack costs beyond the passes it makes, and PGD beside that of other libraries.
+"""Overhead of each attack over its passes, and PGD compared with that of other libraries.
 
 Bare: the same batches, in the same order, through the same module, with a forward and an input gradient each and nothing
-else; they are recorded by hooks on a first run and checked against the ledger's own count. `all robust`: a budget so small
+else; they are recorded by hooks on a first run and checked against the count of the ledger. `all robust`: a budget so small
 that nobody is fooled, so that every pass is made. `some fooled`: a real budget, where a fooled sample leaves at once. The peers
 run PGD with the same steps, step size and budget from the clean input, in batches of the same size, on a module with the same
 weights whose parameters ask for no gradients (which spares foolbox and ART the weight gradients they would take by default).
@@ -41,7 +41,7 @@ TINY = 1e-5
 """A budget that fools nobody: the smallest that float32 images still feel."""
 
 LONG: dict[str, Attack] = {f"PGD-{STEPS}": PGD(steps=STEPS), "APGD-100": APGD(steps=100, loss="ce")}
-EVERY: dict[str, Callable[[int], Attack]] = {
+ALL_ATTACKS: dict[str, Callable[[int], Attack]] = {
     "PGD": lambda steps: PGD(steps=steps),
     "APGD-CE": lambda steps: APGD(steps=steps, loss="ce"),
     "APGD-T": lambda steps: APGD(steps=steps // 2, loss="dlr", targets=9),
@@ -54,7 +54,7 @@ EVERY: dict[str, Callable[[int], Attack]] = {
 Run = Callable[[], object]
 
 
-def ours(
+def run_own(
     subject: Subject, module: nn.Module, attack: Attack, x: Tensor, y: Tensor, eps: float, batch_size: int, norm: str = "linf"
 ) -> Ledger:
     """One run of one of our attacks, ledger and all."""
@@ -114,10 +114,10 @@ PEERS = {"foolbox": foolbox_pgd, "torchattacks": torchattacks_pgd, "ART": art_pg
 
 
 def against_bare(options: Namespace, subject: Subject, attack: Attack, n: int, eps: float, norm: str = "linf") -> list[str]:
-    """Time one of our attacks against the bare loop of its own passes; the robust samples after it, the passes, and the times."""
+    """Times one of our attacks against a bare loop of the same passes. Returns the robust samples, the passes and the times."""
     module, bare = subject.module(), subject.module()
     x, y = subject.samples(n, module)
-    run = partial(ours, subject, module, attack, x, y, eps, options.batch_size, norm)
+    run = partial(run_own, subject, module, attack, x, y, eps, options.batch_size, norm)
     with counting(module) as passes:
         ledger = run()
     check_count(passes, ledger)
@@ -131,9 +131,9 @@ def against_bare(options: Namespace, subject: Subject, attack: Attack, n: int, e
 
 def check_count(passes: Passes, ledger: Ledger) -> None:
     """The hooks and the ledger must agree, or the comparison is of different things."""
-    told = (int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum()))
-    if told != (passes.forwards, passes.backwards):
-        raise SystemExit(f"the ledger counts {told}, the hooks {(passes.forwards, passes.backwards)}")
+    counts = (int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum()))
+    if counts != (passes.forwards, passes.backwards):
+        raise SystemExit(f"the ledger counts {counts}, the hooks {(passes.forwards, passes.backwards)}")
 
 
 def against_peers(table: Table, subject: Subject, n: int, eps: float, case: str, options: Namespace) -> None:
@@ -141,7 +141,7 @@ def against_peers(table: Table, subject: Subject, n: int, eps: float, case: str,
     module = subject.module()
     x, y = subject.samples(n, module)
     attack = PGD(steps=STEPS, step_size=2.5 / STEPS, random_start=False)
-    works = {"Brinell": Work(module, partial(ours, subject, module, attack, x, y, eps, options.batch_size))}
+    works = {"Brinell": Work(module, partial(run_own, subject, module, attack, x, y, eps, options.batch_size))}
     counts, missing = {}, {}
     with counting(module) as counts["Brinell"]:
         works["Brinell"].run()
@@ -175,23 +175,23 @@ def every_case(options: Namespace) -> Iterator[tuple[Subject, int, float, str]]:
 COLUMNS = "robust after, forwards / backwards, bare s, ours / bare wall, ours / bare cpu, repetitions".split(", ")
 
 
-def long(options: Namespace, told: str) -> None:
+def long(options: Namespace, command: str) -> None:
     """PGD and APGD with all their steps."""
-    table = Table("Overhead of long runs over their bare passes", told, ["model", "attack", "case", *COLUMNS])
+    table = Table("Overhead of long runs over their bare passes", command, ["model", "attack", "case", *COLUMNS])
     for subject, n, eps, case in every_case(options):
         for name, attack in LONG.items():
             if options.only in f"{name}, {case}":
                 table.add(subject.name, name, case, *against_bare(options, subject, attack, n, eps))
 
 
-def every(options: Namespace, told: str) -> None:
+def all_attacks(options: Namespace, command: str) -> None:
     """Every attack in every norm that it knows."""
     title = "Overhead of every attack over its bare passes"
     note = "Targets: 1.15 on ResNet-20, 1.5 on networks of 100,000 parameters."
-    table = Table(title, told, ["model", "attack", "norm", *COLUMNS], note)
+    table = Table(title, command, ["model", "attack", "norm", *COLUMNS], note)
     for key in options.subjects:
         subject = measure.subject(key)
-        for name, make in EVERY.items():
+        for name, make in ALL_ATTACKS.items():
             attack = make(options.steps)
             for norm in options.norms:
                 eps = own_eps(subject, norm) if attack.family == "minimal" else TINY
@@ -204,15 +204,15 @@ def own_eps(subject: Subject, norm: str) -> float:
     return {"linf": subject.eps, "l2": 2.0 if "MNIST" in subject.name else 0.5, "l1": 12.0}[norm]
 
 
-def peers(options: Namespace, told: str) -> None:
+def peers(options: Namespace, command: str) -> None:
     """Our PGD beside that of other libraries."""
     columns = "model, case, n, library, forwards / backwards, s, wall / ours, cpu / ours, repetitions"
-    table = Table(f"PGD-{STEPS} beside other libraries (above 1: slower than ours)", told, columns.split(", "))
+    table = Table(f"PGD-{STEPS} beside other libraries (above 1: slower than ours)", command, columns.split(", "))
     for subject, n, eps, case in every_case(options):
         against_peers(table, subject, n, eps, case, options)
 
 
-TABLES = {"long": long, "every": every, "peers": peers}
+TABLES = {"long": long, "every": all_attacks, "peers": peers}
 
 
 def main() -> None:
@@ -229,9 +229,9 @@ def main() -> None:
         n_fall=256,
         only="",
     )
-    told = measure.command(options, "tables", "subjects", "norms", "steps", "repetitions", "batch_size", "n_hold", "n_fall")
+    command = measure.command(options, "tables", "subjects", "norms", "steps", "repetitions", "batch_size", "n_hold", "n_fall")
     for name in options.tables:
-        TABLES[name](options, told)
+        TABLES[name](options, command)
 
 
 if __name__ == "__main__":

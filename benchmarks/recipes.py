@@ -1,15 +1,16 @@
-"""What each recipe of hardening is worth at equal cost: the comparison that both papers on RLAB (2403.18985) leave open.
+"""Robust accuracy of each hardening recipe at equal cost: the comparison that both papers on RLAB (2403.18985) leave open.
 
     BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/recipes.py --subjects digits mnist cifar10 ecg video --seeds 0 1 2
 
 Every recipe begins with the same plainly trained network and gets the same number of forward and backward passes a training
 sample. The recipe `rlab` works in rounds: RLAB attacks the network as it has become on some training samples (its queries count
-as forwards), and the network learns them, half of each batch, beside clean ones; with `rlab+pgd(steps=5)`, beside those of PGD in
-L2 at twice the budget of RLAB. All end with the same test samples: untouched, after `standard` in Linf, after RLAB within an L2
+as forwards), and the network learns them, half of each batch, with clean samples in the other half; with `rlab+pgd(steps=5)`, the
+other half is PGD in L2 at twice the budget of RLAB. All end with the same test samples: untouched, after `standard` in Linf,
+after RLAB within an L2
 budget and its queries, and distorted all over at severity 3.
 
-Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals by a
-bootstrap over the samples, each of which takes its seeds along (Wilson's where all samples come out alike); distortions with the
+Each line is one JSON object. --table FILE prints the tables of such lines: means over the seeds, with 95 % intervals
+over the samples, each of which takes its seeds along; distortions with the
 least and the most of the seeds.
 """
 
@@ -29,10 +30,9 @@ import torch
 
 import brinell
 from brinell.analysis.grid import RIGHT, grid, worst_case
-from brinell.analysis.stats import mean
-from brinell.core.intervals import wilson
-from brinell.engine.plan import open_data
-from brinell.engine.progress import Silent
+from brinell.analysis.means import mean
+from brinell.engine.progress import SilentProgress
+from brinell.engine.sources import open_data
 from brinell.store.run import Run
 from brinell.studies.harden.run import with_weights
 from brinell.training.recipe import Recipe
@@ -110,13 +110,13 @@ def subjects(scratch: Path) -> dict[str, Subject]:
 def prepare(name: str, scratch: Path) -> None:
     """Train the first network of a subject, where it is neither built in, in the shared data, nor there already."""
     scratch.mkdir(parents=True, exist_ok=True)
-    one = subjects(scratch)[name]
+    subject = subjects(scratch)[name]
     if name == "mnist" and not (scratch / "cnn4.safetensors").exists():
         with tempfile.TemporaryDirectory() as out:
-            first = hardened(replace(one, samples=100), f"torch:{MODELS}/mnist.py:cnn4", "plain", 6, 0, Path(out) / "one")
+            first = hardened(replace(subject, samples=100), f"torch:{MODELS}/mnist.py:cnn4", "plain", 6, 0, Path(out) / "one")
             shutil.copy(first.weights, scratch / "cnn4.safetensors")
     elif name == "ecg" and not (scratch / "ecg.safetensors").exists():
-        _run("train_ecg.py", one.train, one.data, "--without", "201", "--out", str(scratch / "ecg.safetensors"))
+        _run("train_ecg.py", subject.train, subject.data, "--without", "201", "--out", str(scratch / "ecg.safetensors"))
     elif name == "video" and not (scratch / "gestures").exists():
         _run("train_video.py", f"{SHARED}/video/asl_gesture_clips.npz", "--out", str(scratch / "gestures"), "--threads", "1")
 
@@ -133,40 +133,40 @@ def hardened(
     return brinell.harden(
         model, subject.data, train=subject.train, recipe=recipe, norm=norm, eps=eps, budgets=f"0, {eps}", attack="fgsm",
         epochs=passes / sum(Recipe.of(recipe).cost()), samples=subject.samples, rate=subject.rate, seed=seed, device="cpu",
-        batch_size=subject.batch, out=out, progress=Silent(),
+        batch_size=subject.batch, out=out, progress=SilentProgress(),
     )  # fmt: skip
 
 
 def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) -> tuple[Any, float, list[str]]:
     """The last hardening, the passes of all for each training sample, and what they tell; `beside` shares the batches."""
     place_of = {} if beside == "plain" else {"norm": "l2", "eps": str(WIDER * float(subject.l2))}
-    n, model, spent, told = len(open_data(subject.train)), subject.model, 0.0, []
+    n, model, cost, events = len(open_data(subject.train)), subject.model, 0.0, []
     for number in range(rounds):
         place = dict(pair.split("=", 1) for pair in subject.rlab.partition("?")[2].split("&"))
         asked_for = {"eps": str(FURTHER * float(subject.l2)), "steps": SHORT, "refine": 0, "levels": "1", "device": "cpu"}
-        drawn = {"samples": subject.attacked, "select": "random", "seed": rounds * seed + number}
-        made = brinell.benchmark(
-            model, subject.train, out=out / f"set-{number}", progress=Silent(), **asked_for, **drawn, **place
+        selection = {"samples": subject.attacked, "select": "random", "seed": rounds * seed + number}
+        benchmark_set = brinell.benchmark(
+            model, subject.train, out=out / f"set-{number}", progress=SilentProgress(), **asked_for, **selection, **place
         )
-        asked = made.queries / n
-        recipe = f"{beside}+benchmark-set(path={made.folder})"
-        result = hardened(subject, model, recipe, subject.passes / rounds - asked, seed, out / f"round-{number}", **place_of)
-        spent += asked + (result.forwards + result.backwards) / n
-        told += result.events
+        queries = benchmark_set.queries / n
+        recipe = f"{beside}+benchmark-set(path={benchmark_set.folder})"
+        result = hardened(subject, model, recipe, subject.passes / rounds - queries, seed, out / f"round-{number}", **place_of)
+        cost += queries + (result.forwards + result.backwards) / n
+        events += result.events
         model = with_weights(subject.model, Path(result.weights)) or model
-    return result, spent, told
+    return result, cost, events
 
 
-def judged(subject: Subject, model: str, attack: str, beside: str, out: Path) -> dict[str, list[int]]:
+def measure_accuracy(subject: Subject, model: str, attack: str, beside: str, out: Path) -> dict[str, list[int]]:
     """By measure, for each test sample 1 where the model is right; in Linf by a second attack too, if there is one."""
-    same: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": Silent()}
-    linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **same)
+    shared: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": SilentProgress()}
+    linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **shared)
     second = {}
     if beside:
-        two = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=beside, out=out / "beside", **same)
+        two = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=beside, out=out / "beside", **shared)
         second = {f"linf_{beside}": rows(two.folder, -1)}
-    same |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
-    l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **same)
+    shared |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
+    l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **shared)
     return {"clean": rows(linf.folder, 0), "linf": rows(linf.folder, -1), "rlab": rows(l2.folder, -1)} | second
 
 
@@ -180,7 +180,7 @@ def rows(folder: str, budget: int) -> list[int]:
 def measure(
     name: str, subject: Subject, recipe: str, seed: int, attack: str, beside: str, rounds: int, out: Path
 ) -> dict[str, Any]:
-    """One recipe with one seed, and what it is worth."""
+    """Accuracies of one recipe with one seed."""
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
     if recipe != "before":
@@ -190,43 +190,44 @@ def measure(
             result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
             passes, events = (result.forwards + result.backwards) / len(open_data(subject.train)), result.events
         seconds, model = result.seconds, with_weights(subject.model, Path(result.weights)) or model
-        distorted = float(np.mean([one.after.value for one in result.unseen if "severity" in one.name]))
+        distorted = float(np.mean([change.after.value for change in result.unseen if "severity" in change.name]))
     return {
         "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
         "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,
-    } | judged(subject, model, attack, beside, out / "judged")  # fmt: skip
+    } | measure_accuracy(subject, model, attack, beside, out / "judged")  # fmt: skip
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """The tables of all lines, one for each subject."""
     out = []
     for name in dict.fromkeys(line["subject"] for line in lines):
-        mine = [line for line in lines if line["subject"] == name]
-        first = mine[0]
+        subject_lines = [line for line in lines if line["subject"] == name]
+        first = subject_lines[0]
         out += [
             f"\n{name}, {len(first['clean'])} test samples, Linf {first['eps']}, RLAB within L2 {first['l2']} and "
             f"{first['queries']} queries\n",
             f"| recipe | clean | {first['attack']} | RLAB | distorted | passes | seeds |",
             "| --- | --- | --- | --- | --- | --- | --- |",
         ]
-        for recipe in dict.fromkeys(line["recipe"] for line in mine):
-            these = [line for line in mine if line["recipe"] == recipe]
-            cells = [_interval([line[key] for line in these]) for key in ("clean", "linf", "rlab")]
-            shown = [100 * line["distorted"] for line in these if line["distorted"] is not None]
-            cells.append(f"{np.mean(shown):.1f} ({min(shown):.1f}-{max(shown):.1f})" if shown else "")
-            cells += [f"{np.mean([line['passes'] for line in these]):.0f}", str(len(these))]
-            changed = any("overfitting" in event for line in these for event in line["events"])
+        for recipe in dict.fromkeys(line["recipe"] for line in subject_lines):
+            recipe_lines = [line for line in subject_lines if line["recipe"] == recipe]
+            cells = [_interval([line[key] for line in recipe_lines]) for key in ("clean", "linf", "rlab")]
+            shares = [100 * line["distorted"] for line in recipe_lines if line["distorted"] is not None]
+            cells.append(f"{np.mean(shares):.1f} ({min(shares):.1f}-{max(shares):.1f})" if shares else "")
+            cells += [f"{np.mean([line['passes'] for line in recipe_lines]):.0f}", str(len(recipe_lines))]
+            changed = any("overfitting" in event for line in recipe_lines for event in line["events"])
             out.append(f"| {recipe}{' (overfitted: went on more safely)' * changed} | {' | '.join(cells)} |")
     return "\n".join(out)
 
 
 def _interval(seeds: list[list[int]]) -> str:
     values = np.array(seeds, dtype=np.float64)
-    found = mean(values.ravel(), np.tile(np.arange(values.shape[1]), len(values)))
-    assert found is not None, "every line has samples"
-    alike = wilson(int(values[0].sum()), values.shape[1]) if np.ptp(values) == 0 else None
-    interval = alike or found.interval
-    return f"{100 * found.value:.1f} ({100 * interval.low:.1f}-{100 * interval.high:.1f})"
+    estimate = mean(values.ravel(), np.tile(np.arange(values.shape[1]), len(values)))
+    assert estimate is not None, "every line has samples"
+    if estimate.interval is None:
+        return f"{100 * estimate.value:.1f}"
+    interval = estimate.interval
+    return f"{100 * estimate.value:.1f} ({100 * interval.low:.1f}-{100 * interval.high:.1f})"
 
 
 def main() -> None:
@@ -243,21 +244,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="of the recipe rlab")
     parser.add_argument("--scratch", type=Path, default=ROOT / "runs" / "recipes", help="where the first networks are kept")
     parser.add_argument("--table", type=Path, help="print the tables of these lines, and measure nothing")
-    given = parser.parse_args()
-    if given.table:
-        print(table([json.loads(line) for line in given.table.read_text().splitlines()]))
+    arguments = parser.parse_args()
+    if arguments.table:
+        print(table([json.loads(line) for line in arguments.table.read_text().splitlines()]))
         return
     torch.set_num_threads(1)
-    for name in given.subjects:
-        subject = subjects(given.scratch.resolve())[name]
-        prepare(name, given.scratch.resolve())
-        subject = replace(subject, samples=given.samples or subject.samples, l2=given.l2 or subject.l2)
-        for seed in given.seeds:
-            for recipe in given.recipes:
-                if recipe == "before" and seed != given.seeds[0]:
+    for name in arguments.subjects:
+        subject = subjects(arguments.scratch.resolve())[name]
+        prepare(name, arguments.scratch.resolve())
+        subject = replace(subject, samples=arguments.samples or subject.samples, l2=arguments.l2 or subject.l2)
+        for seed in arguments.seeds:
+            for recipe in arguments.recipes:
+                if recipe == "before" and seed != arguments.seeds[0]:
                     continue  # the same network whatever the seed
                 with tempfile.TemporaryDirectory() as out:
-                    line = measure(name, subject, recipe, seed, given.attack, given.beside, given.rounds, Path(out))
+                    line = measure(name, subject, recipe, seed, arguments.attack, arguments.beside, arguments.rounds, Path(out))
                 print(json.dumps(line), flush=True)
 
 

@@ -3,9 +3,9 @@
     python benchmarks/run.py [--only passes sweeps ...] [--reference CHECKOUT] [--adversarial-library CHECKOUT]
                              [--out FILE] [--quick]
 
-    passes     what our loops cost over bare passes, and beside other libraries; memory; precision; layout
-    sweeps     nine budgets beside nine runs; runs that were killed
-    reference  our cascades beside the reference AutoAttack and other ensembles, and on broken defences; needs --reference
+    passes     overhead over bare passes, and comparison with other libraries; memory; precision; layout
+    sweeps     nine budgets compared with nine runs; runs that were killed
+    reference  our cascades, the reference AutoAttack and other ensembles, and on broken defences; needs --reference
     agents     RLAB, its peers and its agents
     hardening  what a minute of training buys; the recipes at equal cost
     kinds      ONNX, photographs, heartbeats, clips, a model behind a server
@@ -92,14 +92,14 @@ CLIPS = (
     ("examples/train_video.py {shared}/video/asl_gesture_clips.npz --out runs/gestures", ""),
     ("examples/train_video.py {shared}/video/davis_clips.npz --out runs/davis --hold-out 1 --mirror", ""),
 )
-"""What makes the networks that `video` attacks."""
+"""Commands that train the networks that `video` attacks."""
 
 
-def run(script: str, more: Sequence[str]) -> tuple[int, str]:
-    """One script, or a package by its folder, in a process of its own, its output shown as it comes."""
+def run(script: str, arguments: Sequence[str]) -> tuple[int, str]:
+    """Runs one script, or a package by its folder, in a separate process, and prints its output line by line."""
     package = (measure.ROOT / script).with_suffix("").is_dir()
     place = ["-m", script.removesuffix(".py").replace("/", ".")] if package else [str(measure.ROOT / script)]
-    line = [sys.executable, "-u", "-W", "ignore", *place, *more]
+    line = [sys.executable, "-u", "-W", "ignore", *place, *arguments]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, cwd=measure.ROOT)
     assert process.stdout is not None
     lines = []
@@ -122,13 +122,13 @@ def main() -> int:
     options = parser.parse_args()
     parts, failed = [], []
     for group in options.only:
-        for name, *more in prepared(group, options.reference, options.adversarial_library, quick=options.quick):
+        for name, *arguments in prepared(group, options.reference, options.adversarial_library, quick=options.quick):
             began = time.perf_counter()
-            code, output = run(name, more)
+            code, output = run(name, arguments)
             parts.append(output)
             print(f"\n{name}: {time.perf_counter() - began:.0f} s", flush=True)
             if code:
-                failed.append(" ".join([name, *more]))
+                failed.append(" ".join([name, *arguments]))
             if options.out:
                 options.out.write_text("".join(parts), encoding="utf-8")
     for line in failed:
@@ -137,7 +137,7 @@ def main() -> int:
 
 
 def prepared(group: str, reference: str, library: str, *, quick: bool) -> list[list[str]]:
-    """The scripts of a group with their arguments; those that lack what they need are told and left out."""
+    """The scripts of a group with their arguments; prints and omits scripts with a missing requirement."""
     lines = [
         (f"benchmarks/{words.replace(words.split()[0], words.split()[0] + '.py', 1)}", small) for words, small in GROUPS[group]
     ]

@@ -3,14 +3,14 @@
     python benchmarks/shards.py                       2,000 samples of a convolutional network for MNIST
     python benchmarks/shards.py --samples 400 --repetitions 1
     PYTHONPATH=.venv-extras python benchmarks/shards.py --ray    two tasks of Ray as well (make extras installs it)
-    PYTHONPATH=.venv-extras python benchmarks/shards.py --ray-only --steps 600      one process alone beside them, nothing else
+    PYTHONPATH=.venv-extras python benchmarks/shards.py --ray-only --steps 600      only these and one process alone
 
 Each repetition runs, in turns: one process without shards, one with `--shard 1/16`, two at once with `--shard 1/16` and
 `--shard 9/16`, and two at once without shards, a run each, all with one thread. Processor time is that of the processes, as the
 system counts it: where other work shares the machine it says what the shards cost, and the wall clock says little. Two processes
 on two free cores take half of their processor time together, and as long as they wait for each other more; how long they waited
-is printed beside it. What the machine itself gives to two processes is told by the two that share nothing: the throughput of
-shards can hardly be above theirs.
+is printed too. The two processes that share nothing measure what the machine gives to two processes: they bound the
+throughput of shards.
 
 With `--ray` each repetition also runs the shards as two tasks on a cluster of Ray that is started for it. Its start and that of
 Python are timed apart: a task begins when the first shard is claimed, as the others begin in processes that have imported
@@ -34,7 +34,7 @@ import measure
 
 from brinell.calls import call_of as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
-from brinell.runners import meeting, ray
+from brinell.runners import ray, shard_worker
 from brinell.store.folder import SHARDS as FOLDER
 
 
@@ -57,30 +57,32 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary:
         for number in range(options.repetitions):
             work = (options.keep or Path(temporary)) / str(number)
-            alone = timed(options, [work / "alone"], [None])
+            single = timed(options, [work / "alone"], [None])
             if options.ray_only:
-                print(f"{number + 1}  alone          {alone[0]:7.1f} s, {alone[1]:7.1f} s of processor time", flush=True)
-                tasks.append(beside_ray(options, work, alone[0], f"{number + 1}", work / "alone"))
+                print(f"{number + 1}  alone          {single[0]:7.1f} s, {single[1]:7.1f} s of processor time", flush=True)
+                tasks.append(beside_ray(options, work, single[0], f"{number + 1}", work / "alone"))
                 continue
-            one = timed(options, [work / "one"], [f"1/{options.shards}"])
-            two = timed(options, [work / "two"] * 2, [f"{1 + at * options.shards // 2}/{options.shards}" for at in range(2)])
-            apart = timed(options, [work / "first", work / "second"], [None, None])
-            said = "; ".join(kill.compare(work / "one", work / "two")) or "equal"
+            sharded = timed(options, [work / "one"], [f"1/{options.shards}"])
+            two = timed(
+                options, [work / "two"] * 2, [f"{1 + index * options.shards // 2}/{options.shards}" for index in range(2)]
+            )
+            separate = timed(options, [work / "first", work / "second"], [None, None])
+            differences = "; ".join(kill.compare(work / "one", work / "two")) or "equal"
             for name, (wall, processor, waited) in (
-                ("alone", alone),
-                ("one in shards", one),
+                ("alone", single),
+                ("one in shards", sharded),
                 ("two in shards", two),
-                ("two apart", apart),
+                ("two apart", separate),
             ):
                 print(
                     f"{number + 1}  {name:<14} {wall:7.1f} s, {processor:7.1f} s of processor time, {waited:5.1f} s waited",
                     flush=True,
                 )
-            shares = (one[1] / alone[1], two[1] / alone[1], alone[0] / two[0], two[2] / (2 * two[0]))
-            ratios.append((*shares, 2 * alone[0] / apart[0], apart[0] / (2 * two[0])))
-            print(f"   rows and inputs of two beside one in shards: {said}", flush=True)
+            shares = (sharded[1] / single[1], two[1] / single[1], single[0] / two[0], two[2] / (2 * two[0]))
+            ratios.append((*shares, 2 * single[0] / separate[0], separate[0] / (2 * two[0])))
+            print(f"   rows and inputs of two beside one in shards: {differences}", flush=True)
             if options.ray:
-                tasks.append(beside_ray(options, work, alone[0], f"{number + 1}", work / "one"))
+                tasks.append(beside_ray(options, work, single[0], f"{number + 1}", work / "one"))
     names = (
         "one in shards / alone, processor",
         "two / alone, processor",
@@ -93,7 +95,7 @@ def main() -> int:
     )
     columns = [*zip(*ratios, strict=True), *zip(*tasks, strict=True)]
     for name, values in zip(names[-len(columns) :] if options.ray_only else names, columns, strict=False):
-        print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{one:.3f}' for one in values)})")
+        print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})")
     return 0
 
 
@@ -102,53 +104,53 @@ def timed(options: argparse.Namespace, outs: list[Path], numbers: list[str | Non
     context = multiprocessing.get_context("fork")
     pairs = list(zip(outs, numbers, strict=True))
     pipes = [context.Pipe(duplex=False) for _ in pairs]
-    started = time.perf_counter()
+    begin = time.perf_counter()
     processes = [
         context.Process(target=partial(_work, options, out, number, pipe[1]))
         for (out, number), pipe in zip(pairs, pipes, strict=True)
     ]
-    for one in processes:
-        one.start()
-    spent = [pipe[0].recv() for pipe in pipes]
-    for one in processes:
-        one.join()
-    wall = time.perf_counter() - started
-    if any(one.exitcode for one in processes):
-        raise SystemExit(f"exit codes {[one.exitcode for one in processes]}")
-    return wall, sum(processor for processor, _ in spent), sum(waited for _, waited in spent)
+    for process in processes:
+        process.start()
+    measurements = [pipe[0].recv() for pipe in pipes]
+    for process in processes:
+        process.join()
+    wall = time.perf_counter() - begin
+    if any(process.exitcode for process in processes):
+        raise SystemExit(f"exit codes {[process.exitcode for process in processes]}")
+    return wall, sum(processor for processor, _ in measurements), sum(waited for _, waited in measurements)
 
 
 def on_ray(options: argparse.Namespace, out: Path) -> tuple[float, float]:
     """Seconds until the first of two tasks has claimed a shard, and from then until both have ended."""
     first: list[float] = []
-    ended = threading.Event()
+    stop = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.02):
+        while not stop.wait(0.02):
             if any((out / FOLDER).glob("**/*")):
                 first.append(time.perf_counter())
                 return
 
     watching = threading.Thread(target=watch)
-    started = time.perf_counter()
+    begin = time.perf_counter()
     watching.start()
     try:
         codes = ray.run(command(options, out), options.shards, tasks=2)
     finally:
         over = time.perf_counter()
-        ended.set()
+        stop.set()
         watching.join()
     if any(codes) or not first:
         raise SystemExit(f"exit codes {codes}")
-    return first[0] - started, over - first[0]
+    return first[0] - begin, over - first[0]
 
 
-def beside_ray(options: argparse.Namespace, work: Path, alone: float, number: str, like: Path) -> tuple[float, float]:
+def beside_ray(options: argparse.Namespace, work: Path, single: float, number: str, reference: Path) -> tuple[float, float]:
     """Throughput of two tasks of Ray over that of one process, from the first claim and from the beginning; a line says both."""
     start, wall = on_ray(options, work / "ray")
-    said = "; ".join(kill.compare(like, work / "ray")) or "equal"
-    print(f"{number}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {said}", flush=True)
-    return alone / wall, alone / (start + wall)
+    differences = "; ".join(kill.compare(reference, work / "ray")) or "equal"
+    print(f"{number}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {differences}", flush=True)
+    return single / wall, single / (start + wall)
 
 
 def command(options: argparse.Namespace, out: Path) -> list[str]:
@@ -168,7 +170,7 @@ def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> N
         waited += seconds
         sleep(seconds)
 
-    meeting.time.sleep = slept
+    shard_worker.time.sleep = slept
     sys.stdout = Path(os.devnull).open("w")
     code = command_line(words)
     used = resource.getrusage(resource.RUSAGE_SELF)

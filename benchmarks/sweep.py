@@ -33,19 +33,19 @@ Cells = dict[tuple[int, float], bool]
 
 @dataclass
 class Outcome:
-    """What a run cost and what it found."""
+    """Cost and result of a run."""
 
     forwards: int
     backwards: int
     seconds: float
     cells: Cells
 
-    def __add__(self, other: "Outcome") -> "Outcome":
+    def __add__(self, addend: "Outcome") -> "Outcome":
         return Outcome(
-            self.forwards + other.forwards,
-            self.backwards + other.backwards,
-            self.seconds + other.seconds,
-            self.cells | other.cells,
+            self.forwards + addend.forwards,
+            self.backwards + addend.backwards,
+            self.seconds + addend.seconds,
+            self.cells | addend.cells,
         )
 
 
@@ -81,13 +81,13 @@ def separate(subject: Subject, budgets: tuple[str, ...], seed: int, options, fol
     return [audit(subject, text, seed, options, folder / str(number)) for number, text in enumerate(budgets)]
 
 
-def disagreement(left: Cells, right: Cells) -> str:
-    """How many cells only the left one broke, and how many only the right one."""
-    if left.keys() != right.keys():
+def disagreement(first: Cells, second: Cells) -> str:
+    """Cells that only the first run broke, and cells that only the second run broke."""
+    if first.keys() != second.keys():
         raise SystemExit("the runs judged different cells")
-    only_left = sum(left[key] and not right[key] for key in left)
-    only_right = sum(right[key] and not left[key] for key in left)
-    return f"{only_left} + {only_right} of {len(left)}"
+    only_first = sum(first[key] and not second[key] for key in first)
+    only_second = sum(second[key] and not first[key] for key in first)
+    return f"{only_first} + {only_second} of {len(first)}"
 
 
 def compare(table: measure.Table, subject: Subject, options, folder: Path) -> None:
@@ -96,18 +96,18 @@ def compare(table: measure.Table, subject: Subject, options, folder: Path) -> No
     budgets = parse_eps(text).texts
     sweeps, runs = [], []
     for repetition in range(options.repetitions):
-        here = folder / str(repetition)
+        out = folder / str(repetition)
         works = [
-            lambda here=here, seed=repetition: sweeps.append(audit(subject, text, seed, options, here / "sweep")),
-            lambda here=here, seed=repetition: runs.append(separate(subject, budgets, seed, options, here)),
+            lambda out=out, seed=repetition: sweeps.append(audit(subject, text, seed, options, out / "sweep")),
+            lambda out=out, seed=repetition: runs.append(separate(subject, budgets, seed, options, out)),
         ]
         for work in works if repetition % 2 == 0 else reversed(works):
             work()
     singles, largest = [functools.reduce(operator.add, run) for run in runs], [run[-1] for run in runs]
     figures = [
-        measure.spread([getattr(sweep, what) / getattr(other, what) for sweep, other in zip(sweeps, others, strict=True)])
-        for others in (singles, largest)
-        for what in ("forwards", "backwards", "seconds")
+        measure.spread([getattr(sweep, column) / getattr(peer, column) for sweep, peer in zip(sweeps, peers, strict=True)])
+        for peers in (singles, largest)
+        for column in ("forwards", "backwards", "seconds")
     ]
     seconds = measure.spread([sweep.seconds for sweep in sweeps], 1)
     differ = ", ".join(disagreement(a.cells, b.cells) for a, b in zip(sweeps, singles, strict=True))
@@ -121,8 +121,8 @@ def main() -> None:
     options = measure.arguments(
         __doc__ or "", subjects=subjects, attack="apgd-ce,apgd-dlr", norm="linf", eps="", samples=200, points=9, repetitions=2
     )
-    given = ["attack", *(["eps"] if options.eps else [])]
-    told = measure.command(options, "subjects", *given, "norm", "samples", "points", "repetitions")
+    varied = ["attack", *(["eps"] if options.eps else [])]
+    command = measure.command(options, "subjects", *varied, "norm", "samples", "points", "repetitions")
     columns = (
         "model, eps, samples, forwards / separate, backwards / separate, cpu / separate, forwards / one run, "
         "backwards / one run, cpu / one run, sweep s, cells that differ, seed to seed, repetitions"
@@ -130,7 +130,7 @@ def main() -> None:
     note = (
         "Ratios are of the sweep (of the two APGD stages: 0.45 of the separate runs at most). Each repetition has its own seed."
     )
-    table = measure.Table("A sweep beside separate runs", told, columns.split(", "), note)
+    table = measure.Table("A sweep beside separate runs", command, columns.split(", "), note)
     with tempfile.TemporaryDirectory(prefix="brinell-sweep-") as temporary:
         for name in options.subjects:
             compare(table, measure.SUBJECTS[name], options, Path(temporary) / name)

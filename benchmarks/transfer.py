@@ -47,9 +47,9 @@ def bare(modules: list[torch.nn.Module], x: torch.Tensor, y: torch.Tensor, steps
 
 def timed(work: Callable[[], object]) -> float:
     """Processor seconds."""
-    started = time.process_time()
+    start = time.process_time()
     work()
-    return time.process_time() - started
+    return time.process_time() - start
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repetitions", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     data = Npz(path=str(measure.SHARED / "cifar10" / "cifar10_test.npz"))()
     factory = measure.ROOT / "examples" / "models" / "cifar10.py"
@@ -71,23 +71,23 @@ def main() -> None:
         module = model.info.module
         assert module is not None
         modules.append(module.eval().requires_grad_(False))
-    x, y = data.load(range(asked.samples)), torch.as_tensor(data.labels()[: asked.samples])
+    x, y = data.load(range(options.samples)), torch.as_tensor(data.labels()[: options.samples])
     ratios = []
-    for _ in range(asked.repetitions):
+    for _ in range(options.repetitions):
         with tempfile.TemporaryDirectory() as folder:
-            whole = timed(
+            full = timed(
                 lambda folder=folder: brinell.transfer(
                     model=models,
                     data=(x, y),
                     eps="8/255",
-                    attack=f"mi-fgsm?steps={asked.steps}",
+                    attack=f"mi-fgsm?steps={options.steps}",
                     out=Path(folder) / "t",
                     progress=False,
                 )
             )
-        passes = timed(lambda: bare(modules, x, y, asked.steps))
-        ratios.append(whole / passes)
-        print(f"transfer {whole:.1f} s, bare passes {passes:.1f} s of processor time, ratio {whole / passes:.2f}", flush=True)
+        passes = timed(lambda: bare(modules, x, y, options.steps))
+        ratios.append(full / passes)
+        print(f"transfer {full:.1f} s, bare passes {passes:.1f} s of processor time, ratio {full / passes:.2f}", flush=True)
     print(f"median ratio {sorted(ratios)[len(ratios) // 2]:.2f}")
 
 

@@ -32,7 +32,7 @@ from brinell.core.domain import Domain
 
 
 class Films(NamedTuple):
-    """What a table says of the data."""
+    """Description of the data in a table."""
 
     name: str
     domain: Domain
@@ -53,7 +53,7 @@ def bench_of(name: str, clips: int) -> Bench:
             "args": f"classes={len(dataset.classes)}",
         },
     )(dataset.domain).module
-    module = measure.Whole(module).eval().requires_grad_(False)
+    module = measure.FullModel(module).eval().requires_grad_(False)
     x, y = dataset.load(range(len(dataset))), torch.from_numpy(dataset.labels())
     with torch.no_grad():
         right = torch.cat([module(part) for part in x.split(16)]).argmax(1) == y
@@ -82,12 +82,12 @@ def equal(options: argparse.Namespace, bench: Bench) -> None:
         ends = [run(seed) for seed in options.seeds]
         out.add(
             name,
-            over_seeds(ends, lambda one: one.rate(budget // 4), 2),
+            over_seeds(ends, lambda outcome: outcome.rate(budget // 4), 2),
             over_seeds(ends, Outcome.rate, 2),
             over_seeds(ends, Outcome.median, 0),
-            spread([float(one.queries.clamp_max(budget).mean()) for one in ends], 0),
-            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
-            over_seeds(ends, lambda one: one.seconds / len(bench.y), 1),
+            spread([float(outcome.queries.clamp_max(budget).mean()) for outcome in ends], 0),
+            over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
+            over_seeds(ends, lambda outcome: outcome.seconds / len(bench.y), 1),
         )
 
 
@@ -104,11 +104,11 @@ def free(options: argparse.Namespace, bench: Bench) -> None:
             distortions,
             over_seeds(ends, Outcome.rate, 2),
             over_seeds(ends, Outcome.median, 0),
-            spread([float(one.queries.clamp_max(budget).mean()) for one in ends], 0),
-            spread([float(one.queries.max()) for one in ends], 0),
-            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
-            over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
-            over_seeds(ends, lambda one: one.seconds / len(bench.y), 1),
+            spread([float(outcome.queries.clamp_max(budget).mean()) for outcome in ends], 0),
+            spread([float(outcome.queries.max()) for outcome in ends], 0),
+            over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
+            over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.pixels), 2),
+            over_seeds(ends, lambda outcome: outcome.seconds / len(bench.y), 1),
         )
 
 

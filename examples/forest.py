@@ -1,9 +1,8 @@
 """A scikit-learn forest on a real table: `python examples/forest.py FOLDER` writes train.csv, test.csv and forest.skops.
 
 The table is scikit-learn's copy of the Wisconsin breast cancer data: 569 tumours, 30 measurements
-each. The command that it prints audits the forest on the rows that were not used for training. A
-skops file is no pickle. Its trees hold numbers that skops does not check, so that they must be
-named as trusted.
+each. The command that it prints audits the forest on the rows that were not used for training. A skops file is not a pickle file.
+skops does not check the numbers in its trees, so you must name them as trusted.
 """
 
 import csv

@@ -48,7 +48,8 @@ if __name__ == "__main__":
     env = make_env()
     env.action_space.seed(0)
     ends = [rollout(env, lambda _, info: env.action_space.sample(mask=info["action_mask"]), sample) for sample in range(8)]
-    returns, queries, reached = zip(*ends, strict=True)
+    returns, queries, successes = zip(*ends, strict=True)
     print(
-        f"fooled {sum(reached)} of {len(ends)}, {np.mean(queries):.0f} queries and a return of {np.mean(returns):.2f} on average"
+        f"fooled {sum(successes)} of {len(ends)}, {np.mean(queries):.0f} queries and "
+        f"a return of {np.mean(returns):.2f} on average"
     )

@@ -1,4 +1,4 @@
-"""Adversarial training in a loop of your own: plain PyTorch, three lines more than without.
+"""Adversarial training in a plain PyTorch loop: three more lines than without.
 
     python examples/harden_loop.py
 

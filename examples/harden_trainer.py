@@ -36,7 +36,7 @@ class HardenedTrainer(Trainer):
 
     adversarial = AdversarialLoss("pgd?steps=3", eps=0.1, schedule=50)
 
-    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **more: Any) -> Any:
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, **options: Any) -> Any:
         """The adversarial loss; the answers to clean inputs where they are asked for."""
         x, y = inputs["pixel_values"], inputs["labels"]
         loss = self.adversarial(model, x, y) if model.training else model(**inputs).loss

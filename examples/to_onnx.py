@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from brinell.core.user_files import import_file
-from brinell.models._weights import fit, read_weights
+from brinell.models._weights import load_weights, read_weights
 
 
 def export(module: nn.Module, shape: tuple[int, ...], file: Path) -> None:
@@ -35,5 +35,5 @@ if __name__ == "__main__":
     source, weights, out, *sides = sys.argv[1:]
     path, _, factory = source.rpartition(":")
     network = getattr(import_file(Path(path)), factory)()
-    fit(network, read_weights(Path(weights)), weights)
+    load_weights(network, read_weights(Path(weights)), weights)
     export(network, tuple(map(int, sides)), Path(out))

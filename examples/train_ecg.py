@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Dataset
 from brinell.core.user_files import import_file
-from brinell.engine.plan import open_data
+from brinell.engine.sources import open_data
 
 BATCH, EPOCHS, FOLDS = 128, 4, 3
 RATE, DECAY, SMOOTHING = 4e-3, 0.2, 0.05
@@ -76,7 +76,7 @@ def augment(x: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def train(
-    x: Tensor, y: Tensor, classes: int, *, rhythm: bool = False, whose: np.ndarray | None = None, epochs: int, seed: int = 0
+    x: Tensor, y: Tensor, classes: int, *, rhythm: bool = False, patients: np.ndarray | None = None, epochs: int, seed: int = 0
 ) -> nn.Module:
     """Networks trained on beats x (n, channels, T) with labels y (n,) of the patients `whose` (n,); None for a single one.
 
@@ -85,9 +85,9 @@ def train(
     models = import_file(Path(__file__).parent / "models" / "ecg.py")
     leads = x.shape[1] - 3 * rhythm
     net = (models.rhythmnet if rhythm else models.beatnet)(str(leads), str(classes), str(x.shape[2]))
-    whose = np.zeros(len(y)) if whose is None else whose
+    patients = np.zeros(len(y)) if patients is None else patients
     _, cell, counts = np.unique(
-        np.array([whose.astype(str), y.numpy().astype(str)]), axis=1, return_inverse=True, return_counts=True
+        np.array([patients.astype(str), y.numpy().astype(str)]), axis=1, return_inverse=True, return_counts=True
     )
     weights = torch.from_numpy(counts[cell.ravel()] ** -WEIGHTS).float()
     for number, member in enumerate(net.members):
@@ -108,8 +108,8 @@ def fit(net: nn.Module, x: Tensor, y: Tensor, weights: Tensor, epochs: int, rng:
     net.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(y), generator=rng)[: steps * BATCH].chunk(steps):
-            shown = torch.cat([augment(x[rows, : net.leads], rng), x[rows, net.leads :]], 1)
-            losses = F.cross_entropy(net(shown), y[rows], reduction="none", label_smoothing=SMOOTHING)
+            augmented = torch.cat([augment(x[rows, : net.leads], rng), x[rows, net.leads :]], 1)
+            losses = F.cross_entropy(net(augmented), y[rows], reduction="none", label_smoothing=SMOOTHING)
             optimiser.zero_grad()
             (losses * weights[rows]).mean().backward()
             optimiser.step()
@@ -127,16 +127,16 @@ def score(net: nn.Module, x: Tensor, y: Tensor, classes: int) -> Score:
 
 def measure(confusion: np.ndarray) -> Score:
     """The figures of a confusion matrix. A class that never occurs has recall and F1 0 and is left out of the balance."""
-    right, true, said = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    right, true, predicted = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
     recall = right / np.maximum(true, 1)
-    f1 = 2 * right / np.maximum(true + said, 1)
+    f1 = 2 * right / np.maximum(true + predicted, 1)
     return Score(float(right.sum() / true.sum()), float(recall[true > 0].mean()), recall.tolist(), f1.tolist(), confusion)
 
 
-def tell(what: str, found: Score, names: tuple[str, ...]) -> None:
+def tell(title: str, score: Score, names: tuple[str, ...]) -> None:
     """Print one line."""
-    classes = ", ".join(f"{name} {recall:.2f} / {f1:.2f}" for name, recall, f1 in zip(names, found.recall, found.f1, strict=True))
-    print(f"{what}: accuracy {found.accuracy:.3f}, balanced {found.balanced:.3f}; recall / F1: {classes}", flush=True)
+    classes = ", ".join(f"{name} {recall:.2f} / {f1:.2f}" for name, recall, f1 in zip(names, score.recall, score.f1, strict=True))
+    print(f"{title}: accuracy {score.accuracy:.3f}, balanced {score.balanced:.3f}; recall / F1: {classes}", flush=True)
 
 
 def patients(data: Dataset) -> np.ndarray:
@@ -145,25 +145,25 @@ def patients(data: Dataset) -> np.ndarray:
     Raises:
         SystemExit: the data do not name the patients.
     """
-    found = getattr(data, "groups", None)
-    if found is None:
+    groups = getattr(data, "groups", None)
+    if groups is None:
         raise SystemExit(f"{data.name} does not say whose each beat is: name the patients by groups=, or read wfdb: records")
-    return np.asarray(found).astype(str)
+    return np.asarray(groups).astype(str)
 
 
 def has_rhythm(data: Dataset) -> bool:
-    """Whether the beats come with the intervals around them."""
+    """True if the beats come with the intervals around them."""
     return data.domain.movable is not None
 
 
-def validate(x: Tensor, y: Tensor, whose: np.ndarray, classes: int, epochs: int, rhythm: bool) -> Score:
+def validate(x: Tensor, y: Tensor, patients: np.ndarray, classes: int, epochs: int, rhythm: bool) -> Score:
     """Score the recipe on patients that it was not trained on, over three ways of leaving a third of them out."""
-    names = sorted(set(whose.tolist()))
+    names = sorted(set(patients.tolist()))
     total = np.zeros((classes, classes), dtype=np.int64)
     for fold in range(FOLDS):
-        held = torch.from_numpy(np.isin(whose, names[fold::FOLDS]))
-        net = train(x[~held], y[~held], classes, rhythm=rhythm, whose=whose[~held.numpy()], epochs=epochs)
-        total += score(net, x[held], y[held], classes).confusion
+        held_out = torch.from_numpy(np.isin(patients, names[fold::FOLDS]))
+        net = train(x[~held_out], y[~held_out], classes, rhythm=rhythm, patients=patients[~held_out.numpy()], epochs=epochs)
+        total += score(net, x[held_out], y[held_out], classes).confusion
     return measure(total)
 
 
@@ -180,22 +180,22 @@ def main() -> None:
     options = parser.parse_args()
     data = open_data(options.train)
     x, y = data.load(range(len(data))), torch.from_numpy(data.labels())
-    whose = None
+    groups = None
     if options.without or options.validate or getattr(data, "groups", None) is not None:
-        whose = patients(data)
-        kept = ~np.isin(whose, options.without.split("+"))
-        x, y, whose = x[kept], y[kept], whose[kept]
+        groups = patients(data)
+        mask = ~np.isin(groups, options.without.split("+"))
+        x, y, groups = x[mask], y[mask], groups[mask]
     if options.validate:
-        tell("patients left out", validate(x, y, whose, len(data.classes), options.epochs, has_rhythm(data)), data.classes)
+        tell("patients left out", validate(x, y, groups, len(data.classes), options.epochs, has_rhythm(data)), data.classes)
         return
     began = time.process_time()
-    settings = {"rhythm": has_rhythm(data), "whose": whose, "epochs": options.epochs, "seed": options.seed}
+    settings = {"rhythm": has_rhythm(data), "patients": groups, "epochs": options.epochs, "seed": options.seed}
     net = train(x, y, len(data.classes), **settings)
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, options.out)
     print(f"{options.out}: {len(y)} beats, {options.epochs} epochs, {time.process_time() - began:.0f} s of processor time")
     if options.test:
-        held = open_data(options.test)
-        tell(held.name, score(net, held.load(range(len(held))), torch.from_numpy(held.labels()), len(held.classes)), held.classes)
+        test = open_data(options.test)
+        tell(test.name, score(net, test.load(range(len(test))), torch.from_numpy(test.labels()), len(test.classes)), test.classes)
 
 
 if __name__ == "__main__":

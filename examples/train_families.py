@@ -32,14 +32,14 @@ def images(folder: Path, split: str) -> tuple[Tensor, Tensor]:
     files = sorted(folder.glob(f"*_{split}*.npz"))
     if not files:
         raise SystemExit(f"{folder} holds no *_{split}*.npz: name the folder cifar10 or mnist of the shared data")
-    held = [np.load(file) for file in files]
-    x = np.concatenate([one["images"] for one in held])
+    archives = [np.load(file) for file in files]
+    x = np.concatenate([archive["images"] for archive in archives])
     x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
-    y = np.concatenate([one["labels"] for one in held])
+    y = np.concatenate([archive["labels"] for archive in archives])
     return torch.from_numpy(np.ascontiguousarray(x)), torch.from_numpy(y.astype(np.int64))
 
 
-def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
+def augment(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
     """(n, C, H, W) bytes to [0, 1], shifted; with `mirror` half of them turned, and a quarter of the side covered in grey."""
     x = x.float() / 255
     n, _, height, width = x.shape
@@ -52,8 +52,10 @@ def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
     if mirror:
         x = torch.where(torch.rand(n, 1, 1, 1, generator=rng) < 0.5, x.flip(3), x)
         side = height // 4
-        top, left = (torch.randint(0, height, (n, 1, 1, 1), generator=rng) for _ in range(2))
-        covered = ((torch.arange(height)[:, None] - top).abs() < side // 2) & ((torch.arange(width) - left).abs() < side // 2)
+        y_offset, x_offset = (torch.randint(0, height, (n, 1, 1, 1), generator=rng) for _ in range(2))
+        covered = ((torch.arange(height)[:, None] - y_offset).abs() < side // 2) & (
+            (torch.arange(width) - x_offset).abs() < side // 2
+        )
         x = x.masked_fill(covered, 0.5)
     return x
 
@@ -72,7 +74,7 @@ def train(network: nn.Module, x: Tensor, y: Tensor, minutes: float, rate: float,
                 return step
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(10 * part + 0.01, 0.5 + 0.5 * math.cos(math.pi * part))
-            loss = F.cross_entropy(network(moved(x[rows], rng, x.shape[1] == 3)), y[rows], label_smoothing=SMOOTHING)
+            loss = F.cross_entropy(network(augment(x[rows], rng, x.shape[1] == 3)), y[rows], label_smoothing=SMOOTHING)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -102,7 +104,7 @@ def main() -> None:
     (x, y), (x_test, y_test) = images(options.folder, "train"), images(options.folder, "test")
     steps = train(network, x, y, options.minutes, RATES[options.network.rpartition("_")[2]], options.seed)
     save_file(network.state_dict(), options.out)
-    parameters = sum(one.numel() for one in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
     print(f"{options.network}, {parameters:,} parameters: {steps} steps, {steps * BATCH / len(x):.1f} epochs", end=", ")
     print(f"accuracy {accuracy(network, x_test, y_test):.4f} on {len(x_test)} test images")
 

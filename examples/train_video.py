@@ -35,16 +35,16 @@ Arrays = dict[str, np.ndarray]
 def split(arrays: Arrays, last: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the clips to train on, and of the last ones of each group and label, held out."""
     group = next((arrays[name] for name in ("signer", "sequence") if name in arrays), np.zeros(len(arrays["labels"])))
-    held: list[int] = []
+    held_rows: list[int] = []
     for key in sorted(set(zip(arrays["labels"].tolist(), group.tolist(), strict=True))):
-        mine = np.flatnonzero((arrays["labels"] == key[0]) & (group == key[1]))
-        held += mine[np.argsort(arrays["first_frame"][mine], kind="stable")][-last:].tolist()
-    out = np.array(sorted(held))
+        rows = np.flatnonzero((arrays["labels"] == key[0]) & (group == key[1]))
+        held_rows += rows[np.argsort(arrays["first_frame"][rows], kind="stable")][-last:].tolist()
+    out = np.array(sorted(held_rows))
     return np.setdiff1d(np.arange(len(group)), out), out
 
 
-def taken(arrays: Arrays, rows: np.ndarray) -> Arrays:
-    """These clips, with everything that the archive says about them."""
+def select_rows(arrays: Arrays, rows: np.ndarray) -> Arrays:
+    """Selected clips with all their arrays."""
     n = len(arrays["labels"])
     return {name: array[rows] if len(array) == n else array for name, array in arrays.items()}
 
@@ -55,7 +55,7 @@ def inputs(arrays: Arrays) -> tuple[Tensor, Tensor]:
     return x, torch.from_numpy(arrays["labels"].astype(np.int64))
 
 
-def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
+def augment(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
     """Turn, zoom, shift and brighten clips at random, all frames of one clip alike; half of the clips run backwards."""
     n, channels, frames, height, width = x.shape
 
@@ -66,8 +66,8 @@ def moved(x: Tensor, rng: torch.Generator, mirror: bool) -> Tensor:
     if mirror:
         sign = torch.where(draw(1.0) < 0, -1.0, 1.0)
     turn = torch.stack([angle.cos() * zoom * sign, -angle.sin() * zoom, draw(2 * SHIFT)], 1)
-    other = torch.stack([angle.sin() * zoom * sign, angle.cos() * zoom, draw(2 * SHIFT)], 1)
-    grid = F.affine_grid(torch.stack([turn, other], 1), [n, 1, height, width], align_corners=False)
+    second_row = torch.stack([angle.sin() * zoom * sign, angle.cos() * zoom, draw(2 * SHIFT)], 1)
+    grid = F.affine_grid(torch.stack([turn, second_row], 1), [n, 1, height, width], align_corners=False)
     # Time is folded into the channels, so that all frames of a clip share one grid.
     flat = F.grid_sample(x.flatten(1, 2), grid, padding_mode="border", align_corners=False)
     x = flat.reshape(n, channels, frames, height, width)
@@ -98,7 +98,7 @@ def train(network: nn.Module, x: Tensor, y: Tensor, epochs: int, seed: int, mirr
             step += 1
             part = step / steps
             optimizer.param_groups[0]["lr"] = PEAK_RATE * min(10 * part, 0.5 + 0.5 * math.cos(math.pi * part))
-            loss = F.cross_entropy(network(moved(x[rows], rng, mirror)), y[rows], label_smoothing=SMOOTHING)
+            loss = F.cross_entropy(network(augment(x[rows], rng, mirror)), y[rows], label_smoothing=SMOOTHING)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -129,20 +129,22 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     with np.load(options.clips) as archive:
         arrays = {name: archive[name] for name in archive.files if name != "masks"}
-    rows, held = split(arrays, options.hold_out)
-    parts = {"train": taken(arrays, rows), "test": taken(arrays, held)}
+    rows, held_rows = split(arrays, options.hold_out)
+    parts = {"train": select_rows(arrays, rows), "test": select_rows(arrays, held_rows)}
     if options.validate:
-        rows, held = split(parts["train"], 2 if options.hold_out > 1 else 1)
-        parts = {"train": taken(parts["train"], rows), "test": taken(parts["train"], held)}
+        rows, held_rows = split(parts["train"], 2 if options.hold_out > 1 else 1)
+        parts = {"train": select_rows(parts["train"], rows), "test": select_rows(parts["train"], held_rows)}
     (x, y), (x_held, y_held) = inputs(parts["train"]), inputs(parts["test"])
     classes = len(arrays["classes"])
     network = import_file(Path(__file__).parent / "models" / "video.py").r2plus1d(str(classes))
     began = time.process_time(), time.perf_counter()
     train(network, x, y, options.epochs, options.seed, options.mirror)
-    spent = time.process_time() - began[0], time.perf_counter() - began[1]
-    said = [float((predict(network, one) == truth).float().mean()) for one, truth in ((x, y), (x_held, y_held))]
-    print(f"{len(x)} clips to train on, {len(x_held)} held out; trained in {spent[1]:.0f} s ({spent[0]:.0f} of processor time)")
-    print(f"accuracy {said[0]:.3f} on the former, {said[1]:.3f} on the latter")
+    seconds = time.process_time() - began[0], time.perf_counter() - began[1]
+    accuracies = [float((predict(network, images) == truth).float().mean()) for images, truth in ((x, y), (x_held, y_held))]
+    print(
+        f"{len(x)} clips to train on, {len(x_held)} held out; trained in {seconds[1]:.0f} s ({seconds[0]:.0f} of processor time)"
+    )
+    print(f"accuracy {accuracies[0]:.3f} on the former, {accuracies[1]:.3f} on the latter")
     right = predict(network, x_held) == y_held
     print(", ".join(f"{name} {float(right[y_held == label].float().mean()):.2f}" for label, name in enumerate(arrays["classes"])))
     if not options.validate:

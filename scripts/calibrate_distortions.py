@@ -3,7 +3,7 @@
 Strength is measured as the mean multi-scale structural similarity (MS-SSIM; Wang, Simoncelli & Bovik 2003, Multiscale structural
 similarity for image quality assessment) of photographs and their distorted versions: 1 for no change. The scales are counted from
 the coarsest, as if a picture of 32 pixels and one of 224 were shown at the same size, so the same weights serve both. Why this
-measure and no other: docs/distortions.md. Distortions for signals alone are measured in the same way, over time, on real
+measure: docs/reference/distortions.md. Distortions for signals alone are measured in the same way, over time, on real
 heartbeats in bounds of +-5 mV.
 
     python scripts/calibrate_distortions.py                        the table for photographs and beats; needs BRINELL_SHARED
@@ -101,17 +101,17 @@ class Knob(NamedTuple):
     """What is tried, from weak to strong. Stepped parameters take one of these, the others what lies between."""
     stepped: bool = False
     signals: bool = False
-    """Whether it is calibrated on heartbeats, being of no use to photographs."""
+    """True if the distortion is calibrated on heartbeats, because it does not suit photographs."""
     films: bool = False
-    """Whether it is calibrated on clips, since it works from frame to frame."""
+    """True if the distortion is calibrated on clips, because it works from frame to frame."""
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """What it is calibrated on."""
+        """Sizes and kinds of data for the calibration."""
         return ("beats",) if self.signals else ("clips", "large clips") if self.films else ("small", "large")
 
-    def held(self, size: str) -> Sequence[float]:
-        """The parameters that the distortion has now."""
+    def strengths_of(self, size: str) -> Sequence[float]:
+        """Current parameters of the distortion."""
         scale = getattr(plugins.load("distortion", self.distortion), self.scale)
         return getattr(scale, "large" if "large" in size else "small")
 
@@ -161,6 +161,12 @@ KNOBS = (
     Knob("occlusion", "scale", _plain, _from(0.01, 1.0)),
     Knob("signed-patch", "scale", _mosaic, _from(0.02, 0.6)),
     Knob("gradient-sign", "scale", _random_signs, _from(0.02, 0.6)),
+    Knob("synthetic-mosaic", "scale", _plain, _from(1, 64), True),
+    Knob("synthetic-vertical-lines", "scale", _plain, _from(1, 40)),
+    Knob("synthetic-glitched", "scale", _plain, torch.arange(1, 17) / 16, True),
+    Knob("synthetic-luminance-checkerboard", "scale", _plain, _from(0.03, 0.9)),
+    Knob("synthetic-geometric-shapes", "scale", _plain, _from(0.005, 1.5)),
+    Knob("synthetic-stickers", "scale", _plain, _from(0.005, 1.5)),
     Knob("baseline-wander", "scale", _plain, _from(0.01, 1), signals=True),
     Knob("mains-hum", "scale", _plain, _from(0.002, 0.3), signals=True),
     Knob("muscle-noise", "scale", _plain, _from(0.002, 0.5), signals=True),
@@ -184,12 +190,12 @@ def strength(knob: Knob, x: Tensor, parameter: float) -> float:
 
 def search(knob: Knob, x: Tensor) -> list[float]:
     """The parameter for each target: interpolated, or the nearest step."""
-    found = [strength(knob, x, value) for value in knob.values.tolist()]
+    strengths = [strength(knob, x, value) for value in knob.values.tolist()]
     if knob.stepped:
-        return [float(knob.values[int(np.abs(np.array(found) - target).argmin())]) for target in TARGETS]
+        return [float(knob.values[int(np.abs(np.array(strengths) - target).argmin())]) for target in TARGETS]
     # Strengths fall; interp wants them to rise. Beyond the ends it gives the end: as weak, or as strong, as the distortion can
     # be.
-    falling = np.minimum.accumulate(found)
+    falling = np.minimum.accumulate(strengths)
     return [float(f"{np.interp(-target, -falling, knob.values.numpy()):.2g}") for target in TARGETS]
 
 
@@ -198,8 +204,8 @@ def inputs(folder: Path, images: int) -> dict[str, Tensor]:
     pixels = np.load(folder / "cifar10" / "cifar10_train_a.npz")["images"][: 4 * images]
     small = torch.from_numpy(pixels.transpose(0, 3, 1, 2).astype(np.float32) / 255)
     files = sorted((folder / "imagenet_samples" / "images").glob("*.jpg"))
-    chosen = files[:: max(1, len(files) // images)][:images]
-    large = np.stack([np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in chosen])
+    selected = files[:: max(1, len(files) // images)][:images]
+    large = np.stack([np.asarray(Image.open(file).convert("RGB"), dtype=np.float32) for file in selected])
     photographs = {"small": small, "large": torch.from_numpy(large / 255).permute(0, 3, 1, 2).contiguous()}
     photographs |= {"clips": clips(folder, 0), "large clips": originals(folder, max(1, images // 12))}
     return photographs | {"beats": heartbeats(folder / "ecg_mitbih" / "mitbih_beats_train_ds1.npz", 4 * images)}
@@ -217,16 +223,16 @@ def clips(folder: Path, first: int) -> Tensor:
     return torch.nn.functional.avg_pool3d(torch.from_numpy(pixels.transpose(0, 4, 1, 2, 3) / np.float32(255)), (1, 2, 2))
 
 
-def originals(folder: Path, each: int) -> Tensor:
+def originals(folder: Path, count: int) -> Tensor:
     """(n, 3, 16, 224, 224) in [0, 1]: so many clips of each video file."""
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "all").symlink_to((folder / "video" / "originals").resolve())
-        dataset = plugins.build("dataset", "video-folder", {"path": place, "clips": each, "size": 224})()
+        dataset = plugins.build("dataset", "video-folder", {"path": place, "clips": count, "size": 224})()
         return dataset.load(range(len(dataset)))
 
 
 def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) -> Tensor:
-    """What a distortion makes of inputs, with random signs in place of a gradient."""
+    """Distorted inputs, with random signs in place of a gradient."""
     rng = Streams.of(0, torch.arange(len(x)))
     gradient = rng.fold("gradient").normal(*x.shape[1:])
     return apply(plugins.build("distortion", name, {}), x, severity, rng, domain=domain, draw=draw, gradient=gradient)
@@ -243,8 +249,8 @@ def sheet(x: Tensor, tile: int) -> Image.Image:
     names = [name for name in calibrated() if "image" in plugins.load("distortion", name).domains]
     rows = []
     for index, name in enumerate(names):
-        one = x[index % len(x)][None]
-        row = torch.cat([one, *(distorted(name, one, severity, 0, domain) for severity in SEVERITIES)])
+        photograph = x[index % len(x)][None]
+        row = torch.cat([photograph, *(distorted(name, photograph, severity, 0, domain) for severity in SEVERITIES)])
         rows.append(torch.cat(list(torch.nn.functional.interpolate(row, (tile, tile), mode="nearest")), -1))
     picture = Image.fromarray((torch.cat(rows, -2).permute(1, 2, 0).numpy() * 255).round().astype(np.uint8))
     pen = ImageDraw.Draw(picture)
@@ -263,27 +269,31 @@ def other_data(spec: str, count: int) -> None:
     print(f"{dataset.name}: {len(x)} of kind {domain.kind}, shape {domain.shape}, mean MS-SSIM / change at severities 1 to 5")
     for distortion in calibrated():
         if domain.kind in plugins.load("distortion", distortion).domains:
-            told = []
+            figures = []
             for severity in SEVERITIES:
-                one, two = ((part - low) / (high - low) for part in (x, distorted(distortion, x, severity, 0, domain)))
-                change = (one - two).square().flatten(1).mean(1).sqrt().mean()
+                clean_view, distorted_view = (
+                    (part - low) / (high - low) for part in (x, distorted(distortion, x, severity, 0, domain))
+                )
+                change = (clean_view - distorted_view).square().flatten(1).mean(1).sqrt().mean()
                 fits = min(frame(x)) >= WINDOW and domain.kind != "vector"
-                told.append(f"{float(ms_ssim(one, two).mean()) if fits else float('nan'):.2f} / {change:.3f}")
-            print(f"{distortion:<16}", "   ".join(told), flush=True)
+                figures.append(
+                    f"{float(ms_ssim(clean_view, distorted_view).mean()) if fits else float('nan'):.2f} / {change:.3f}"
+                )
+            print(f"{distortion:<16}", "   ".join(figures), flush=True)
 
 
 def table(pictures: dict[str, Tensor], only: str | None, searching: bool) -> None:
-    """What each distortion holds, how strong that is, and what the search finds."""
+    """Prints the parameters of each distortion, their strengths, and the result of the search."""
     print(f"{'distortion':<18} {'side':<6} {'held':<34} MS-SSIM (aim {' '.join(f'{target:.2f}' for target in TARGETS)})")
     for knob in KNOBS:
         if only in (None, knob.distortion):
             for size in knob.sizes:
-                x, held = pictures[size], knob.held(size)
-                reached = " ".join(f"{strength(knob, x, value):.3f}" for value in held)
+                x, values = pictures[size], knob.strengths_of(size)
+                strength_text = " ".join(f"{strength(knob, x, value):.3f}" for value in values)
                 name = f"{knob.distortion} {knob.scale}".removesuffix(" scale")
-                kept = " ".join(f"{value:g}" for value in held)
-                found = "found " + " ".join(f"{value:g}" for value in search(knob, x)) if searching else ""
-                print(f"{name:<18} {x.shape[-1]:<6} {kept:<34} {reached}   {found}".rstrip(), flush=True)
+                value_text = " ".join(f"{value:g}" for value in values)
+                search_text = "found " + " ".join(f"{value:g}" for value in search(knob, x)) if searching else ""
+                print(f"{name:<18} {x.shape[-1]:<6} {value_text:<34} {strength_text}   {search_text}".rstrip(), flush=True)
 
 
 def main() -> None:

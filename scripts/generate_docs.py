@@ -1,10 +1,10 @@
 """Write the parts of the documentation that repeat what the code says; with --check, only tell which are out of date.
 
-docs/plugins.md comes from the plugins' docstrings and fields, docs/records.md from the record's columns and the checks,
-docs/benchmark-sets.md from the columns of a benchmark set, docs/cli.md from the command line, docs/settings.md from the requests
-behind the Python calls, docs/json.md and docs/schema/*.json from the results that `--json` prints and from the manifests. The
-calls in docs/api.md and the commands in docs/index.md come from the register, the tree in docs/reading.md from the docstrings of
-rooms and studies; in these pages the text around the marked lists is written by hand.
+The reference lies in docs/reference: plugins.md comes from the plugins' docstrings and fields, records.md from the record's
+columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, settings.md from the
+requests behind the Python calls, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
+The calls in api.md and the commands in docs/index.md come from the register, the tree in reading.md from the docstrings of rooms
+and studies; in these pages the text around the marked lists is written by hand.
 """
 
 import argparse
@@ -31,7 +31,8 @@ from brinell.distortions._published import Published
 from brinell.distortions._shared import SIDES, Scale
 from brinell.rlab.variants import SEVERITIES
 from brinell.store.folder import Layout
-from brinell.studies import register
+from brinell.store.standing import RUN_COLUMNS, RUN_FILES, RUN_KEYS
+from brinell.studies import register, repetition
 from brinell.studies.benchmark import records as store_benchmark
 from brinell.studies.benchmark.cards import columns
 from brinell.studies.benchmark.records import Outcome as SampleOutcome
@@ -40,26 +41,27 @@ from brinell.studies.kit import Study
 ROOT = Path(__file__).resolve().parent.parent
 NOTE = "<!-- Written by `make docs` from the code. Do not edit by hand. -->\n\n"
 BEGIN, END = "<!-- Begin: written by `make docs` from the code. -->\n", "<!-- End -->\n"
-"""What stands around a generated list in a page that people write."""
+"""Markers around a generated list in a hand-written page."""
 WIDTH = 100
 """The width of prose in pages that people write."""
 
 
 def pages() -> dict[str, str]:
     """Every generated file, by its path from the root, with what it should hold."""
-    found = {
-        "docs/plugins.md": plugin_page(),
-        "docs/records.md": record_page(),
-        "docs/cli.md": cli_page(),
-        "docs/settings.md": settings_page(),
-        "docs/json.md": json_page(),
-        "docs/benchmark-sets.md": benchmark_page(),
-        "docs/api.md": with_list("docs/api.md", calls_list()),
+    texts = {
+        "docs/reference/plugins.md": plugin_page(),
+        "docs/reference/records.md": record_page(),
+        "docs/reference/cli.md": cli_page(),
+        "docs/reference/settings.md": settings_page(),
+        "docs/reference/json.md": json_page(),
+        "docs/reference/benchmark-sets.md": benchmark_page(),
+        "docs/reference/api.md": with_list("docs/reference/api.md", calls_list()),
         "docs/index.md": with_list("docs/index.md", commands_list()),
-        "docs/reading.md": with_list("docs/reading.md", tree_list()),
+        "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
+        "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "src/brinell/__init__.pyi": stub_text(),
     }
-    return found | schema_pages()
+    return texts | schema_pages()
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -117,7 +119,7 @@ def plugin_page() -> str:
 
 
 def plugin_section(plugin: type[Any]) -> str:
-    """What one plugin is, what it asks for, and its settings."""
+    """Description, requirements and settings of one plug-in."""
     module = inspect.getdoc(sys.modules[plugin.__module__]) or ""
     parts = [f"{first_line(plugin)}.\n", "\n" + module + "\n" if module else ""]
     facts = {fact: getattr(plugin, fact) for fact in ("access", "distances", "domains", "family") if hasattr(plugin, fact)}
@@ -131,7 +133,7 @@ def plugin_section(plugin: type[Any]) -> str:
     if issubclass(plugin, Published):
         levels.append(("Published parameters.", (plugin.small, plugin.large)))
     if levels:
-        rows = [[what, f"{side}", *map(str, row)] for what, sizes in levels for side, row in zip(SIDES, sizes, strict=True)]
+        rows = [[title, f"{side}", *map(str, row)] for title, sizes in levels for side, row in zip(SIDES, sizes, strict=True)]
         parts.append("\n" + table(["parameter", "side", *(f"severity {level}" for level in SEVERITIES)], rows))
     if fields:
         rows = [[f"`{f.name}`", f"`{type_text(f.type)}`", default_text(f), docs[f.name]] for f in fields]
@@ -182,8 +184,8 @@ def record_page() -> str:
         "`manifest.json` keeps those that ask the model (`checks`) and the evaluations spent on them and\n"
         "on recognising the kind of its answers (`probes`). `gate`\n"
         "fails where one failed (unless `--allow CODE`) and, without `--without-checks`, where one that counts\n"
-        "was not made. What each one catches, how it was calibrated, its false alarms and what it cannot see:\n"
-        "[docs/checks.md](checks.md).\n\n"
+        "was not made. [Checks](checks.md) says what each one catches, how it was calibrated, its false alarms\n"
+        "and what it cannot see.\n\n"
         f"{table(['code', 'what fails it'], [[f'`{code.value}`', attribute_docs(Code)[code.name]] for code in Code])}"
     )
 
@@ -244,12 +246,15 @@ def settings_page() -> str:
 
 
 def json_page() -> str:
-    """Which schema describes what."""
-    said = {"plan": "audit --dry-run"}
+    """Page that lists the JSON documents and their schemas."""
+    commands = {"plan": "audit --dry-run"}
     manifests = [
-        [f"`brinell {layout.verb}`", f"[manifest-{layout.verb}.json](schema/manifest-{layout.verb}.json)"] for layout in layouts()
+        [f"`brinell {layout.verb}`", f"[manifest-{layout.verb}.json](../schema/manifest-{layout.verb}.json)"]
+        for layout in layouts()
     ]
-    rows = [[f"`brinell {said.get(name, name)} --json`", f"[{name}.json](schema/{name}.json)"] for name in register.schemas()]
+    rows = [
+        [f"`brinell {commands.get(name, name)} --json`", f"[{name}.json](../schema/{name}.json)"] for name in register.schemas()
+    ]
     return (
         f"{NOTE}# JSON\n\n"
         "Every command that reports something prints it as one JSON document with `--json`, and what it says in passing goes to\n"
@@ -264,8 +269,8 @@ def json_page() -> str:
 
 def layouts() -> list[Layout]:
     """The folders of all verbs, by verb."""
-    found = [study.resolve(study.layout) for study in register.studies().values() if study.layout is not None]
-    return sorted(found, key=lambda layout: layout.verb)
+    study_layouts = [study.resolve(study.layout) for study in register.studies().values() if study.layout is not None]
+    return sorted(study_layouts, key=lambda layout: layout.verb)
 
 
 def schema_pages() -> dict[str, str]:
@@ -284,8 +289,8 @@ def with_list(path: str, text: str) -> str:
     Raises:
         ValueError: the page has no marks, or several.
     """
-    before, begin, rest = (read(ROOT / path) or "").partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, remainder = (read(ROOT / path) or "").partition(BEGIN)
+    _, end, after = remainder.partition(END)
     if not (begin and end) or BEGIN in after:
         raise ValueError(f"{path} needs the lines {BEGIN.strip()} and {END.strip()} once each")
     return f"{before}{begin}\n{text}\n{end}{after}"
@@ -296,9 +301,26 @@ def commands_list() -> str:
     return table(
         ["command", "what it does", "for example"],
         (
-            [f"[{verb}](cli.md#brinell-{verb})", entry.summary, f"`{register.load(verb).examples[0]}`"]
+            [f"[{verb}](reference/cli.md#brinell-{verb})", entry.summary, f"`{register.load(verb).examples[0]}`"]
             for verb, entry in register.entries().items()
         ),
+    )
+
+
+def standing_tables() -> str:
+    """Everything in the folder of a run with its standing, and what the folders of other studies claim."""
+    parts = (("column", RUN_COLUMNS), ("key", RUN_KEYS), ("file", RUN_FILES))
+    texts = [
+        table([noun, "standing", "how"], ([f"`{name}`", str(kind), how] for name, (kind, how) in standings.items()))
+        for noun, standings in parts
+    ]
+    claims: dict[str, list[str]] = {}
+    for study in register.studies().values():
+        for pattern, reason in {**(repetition.ALWAYS_CLAIMED if study.layout else {}), **dict(study.claimed)}.items():
+            claims.setdefault(reason, []).append(f"`{pattern}`")
+    rows = ([reason, ", ".join(dict.fromkeys(patterns))] for reason, patterns in claims.items())
+    return "\n\n".join(
+        [*texts, "Of the folders of other studies these are claimed; all else comes out again:", table(["what", "where"], rows)]
     )
 
 
@@ -380,7 +402,7 @@ from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
 from brinell.core.errors import BrinellWarning as BrinellWarning
 from brinell.inputs import data as data
-from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, Told
+from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
 '''
 
 
@@ -410,10 +432,10 @@ def stub_call(study: Study) -> list[str]:
 
 def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") -> list[str]:
     """A signature as one writes it, a parameter a line."""
-    words, named = [], False
+    words, starred = [], False
     for parameter in signature.parameters.values():
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not named:
-            words, named = [*words, "*"], True
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            words, starred = [*words, "*"], True
         default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
         words.append(f"{parameter.name}: {annotation_text(parameter.annotation)}{default}")
     return [f"def {name}(", *(f"    {word}," for word in words), f") -> {annotation_text(signature.return_annotation)}{body}"]
@@ -443,13 +465,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if a page is out of date")
     check = parser.parse_args().check
-    wanted = pages()
-    stray = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/schema/*.json")} - set(wanted)
-    stale = [path for path, text in wanted.items() if read(ROOT / path) != text]
+    expected = pages()
+    stray = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/schema/*.json")} - set(expected)
+    stale = [path for path, text in expected.items() if read(ROOT / path) != text]
     for path in [*stale, *sorted(stray)]:
         print(f"{path} is out of date: run `make docs`" if check else f"{'removed' if path in stray else 'wrote'} {path}")
         if not check:
-            replace(ROOT / path, wanted.get(path))
+            replace(ROOT / path, expected.get(path))
     return int(check and bool(stale or stray))
 
 

@@ -1,7 +1,8 @@
 """Hook of MkDocs: pages and files beside docs/ that its pages link to belong to the site, at the places that they have here.
 
-`docs/epsilon.md` links to `../design/0013-epsilon.md`, which is right in the repository. On the site, whose root is docs/, the
-page is `epsilon.md` and the note `design/0013-epsilon.md`; links are changed accordingly, and each of them is checked by MkDocs.
+`docs/results/epsilon.md` links to `../../design/0013-epsilon.md`, which is right in the repository. On the site, whose root is
+docs/, the page is `results/epsilon.md` and the note `design/0013-epsilon.md`; links are changed accordingly, and MkDocs checks
+each.
 """
 
 import posixpath
@@ -23,7 +24,7 @@ BESIDE = (
     "examples/scale/*.yaml",
     "benchmarks/**/*.py",
 )
-"""What the site shows or hands out besides docs/."""
+"""Files of the site outside docs/."""
 LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=[)#])")
 """The path in a relative link of Markdown."""
 
@@ -44,16 +45,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Relative links of the repository as those of the site."""
-    here = page.file.src_uri
+    source = page.file.src_uri
 
-    def moved(link: re.Match[str]) -> str:
-        return site_link(link[1], here)
+    def rewrite_link(link: re.Match[str]) -> str:
+        return site_link(link[1], source)
 
-    return LINK.sub(moved, markdown)
+    return LINK.sub(rewrite_link, markdown)
 
 
 def site_link(link: str, page: str) -> str:
-    """Where a relative link of the repository leads on the site, seen from a page whose place there is given."""
+    """Target on the site of a relative link of the repository, relative to the given page."""
     home = page if (ROOT / page).exists() else f"docs/{page}"
     target = posixpath.normpath(posixpath.join(posixpath.dirname(home), link)).removeprefix("docs/")
     return posixpath.relpath(target, posixpath.dirname(page) or ".")

@@ -28,7 +28,7 @@ def chromium() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, page: Path, **settings: Any) -> Iterator[Any]:
+def open_page(browser: Any, page: Path, **settings: Any) -> Iterator[Any]:
     """A tab with a page; at the end nothing may have been complained about, the page's policy included."""
     tab = browser.new_page(**({"viewport": {"width": 1280, "height": 900}} | settings))
     complaints: list[str] = []
@@ -45,20 +45,20 @@ def unfold(tab: Any) -> None:
     tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
 
 
-def check(tab: Any, where: str) -> None:
+def check(tab: Any, label: str) -> None:
     """Nothing is wrong with a page as it is shown."""
-    found: list[str] = tab.evaluate(CHECKS)
-    assert not found, f"{where}: {'; '.join(found[:20])}"
+    problems: list[str] = tab.evaluate(CHECKS)
+    assert not problems, f"{label}: {'; '.join(problems[:20])}"
 
 
 def check_everywhere(browser: Any, page: Path, views: Sequence[tuple[int, str]] = VIEWS) -> None:
     """No problem on a phone and on a desk, as it opens and unfolded, and none on paper."""
     for width, scheme in views:
-        with opened(browser, page, viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
+        with open_page(browser, page, viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
             check(tab, f"{width} px, {scheme}")
             unfold(tab)
             check(tab, f"{width} px, {scheme}, unfolded")
-    with opened(browser, page, viewport={"width": 700, "height": 900}, color_scheme="dark") as tab:
+    with open_page(browser, page, viewport={"width": 700, "height": 900}, color_scheme="dark") as tab:
         tab.emulate_media(media="print")
         check(tab, "on paper")
         assert tab.pdf(format="A4").startswith(b"%PDF")

@@ -1,4 +1,4 @@
-"""What a test does in a forked child, and the memory that it took there: a property of the child alone, whatever ran before."""
+"""Runs part of a test in a forked child and measures its memory, independent of earlier tests."""
 
 import json
 import os
@@ -18,28 +18,28 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def in_a_child(body: Callable[[], Answer]) -> tuple[Answer, int]:
-    """What `body` returns in a forked child, and how many bytes the child held at its highest beyond what it began with.
+def run_in_child(body: Callable[[], Answer]) -> tuple[Answer, int]:
+    """Returns the result of `body` in a forked child, and the peak memory of the child above its start, in bytes.
 
-    A child begins with what its parent holds at the time, not with the parent's highest. What fails in it fails here, with the
-    child's traceback. The answer travels as JSON."""
-    reads, writes = os.pipe()
+    A child begins with what its parent holds at the time, not with the parent's highest. A failure in the child fails here, with
+    the child's traceback. The answer travels as JSON."""
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
-        _carry_out(body, writes)
-    os.close(writes)
-    with os.fdopen(reads, "rb") as pipe:
+        _run_child(body, write_end)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as pipe:
         content = pipe.read()
     _, status = os.waitpid(child, 0)
     assert content, f"the child ended without an answer: status {status}"
-    end, answer, grown = json.loads(content)
-    if end == "skipped":
+    outcome, answer, growth = json.loads(content)
+    if outcome == "skipped":
         pytest.skip(answer)
-    assert end == "returned", f"in the child:\n{answer}"
-    return answer, grown
+    assert outcome == "returned", f"in the child:\n{answer}"
+    return answer, growth
 
 
-def _carry_out(body: Callable[[], Answer], writes: int) -> None:
+def _run_child(body: Callable[[], Answer], write_end: int) -> None:
     """The child, from its first to its last line."""
     before = peak()
     try:
@@ -50,6 +50,6 @@ def _carry_out(body: Callable[[], Answer], writes: int) -> None:
         content = json.dumps(("failed", traceback.format_exc(), 0))
     sys.stdout.flush()
     sys.stderr.flush()
-    with os.fdopen(writes, "w") as pipe:
+    with os.fdopen(write_end, "w") as pipe:
         pipe.write(content)
     os._exit(0)

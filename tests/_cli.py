@@ -6,9 +6,9 @@ EPS = "0,0.05,0.1,0.2"
 ATTACKS = ["--attack", "fgsm", "--attack", "pgd?steps=3"]
 
 
-def words(work, out, *more, model="parabola", data="data.npz"):
-    models = [word for name in model.split() for word in ("--model", f"torch:{work / 'model.py'}:{name}")]
-    return ["audit", "--data", f"npz:{work / data}", *models, "--eps", EPS, *ATTACKS, "--out", str(out), *more]
+def audit_arguments(work, out, *options, model="parabola", data="data.npz"):
+    models = [argument for name in model.split() for argument in ("--model", f"torch:{work / 'model.py'}:{name}")]
+    return ["audit", "--data", f"npz:{work / data}", *models, "--eps", EPS, *ATTACKS, "--out", str(out), *options]
 
 
 def part_of(copy, folder, attack="fgsm"):
@@ -18,5 +18,5 @@ def part_of(copy, folder, attack="fgsm"):
     return next((copy / folder).glob(f"part-{cell}*"))
 
 
-def cut(file):
+def truncate(file):
     file.write_bytes(file.read_bytes()[:-7])

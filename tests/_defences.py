@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Around(nn.Module):
+class Wrapper(nn.Module):
     """A network and something done to its inputs, its answers or its gradients."""
 
     def __init__(self, net):
@@ -17,7 +17,7 @@ class Around(nn.Module):
         return self.net(x)
 
 
-class Noisy(Around):
+class Noisy(Wrapper):
     """Adds fresh noise to every answer."""
 
     def __init__(self, net, scale=1.0):
@@ -29,7 +29,7 @@ class Noisy(Around):
         return logits + self.scale * torch.randn(logits.shape, generator=self.draw)
 
 
-class Quantised(Around):
+class Quantised(Wrapper):
     """Sees inputs on a few levels; `through` passes gradients on as if it did not."""
 
     def __init__(self, net, levels=8, through=False):
@@ -41,7 +41,7 @@ class Quantised(Around):
         return self.net(x + (stair - x).detach() if self.through else stair)
 
 
-class OneHot(Around):
+class OneHot(Wrapper):
     """Answers with the class alone."""
 
     def forward(self, x):
@@ -49,14 +49,14 @@ class OneHot(Around):
         return 10 * nn.functional.one_hot(logits.argmax(1), logits.shape[1]).float()
 
 
-class Softmax(Around):
+class Softmax(Wrapper):
     """Answers with probabilities."""
 
     def forward(self, x):
         return self.net(x).softmax(1)
 
 
-class Scaled(Around):
+class Scaled(Wrapper):
     """Logits so large that the softmax is exactly one class."""
 
     def __init__(self, net, factor=1e4):
@@ -67,7 +67,7 @@ class Scaled(Around):
         return self.factor * self.net(x)
 
 
-class Ripples(Around):
+class Ripples(Wrapper):
     """Adds to every value a sine of itself: too small to matter to the answer, so fast that it rules the gradient."""
 
     def __init__(self, net, size=0.02, frequency=1000.0):
@@ -91,12 +91,12 @@ class _Backward(torch.autograd.Function):
         return ctx.change(grad), None
 
 
-class Lying(Around):
+class WrongGradient(Wrapper):
     """Passes on zeros, noise or the opposite in place of its gradient."""
 
-    def __init__(self, net, what):
+    def __init__(self, net, kind):
         super().__init__(net)
-        self.what = what
+        self.kind = kind
 
     def forward(self, x):
         draw = torch.Generator().manual_seed(1)
@@ -106,21 +106,21 @@ class Lying(Around):
             "faint noise": lambda grad: 1e-6 * torch.randn(grad.shape, generator=draw),
             "opposite": torch.neg,
             "nan": lambda grad: grad * float("nan"),
-        }[self.what]
+        }[self.kind]
         return self.net(_Backward.apply(x, change))
 
 
-class Purifying(Around):
+class Purifier(Wrapper):
     """Moves its input by its own gradient before it answers."""
 
-    def __init__(self, net, how="autograd"):
+    def __init__(self, net, method="autograd"):
         super().__init__(net)
-        self.how = how
+        self.method = method
 
     def forward(self, x):
-        if self.how == "func":
+        if self.method == "func":
             step = torch.func.grad(lambda z: self.net(z).logsumexp(1).sum())(x)
-        elif self.how == "never":  # switches gradients on, and asks for none
+        elif self.method == "never":  # switches gradients on, and asks for none
             with torch.enable_grad():
                 return self.net(x.detach().requires_grad_()).detach() if not x.requires_grad else self.net(x)
         else:
@@ -130,6 +130,6 @@ class Purifying(Around):
         return self.net((x + 1e-3 * step.sign()).clamp(0, 1))
 
 
-def frozen(net):
+def frozen_copy(net):
     """A copy that no test shares with another."""
     return copy.deepcopy(net).eval()

@@ -16,7 +16,7 @@ OVER = -1
 class Table:
     """A deterministic decision process from a table: one branch, one choice, n slots that all begin in state 0."""
 
-    following: Tensor
+    next_states: Tensor
     """(states, options) int64: the next state, OVER where the episode terminates."""
     reward: Tensor
     """(states, options)."""
@@ -28,33 +28,33 @@ class Table:
 
     choices: tuple[int, ...] = (1,)
     alive: Tensor = field(init=False)
-    at: Tensor = field(init=False)
+    state: Tensor = field(init=False)
     age: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         self.alive = torch.zeros(self.slots, dtype=torch.bool)
-        self.at = torch.zeros(self.slots, dtype=torch.int64)
+        self.state = torch.zeros(self.slots, dtype=torch.int64)
         self.age = torch.zeros(self.slots, dtype=torch.int64)
 
     def observation(self) -> Observation:
         forbidden = torch.zeros_like(self.reward, dtype=torch.bool) if self.forbidden is None else self.forbidden
-        states = torch.nn.functional.one_hot(self.at, len(self.reward)).float()
-        return Observation({"state": states}, (~forbidden[self.at],))
+        states = torch.nn.functional.one_hot(self.state, len(self.reward)).float()
+        return Observation({"state": states}, (~forbidden[self.state],))
 
     def reset(self, mask: Tensor) -> Observation:
         self.alive |= mask
-        self.at[mask] = self.age[mask] = 0
+        self.state[mask] = self.age[mask] = 0
         return self.observation()
 
     def step(self, action: Action) -> Step:
         choice = action[0][:, 0]
         assert ((choice >= 0) | ~self.observation().allowed[0].any(1)).all()
         assert self.observation().allowed[0].gather(1, choice.clamp(min=0)[:, None])[choice >= 0].all()
-        following, reward = self.following[self.at, choice], self.reward[self.at, choice]
+        next_state, reward = self.next_states[self.state, choice], self.reward[self.state, choice]
         self.age += 1
-        terminated = following == OVER
+        terminated = next_state == OVER
         truncated = ~terminated & (self.age >= self.limit)
-        self.at = torch.where(terminated, self.at, following)
+        self.state = torch.where(terminated, self.state, next_state)
         self.alive &= ~(terminated | truncated)
         return Step(self.observation(), reward.float(), terminated, truncated)
 
@@ -78,50 +78,50 @@ class Swaps:
     alive: Tensor = field(init=False)
     values: Tensor = field(init=False)
     allowed: Tensor = field(init=False)
-    fewer: Tensor = field(init=False)
-    begun: int = 0
+    reduced: Tensor = field(init=False)
+    episodes: int = 0
 
     def __post_init__(self) -> None:
         self.alive = torch.zeros(self.slots, dtype=torch.bool)
         self.values = torch.zeros(self.slots, self.options)
         self.allowed = torch.zeros(self.slots, self.options, dtype=torch.bool)
-        self.fewer = torch.zeros(self.slots, dtype=torch.bool)
+        self.reduced = torch.zeros(self.slots, dtype=torch.bool)
 
     def reset(self, mask: Tensor) -> Observation:
         for slot in mask.nonzero()[:, 0].tolist():
-            self.alive[slot] = self.begun < self.work
-            rng = Streams.of(self.seed, torch.tensor([self.begun]))
+            self.alive[slot] = self.episodes < self.work
+            rng = Streams.of(self.seed, torch.tensor([self.episodes]))
             self.values[slot] = rng.fold("values").uniform(self.options)[0] * 2 - 1
             self.allowed[slot] = rng.fold("allowed").uniform(self.options)[0] < 0.8
-            self.begun += 1
-            self.fewer[slot] = self.limited and self.begun % 2
+            self.episodes += 1
+            self.reduced[slot] = self.limited and self.episodes % 2
         self.allowed &= self.alive[:, None]
         return self.observation()
 
     def observation(self) -> Observation:
-        most = tuple(choices - self.fewer.long() for choices in self.choices) if self.limited else ()
-        return Observation({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), most)
+        limits = tuple(choices - self.reduced.long() for choices in self.choices) if self.limited else ()
+        return Observation({"values": self.values.clone()}, (self.allowed.clone(), self.allowed.clone()), limits)
 
     def best(self) -> Tensor:
         added = self._sum(self.values.masked_fill(~self.allowed, -9).argsort(descending=True)[:, : self.choices[0]])
         removed = self._sum(self.values.masked_fill(~self.allowed, 9).argsort()[:, : self.choices[1]])
         return added - removed
 
-    def _sum(self, chosen: Tensor) -> Tensor:
-        counts = torch.arange(chosen.shape[1]) < (chosen.shape[1] - self.fewer.long())[:, None]
-        return (self.values.gather(1, chosen) * (self.allowed.gather(1, chosen) & counts)).sum(1)
+    def _sum(self, choices: Tensor) -> Tensor:
+        counts = torch.arange(choices.shape[1]) < (choices.shape[1] - self.reduced.long())[:, None]
+        return (self.values.gather(1, choices) * (self.allowed.gather(1, choices) & counts)).sum(1)
 
     def step(self, action: Action) -> Step:
         totals = []
-        for choices, wanted in zip(action, self.choices, strict=True):
-            assert choices.shape == (self.slots, wanted)
-            most = torch.minimum(self.allowed.sum(1), wanted - self.fewer.long())
-            assert ((choices >= 0).sum(1) == most).all(), "as many as possible are picked, and no more than count"
+        for choices, width in zip(action, self.choices, strict=True):
+            assert choices.shape == (self.slots, width)
+            count = torch.minimum(self.allowed.sum(1), width - self.reduced.long())
+            assert ((choices >= 0).sum(1) == count).all(), "as many as possible are picked, and no more than count"
             assert self.allowed.gather(1, choices.clamp(min=0))[choices >= 0].all(), "only what is allowed"
             totals.append(self.values.gather(1, choices.clamp(min=0)).masked_fill(choices < 0, 0).sum(1))
-        ended = self.alive.clone()
-        self.alive = torch.zeros_like(ended)
-        return Step(self.observation(), (totals[0] - totals[1]) * ended, ended, torch.zeros_like(ended))
+        alive = self.alive.clone()
+        self.alive = torch.zeros_like(alive)
+        return Step(self.observation(), (totals[0] - totals[1]) * alive, alive, torch.zeros_like(alive))
 
 
 class Linear(nn.Module):
@@ -156,11 +156,11 @@ class Shared(nn.Module):
         return Heads(self.state(x.mean(1, keepdim=True))[:, 0], (adding, removing))
 
 
-def rollouts_of(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
+def mean_returns(environment: Swaps, act: Callable[[Observation], Action], rounds: int) -> tuple[float, float]:
     """Mean return of a policy, and of the best there is."""
-    got, best = torch.zeros(()), torch.zeros(())
+    total, best = torch.zeros(()), torch.zeros(())
     for _ in range(rounds):
         observation = environment.reset(~environment.alive)
         best += environment.best().mean()
-        got += environment.step(act(observation)).reward.mean()
-    return float(got) / rounds, float(best) / rounds
+        total += environment.step(act(observation)).reward.mean()
+    return float(total) / rounds, float(best) / rounds

@@ -32,10 +32,10 @@ def samples(n, seed):
     return x.astype(np.float32), y.astype(np.int64)
 
 
-def words(work, out, *more, train="train", model="network"):
+def harden_arguments(work, out, *options, train="train", model="network"):
     spec = f"{work / 'model.py'}:{model}"
-    named = ["--data", str(work / "test.npz"), "--train", str(work / f"{train}.npz"), "--model", spec]
-    short = [
+    paths = ["--data", str(work / "test.npz"), "--train", str(work / f"{train}.npz"), "--model", spec]
+    settings = [
         "--eps",
         "0.15",
         "--attack",
@@ -49,10 +49,10 @@ def words(work, out, *more, train="train", model="network"):
         "--average",
         "0.9",
     ]
-    return ["harden", *named, *short, "--rate", "0.02", "--average", "0.9", "--batch-size", "32", "--out", str(out), *more]
+    return ["harden", *paths, *settings, "--rate", "0.02", "--average", "0.9", "--batch-size", "32", "--out", str(out), *options]
 
 
-def spoiled(work, name, change):
+def save_spoiled(work, name, change):
     x, y = samples(256, 0)
     x, y = change(x, y)
     np.savez(work / f"{name}.npz", x=x, y=y)

@@ -1,4 +1,4 @@
-"""What several test files share: small models with known answers, and audits in a temporary folder."""
+"""Shared helpers of the tests: small models with known answers, and audits in a temporary folder."""
 
 import math
 import multiprocessing
@@ -24,7 +24,7 @@ from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
 from brinell.engine.plan import Plan
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
 from brinell.runners import local
@@ -45,6 +45,12 @@ class Recorder:
         self.function, self.domain, self.classes, self.name = function, domain, classes, name
         self.calls: list[Tensor] = []
 
+    def __deepcopy__(self, memo: Any) -> "Recorder":
+        """A copy that writes into the same list."""
+        twin = Recorder(self.function, self.domain, self.classes, self.name)
+        twin.__dict__.update(self.__dict__)
+        return twin
+
     def predict(self, x: Tensor) -> Tensor:
         self.calls.append(x.detach().clone())
         return self.function(x)
@@ -53,7 +59,7 @@ class Recorder:
         return f"recorder {self.name} of {self.classes} classes"
 
     @property
-    def seen(self) -> int:
+    def queries(self) -> int:
         return sum(len(x) for x in self.calls)
 
 
@@ -71,18 +77,18 @@ def threat_of(eps: Any, norm: str = "linf", domain: Domain = VECTOR, n: int = 1)
     return Threat(distance=distance(norm), eps=eps.expand(n).clone() if eps.ndim == 0 else eps, domain=domain)
 
 
-def threshold(at: float, steep: float = 10.0) -> Any:
+def threshold(boundary: float, steep: float = 10.0) -> Any:
     """Logits of a model that says class 1 where the first value is above `at`: the Linf margin is |x0 - at|."""
 
     def logits(x: Tensor) -> Tensor:
-        z = steep * (x.flatten(1)[:, 0] - at)
+        z = steep * (x.flatten(1)[:, 0] - boundary)
         return torch.stack([-z, z], 1)
 
     return logits
 
 
 def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
-    """A small network with weights from a generator of its own, undecided at the middle of the unit cube."""
+    """A small network with weights from a separate generator, undecided at the middle of the unit cube."""
     rng = torch.Generator().manual_seed(seed)
     module = nn.Sequential(nn.Flatten(), nn.Linear(features, 16), nn.ReLU(), nn.Linear(16, classes)).eval()
     with torch.no_grad():
@@ -93,16 +99,18 @@ def mlp(features: int = 6, classes: int = 3, seed: int = 0) -> nn.Module:
     return module
 
 
-def allowed(attack: Any, norm: str) -> dict[str, Any]:
-    """What a ledger is told of an attack."""
+def ledger_settings(attack: Any, norm: str) -> dict[str, Any]:
+    """Settings of a ledger for an attack."""
     return {"access": attack.access, "minimal": attack.family == "minimal", "reach": reach_of(attack, norm)}
 
 
-def fight(attack: Any, model: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any) -> Ledger:
+def run_attack(
+    attack: Any, model: Any, x: Any, y: Any, eps: Any, norm: str = "linf", *, seed: int = 0, **settings: Any
+) -> Ledger:
     """One attack on one batch; what came of it stands in the ledger."""
     batch = batch_of(x, y)
     threat = threat_of(eps, norm, model.domain, n=len(batch))
-    ledger = Ledger(model, batch, threat, **allowed(attack, norm) | settings)
+    ledger = Ledger(model, batch, threat, **ledger_settings(attack, norm) | settings)
     attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold("test"))
     return ledger
 
@@ -116,16 +124,16 @@ def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **requ
     )
 
 
-def carry_out(plan: Plan, out: Any, *, resume: bool = False) -> Run:
-    return local.run(plan, out, Silent(), command="from a test", resume=resume)
+def run_plan(plan: Plan, out: Any, *, resume: bool = False) -> Run:
+    return local.run(plan, out, SilentProgress(), command="from a test", resume=resume)
 
 
-def audited(out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
-    return carry_out(plan_of(models, x, y, **request), out, resume=resume)
+def run_audit(out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
+    return run_plan(plan_of(models, x, y, **request), out, resume=resume)
 
 
 def rows_of(records: Records, *, without: tuple[str, ...] = ("seconds",)) -> list[tuple[Any, ...]]:
-    """The rows in an order of their own, nulls as None, without what a clock decides."""
+    """The rows in sorted order, nulls as None, without measured times."""
     names = [name for name in COLUMNS if name not in without]
     columns = [getattr(records, name).tolist() for name in names]
     return sorted(zip(*columns, strict=True), key=lambda row: tuple((value is None, str(value)) for value in row))
@@ -141,11 +149,11 @@ def cells_of(records: Records, column: str = "outcome") -> dict[tuple[str, str, 
     return cells
 
 
-def same_rows(one: Records, other: Records) -> None:
+def assert_same_rows(first: Records, second: Records) -> None:
     """The same rows in the same order; float32 columns up to the rounding of a batch of another size, seconds aside."""
-    assert len(one) == len(other)
+    assert len(first) == len(second)
     for name, column in COLUMNS.items():
-        a, b = getattr(one, name), getattr(other, name)
+        a, b = getattr(first, name), getattr(second, name)
         if column.kind == "float32":
             assert np.ma.getmaskarray(a).tolist() == np.ma.getmaskarray(b).tolist(), name
             np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
@@ -153,15 +161,26 @@ def same_rows(one: Records, other: Records) -> None:
             assert a.tolist() == b.tolist(), name
 
 
-def opened(root: Any, shared: Any, data: str, factory: str, weights: str, n: int) -> tuple[Any, Tensor, Tensor]:
+def undo_form(form: Any, z: Tensor) -> Tensor:
+    """Invert a form of the check of clean accuracy."""
+    if form.reorder is not None:
+        if "rows and columns" in form.text:
+            return z.transpose(-1, -2)
+        return z.permute(0, 2, 3, 1).reshape(z.shape)
+    z = z.flip(1) if form.reverse_channels else z
+    shape = (1, -1, *[1] * (z.ndim - 2))
+    return z * torch.tensor(form.std).reshape(shape) + torch.tensor(form.mean).reshape(shape)
+
+
+def load_network(root: Any, shared: Any, data: str, factory: str, weights: str, n: int) -> tuple[Any, Tensor, Tensor]:
     """A network of the shared data, and those of the first n samples that it gets right."""
     dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
     module = f"{root / 'examples' / 'models' / data}.py:{factory}"
     model = TorchModule(path=module, weights=str(shared / f"{weights}.safetensors"))(dataset.domain)
     x, y = dataset.load(range(n)), torch.from_numpy(dataset.labels()[:n])
     with torch.no_grad():
-        right = model.predict(x).argmax(1) == y
-    return model, x[right], y[right]
+        correct = model.predict(x).argmax(1) == y
+    return model, x[correct], y[correct]
 
 
 COUNT = '''
@@ -217,7 +236,7 @@ class After(Parabola):
             "late-nan": lambda: torch.where(logits[:, 1:] > 0, torch.tensor(float("nan")), logits),
             "softmax": lambda: logits.softmax(1),
             "one": lambda: logits[:, :1],
-            "dict": lambda: {"scores": logits},
+            "dict": lambda: {"probabilities": logits.softmax(1), "votes": logits},
             "flat": lambda: logits.flatten(),
         }[self.then]()
 
@@ -236,7 +255,7 @@ def no_module():
 )
 
 
-def audit_words(work: Any) -> list[str]:
+def audit_command(work: Any) -> list[str]:
     """The command of an audit of the parabola in a `workspace` at two budgets; an attack is still to be named."""
     return ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", "0.05, 0.1"]
 
@@ -250,7 +269,7 @@ def workspace(folder: Any, n: int = 16, **arrays: Any) -> Any:
     return folder
 
 
-def in_a_process_of_its_own(arguments, **environment):
+def run_in_process(arguments, **environment):
     """Exit code of the command line in a forked process: negative where a signal ended it."""
 
     def body():
@@ -268,15 +287,15 @@ def slope(domain):
     return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
 
 
-def refused_otherwise(make, out, shard, what):
+def assert_resume_rules(make, out, shard, subject):
     """Work of three shards, or of one process without, that was stopped is gone on with in the same way, and in no other."""
     if shard is None:
-        with pytest.raises(RequestError, match=f"holds {what} that is not whole: add resume=True to go on with it"):
+        with pytest.raises(RequestError, match=f"holds {subject} that is not whole: add resume=True to go on with it"):
             make(out)
-        with pytest.raises(RequestError, match=f"holds {what} that was begun without shard=: go on with it by resume=True"):
+        with pytest.raises(RequestError, match=f"holds {subject} that was begun without shard=: go on with it by resume=True"):
             make(out, shard="1/2")
     else:
-        with pytest.raises(RequestError, match=f'holds {what} in 3 shards that is not whole: work on it with shard="1/3"'):
+        with pytest.raises(RequestError, match=f'holds {subject} in 3 shards that is not whole: work on it with shard="1/3"'):
             make(out)
         with pytest.raises(RequestError, match='was begun in 3 shards: give shard="2/3"'):
             make(out, shard="2/4")

@@ -1,7 +1,7 @@
-"""A small server of the Open Inference Protocol on loopback, in threads of the test, that can be told to misbehave.
+"""A small server of the Open Inference Protocol on loopback, in threads of the test, that misbehaves on request.
 
-It counts what it answered, so that a test can hold it against what the records say. What it does wrong is planted by request:
-`faults(number)` names the fault of the request of this number, or nothing.
+It counts what it answered, so that a test can compare it with the records. Faults are planted by request: `faults(number)` names
+the fault of the request of this number, or nothing.
 """
 
 import json
@@ -42,21 +42,21 @@ class InferenceServer:
             "inputs": [{"name": "x", "datatype": datatype, "shape": [-1, *shape]}],
             "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, -1]}],
         }
-        self.seen: list[np.ndarray] = []
+        self.inputs: list[np.ndarray] = []
         """The inputs of each request that was answered."""
         self.bodies: list[bytes] = []
         """Every request's body, answered or not."""
         self.headers: list[dict[str, str]] = []
-        self.done: Counter[str] = Counter()
+        self.fault_counts: Counter[str] = Counter()
         """Faults that were carried out."""
-        self.now = self.most = self.requests = 0
+        self.active = self.peak = self.requests = 0
         """Requests in hand, the most at once, and all so far."""
         self.lock = threading.Lock()
 
     @property
     def rows(self) -> int:
         """Inputs that were answered."""
-        return sum(len(x) for x in self.seen)
+        return sum(len(x) for x in self.inputs)
 
     @contextmanager
     def running(self):
@@ -86,7 +86,7 @@ class InferenceServer:
             x = np.frombuffer(raw, kind).reshape(tensor["shape"])
         y = self.function(x)
         with self.lock:
-            self.seen.append(x)
+            self.inputs.append(x)
         if self.reply is not None:
             return json.dumps(self.reply(x, y)).encode(), {}
         datatype = {"i": "INT64", "u": "INT64", "f": "FP32"}[y.dtype.kind]
@@ -118,8 +118,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def allowed(self) -> bool:
         if self.owner.token and self.headers.get("Authorization") != f"Bearer {self.owner.token}":
-            said = {"error": f"wrong token {self.headers.get('Authorization')}"}
-            self.answer(401, json.dumps(said).encode())
+            message = {"error": f"wrong token {self.headers.get('Authorization')}"}
+            self.answer(401, json.dumps(message).encode())
             return False
         return True
 
@@ -136,8 +136,8 @@ class Handler(BaseHTTPRequestHandler):
         if not self.allowed():
             return
         with self.owner.lock:
-            self.owner.now += 1
-            self.owner.most = max(self.owner.most, self.owner.now)
+            self.owner.active += 1
+            self.owner.peak = max(self.owner.peak, self.owner.active)
             self.owner.requests += 1
             number = self.owner.requests
             self.owner.bodies.append(body)
@@ -146,11 +146,11 @@ class Handler(BaseHTTPRequestHandler):
             fault = self.owner.faults(number)
             if fault:
                 with self.owner.lock:
-                    self.owner.done[fault] += 1
+                    self.owner.fault_counts[fault] += 1
             self.respond(fault, body)
         finally:
             with self.owner.lock:
-                self.owner.now -= 1
+                self.owner.active -= 1
 
     def respond(self, fault: str, body: bytes) -> None:
         if fault == "closed":

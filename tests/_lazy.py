@@ -8,7 +8,7 @@ import pytest
 
 
 class _Library:
-    """Stands for a module until something of it is used; what pytest asks of everything that a file holds is no use."""
+    """Placeholder for a module until an attribute is used; the lookups by which pytest collects a file do not count as use."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -13,58 +13,58 @@ from brinell.core.errors import RequestError
 WRONG = ("text", -1, 10**12, 0.5, True, None, [], ["text"], {}, {"text": 1}, "\u001b[2J" * 30, float("nan"))
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where a manifest says something: each key, and the first entry of each list."""
+def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values in a manifest: each key, and the first entry of each list."""
     inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:1] if isinstance(value, list) else ()
-    for key, one in inner:
-        if at != ("request",) or isinstance(value, list):
-            yield (*at, key)
-            yield from places(one, (*at, key))
+    for key, entry in inner:
+        if prefix != ("request",) or isinstance(value, list):
+            yield (*prefix, key)
+            yield from paths(entry, (*prefix, key))
 
 
-def mutated(manifest: dict[str, Any], at: tuple[Any, ...], value: Any) -> dict[str, Any]:
+def mutate(manifest: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[str, Any]:
     """The manifest with another value at a place; KeyError stands for none at all."""
-    made = copy.deepcopy(manifest)
-    held = made
-    for key in at[:-1]:
-        held = held[key]
+    changed = copy.deepcopy(manifest)
+    container = changed
+    for key in path[:-1]:
+        container = container[key]
     if value is KeyError:
-        del held[at[-1]]
+        del container[path[-1]]
     else:
-        held[at[-1]] = value
-    return made
+        container[path[-1]] = value
+    return changed
 
 
 def mutations(manifest: dict[str, Any], count: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every place with every wrong value, or `count` of them drawn with a fixed seed."""
-    every = [(at, value) for at in places(manifest) for value in (*WRONG, KeyError)]
+    pairs = [(path, value) for path in paths(manifest) for value in (*WRONG, KeyError)]
     if count is not None:
-        every = [every[one] for one in np.random.default_rng(0).permutation(len(every))[:count]]
-    for at, value in every:
-        yield f"{at} = {value!r}", mutated(manifest, at, value)
+        pairs = [pairs[index] for index in np.random.default_rng(0).permutation(len(pairs))[:count]]
+    for path, value in pairs:
+        yield f"{path} = {value!r}", mutate(manifest, path, value)
 
 
-def unsealed(file: Path) -> dict[str, Any]:
+def read_unsealed(file: Path) -> dict[str, Any]:
     """A manifest without its seal."""
     return {key: value for key, value in json.loads(file.read_text()).items() if key != "seal"}
 
 
-def written(file: Path, manifest: dict[str, Any]) -> None:
+def write_unsealed(file: Path, manifest: dict[str, Any]) -> None:
     """Without its seal, as a person would write it."""
     file.write_text(json.dumps(manifest))
 
 
-def each(count: int | None, file: Path, read: Callable[[], object]) -> int:
+def count_refused(count: int | None, file: Path, read: Callable[[], object]) -> int:
     """How many mutations are refused; a RequestError of one line is all that may be raised."""
-    kept, refused = file.read_bytes(), 0
-    for told, wrong in mutations(unsealed(file), count):
-        written(file, wrong)
+    content, refusals = file.read_bytes(), 0
+    for description, wrong in mutations(read_unsealed(file), count):
+        write_unsealed(file, wrong)
         try:
             read()
         except RequestError as error:
-            assert "\n" not in str(error) and len(str(error)) < 600, told
-            refused += 1
+            assert "\n" not in str(error) and len(str(error)) < 600, description
+            refusals += 1
         except Exception as error:
-            raise AssertionError(told) from error
-    file.write_bytes(kept)
-    return refused
+            raise AssertionError(description) from error
+    file.write_bytes(content)
+    return refusals

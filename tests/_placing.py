@@ -71,7 +71,7 @@ class World:
     env: PatchEnv
 
 
-def world(
+def make_world(
     model,
     x,
     y=0,
@@ -94,9 +94,9 @@ def world(
     batch = batch_of(x, torch.as_tensor(y).expand(len(x)))
     threat = replace(threat_of(eps, norm, model.domain, n=len(x)), criterion=criterion)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
-    chosen = variants(distortions, model.domain, severities, draws)
+    alternatives = variants(distortions, model.domain, severities, draws)
     rng = Streams.of(seed, batch.ids).fold("test")
-    placement = Placement(grid=grid, variants=chosen, rules=rules or Rules(), slots=slots, prior=prior)
+    placement = Placement(grid=grid, variants=alternatives, rules=rules or Rules(), slots=slots, prior=prior)
     env = PatchEnv(ledger.oracle(), batch, threat, placement, rng)
     return World(model, ledger, env)
 
@@ -118,9 +118,9 @@ SLOW = Rules(p_init=1.0, steps=100_000, candidates=1)
 """And for long."""
 
 
-def begun(*args, **settings):
+def start_world(*args, **settings):
     """A world whose episodes have seen their clean inputs."""
-    made = world(*args, **settings)
-    made.env.reset(torch.ones(len(made.env.alive), dtype=torch.bool))
-    made.env.step(act(made.env))
-    return made
+    world = make_world(*args, **settings)
+    world.env.reset(torch.ones(len(world.env.alive), dtype=torch.bool))
+    world.env.step(act(world.env))
+    return world

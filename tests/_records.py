@@ -10,7 +10,7 @@ import pytest
 SYMBOLS = ["N", "+", "L", "A", "V", "/", "F"]
 
 
-def record(
+def write_record(
     folder: Path,
     name: str,
     *,
@@ -21,7 +21,7 @@ def record(
     annotated: bool = True,
     height: float = 1.0,
     down: str = "",
-    apart: float = 1.0,
+    spacing: float = 1.0,
 ) -> None:
     """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5.
 
@@ -31,13 +31,13 @@ def record(
     t = np.arange(int((len(symbols) + 2) * fs)) / fs
     x = np.full((len(t), len(leads)), 0.5)
     for number in range(len(symbols)):
-        high = height + 0.1 * number if not down else -height if symbols[number] in down else height
-        x += high * np.clip(1 - np.abs(t - 1 - number) / 0.05, 0, None)[:, None]
+        amplitude = height + 0.1 * number if not down else -height if symbols[number] in down else height
+        x += amplitude * np.clip(1 - np.abs(t - 1 - number) / 0.05, 0, None)[:, None]
     wfdb = pytest.importorskip("wfdb")
     folder.mkdir(exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the library asks of pandas
         wfdb.wrsamp(name, fs, [units] * len(leads), list(leads), p_signal=x, fmt=["16"] * len(leads), write_dir=str(folder))
         if annotated:
-            at = np.array([round((1 + apart * number) * fs) for number in range(len(symbols))])
-            wfdb.wrann(name, "atr", at, symbol=list(symbols), fs=fs, write_dir=str(folder))
+            samples = np.array([round((1 + spacing * number) * fs) for number in range(len(symbols))])
+            wfdb.wrann(name, "atr", samples, symbol=list(symbols), fs=fs, write_dir=str(folder))

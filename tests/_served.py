@@ -24,9 +24,9 @@ def total(x):
     return np.stack([z, -z], 1).astype(np.float32)
 
 
-def opened(url, domain=VECTOR, **options):
+def open_model(url, domain=VECTOR, **options):
     return Http(path=url, **(QUICK | options))(domain)
 
 
-def some(n, domain=VECTOR, seed=1):
+def random_inputs(n, domain=VECTOR, seed=1):
     return torch.rand(n, *domain.shape, generator=torch.Generator().manual_seed(seed))

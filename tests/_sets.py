@@ -64,7 +64,7 @@ def logits(x):
     return torch.stack([-z, z, 0 * z - 30], 1)
 
 
-def words(work, out, *more, levels="1,2,40"):
+def benchmark_arguments(work, out, *options, levels="1,2,40"):
     data, model = f"npz:{work / 'data.npz'}", f"torch:{work / 'model.py'}:model"
     settings = [
         "--distortions",
@@ -78,30 +78,30 @@ def words(work, out, *more, levels="1,2,40"):
         "--levels",
         levels,
     ]
-    return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *more]
+    return ["benchmark", "--data", data, "--model", model, *settings, "--out", str(out), *options]
 
 
-def rows_of(folder, where="data"):
-    return [row for path in sorted((folder / where).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+def rows_of(folder, subfolder="data"):
+    return [row for path in sorted((folder / subfolder).glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
 
 
 def arrays_of(folder):
     return {name: array for path in sorted((folder / "arrays").glob("*")) for name, array in load_file(path).items()}
 
 
-def asked_in(folder):
+def probe_queries(folder):
     """The forwards by which the kind of the model's answers was recognised, before any sample was played."""
     return json.loads((folder / "manifest.json").read_text())["probes"]["recorder"]["forwards"]
 
 
-def same_set(one, other):
+def assert_same_set(first, second):
     """The same rows, pictures and arrays, file by file, and the same card and checksums but for what a clock decides."""
-    for where in ("data", "samples"):
-        names = [path.name for path in sorted((one / where).iterdir())]
-        assert names == [path.name for path in sorted((other / where).iterdir())]
+    for subfolder in ("data", "samples"):
+        names = [path.name for path in sorted((first / subfolder).iterdir())]
+        assert names == [path.name for path in sorted((second / subfolder).iterdir())]
         for name in names:
-            assert pq.read_table(one / where / name).equals(pq.read_table(other / where / name))
-    a, b = arrays_of(one), arrays_of(other)
+            assert pq.read_table(first / subfolder / name).equals(pq.read_table(second / subfolder / name))
+    a, b = arrays_of(first), arrays_of(second)
     assert a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
-    assert (one / "README.md").read_text() == (other / "README.md").read_text()
-    assert not [path for path in other.rglob("*.tmp")]
+    assert (first / "README.md").read_text() == (second / "README.md").read_text()
+    assert not [path for path in second.rglob("*.tmp")]

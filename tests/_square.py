@@ -1,8 +1,8 @@
-"""What the tests of the Square Attack share: a model that is never fooled, and what the attack asks about it."""
+"""Shared helpers of the tests of the Square Attack: a model that is never fooled, and the queries of the attack."""
 
 import torch
 
-from _helpers import Recorder, fight
+from _helpers import Recorder, run_attack
 from brinell.attacks.square import Square
 from brinell.core.domain import Domain
 from brinell.core.losses import margin
@@ -22,21 +22,21 @@ def unbeaten(classes=2):
     return logits
 
 
-def asked(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
+def record_queries(domain, norm, eps, *, n=3, steps=30, seed=0, **settings):
     """Clean inputs (n, *shape), and (steps + 1, n, *shape) of what the attack asked about, the start first."""
     x = Streams.of(9, torch.arange(n)).uniform(*domain.shape) * 0.4 + 0.3
     model = Recorder(unbeaten(), domain)
-    ledger = fight(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
+    ledger = run_attack(Square(steps=steps, **settings), model, x, [0] * n, eps, norm, seed=seed)
     assert ledger.costs.forwards.tolist() == [steps + 1] * n and not ledger.costs.backwards.any()
     return x, torch.stack(model.calls)
 
 
-def accepted(calls):
+def proposals(calls):
     """For each proposal, the best input before it and whether it was taken."""
     model, y = unbeaten(), torch.zeros(calls.shape[1], dtype=torch.long)
     best, highest = calls[0].clone(), margin(model(calls[0]), y)
     for proposal in calls[1:]:
         value = margin(model(proposal), y)
-        better = value > highest
-        yield best.clone(), proposal, better
-        best[better], highest = proposal[better], torch.maximum(value, highest)
+        accepted = value > highest
+        yield best.clone(), proposal, accepted
+        best[accepted], highest = proposal[accepted], torch.maximum(value, highest)

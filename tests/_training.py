@@ -16,7 +16,7 @@ from brinell.models._torch_model import TorchModel
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings
-from brinell.training.recipe import Recipe, Trained
+from brinell.training.recipe import Recipe, TrainedNetwork
 
 EPS = 0.15
 CPU = torch.device("cpu")
@@ -48,35 +48,35 @@ def problem(n=320):
     return ArrayDataset(x.astype(np.float32), y, domain=Domain(kind="vector", shape=(3,)))
 
 
-def loop(recipe="pgd(steps=3)", module=None, file=None, own=None, **settings):
+def loop(recipe="pgd(steps=3)", module=None, file=None, custom=None, **settings):
     dataset = problem()
-    learned, held = np.arange(256), np.arange(256, 320)
+    train_rows, test_rows = np.arange(256), np.arange(256, 320)
     module = module or mlp(3, 2)
     module.requires_grad_(True)
-    samples, kept = Samples.of(dataset, learned, CPU), Samples.of(dataset, held, CPU)
+    samples, held_out = Samples.of(dataset, train_rows, CPU), Samples.of(dataset, test_rows, CPU)
     checker = Checker(
-        x=kept.load(torch.arange(64)),
-        y=kept.labels,
+        x=held_out.load(torch.arange(64)),
+        y=held_out.labels,
         distance=distance("linf"),
         domain=dataset.domain,
         strong=plugins.build("defence", "pgd", {"steps": 10}),
         batch_size=64,
         seed=0,
     )
-    made = own or Recipe.of(recipe).fitted(dataset.domain, distance("linf"))
+    fitted = custom or Recipe.of(recipe).fit(dataset.domain, distance("linf"))
     model = TorchModel(module, dataset.domain, 2)
     SESSIONS.enter_context(model.session())
-    trained = Trained.of(model)
-    data = [samples] * len(made.parts)
-    return Loop(trained, samples, data, checker, made, distance("linf"), replace(USUAL, **settings), file)
+    trained = TrainedNetwork.of(model)
+    data = [samples] * len(fitted.parts)
+    return Loop(trained, samples, data, checker, fitted, distance("linf"), replace(USUAL, **settings), file)
 
 
-def same(a, b):
+def same_state(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asleep:
+class IdleAttack:
     """An attack that does nothing: whoever trains by it comes to hold against it, and against nothing else."""
 
     domains: ClassVar = frozenset({"vector"})

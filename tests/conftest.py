@@ -1,4 +1,4 @@
-"""What every test stands on: a cache of its own, one thread, and the real data where it is there."""
+"""Environment of every test: a separate cache, one thread, and the real data if it is present."""
 
 import itertools
 import os
@@ -37,7 +37,7 @@ def pytest_configure() -> None:
 
 @pytest.fixture(autouse=True)
 def _weights(request: pytest.FixtureRequest) -> None:
-    """Layers made in a test begin with weights of its own: what fails fails again, whatever ran before."""
+    """Seeds the weights of layers by test, so that failures repeat independent of earlier tests."""
     torch.default_generator.manual_seed(zlib.crc32(request.node.nodeid.encode()))
 
 

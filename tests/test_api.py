@@ -122,18 +122,18 @@ def test_preprocessing_is_foolboxs(tmp_path, network, preprocessing):
             self.inner = network
 
         def forward(self, x):
-            along = (-1, 1, 1) if "axis" in preprocessing else ()
-            mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(along)
-            std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(along)
+            axes = (-1, 1, 1) if "axis" in preprocessing else ()
+            mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(axes)
+            std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(axes)
             x = (x - mean) / std
             return self.inner(x.flip(-3) if "flip_axis" in preprocessing else x)
 
     y = labels_of(Normalised(), X)
-    one = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
-    other = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
-    assert one.models[0].clean_accuracy.value == 1.0
+    preprocessed = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
+    reference = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
+    assert preprocessed.models[0].clean_accuracy.value == 1.0
     for key in ("robust_accuracy", "clean_accuracy"):
-        assert getattr(one.models[0], key) == getattr(other.models[0], key)
+        assert getattr(preprocessed.models[0], key) == getattr(reference.models[0], key)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_preprocessing_that_makes_no_sense(tmp_path, network, preprocessing, mes
         lambda x, y: (x.numpy(), y.numpy()),
         lambda x, y: (x.numpy().astype(np.float64), y.numpy().astype(np.int32)),
         lambda x, y: TensorDataset(x, y),
-        lambda x, y: [(one, int(label)) for one, label in zip(x, y, strict=True)],
+        lambda x, y: [(row, int(label)) for row, label in zip(x, y, strict=True)],
         lambda x, y: ArrayDataset(x, y),
     ],
     ids=["tensors", "arrays", "doubles", "torch-dataset", "list-of-pairs", "dataset"],
@@ -215,9 +215,9 @@ def test_resume(tmp_path, network):
     y = labels_of(network, X)
     first = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK)
     network.modes.clear()
-    again = brinell.audit(network, (X, y), out=tmp_path / "run", resume=True, **QUICK)
+    resumed = brinell.audit(network, (X, y), out=tmp_path / "run", resume=True, **QUICK)
     assert len(network.modes) <= 5, "what was there was computed again"  # one for the shape, four for signs
-    assert again.models[0].robust_accuracy == first.models[0].robust_accuracy
+    assert resumed.models[0].robust_accuracy == first.models[0].robust_accuracy
     with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
         brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
 
@@ -229,7 +229,7 @@ def test_resume(tmp_path, network):
         (X * torch.nan, torch.zeros(20), "NaN or infinity"),
         (X, torch.zeros(19), "19 labels for 20 inputs"),
         (X, torch.full((20,), 3), "tells 3 classes apart, and the data has labels from 3 to 3"),
-        (X, torch.eye(20), "one whole number per sample"),
+        (X, 1 + torch.eye(20), "one whole number per sample"),
         (X[:0], torch.zeros(0), "nothing to audit|empty"),
         (X[:, :1], torch.zeros(20), "Network cannot take the data"),
     ],

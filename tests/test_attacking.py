@@ -41,35 +41,35 @@ def test_success_is_what_the_exact_margin_says(norm, attack):
     x, y, margin = problem.batch.x, problem.batch.y, problem.margin
     domain = problem.model.domain
     for share in (0.9, 1.1):
-        found = brinell.attack(
+        result = brinell.attack(
             problem.model.predict, x, y, attack, eps=margin * share, norm=norm, bounds=(domain.low, domain.high), layout="first",
             answers="logits",
         )  # fmt: skip
-        assert found.success.all() == (share > 1) and bool(found.success.any()) == (share > 1)
-        assert (found.distance <= margin * share * 1.0001).all()
-        assert found.x_adv.min() >= domain.low and found.x_adv.max() <= domain.high
-        assert ((found.margin > 0) == found.success).all() and (found.queries > 0).all()
-        moved = problem.model.predict(found.x_adv).argmax(1) != y
-        assert torch.equal(moved, found.success)
+        assert result.success.all() == (share > 1) and bool(result.success.any()) == (share > 1)
+        assert (result.distance <= margin * share * 1.0001).all()
+        assert result.x_adv.min() >= domain.low and result.x_adv.max() <= domain.high
+        assert ((result.margin > 0) == result.success).all() and (result.queries > 0).all()
+        wrong = problem.model.predict(result.x_adv).argmax(1) != y
+        assert torch.equal(wrong, result.success)
 
 
 def test_robust_samples_come_with_the_worst_input_that_was_found(net):
     y = clean(net)
-    found = brinell.attack(net, X, y, "pgd?steps=5", eps=0.001)
-    assert not found.success.any() and found.robust_accuracy == 1
-    assert (found.distance > 0).all(), "robust samples came back clean"
+    result = brinell.attack(net, X, y, "pgd?steps=5", eps=0.001)
+    assert not result.success.any() and result.robust_accuracy == 1
+    assert (result.distance > 0).all(), "robust samples came back clean"
     with torch.no_grad():
-        logits = net.eval()(found.x_adv)
-    own = logits.gather(1, y[:, None])[:, 0]
+        logits = net.eval()(result.x_adv)
+    true_logits = logits.gather(1, y[:, None])[:, 0]
     best = logits.scatter(1, y[:, None], -torch.inf).amax(1)
-    assert torch.allclose(best - own, found.margin, atol=1e-4)
-    assert repr(found) == "<AttackResult: 0 of 12 broken, 100.0% robust, linf, 6 queries each>"
+    assert torch.allclose(best - true_logits, result.margin, atol=1e-4)
+    assert repr(result) == "<AttackResult: 0 of 12 broken, 100.0% robust, linf, 6 queries each>"
 
 
 def test_samples_that_were_wrong_from_the_start(net):
     y = (clean(net) + 1) % 3
-    found = brinell.attack(net, X, y, eps=0.1)
-    assert found.success.all() and not found.distance.any() and torch.equal(found.x_adv, X) and not found.queries.any()
+    result = brinell.attack(net, X, y, eps=0.1)
+    assert result.success.all() and not result.distance.any() and torch.equal(result.x_adv, X) and not result.queries.any()
 
 
 def test_in_a_training_loop(net):
@@ -78,26 +78,26 @@ def test_in_a_training_loop(net):
     net.train()
     net.norm.eval()
     net.head.weight.grad = torch.ones(3, 48)
-    held = {name: value.clone() for name, value in net.state_dict().items()}
+    weights = {name: value.clone() for name, value in net.state_dict().items()}
     state, flags = torch.random.get_rng_state(), [part.training for part in net.modules()]
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         worst = brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, worst=True, answers="logits")
         assert torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
     assert [part.training for part in net.modules()] == flags and torch.equal(torch.random.get_rng_state(), state)
-    assert all(torch.equal(value, held[name]) for name, value in net.state_dict().items())
+    assert all(torch.equal(value, weights[name]) for name, value in net.state_dict().items())
     assert torch.equal(net.head.weight.grad, torch.ones(3, 48)) and net.norm.weight.grad is None
     assert not worst.x_adv.requires_grad and (worst.backwards == 8).all(), "an attack that finds something still goes on"
     closest = brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, answers="logits")
     assert (worst.margin >= closest.margin - 1e-5).all() and worst.margin.mean() > closest.margin.mean()
-    other = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=1, worst=True)
-    again = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=2, worst=True)
-    assert not torch.equal(other.x_adv, again.x_adv)
+    second = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=1, worst=True)
+    third = brinell.attack(net, X, y, "pgd?steps=1", eps=8 / 255, seed=2, worst=True)
+    assert not torch.equal(second.x_adv, third.x_adv)
     opt = torch.optim.SGD(net.parameters(), 0.05)
     before = worst.margin.mean()
     for step in range(20):
-        found = brinell.attack(net, X, y, "pgd?steps=3", eps=8 / 255, seed=step, worst=True, answers="logits")
+        result = brinell.attack(net, X, y, "pgd?steps=3", eps=8 / 255, seed=step, worst=True, answers="logits")
         opt.zero_grad()
-        nn.functional.cross_entropy(net(found.x_adv), y).backward()
+        nn.functional.cross_entropy(net(result.x_adv), y).backward()
         opt.step()
     assert brinell.attack(net, X, y, "pgd?steps=8", eps=8 / 255, worst=True).margin.mean() < before
 
@@ -111,10 +111,10 @@ def test_arrays_come_back_as_they_were_given(net):
 
     y = scores(last).argmax(1)
     for function in (scores, lambda x: torch.as_tensor(scores(np.asarray(x)))):
-        found = brinell.attack(function, last, y, "square?steps=30", eps=0.1, layout="last")
-        assert isinstance(found.x_adv, np.ndarray) and found.x_adv.shape == last.shape and found.success.dtype == bool
-        assert found.success.any() and (scores(found.x_adv).argmax(1) != y)[found.success].all()
-        assert np.abs(found.x_adv - last).max() <= 0.1 + 1e-6
+        result = brinell.attack(function, last, y, "square?steps=30", eps=0.1, layout="last")
+        assert isinstance(result.x_adv, np.ndarray) and result.x_adv.shape == last.shape and result.success.dtype == bool
+        assert result.success.any() and (scores(result.x_adv).argmax(1) != y)[result.success].all()
+        assert np.abs(result.x_adv - last).max() <= 0.1 + 1e-6
     with pytest.raises(BrinellError, match="apgd needs gradients, and scores gives scores only: take square"):
         brinell.attack(scores, last, y, eps=0.1, layout="last")
     double = brinell.attack(net, X.double(), clean(net), eps=0.05)
@@ -124,13 +124,15 @@ def test_arrays_come_back_as_they_were_given(net):
 def test_targets_and_cascades(net):
     y = clean(net)
     towards = (y + 1) % 3
-    found = brinell.attack(net, X, y, ["fgsm", "apgd-ce?steps=20"], eps=0.5, targeted=towards)
+    result = brinell.attack(net, X, y, ["fgsm", "apgd-ce?steps=20"], eps=0.5, targeted=towards)
     with torch.no_grad():
-        answered = net.eval()(found.x_adv).argmax(1)
-    assert torch.equal((answered == towards), found.success) and found.success.all()
-    both = brinell.attack(net, X, y, ["fgsm", "square?steps=20"], eps=0.02)
-    one = brinell.attack(net, X, y, "fgsm", eps=0.02)
-    assert (one.success <= both.success).all() and (both.queries[one.success] == one.queries[one.success]).all()
+        answered = net.eval()(result.x_adv).argmax(1)
+    assert torch.equal((answered == towards), result.success) and result.success.all()
+    cascade_result = brinell.attack(net, X, y, ["fgsm", "square?steps=20"], eps=0.02)
+    fgsm_result = brinell.attack(net, X, y, "fgsm", eps=0.02)
+    assert (fgsm_result.success <= cascade_result.success).all() and (
+        cascade_result.queries[fgsm_result.success] == fgsm_result.queries[fgsm_result.success]
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_targets_and_cascades(net):
     ],
 )
 def test_what_is_refused(net, change, words):
-    given = {"model": net, "x": X, "y": clean(net), "eps": 8 / 255} | change
-    with pytest.raises(BrinellError, match=words) as caught:
-        brinell.attack(**given)
-    assert "\n" not in str(caught.value)
+    arguments = {"model": net, "x": X, "y": clean(net), "eps": 8 / 255} | change
+    with pytest.raises(BrinellError, match=words) as error:
+        brinell.attack(**arguments)
+    assert "\n" not in str(error.value)

@@ -26,7 +26,10 @@ SETTINGS = [
     for kind in plugins.FOLDERS
     for name in plugins.names(kind)
     for key in counts(
-        {one.name: get_type_hints(plugins.load(kind, name))[one.name] for one in dataclasses.fields(plugins.load(kind, name))}
+        {
+            field.name: get_type_hints(plugins.load(kind, name))[field.name]
+            for field in dataclasses.fields(plugins.load(kind, name))
+        }
     )
 ]
 
@@ -35,9 +38,9 @@ def test_settings_of_plugins():
     assert len(SETTINGS) > 40
     for kind, name, key in SETTINGS:
         for value in (ENDLESS, str(ENDLESS)):
-            with pytest.raises(RequestError, match=f"{key} .*is {ENDLESS}.* at most") as caught:
+            with pytest.raises(RequestError, match=f"{key} .*is {ENDLESS}.* at most") as error:
                 plugins.build(kind, name, {key: value})
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(error.value)
 
 
 def test_settings_of_requests():
@@ -48,16 +51,16 @@ def test_settings_of_requests():
         for name, field in kind.model_fields.items():
             hint = field.annotation
             if hint in (int, int | None) and name != "seed":
-                tried = [(ENDLESS, f"{name.replace('_', '-')} is {ENDLESS}: .*(at most|less than)")]
+                values = [(ENDLESS, f"{name.replace('_', '-')} is {ENDLESS}: .*(at most|less than)")]
             elif hint in (float, float | None):
-                tried = [(float("inf"), "finite"), (float("nan"), "finite")]
+                values = [(float("inf"), "finite"), (float("nan"), "finite")]
             elif get_origin(hint) is tuple:
-                tried = [(("a",) * 1001, "at most 1,000 are given, and these are 1,001|valid integer|is .*: input should be")]
+                values = [(("a",) * 1001, "at most 1,000 are given, and these are 1,001|valid integer|is .*: input should be")]
             else:
-                tried = []
-            for value, words in tried:
+                values = []
+            for value, words in values:
                 try:
-                    toml.checked(kind, needed | {name: value})
+                    toml.parse_request(kind, needed | {name: value})
                     endless.append(f"{kind.__name__}.{name} takes {str(value)[:20]}")
                 except RequestError as error:
                     if not re.search(words, str(error)):

@@ -1,4 +1,4 @@
-"""What a training loop of one's own takes: adversarial batches and losses, on a linear network whose worst corner is known."""
+"""Adversarial batches and losses for a user's training loop, on a linear network whose worst corner is known."""
 
 import math
 import subprocess
@@ -42,8 +42,8 @@ def worst(x, y, eps=EPS):
 @pytest.mark.parametrize("attack", ["pgd", "pgd?steps=5", "pgd(steps=3)", "apgd?steps=10", "fgsm", "mart", "alp"])
 def test_a_batch_becomes_the_worst_one(attack, batch):
     x, y = batch
-    found = AdversarialBatch(linear(), attack=attack, eps=EPS)(x, y)
-    torch.testing.assert_close(found, worst(x, y))
+    examples = AdversarialBatch(linear(), attack=attack, eps=EPS)(x, y)
+    torch.testing.assert_close(examples, worst(x, y))
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ def test_every_kind_of_attack_makes_a_batch(attack):
     nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(1))
     nn.init.zeros_(model[1].bias)
     adversarial = AdversarialBatch(model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf")
-    one, two = adversarial(x, y), adversarial(x, y)
-    assert one.shape == x.shape and not one.requires_grad and 0 <= float(one.min()) and float(one.max()) <= 1
-    assert not torch.equal(one, x)
-    again = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
-    again.load_state_dict({"calls": 1})
-    assert torch.equal(again(x, y), two) and again.state_dict() == {"calls": 2}
+    first, second = adversarial(x, y), adversarial(x, y)
+    assert first.shape == x.shape and not first.requires_grad and 0 <= float(first.min()) and float(first.max()) <= 1
+    assert not torch.equal(first, x)
+    resumed = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
+    resumed.load_state_dict({"calls": 1})
+    assert torch.equal(resumed(x, y), second) and resumed.state_dict() == {"calls": 2}
     assert torch.equal(rng, torch.get_rng_state())
 
 
@@ -75,7 +75,7 @@ def test_the_model_is_left_as_it_was():
         AdversarialBatch(model, attack=attack, eps=EPS)(x, y)
     assert [part.training for part in model] == [True, True, False, True, True]
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(one.grad is None for one in model.parameters())
+    assert all(parameter.grad is None for parameter in model.parameters())
 
 
 def test_eps_rises_with_the_schedule(batch):
@@ -83,8 +83,8 @@ def test_eps_rises_with_the_schedule(batch):
     ramp = AdversarialBatch(linear(), "pgd", eps="0.1", schedule=4)
     sizes = [float((ramp(x, y) - x).abs().max()) for _ in range(6)]
     assert sizes == pytest.approx([0, 0.025, 0.05, 0.075, 0.1, 0.1], abs=1e-6)
-    own = AdversarialBatch(linear(), "apgd?steps=3", eps=0.1, schedule=lambda call: 0.5)
-    assert float((own(x, y) - x).abs().max()) == pytest.approx(0.05, abs=1e-6)
+    scheduled = AdversarialBatch(linear(), "apgd?steps=3", eps=0.1, schedule=lambda call: 0.5)
+    assert float((scheduled(x, y) - x).abs().max()) == pytest.approx(0.05, abs=1e-6)
 
 
 def test_models_of_transformers_answer_with_an_object(batch):
@@ -126,9 +126,9 @@ def test_awp_in_a_loop_of_ones_own(batch):
     plain = loss(model, x, y, x_adv)
     with awp(lambda: loss(model, x, y, x_adv)) as value:
         assert float(value.detach()) > float(plain.detach())
-        moved = model.weight.detach() - before
+        change = model.weight.detach() - before
         value.backward()
-    assert float(moved.norm()) == pytest.approx(0.05 * float(before.norm()), rel=1e-4)
+    assert float(change.norm()) == pytest.approx(0.05 * float(before.norm()), rel=1e-4)
     assert torch.equal(model.weight.detach(), before) and bool(model.weight.grad.any())
 
 
@@ -137,8 +137,8 @@ def test_three_lines_in_a_loop_make_a_network_hold():
     y = torch.arange(256) % 2
     x = torch.stack([0.5 + (2 * y - 1) * 0.3, 0.5 + 0.01 * (2 * y - 1)], 1) + 0.005 * torch.rand(256, 2, generator=rng)
     model = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 2))
-    for one in model.parameters():
-        nn.init.normal_(one, std=0.5, generator=rng)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.5, generator=rng)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     adversarial = AdversarialBatch(model, attack="n-fgsm", eps=0.2, schedule=20)
     for _ in range(80):
@@ -171,7 +171,7 @@ def test_what_cannot_be_meant_is_refused_in_one_line(settings, x, line):
     [
         ("pgd+awp(gamma=0.5)", r"name pgd here, and put brinell.training.AWP around the loss"),
         ("awp", "name pgd here"),
-        ("benchmark-set(path=x)", "learns samples of its own"),
+        ("benchmark-set(path=x)", "learns from further samples"),
     ],
 )
 def test_what_a_batch_alone_cannot_have_is_refused(attack, line):
@@ -222,8 +222,8 @@ def test_a_function_is_refused_as_a_model():
 def test_it_works_where_gradients_are_off(context, batch):
     (x, y), model = batch, linear()
     with context():
-        found = AdversarialBatch(model, "pgd", eps=EPS)(x.clone(), y.clone())
-    torch.testing.assert_close(found, worst(x, y))
+        examples = AdversarialBatch(model, "pgd", eps=EPS)(x.clone(), y.clone())
+    torch.testing.assert_close(examples, worst(x, y))
 
 
 def test_awp_under_autocast_moves_the_weights(batch):
@@ -256,10 +256,10 @@ def test_a_loss_with_a_schedule_goes_on_from_a_checkpoint(batch):
     loss = AdversarialLoss("pgd", eps=EPS, schedule=10)
     for _ in range(4):
         loss(linear(), x, y)
-    again = AdversarialLoss("pgd", eps=EPS, schedule=10)
-    again.load_state_dict(loss.state_dict())
-    assert loss.state_dict() == {"calls": 4} == again.state_dict()
-    assert float(again(linear(), x, y).detach()) == float(loss(linear(), x, y).detach())
+    resumed = AdversarialLoss("pgd", eps=EPS, schedule=10)
+    resumed.load_state_dict(loss.state_dict())
+    assert loss.state_dict() == {"calls": 4} == resumed.state_dict()
+    assert float(resumed(linear(), x, y).detach()) == float(loss(linear(), x, y).detach())
 
 
 WORKER = """
@@ -297,8 +297,8 @@ def test_processes_that_train_together_keep_the_same_weights(tmp_path, recipe):
     ]
     try:
         for process in processes:
-            said, _ = process.communicate(timeout=120)
-            assert process.returncode == 0 and float(said) == 0
+            output, _ = process.communicate(timeout=120)
+            assert process.returncode == 0 and float(output) == 0
     finally:
         for process in processes:
             process.kill()
@@ -325,5 +325,5 @@ def test_a_model_that_gives_one_number_per_input_is_refused(batch):
 
 def test_labels_of_any_whole_type_serve_losses_too(batch):
     x, y = batch
-    one, two = (float(AdversarialLoss("trades", eps=EPS)(linear(), x, labels).detach()) for labels in (y, y.to(torch.int32)))
-    assert one == two
+    first, second = (float(AdversarialLoss("trades", eps=EPS)(linear(), x, labels).detach()) for labels in (y, y.to(torch.int32)))
+    assert first == second

@@ -1,4 +1,4 @@
-"""The examples of adversarial training in a loop of one's own run, and make a network hold."""
+"""The examples of adversarial training in a user's loop run and train a robust network."""
 
 import importlib.util
 import warnings

@@ -1,4 +1,4 @@
-"""What people hold in their hands, one after another: a right figure, or one line that says what to do."""
+"""User objects as inputs: each gives a right figure, or one line that says what to do."""
 
 import json
 
@@ -15,7 +15,7 @@ import brinell
 from _helpers import rows_of
 from brinell.core.errors import BrinellError
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.texts import eps_text, norm_text, texts
+from brinell.engine.texts import eps_text, norm_text, settings_texts
 from brinell.inputs import models_of
 from brinell.store.run import Run
 
@@ -37,7 +37,7 @@ with torch.no_grad():
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (8 / 255, "8/255"),
         (np.float32(8 / 255), "8/255"),
@@ -52,32 +52,35 @@ with torch.no_grad():
         (1e-7, "1e-07"),
     ],
 )
-def test_eps(given, text):
-    assert eps_text(given) == text
-    wanted = [float(one) if not isinstance(one, str) else None for one in np.atleast_1d(np.asarray(given, dtype=object)).tolist()]
-    if None not in wanted:
-        assert parse_eps(text).values == pytest.approx(sorted(wanted), rel=1e-6, abs=1e-12)
+def test_eps(value, text):
+    assert eps_text(value) == text
+    expected = [
+        float(number) if not isinstance(number, str) else None
+        for number in np.atleast_1d(np.asarray(value, dtype=object)).tolist()
+    ]
+    if None not in expected:
+        assert parse_eps(text).values == pytest.approx(sorted(expected), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("given", [None, True, float("nan"), float("inf"), object(), {"a": 1}, [], [None]])
-def test_what_is_no_eps(given):
+@pytest.mark.parametrize("value", [None, True, float("nan"), float("inf"), object(), {"a": 1}, [], [None]])
+def test_what_is_no_eps(value):
     with pytest.raises(BrinellError, match="^eps is "):
-        eps_text(given)
+        eps_text(value)
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [(np.inf, "linf"), (2, "l2"), (2.0, "l2"), (1, "l1"), (0, "l0"), ("L2", "l2"), ("Linf", "linf"), ("l_inf", "linf")]
     + [("inf", "linf"), ("2", "l2"), ("embedding:A/File.pt", "embedding:A/File.pt"), (["Linf", 2], ("linf", "l2"))],
 )
-def test_norm(given, text):
-    assert norm_text(given) == text
+def test_norm(value, text):
+    assert norm_text(value) == text
 
 
 def test_other_settings():
-    given = {"device": torch.device("cpu"), "samples": np.int64(7), "seed": torch.tensor(3), "queries": None}
-    assert texts(given) == {"device": "cpu", "samples": 7, "seed": 3}
-    assert texts({"device": 1}) == {"device": "cuda:1"}
+    settings = {"device": torch.device("cpu"), "samples": np.int64(7), "seed": torch.tensor(3), "queries": None}
+    assert settings_texts(settings) == {"device": "cpu", "samples": 7, "seed": 3}
+    assert settings_texts({"device": 1}) == {"device": "cuda:1"}
 
 
 class Dicts:
@@ -86,8 +89,8 @@ class Dicts:
     def __len__(self):
         return len(X)
 
-    def __getitem__(self, at):
-        return {"image": X[at], "label": int(Y[at])}
+    def __getitem__(self, index):
+        return {"image": X[index], "label": int(Y[index])}
 
 
 class Stream(IterableDataset):
@@ -117,9 +120,9 @@ def _doubled(items):
     ids=["tensors", "last", "dict", "names", "lists", "dict-items", "stream", "loader", "shuffled", "collated", "said"],
 )
 def test_data_in_any_form_are_the_same_data(data):
-    held = data if hasattr(data, "digest") else brinell.data(data)
-    assert torch.allclose(held.load(range(24)), X) and torch.equal(torch.from_numpy(held.labels()), Y)
-    assert held.domain.kind == "image" and held.domain.shape == (3, 5, 5)
+    dataset = data if hasattr(data, "digest") else brinell.data(data)
+    assert torch.allclose(dataset.load(range(24)), X) and torch.equal(torch.from_numpy(dataset.labels()), Y)
+    assert dataset.domain.kind == "image" and dataset.domain.shape == (3, 5, 5)
 
 
 def test_hugging_face_datasets():
@@ -129,12 +132,12 @@ def test_hugging_face_datasets():
     features = datasets.Features(
         {"id": datasets.Value("int64"), "picture": datasets.Image(), "kind": datasets.ClassLabel(names=["a", "b"])}
     )
-    rows = {"id": [1, 2, 3, 4], "picture": [picture.fromarray(one) for one in pixels], "kind": [0, 1, 1, 0]}
+    rows = {"id": [1, 2, 3, 4], "picture": [picture.fromarray(picture_pixels) for picture_pixels in pixels], "kind": [0, 1, 1, 0]}
     data = datasets.Dataset.from_dict(rows, features=features)
-    held = brinell.data(data)
-    assert held.classes == ("a", "b") and held.labels().tolist() == [0, 1, 1, 0] and held.domain.shape == (3, 6, 5)
-    assert torch.equal((held.load([2]) * 255).round().byte()[0], torch.from_numpy(pixels[2]).permute(2, 0, 1))
-    assert "the column 'picture'" in held.info.notes[0]
+    dataset = brinell.data(data)
+    assert dataset.classes == ("a", "b") and dataset.labels().tolist() == [0, 1, 1, 0] and dataset.domain.shape == (3, 6, 5)
+    assert torch.equal((dataset.load([2]) * 255).round().byte()[0], torch.from_numpy(pixels[2]).permute(2, 0, 1))
+    assert "the column 'picture'" in dataset.info.notes[0]
     with pytest.raises(BrinellError, match=r"holds the splits test: name one of them, data\['test'\]"):
         brinell.data(datasets.DatasetDict({"test": data}))
     with pytest.raises(BrinellError, match="names no labels; it has id, picture: give"):
@@ -159,7 +162,7 @@ def test_pictures_whose_channels_may_lie_anywhere():
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "words"),
     [
         (
             (X * 255, Y),
@@ -176,19 +179,19 @@ def test_pictures_whose_channels_may_lie_anywhere():
         ((X, ["a"] * 23), "23 labels for 24"),
     ],
 )
-def test_data_that_are_refused(given, words):
-    with pytest.raises(BrinellError, match=words) as caught:
-        brinell.data(given)
-    assert "\n" not in str(caught.value)
+def test_data_that_are_refused(value, words):
+    with pytest.raises(BrinellError, match=words) as error:
+        brinell.data(value)
+    assert "\n" not in str(error.value)
 
 
 def test_labels_as_texts():
     names = ["bee", "ant", "ant"] * 8
-    held = brinell.data(X, names)
-    assert held.classes == ("ant", "bee") and held.labels().tolist() == [1, 0, 0] * 8
-    assert "in sorted order: ant, bee" in held.info.notes[0]
-    said = brinell.data(X, names, classes=["bee", "ant"])
-    assert said.labels().tolist() == [0, 1, 1] * 8 and not said.info.notes
+    dataset = brinell.data(X, names)
+    assert dataset.classes == ("ant", "bee") and dataset.labels().tolist() == [1, 0, 0] * 8
+    assert "in sorted order: ant, bee" in dataset.info.notes[0]
+    dataset = brinell.data(X, names, classes=["bee", "ant"])
+    assert dataset.labels().tolist() == [0, 1, 1] * 8 and not dataset.info.notes
     with pytest.raises(BrinellError, match="there is a label 'ant', and the classes are bee, cow"):
         brinell.data(X, names, classes=["bee", "cow"])
 
@@ -196,44 +199,44 @@ def test_labels_as_texts():
 def test_several_models_from_records_to_verification(tmp_path):
     models = {"first": NET, "second": lambda x: NET((x - 0.0) / 1.0), "other": network(2)}
     result = brinell.audit(models, X, Y, out=tmp_path / "run", **QUICK)
-    assert [one.model for one in result.models] == list(models)
-    first, second, other = result.models
-    assert first.robust_accuracy == second.robust_accuracy and first.clean_accuracy.value == 1 > other.clean_accuracy.value
+    assert [model_result.model for model_result in result.models] == list(models)
+    first, second, third = result.models
+    assert first.robust_accuracy == second.robust_accuracy and first.clean_accuracy.value == 1 > third.clean_accuracy.value
     page = (tmp_path / "run" / "report.html").read_text()
     assert all(name in page for name in models)
     run = Run.open(tmp_path / "run")
     assert set(run.records().model.tolist()) == set(models)
     assert brinell.verify(result.folder, models, (X, Y)).passed
-    with pytest.raises(BrinellError, match="is of first, second, other, and these are first"):
+    with pytest.raises(BrinellError, match="contains first, second, other, but the call gives first"):
         brinell.verify(result.folder, {"first": NET}, (X, Y))
-    again = brinell.audit([NET, network(2)], (X, Y), out=tmp_path / "list", **QUICK)
-    assert [one.model for one in again.models] == ["Sequential", "Sequential-2"]
+    resumed = brinell.audit([NET, network(2)], (X, Y), out=tmp_path / "list", **QUICK)
+    assert [model_result.model for model_result in resumed.models] == ["Sequential", "Sequential-2"]
 
 
 def test_a_forest_in_memory_with_columns_in_their_units(tmp_path):
     data = load_breast_cancer()
     forest = RandomForestClassifier(10, random_state=0, n_jobs=2).fit(data.data, data.target_names[data.target])
-    held = brinell.data(data.data[:30], data.target_names[data.target[:30]], bounds="columns")
-    result = brinell.audit(forest, held, eps=0.1, attack="square?steps=20", out=tmp_path / "run")
-    shown = result.models[0]
-    assert shown.clean_accuracy.k == int((forest.predict(data.data[:30]) == data.target_names[data.target[:30]]).sum())
-    assert shown.robust_accuracy[0].k < shown.clean_accuracy.k, "columns were not asked in their units"
+    dataset = brinell.data(data.data[:30], data.target_names[data.target[:30]], bounds="columns")
+    result = brinell.audit(forest, dataset, eps=0.1, attack="square?steps=20", out=tmp_path / "run")
+    model_result = result.models[0]
+    assert model_result.clean_accuracy.k == int((forest.predict(data.data[:30]) == data.target_names[data.target[:30]]).sum())
+    assert model_result.robust_accuracy[0].k < model_result.clean_accuracy.k, "columns were not asked in their units"
     assert forest.n_jobs == 2
-    assert brinell.verify(result.folder, forest, held).passed
+    assert brinell.verify(result.folder, forest, dataset).passed
     forest.estimators_.pop()
-    assert not brinell.verify(result.folder, forest, held).passed
+    assert not brinell.verify(result.folder, forest, dataset).passed
     line = LogisticRegression().fit(data.data[:, :1] / 30, data.target)
-    held = brinell.data(data.data[:30, :1] / 30, data.target[:30])
-    labels = models_of(line, held, "", answers="labels")[0]
+    dataset = brinell.data(data.data[:30, :1] / 30, data.target[:30])
+    labels = models_of(line, dataset, "", answers="labels")[0]
     assert labels.info.answers == "one-hot"
 
 
 def test_a_data_frame_brings_the_names_of_its_columns():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"age": [20.0, 50.0, 80.0], "flag": [1, 1, 1]})
-    held = brinell.data(frame, [0, 1, 0])
-    assert [one.name for one in held.domain.columns] == ["age", "flag"] and held.domain.columns[1].fixed
-    assert held.domain.in_units(held.load([1])).tolist() == [[50.0, 1.0]]
+    dataset = brinell.data(frame, [0, 1, 0])
+    assert [column.name for column in dataset.domain.columns] == ["age", "flag"] and dataset.domain.columns[1].fixed
+    assert dataset.domain.in_units(dataset.load([1])).tolist() == [[50.0, 1.0]]
     with pytest.raises(BrinellError, match="column 'name' of the data frame holds no numbers"):
         brinell.data(frame.assign(name="x"), [0, 1, 0])
     with pytest.raises(BrinellError, match="does not say which column is the class"):
@@ -252,14 +255,14 @@ def test_an_onnx_session(tmp_path):
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "net.onnx")
     session = runtime.InferenceSession(str(tmp_path / "net.onnx"))
-    held = brinell.data(X, Y)
-    model = models_of(session, held, "", mean=[0.1, 0.2, 0.3], std=0.5)[0]
-    wanted = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ NET[1].weight.detach().T
-    assert torch.allclose(model.predict(X), wanted, atol=1e-4) and model.name == "net"
+    dataset = brinell.data(X, Y)
+    model = models_of(session, dataset, "", mean=[0.1, 0.2, 0.3], std=0.5)[0]
+    expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ NET[1].weight.detach().T
+    assert torch.allclose(model.predict(X), expected, atol=1e-4) and model.name == "net"
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected"),
     [
         ({"mean": [0.1, 0.2, 0.3], "std": np.array([0.5, 0.6, 0.7])}, True),
         ({"mean": torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), "std": [0.5, 0.6, 0.7]}, True),
@@ -267,12 +270,12 @@ def test_an_onnx_session(tmp_path):
         ({"mean": 0.5}, False),
     ],
 )
-def test_mean_and_std_for_modules_and_functions(settings, wanted):
+def test_mean_and_std_for_modules_and_functions(settings, expected):
     mean, std = (torch.tensor(values)[:, None, None] for values in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]))
-    answer = NET((X - mean) / std if wanted else X - 0.5)
+    answer = NET((X - mean) / std if expected else X - 0.5)
     for model in (NET, lambda x: NET(x)):
-        found = models_of(model, brinell.data(X, Y), "", **settings)[0].predict(X)
-        assert torch.allclose(found, answer, atol=1e-4)
+        answers = models_of(model, brinell.data(X, Y), "", **settings)[0].predict(X)
+        assert torch.allclose(answers, answer, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -299,9 +302,9 @@ def test_mean_and_std_for_modules_and_functions(settings, wanted):
     ],
 )
 def test_everything_else_is_one_line(call, words):
-    with pytest.raises(BrinellError, match=words) as caught:
+    with pytest.raises(BrinellError, match=words) as error:
         call()
-    assert "\n" not in str(caught.value) and "pydantic" not in str(caught.value)
+    assert "\n" not in str(error.value) and "pydantic" not in str(error.value)
 
 
 def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
@@ -310,16 +313,16 @@ def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
     assert first.folder != second.folder
     with pytest.raises(BrinellError, match="holds a run: add resume=True to go on with it, or choose another out=$"):
         brinell.audit(NET, (X, Y), out=first.folder, **QUICK)
-    again = brinell.audit(NET, (X, Y), out=first.folder, resume=True, **QUICK)
-    assert rows_of(Run.open(again.folder).records()) == rows_of(Run.open(second.folder).records())
+    resumed = brinell.audit(NET, (X, Y), out=first.folder, resume=True, **QUICK)
+    assert rows_of(Run.open(resumed.folder).records()) == rows_of(Run.open(second.folder).records())
 
 
 def test_provenance_says_what_repeats_the_run(tmp_path):
     brinell.audit({"mine": NET}, (X, Y), mean=0.5, std=[0.2, 0.2, 0.2], norm=np.inf, out=tmp_path / "run", **QUICK)
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    said = "brinell.audit({'mine': Sequential}, data, mean=0.5, std=[0.2, 0.2, 0.2], norm='linf', eps='0.02, 0.1', attack='fgsm')"
-    assert manifest["command"] == f"{said} in Python, with the same objects,"
+    call = "brinell.audit({'mine': Sequential}, data, mean=0.5, std=[0.2, 0.2, 0.2], norm='linf', eps='0.02, 0.1', attack='fgsm')"
+    assert manifest["command"] == f"{call} in Python, with the same objects,"
     text = (tmp_path / "run" / "run.toml").read_text()
-    assert text.startswith(f"# {said} in Python, with the same objects, repeats this run\n")
+    assert text.startswith(f"# {call} in Python, with the same objects, repeats this run\n")
     with pytest.raises(BrinellError, match="was given in memory, from Python: repeat it there, with the same objects"):
         brinell.audit("digits-cnn", "in-memory:arrays", eps=0.1)

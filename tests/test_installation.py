@@ -15,18 +15,18 @@ LIMIT = 60
 
 def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
     """The packages that this one needs on this machine, their needs included, and itself."""
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     waiting = [(name, extras)]
     while waiting:
         name, extras = waiting.pop()
         key = canonicalize_name(name)
-        if key in found and extras <= found[key]:
+        if key in imports and extras <= imports[key]:
             continue
-        found.setdefault(key, set()).update(extras)
+        imports.setdefault(key, set()).update(extras)
         for requirement in map(Requirement, requires(name) or ()):
             if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras)):
                 waiting.append((requirement.name, frozenset(requirement.extras)))
-    return set(found)
+    return set(imports)
 
 
 def pinned(file: Path) -> set[str]:
@@ -63,6 +63,6 @@ def test_constraints_of_what_stands_apart_are_exact_and_name_no_address(root: Pa
 
 def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    (everything,) = map(Requirement, extras["all"])
-    few = {"mlflow", "store", "slurm", "ray"}
-    assert everything.extras == extras.keys() - {"all", "dev"} - few, "and not the clients that few need and that bring many"
+    (full_extra,) = map(Requirement, extras["all"])
+    small = {"mlflow", "store", "slurm", "ray"}
+    assert full_extra.extras == extras.keys() - {"all", "dev"} - small, "and not the clients that few need and that bring many"

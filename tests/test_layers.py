@@ -26,11 +26,11 @@ LAZY = "def planted():\n    {}\n"
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    {}\n"
 
 VIOLATIONS = [
-    (ORDER, "core/record.py", "import brinell.analysis.stats"),
+    (ORDER, "core/record.py", "import brinell.analysis.proportions"),
     (ORDER, "engine/plan.py", LAZY.format("from brinell.studies.epsilon import recommended")),
     (ORDER, "engine/plan.py", FOR_TYPES.format("from brinell.runners import local")),
     (ORDER, "pages/html.py", "from brinell.studies.review import page"),
-    (ORDER, "analysis/stats.py", "import brinell.runners.local"),
+    (ORDER, "analysis/means.py", "import brinell.runners.local"),
     (ORDER, "datasets/npz.py", "from brinell.models import torch"),
     (ORDER, "core/streams.py", "import brinell"),  # whose names come from api
     (ORDER, "core/norms.py", "from brinell.testing import linear"),
@@ -46,7 +46,7 @@ VIOLATIONS = [
     (STUDIES, "studies/review/run.py", "from brinell.studies.detection import records"),
     (AGENT, "rlab/env.py", LAZY.format("from brinell.distortions.gaussian_noise import GaussianNoise")),
     (AGENT, "rlab/agent.py", "import brinell.models.digits_cnn"),
-    (READERS, "analysis/stats.py", LAZY.format("import torch")),
+    (READERS, "analysis/means.py", LAZY.format("import torch")),
     (READERS, "core/intervals.py", "import torch"),
     (READERS, "store/run.py", "from brinell.core.patches import Grid"),
     (READERS, "pages/format.py", FOR_TYPES.format("from brinell.engine.plan import Plan")),
@@ -61,7 +61,7 @@ VIOLATIONS = [
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The package and its contracts, in a folder of their own."""
+    """The package and its contracts, in a separate folder."""
     folder = tmp_path_factory.mktemp("layers")
     shutil.copytree(ROOT / "src" / "brinell", folder / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
@@ -70,10 +70,10 @@ def copy(tmp_path_factory):
 
 def broken(folder):
     """Names of the contracts that do not hold there."""
-    done = subprocess.run([sys.executable, "-c", LINT], cwd=folder, env={"PYTHONPATH": "."}, capture_output=True, text=True)
-    names = re.findall(r"^(.*) BROKEN", done.stdout, flags=re.MULTILINE)
-    assert (done.returncode == 0) == (not names), done.stdout + done.stderr
-    assert re.search(rf"{len(CONTRACTS) - len(names)} kept, {len(names)} broken", done.stdout), done.stdout + done.stderr
+    process = subprocess.run([sys.executable, "-c", LINT], cwd=folder, env={"PYTHONPATH": "."}, capture_output=True, text=True)
+    names = re.findall(r"^(.*) BROKEN", process.stdout, flags=re.MULTILINE)
+    assert (process.returncode == 0) == (not names), process.stdout + process.stderr
+    assert re.search(rf"{len(CONTRACTS) - len(names)} kept, {len(names)} broken", process.stdout), process.stdout + process.stderr
     return names
 
 

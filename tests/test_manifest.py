@@ -1,4 +1,4 @@
-"""What others wrote is held against a model before anything is made of it, and one line says where it differs."""
+"""A manifest from outside is validated against a model before use, and one line says where it differs."""
 
 import json
 import math
@@ -18,31 +18,31 @@ from brinell.manifest import (
     DataFacts,
     GrowingManifest,
     Listing,
-    Named,
     Number,
+    TableOf,
+    abbreviate,
     fault,
     misfit,
-    shown,
 )
 
 
 class Stage(Content):
-    cells: Named[str]
-    alone: bool
+    cells: TableOf[str]
+    single: bool
 
 
-class Whole(Content):
+class FullManifest(Content):
     name: str
     n: Annotated[int, Field(ge=1, le=10)]
     eps: Listing[Amount]
-    stage: Stage = Stage(cells={}, alone=False)
+    stage: Stage = Stage(cells={}, single=False)
     row: Annotated[tuple[str, Count | None], Field(strict=False)] = ("", None)
     state: Literal["running", "finished"] = "running"
     rate: float = 0.0
     bound: Number | Listing[Number] = 0.0
-    many: Count = 0
+    count: Count = 0
     least: Number = 0.0
-    names: Named[Count] = {}
+    names: TableOf[Count] = {}
 
 
 GOOD = {"name": "a", "n": 3, "eps": [0, 0.5]}
@@ -57,16 +57,16 @@ GOOD = {"name": "a", "n": 3, "eps": [0, 0.5]}
         ({"n": 11}, "n is 11 and must be at most 10"),
         ({"n": 0}, "n is 0 and must be at least 1"),
         ({"n": 3.0}, "n is 3.0 and must be a whole number"),
-        ({"many": MOST + 1}, f"many is {MOST + 1} and must be at most 9.0072e+15"),
+        ({"count": MOST + 1}, f"count is {MOST + 1} and must be at most 9.0072e+15"),
         ({"eps": {}}, "eps is {} and must be a list"),
         ({"eps": [0.1, -1]}, "eps[1] is -1 and must be at least 0"),
         ({"eps": [True]}, "eps[0] is True and must be a number"),
         ({"least": math.nan}, "least is nan and must be a finite number"),
         ({"least": "0.1"}, "least is '0.1' and must be a number"),
         ({"stage": []}, "stage is [] and must be a table"),
-        ({"stage": {"cells": {"m": 1}, "alone": True}}, "stage.cells.m is 1 and must be a text"),
-        ({"stage": {"cells": {"\x1b": 1}, "alone": True}}, "stage.cells.'\\x1b' is 1 and must be a text"),
-        ({"stage": {"cells": {}}}, "it does not say stage.alone"),
+        ({"stage": {"cells": {"m": 1}, "single": True}}, "stage.cells.m is 1 and must be a text"),
+        ({"stage": {"cells": {"\x1b": 1}, "single": True}}, "stage.cells.'\\x1b' is 1 and must be a text"),
+        ({"stage": {"cells": {}}}, "it does not say stage.single"),
         ({"row": ["a"]}, "it does not say row[1]"),
         ({"row": ["a", "b"]}, "row[1] is 'b' and must be a whole number"),
         ({"state": "ended"}, "state is 'ended' and must be 'running' or 'finished'"),
@@ -76,15 +76,23 @@ GOOD = {"name": "a", "n": 3, "eps": [0, 0.5]}
     ],
 )
 def test_one_line_says_where(change, line):
-    found = fault(GOOD | change, Whole)
-    assert found == line or (line.endswith("... and must be a number") and found.startswith("rate is 1000") and len(found) < 90)
+    problem = fault(GOOD | change, FullManifest)
+    assert problem == line or (
+        line.endswith("... and must be a number") and problem.startswith("rate is 1000") and len(problem) < 90
+    )
 
 
 def test_what_has_the_form_passes():
-    whole = {"stage": {"cells": {"m": "c"}, "alone": False}, "row": ["a", None], "state": "running", "rate": math.inf, "more": []}
-    assert fault(GOOD, Whole) is None and fault(GOOD | whole | {"many": MOST, "bound": [1, 2.0]}, Whole) is None
-    assert fault({"name": "a", "n": 3}, Whole) == "it does not say eps"
-    assert fault([], Whole) == "it is [] and must be a table"
+    manifest = {
+        "stage": {"cells": {"m": "c"}, "single": False},
+        "row": ["a", None],
+        "state": "running",
+        "rate": math.inf,
+        "more": [],
+    }
+    assert fault(GOOD, FullManifest) is None and fault(GOOD | manifest | {"count": MOST, "bound": [1, 2.0]}, FullManifest) is None
+    assert fault({"name": "a", "n": 3}, FullManifest) == "it does not say eps"
+    assert fault([], FullManifest) == "it is [] and must be a table"
 
 
 JSON = st.recursive(
@@ -98,7 +106,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_anything_gets_one_line_or_none(value):
-    for model in (Whole, DataFacts, GrowingManifest, Stage):
+    for model in (FullManifest, DataFacts, GrowingManifest, Stage):
         for content in (value, GOOD | {"names": {"a": value}, "eps": value}):
             line = fault(json.loads(json.dumps(content)), model)
             assert line is None or (line and "\n" not in line)
@@ -106,9 +114,9 @@ def test_anything_gets_one_line_or_none(value):
 
 @pytest.mark.parametrize("change", [{"eps": ["x"] * 10**6}, {"names": dict.fromkeys(map(str, range(10**6)), "x")}])
 def test_many_faults_cost_no_more_than_one(change):
-    started = time.process_time()
-    assert "must be a" in fault(GOOD | change, Whole)
-    assert time.process_time() - started < 2
+    start = time.process_time()
+    assert "must be a" in fault(GOOD | change, FullManifest)
+    assert time.process_time() - start < 2
 
 
 def test_deep_and_odd_texts_are_shown_in_one_short_line():
@@ -116,10 +124,10 @@ def test_deep_and_odd_texts_are_shown_in_one_short_line():
     for _ in range(900):
         deep = [deep]
     for value in (deep, ["\ud800"], ["\x1b[2J\n" * 50], {"a": deep}, [1] * 10**6):
-        line = fault(GOOD | {"name": value}, Whole)
+        line = fault(GOOD | {"name": value}, FullManifest)
         assert line is not None and line.isprintable() and len(line) < 120
-        assert len(shown(value)) <= 43
-    assert fault(GOOD | {"names": {"\ud800": "x"}}, Whole)
+        assert len(abbreviate(value)) <= 43
+    assert fault(GOOD | {"names": {"\ud800": "x"}}, FullManifest)
 
 
 def test_a_misfit_is_said_as_it_is():

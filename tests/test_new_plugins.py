@@ -231,12 +231,12 @@ def test_they_are_listed_checked_and_used(tmp_path):
     for name, text in FILES.items():
         (tmp_path / "brinell" / name).write_text(text.lstrip())
     environment = os.environ | {"PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    listed, audited, detected = json.loads(done.stdout)
-    assert set(NAMES.items()) <= {(one["kind"], one["name"]) for one in listed["plugins"]}
+    assert process.returncode == 0, process.stdout + process.stderr
+    listing, audited, detected = json.loads(process.stdout)
+    assert set(NAMES.items()) <= {(plugin["kind"], plugin["name"]) for plugin in listing["plugins"]}
     assert audited["clean_accuracy"]["value"] == 1
     assert [stage["attack"] for stage in audited["stages"]][:1] == ["straight-up"]
     assert audited["robust_accuracy"][-1]["value"] < 1

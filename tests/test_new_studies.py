@@ -66,10 +66,10 @@ print("all of it")
 def by_entry_point(tmp_path: Path, root: Path) -> str:
     """The package and the metadata of an installation, outside of Brinell."""
     shutil.copytree(root / "examples" / "study" / "brinell_tally", tmp_path / "site" / "brinell_tally")
-    about = tmp_path / "site" / "brinell_tally-0.1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: brinell-tally\nVersion: 0.1\n")
-    (about / "entry_points.txt").write_text("[brinell.study]\ntally = brinell_tally\n")
+    distribution = tmp_path / "site" / "brinell_tally-0.1.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: brinell-tally\nVersion: 0.1\n")
+    (distribution / "entry_points.txt").write_text("[brinell.study]\ntally = brinell_tally\n")
     return os.pathsep.join([str(tmp_path / "site"), str(Path(brinell.__file__).parents[1])])
 
 
@@ -87,7 +87,7 @@ def test_a_study_is_one_folder(place: str, tmp_path: Path, root: Path, request: 
     path = request.getfixturevalue(place)
     work = tmp_path / "work"
     work.mkdir()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(work), str(root)],
         env={**os.environ, "PYTHONPATH": path},
         cwd=work,
@@ -95,7 +95,7 @@ def test_a_study_is_one_folder(place: str, tmp_path: Path, root: Path, request: 
         text=True,
         timeout=300,
     )
-    assert done.stdout.strip().endswith("all of it"), done.stdout + done.stderr
+    assert process.stdout.strip().endswith("all of it"), process.stdout + process.stderr
 
 
 def test_the_page_for_contributors_holds_the_example(root: Path) -> None:

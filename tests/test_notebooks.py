@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from brinell.core.errors import BrinellWarning
-from brinell.engine.cascade import CASCADES
+from brinell.engine.attack_names import CASCADES
 
-NAMES = ("first_audit", "which_eps", "your_own_attack")
+NAMES = ("colab", "first_audit", "which_eps", "your_own_attack")
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    """What runs where nobody names an attack, in a hundredth of its time."""
+    """Shortens the default cascade to a hundredth of its time."""
     monkeypatch.setitem(CASCADES, "fast", ("apgd-ce?steps=10", "square?steps=30"))
 
 
@@ -27,8 +27,8 @@ def cells_of(root: Path, name: str) -> list[dict]:
 
 def run_cell(text: str, scope: dict) -> object:
     """A cell as a notebook runs it, the value of its last expression included; of magics `%%writefile` alone is known."""
-    if found := re.match(r"%%writefile (\S+)\n", text):
-        Path(found[1]).write_text(text[found.end() :], encoding="utf-8")
+    if match := re.match(r"%%writefile (\S+)\n", text):
+        Path(match[1]).write_text(text[match.end() :], encoding="utf-8")
         return None
     body = ast.parse(text).body
     last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
@@ -46,8 +46,8 @@ def test_a_notebook_runs(name, root, tmp_path, monkeypatch, capsys):
     assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
     for cell in (cell for cell in cells if cell["cell_type"] == "code"):
         assert not cell["outputs"] and cell["execution_count"] is None, "a notebook is kept without its outputs"
-        shown = run_cell("".join(cell["source"]), scope)
-        text = shown._repr_html_() if hasattr(shown, "_repr_html_") else repr(shown)
+        output = run_cell("".join(cell["source"]), scope)
+        text = output._repr_html_() if hasattr(output, "_repr_html_") else repr(output)
         assert text and "Traceback" not in text
     assert scope["result"].robust(scope["result"].models[0].eps[0]).n >= 40
     assert (Path(scope["result"].folder) / "report.html").is_file()

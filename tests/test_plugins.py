@@ -12,7 +12,7 @@ from brinell import plugins
 from brinell.attacks.pgd import PGD
 from brinell.core.errors import RequestError
 
-MINE = '''
+PLUGIN_SOURCE = '''
 from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +34,9 @@ def function():
 
 
 @pytest.fixture
-def mine(tmp_path):
+def plugin_file(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MINE)
+    file.write_text(PLUGIN_SOURCE)
     return f"{file}:Mine"
 
 
@@ -98,29 +98,30 @@ def test_names(kind):
 )
 def test_load_refuses(kind, name, message):
     with pytest.raises(RequestError, match=message):
-        plugins.load(kind, name)
+        plugins.load(kind, name, in_process=True)
 
 
-def test_a_file_of_ones_own(mine):
-    plugin = plugins.load("attack", mine)
+def test_a_file_of_ones_own(plugin_file):
+    plugin = plugins.load("attack", plugin_file, in_process=True)
     assert plugin().steps == 3
     with pytest.raises(RequestError, match="has no class 'Mien', did you mean 'Mine'"):
-        plugins.load("attack", mine.replace(":Mine", ":Mien"))
+        plugins.load("attack", plugin_file.replace(":Mine", ":Mien"), in_process=True)
     with pytest.raises(RequestError, match="has no class 'function'"):
-        plugins.load("attack", mine.replace(":Mine", ":function"))
+        plugins.load("attack", plugin_file.replace(":Mine", ":function"), in_process=True)
 
 
 def test_a_module_of_ones_own():
-    assert plugins.load("attack", "brinell.attacks.pgd:PGD") is PGD
+    assert plugins.load("attack", "brinell.attacks.pgd:PGD", in_process=True) is PGD
 
 
-def test_build_converts_text(mine):
-    built = plugins.build("attack", mine, {"steps": "7", "rate": "1e-3", "on": "false", "path": "07", "label": "4"})
-    assert dataclasses.asdict(built) == {"steps": 7, "rate": 0.001, "on": False, "path": "07", "label": 4}
+def test_build_converts_text(plugin_file):
+    options = {"steps": "7", "rate": "1e-3", "on": "false", "path": "07", "label": "4"}
+    attack = plugins.build("attack", plugin_file, options, in_process=True)
+    assert dataclasses.asdict(attack) == {"steps": 7, "rate": 0.001, "on": False, "path": "07", "label": 4}
 
 
-def test_build_takes_values_of_the_right_type(mine):
-    assert plugins.build("attack", mine, {"steps": 7, "rate": 1.5, "on": False}).rate == 1.5
+def test_build_takes_values_of_the_right_type(plugin_file):
+    assert plugins.build("attack", plugin_file, {"steps": 7, "rate": 1.5, "on": False}, in_process=True).rate == 1.5
 
 
 @pytest.mark.parametrize(
@@ -138,10 +139,10 @@ def test_build_takes_values_of_the_right_type(mine):
         ({"steps": "0"}, "steps is 0, and must be at least 1"),
     ],
 )
-def test_build_refuses(mine, options, message):
-    with pytest.raises(RequestError, match=message) as caught:
-        plugins.build("attack", mine, options)
-    assert "\n" not in str(caught.value)
+def test_build_refuses(plugin_file, options, message):
+    with pytest.raises(RequestError, match=message) as error:
+        plugins.build("attack", plugin_file, options, in_process=True)
+    assert "\n" not in str(error.value)
 
 
 def test_entry_points(monkeypatch):
@@ -152,23 +153,20 @@ def test_entry_points(monkeypatch):
     ]
     monkeypatch.setattr(plugins, "_installed", lambda kind: entries if kind == "attack" else [])
     assert "mine" in plugins.names("attack") and "mine" not in plugins.names("model")
-    assert plugins.load("attack", "mine").__name__ == "FGSM"
+    assert plugins.load("attack", "mine", in_process=True).__name__ == "FGSM"
     with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):
         plugins.load("attack", "pgd")
 
 
-def test_nearest():
-    assert plugins.nearest("stesp", ["steps", "loss"]) == ", did you mean 'steps'?"
-    assert plugins.nearest("q", ["steps", "loss"]) == ""
-
-
 def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
-    """What is written down of a user's own distortion changes with its file."""
+    """The recorded settings of a user's distortion change with its file."""
     file, example = tmp_path / "glare.py", Path(__file__).parent.parent / "examples" / "distortions" / "glare.py"
     sources = []
     for text in (example.read_text(), example.read_text() + "# another\n"):
         file.write_text(text)
-        (found,) = plugins.written(plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}))["distortions"]
-        assert found["plugin"] == "Glare"
-        sources.append(found["source"])
+        (distortion_settings,) = plugins.settings_of(plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}))[
+            "distortions"
+        ]
+        assert distortion_settings["plugin"] == "Glare"
+        sources.append(distortion_settings["source"])
     assert sources[0] != sources[1]

@@ -1,4 +1,4 @@
-"""What a person at a prompt or in a notebook does with a result."""
+"""Use of a result at a prompt or in a notebook."""
 
 import json
 import re
@@ -35,24 +35,24 @@ CALL = {"eps": [0, 0.05, 0.3], "attack": ["fgsm", "pgd?steps=4"]}
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    with warnings.catch_warnings(record=True) as caught:
+def audit_with_warnings(tmp_path_factory):
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         result = brinell.audit(MODELS, X, Y, out=tmp_path_factory.mktemp("runs") / "run", **CALL)
-    return result, caught
+    return result, caught_warnings
 
 
 @pytest.fixture(scope="module")
-def result(told):
-    return told[0]
+def result(audit_with_warnings):
+    return audit_with_warnings[0]
 
 
-def test_failed_checks_are_warnings_where_the_call_stands(told):
-    result, caught = told
-    failed = [one.model for one in result.models for check in one.checks if check.passed is False]
-    lines = [str(one.message) for one in caught if issubclass(one.category, BrinellWarning)]
+def test_failed_checks_are_warnings_where_the_call_stands(audit_with_warnings):
+    result, caught_warnings = audit_with_warnings
+    failed = [model_result.model for model_result in result.models for check in model_result.checks if check.passed is False]
+    lines = [str(warning.message) for warning in caught_warnings if issubclass(warning.category, BrinellWarning)]
     assert "rounding" in failed and sum(line.startswith("rounding: ") for line in lines) >= failed.count("rounding")
-    assert all(one.filename == __file__ for one in caught if issubclass(one.category, BrinellWarning))
+    assert all(warning.filename == __file__ for warning in caught_warnings if issubclass(warning.category, BrinellWarning))
     assert any("--attack black-box" in line for line in lines)  # as on the page: a command that one types
 
 
@@ -83,15 +83,19 @@ def test_robust_reads_one_budget(result):
 
 
 def test_stored_inputs_are_adversarial_and_the_closest(result):
-    held = result.x_adv("net")
+    examples = result.x_adv("net")
     broken = 30 - result.robust(model="net").k
-    assert len(held.ids) == len(held.x) == len(held.attack) == broken > 3 and list(held.ids) == sorted(held.ids)
+    assert len(examples.ids) == len(examples.x) == len(examples.attack) == broken > 3 and list(examples.ids) == sorted(
+        examples.ids
+    )
     with torch.no_grad():
-        assert (NET(torch.from_numpy(held.x)).argmax(1) != Y[held.ids]).all()
-    distance = np.abs(held.x - X[held.ids].numpy()).max((1, 2, 3))
-    assert (distance <= held.eps + 1e-6).all()
-    near = result.x_adv("net", eps=0.05)
-    assert len(near.ids) == 30 - result.robust(0.05, "net").k and set(near.ids) == set(held.ids[held.eps == 0.05])
+        assert (NET(torch.from_numpy(examples.x)).argmax(1) != Y[examples.ids]).all()
+    distance = np.abs(examples.x - X[examples.ids].numpy()).max((1, 2, 3))
+    assert (distance <= examples.eps + 1e-6).all()
+    within_budget = result.x_adv("net", eps=0.05)
+    assert len(within_budget.ids) == 30 - result.robust(0.05, "net").k and set(within_budget.ids) == set(
+        examples.ids[examples.eps == 0.05]
+    )
     first = result.x_adv("net", attack="fgsm")
     assert set(first.attack) == {"fgsm"} and len(first.ids) <= broken
     assert result.x_adv("net", eps=0).x.shape == (0, 1, 4, 4)
@@ -100,11 +104,15 @@ def test_stored_inputs_are_adversarial_and_the_closest(result):
 def test_of_several_stages_the_closest_counts(tmp_path):
     attacks = ["pgd?steps=6&alone=true", "fgsm?alone=true"]
     result = brinell.audit(NET, X, Y, eps=[0.02, 0.04, 0.06, 0.08, 0.12], attack=attacks, out=tmp_path / "run")
-    near, far = (result.x_adv(attack=attack) for attack in attacks)
-    budgets = [dict(zip(one.ids.tolist(), one.eps.tolist(), strict=True)) for one in (near, far)]
+    first_examples, second_examples = (result.x_adv(attack=attack) for attack in attacks)
+    budgets = [
+        dict(zip(examples.ids.tolist(), examples.eps.tolist(), strict=True)) for examples in (first_examples, second_examples)
+    ]
     assert any(budgets[0][sample] < eps for sample, eps in budgets[1].items()), "the two attacks are equally strong"
-    both = result.x_adv()
-    assert both.eps.tolist() == [min(one.get(sample, np.inf) for one in budgets) for sample in both.ids.tolist()]
+    all_examples = result.x_adv()
+    assert all_examples.eps.tolist() == [
+        min(by_sample.get(sample, np.inf) for by_sample in budgets) for sample in all_examples.ids.tolist()
+    ]
 
 
 def test_data_frames(result, monkeypatch):
@@ -113,8 +121,8 @@ def test_data_frames(result, monkeypatch):
     assert len(rows) == 2 * 30 * (1 + 2 * 2) and set(rows.model) == {"net", "rounding"}
     assert rows[rows.attack == "clean"].groupby("model").size().tolist() == [30, 30]
     rates = result.to_pandas("robust_accuracy")
-    mine = rates[(rates.model == "net") & (rates.what == "robust")]
-    assert mine.k.tolist() == [rate.k for rate in result.models[0].robust_accuracy]
+    model_rates = rates[(rates.model == "net") & (rates.what == "robust")]
+    assert model_rates.k.tolist() == [rate.k for rate in result.models[0].robust_accuracy]
     for table in ("per_class", "stages", "checks", "comparison", "distributions.csv", "total_drop"):
         assert isinstance(result.to_pandas(table), pandas.DataFrame)
     monkeypatch.setitem(sys.modules, "pandas", None)
@@ -135,7 +143,7 @@ def test_a_notebook_shows_headline_curve_and_page(result, monkeypatch):
     html = result._repr_html_()
     assert "<td>net</td>" in html and "data:image/svg+xml" in html and "<iframe sandbox=" in html
     assert html.count("srcdoc=") == 1 and "&lt;!doctype html" in html.lower()
-    monkeypatch.setattr("brinell.analysis.results.PAGE_BYTES", 10)
+    monkeypatch.setattr("brinell.analysis.folder_result.PAGE_BYTES", 10)
     assert "<iframe" not in result._repr_html_() and "report.html" in result._repr_html_()
 
 
@@ -177,24 +185,24 @@ import json
 print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) - set(dir(brinell)))]))
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    light, found, missing = json.loads(answer.stdout or "[0, 0, 0]")
-    assert light and found == names and not missing, answer.stderr
+    light, loaded, missing = json.loads(answer.stdout or "[0, 0, 0]")
+    assert light and loaded == names and not missing, answer.stderr
 
 
 @pytest.mark.parametrize("place", ["folder", "address"])
 def test_an_audit_in_shards(tmp_path, place):
     out = tmp_path / "run" if place == "folder" else f"memory://{tmp_path.name}/run"
-    said = {"out": out, "shard": "2/3", "progress": False, "samples": 20, **CALL}
-    result, alone = (
-        brinell.audit(NET, (X, Y), **said),
-        brinell.audit(NET, (X, Y), **said | {"out": tmp_path / "a", "shard": None}),
+    arguments = {"out": out, "shard": "2/3", "progress": False, "samples": 20, **CALL}
+    result, single_result = (
+        brinell.audit(NET, (X, Y), **arguments),
+        brinell.audit(NET, (X, Y), **arguments | {"out": tmp_path / "a", "shard": None}),
     )
-    assert result.robust() == alone.robust() and result.clean() == alone.clean()
+    assert result.robust() == single_result.robust() and result.clean() == single_result.clean()
     if place == "folder":
-        assert (result.x_adv().ids == alone.x_adv().ids).all() and (out / "report.html").is_file()
+        assert (result.x_adv().ids == single_result.x_adv().ids).all() and (out / "report.html").is_file()
     else:
         for read in (result.x_adv, result.to_pandas):
             with pytest.raises(BrinellError, match="is no folder, and rows and inputs are read from one: copy it"):
                 read()
     with pytest.raises(BrinellError, match="shard= needs out=: the folder or address where the processes meet"):
-        brinell.audit(NET, (X, Y), **said | {"out": None})
+        brinell.audit(NET, (X, Y), **arguments | {"out": None})

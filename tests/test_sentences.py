@@ -1,4 +1,4 @@
-"""Nothing decides by how a sentence begins or ends: what a line says stands in a field beside it."""
+"""No code decides by how a sentence begins or ends: a separate field states what a line says."""
 
 import ast
 from pathlib import Path
@@ -26,8 +26,12 @@ def decisions(source: str) -> list[str]:
 
 def test_no_module_takes_a_sentence_apart(root):
     source = Path(root) / "src" / "brinell"
-    found = {path.relative_to(source).as_posix(): decisions(path.read_text(encoding="utf-8")) for path in source.rglob("*.py")}
-    assert {name: literals for name, literals in found.items() if literals} == {name: [text] for name, text in FOREIGN.items()}
+    decisions_by_file = {
+        path.relative_to(source).as_posix(): decisions(path.read_text(encoding="utf-8")) for path in source.rglob("*.py")
+    }
+    assert {name: literals for name, literals in decisions_by_file.items() if literals} == {
+        name: [text] for name, text in FOREIGN.items()
+    }
 
 
 @pytest.mark.parametrize(

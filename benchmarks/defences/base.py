@@ -41,17 +41,17 @@ def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> B
     """A network of the shared data with its first test images; `digits` is the network that ships with the package."""
     if name == "digits":
         return _digits(samples, keep)
-    one = measure.subject(name)
-    x, y = images(one.data, samples)
-    folder = one.data.partition("/")[0]
+    subject = measure.subject(name)
+    x, y = images(subject.data, samples)
+    folder = subject.data.partition("/")[0]
     return Base(
         name=name,
-        net=one.module(),
+        net=subject.module(),
         x=x,
         y=y,
-        eps=EPS.get(name, one.eps_text),
+        eps=EPS.get(name, subject.eps_text),
         train=lambda n: images("mnist/mnist_train.npz" if folder == "mnist" else "cifar10/cifar10_train_a.npz", n),
-        empty=lambda: _empty(one),
+        empty=lambda: _empty(subject),
         keep=keep,
     )
 
@@ -65,17 +65,17 @@ def images(file: str, n: int) -> tuple[Tensor, Tensor]:
     if not (measure.SHARED / file).is_file():
         raise SystemExit(f"no {file} in {measure.SHARED}: set BRINELL_SHARED to the folder of the shared data")
     with np.load(measure.SHARED / file) as arrays:
-        found, labels = arrays["images"][:n], arrays["labels"][:n]
-    x = torch.from_numpy(found).reshape(len(found), *found.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
+        pixels, labels = arrays["images"][:n], arrays["labels"][:n]
+    x = torch.from_numpy(pixels).reshape(len(pixels), *pixels.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
     return x, torch.from_numpy(labels.astype(np.int64))
 
 
-def _empty(one: measure.Subject) -> nn.Module:
+def _empty(subject: measure.Subject) -> nn.Module:
     from brinell.core.user_files import import_file
 
-    file, _, name = one.factory.partition(":")
-    made: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / file), name)()
-    return made
+    file, _, name = subject.factory.partition(":")
+    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / file), name)()
+    return net
 
 
 def _digits(samples: int, keep: Path | None) -> Base:
@@ -87,8 +87,8 @@ def _digits(samples: int, keep: Path | None) -> Base:
 
     data = load_digits()
 
-    def split(which: str, n: int) -> tuple[Tensor, Tensor]:
-        x, y = digits_split(data.images, data.target, which)
+    def split(part: str, n: int) -> tuple[Tensor, Tensor]:
+        x, y = digits_split(data.images, data.target, part)
         return torch.from_numpy(x)[:n], torch.from_numpy(y)[:n]
 
     x, y = split("test", samples)

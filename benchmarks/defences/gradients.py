@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.defences.base import Base
-from benchmarks.defences.pair import Around, Bpda, Change, Pair, backward, defence, generator, like
+from benchmarks.defences.pair import Around, Bpda, Change, Pair, backward, defence, generator, noise_like
 
 
 def _plain(base: Base, before: Change) -> Pair:
@@ -93,7 +93,7 @@ def gradient_noise(base: Base) -> Pair:
 
     def noisy(grad: Tensor) -> Tensor:
         scale = 3 * grad.flatten(1).norm(dim=1) / grad[0].numel() ** 0.5
-        return grad + scale.view(-1, *[1] * (grad.dim() - 1)) * like(grad, rng)
+        return grad + scale.view(-1, *[1] * (grad.dim() - 1)) * noise_like(grad, rng)
 
     return _plain(base, backward(noisy))
 
@@ -111,7 +111,7 @@ def stale_gradient(base: Base) -> Pair:
     """The gradient is that of a network whose weights were disturbed by half their deviation: a stale stand-in."""
     import copy
 
-    other, rng = copy.deepcopy(base.net), generator(7)
-    for weight in other.parameters():
-        weight.data += 0.5 * weight.data.std() * like(weight, rng) if weight.dim() > 1 else 0
-    return Pair(defended=Bpda(base.net, other), counterpart=base.net)
+    stale, rng = copy.deepcopy(base.net), generator(7)
+    for weight in stale.parameters():
+        weight.data += 0.5 * weight.data.std() * noise_like(weight, rng) if weight.dim() > 1 else 0
+    return Pair(defended=Bpda(base.net, stale), counterpart=base.net)

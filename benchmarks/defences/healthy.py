@@ -6,9 +6,9 @@ Pairs of a network and a budget: the networks of the shared data, those of timm 
 norms have seen one batch, whose logits are brought to mean 0 and deviation 1 over the images, and whose answers are the labels),
 and networks in bf16. `--names` takes the beginnings of networks' names.
 
-A check that fails is no false alarm where it is right: where APGD-CE and APGD-T alone, 100 steps each, leave more than 1 of 100
-samples above the headline or above the truth of `truth.py` (Linf). MNIST lenet5_advtrained in L2 is such a case. What a refusal
-says is shown, and is counted as an alarm.
+A failed check is not a false alarm if APGD-CE and APGD-T alone, 100 steps each, leave more than 1 of 100
+samples above the headline or above the truth of `truth.py` (Linf). MNIST lenet5_advtrained in L2 is such a case. The table shows
+the text of a refusal, and counts it as an alarm.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class Healthy:
     budgets: tuple[tuple[str, str], ...]
     """(norm, eps) pairs."""
     attack: str | None = None
-    """Where the network gives no gradients, an attack in place of the cascade."""
+    """Attack that replaces the cascade on a network without gradients."""
 
 
 class Half(nn.Module):
@@ -62,8 +62,8 @@ def shared(name: str, change: Callable[[nn.Module], nn.Module] = lambda net: net
     """A network of `measure` with its first test images."""
 
     def load(n: int) -> Loaded:
-        one = base.load(name, n)
-        return change(one.net), one.x, one.y
+        loaded = base.load(name, n)
+        return change(loaded.net), loaded.x, loaded.y
 
     return load
 
@@ -72,8 +72,8 @@ def weights(factory: str, file: str) -> nn.Module:
     """An example network with weights of the shared data."""
     from safetensors.torch import load_file
 
-    where, _, name = factory.partition(":")
-    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / where), name)()
+    module_file, _, name = factory.partition(":")
+    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / module_file), name)()
     net.load_state_dict(load_file(measure.SHARED / file))
     return net
 
@@ -92,7 +92,7 @@ def photographs(name: str, side: int) -> Callable[[int], Loaded]:
         folder = measure.SHARED / "imagenet_samples"
         rows = [line.split(",") for line in (folder / "labels.csv").read_text().splitlines()[1:]][: min(n, 32)]
         pictures = [Image.open(folder / "images" / row[0]).convert("RGB").resize((side, side)) for row in rows]
-        x = torch.from_numpy(np.stack([np.asarray(one) for one in pictures])).movedim(-1, 1).float().div(255).contiguous()
+        x = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).movedim(-1, 1).float().div(255).contiguous()
         net = weights(f"imagenet.py:{name}", f"imagenet_weights/{name}.safetensors")
         return net.eval().requires_grad_(False), x, torch.tensor([int(row[1]) for row in rows])
 
@@ -159,7 +159,7 @@ def onnx(file: str, data: str, **settings: object) -> Callable[[int], Loaded]:
 
 def linf(*eps: str) -> tuple[tuple[str, str], ...]:
     """Budgets in Linf."""
-    return tuple(("linf", one) for one in eps)
+    return tuple(("linf", budget) for budget in eps)
 
 
 CIFAR_NORM = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2023, 0.1994, 0.2010)}
@@ -205,16 +205,16 @@ def networks() -> Iterator[Healthy]:
 
 
 def right(model: object, x: Tensor, y: Tensor, norm: str, eps: str, answer: Answer, seed: int) -> bool:
-    """Whether a failed check is right: gradient attacks alone, or the headline, leave more than stronger attacks do."""
+    """True if a failed check is right: stronger attacks break more samples than gradient attacks alone or the headline."""
     if answer.headline is None or not isinstance(model, nn.Module):
         return False
     gradients = audit(model, x, y, eps, ["apgd-ce", "apgd-t"], seed, norm=norm).headline
-    held = answer.headline
+    robust = answer.headline
     if norm == "linf":
-        one = base.Base(name="", net=model, x=x, y=y, eps=eps, train=lambda n: (x[:n], y[:n]), empty=lambda: model)
+        loaded = base.Base(name="", net=model, x=x, y=y, eps=eps, train=lambda n: (x[:n], y[:n]), empty=lambda: model)
         pair = Pair(defended=model, counterpart=model)
-        held = min(held, int(truth.robust(pair, one, truth.budget(eps), flaw="none", seed=seed).sum()))
-    return max(answer.headline, gradients or 0) - held > ALLOWED * len(y)
+        robust = min(robust, int(truth.robust(pair, loaded, truth.budget(eps), flaw="none", seed=seed).sum()))
+    return max(answer.headline, gradients or 0) - robust > ALLOWED * len(y)
 
 
 def main() -> None:
@@ -228,26 +228,28 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    told = f"python -m benchmarks.defences.healthy --samples {options.samples} --cascade {options.cascade} --seed {options.seed}"
-    table, pairs, false = measure.Table("Healthy networks", told, COLUMNS.split(",")), 0, 0
-    for one in networks():
-        if not one.name.startswith(tuple(options.names)):
+    command = (
+        f"python -m benchmarks.defences.healthy --samples {options.samples} --cascade {options.cascade} --seed {options.seed}"
+    )
+    table, pairs, false = measure.Table("Healthy networks", command, COLUMNS.split(",")), 0, 0
+    for network in networks():
+        if not network.name.startswith(tuple(options.names)):
             continue
         try:
-            model, x, y = one.load(options.samples)
+            model, x, y = network.load(options.samples)
         except ImportError as error:
-            print(f"\nLeft out: {one.name} needs {error.name}, which is not installed.\n", flush=True)
+            print(f"\nLeft out: {network.name} needs {error.name}, which is not installed.\n", flush=True)
             continue
-        for norm, eps in one.budgets:
-            answer = audit(model, x, y, eps, one.attack or options.cascade, options.seed, norm=norm)
-            said = "refused" if answer.headline is None else "ok"
+        for norm, eps in network.budgets:
+            answer = audit(model, x, y, eps, network.attack or options.cascade, options.seed, norm=norm)
+            outcome = "refused" if answer.headline is None else "ok"
             if answer.failed:
-                said = "ok (alarm is right)" if right(model, x, y, norm, eps, answer, options.seed) else "false alarm"
-            pairs, false = pairs + 1, false + (said in ("refused", "false alarm"))
-            failed = " ".join(answer.failed) or answer.refused[:90]
+                outcome = "ok (alarm is right)" if right(model, x, y, norm, eps, answer, options.seed) else "false alarm"
+            pairs, false = pairs + 1, false + (outcome in ("refused", "false alarm"))
+            failed = " ".join(answer.failed) or answer.refusal[:90]
             seconds = f"{answer.seconds:.0f}"
-            cells = (answer.clean, answer.headline, failed, " ".join(answer.missing), answer.forwards, seconds, said)
-            table.add(one.name, norm, eps, len(y), *cells)
+            cells = (answer.clean, answer.headline, failed, " ".join(answer.missing), answer.forwards, seconds, outcome)
+            table.add(network.name, norm, eps, len(y), *cells)
     interval = wilson(false, pairs)
     if interval:
         print(f"\nfalse alarms: {false} of {pairs} pairs, 95 % interval {interval.low:.1%} to {interval.high:.1%}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.defences.base import Base
-from benchmarks.defences.pair import Around, Bpda, Change, Pair, around, defence, generator, like
+from benchmarks.defences.pair import Around, Bpda, Change, Pair, around, defence, generator, noise_like
 
 
 def levels(n: int) -> Change:
@@ -45,12 +45,12 @@ def wiggly_inputs(base: Base) -> Pair:
 def pictures(x: Tensor) -> list[Image.Image]:
     """(n, 1 or 3, h, w) in [0, 1] as 8-bit pictures."""
     arrays = (x.detach().clamp(0, 1) * 255).round().to(torch.uint8).movedim(1, -1).numpy()
-    return [Image.fromarray(one[..., 0] if one.shape[-1] == 1 else one) for one in arrays]
+    return [Image.fromarray(array[..., 0] if array.shape[-1] == 1 else array) for array in arrays]
 
 
-def of_pictures(made: list[Image.Image], x: Tensor) -> Tensor:
+def of_pictures(decoded: list[Image.Image], x: Tensor) -> Tensor:
     """Pictures as a tensor of the shape of x."""
-    arrays = np.stack([np.asarray(one, dtype=np.float32) for one in made]) / 255
+    arrays = np.stack([np.asarray(picture, dtype=np.float32) for picture in decoded]) / 255
     return torch.from_numpy(arrays.reshape(len(x), *x.shape[2:], -1)).movedim(-1, 1).contiguous()
 
 
@@ -58,19 +58,19 @@ def jpeg(quality: int) -> Change:
     """Through Pillow's JPEG and back: no gradient."""
 
     def through(x: Tensor) -> Tensor:
-        made = []
+        decoded = []
         for picture in pictures(x):
             file = io.BytesIO()
             picture.save(file, "JPEG", quality=quality)
-            made.append(Image.open(file))
-        return of_pictures(made, x)
+            decoded.append(Image.open(file))
+        return of_pictures(decoded, x)
 
     return through
 
 
 def median(x: Tensor) -> Tensor:
     """Pillow's median over 3 by 3 pixels: no gradient."""
-    return of_pictures([one.filter(ImageFilter.MedianFilter(3)) for one in pictures(x)], x)
+    return of_pictures([picture.filter(ImageFilter.MedianFilter(3)) for picture in pictures(x)], x)
 
 
 def median_path(x: Tensor) -> Tensor:
@@ -108,7 +108,7 @@ def jpeg_half(base: Base) -> Pair:
 def median_filter(base: Base) -> Pair:
     """A median filter of 3 by 3 by Pillow (Xu, Evans & Qi 2018, section 2); the counterpart has the median's own gradient."""
     pair = around(base, median, median_path)
-    return Pair(defended=pair.defended, counterpart=pair.counterpart, others=(around(base, median).counterpart,))
+    return Pair(defended=pair.defended, counterpart=pair.counterpart, surrogates=(around(base, median).counterpart,))
 
 
 def total_variation(x: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ def anti_adversary(base: Base) -> Pair:
         return x + (z.detach() - x.detach())
 
     defended = Around(base.net, purified)
-    return Pair(defended=defended, counterpart=Bpda(defended, base.net), others=(base.net,))
+    return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 @defence("one-step-inside", "no gradient")
@@ -196,26 +196,26 @@ def one_step_inside(base: Base) -> Pair:
         return (z - 8 / 255 * step).clamp(0, 1).detach()
 
     pair = around(base, purified)
-    return Pair(defended=pair.defended, counterpart=pair.counterpart, others=(base.net,))
+    return Pair(defended=pair.defended, counterpart=pair.counterpart, surrogates=(base.net,))
 
 
 @defence("resize-pad", "random")
 def resize_pad(base: Base) -> Pair:
     """Random resizing to 7/8 or more, and random padding (Xie et al. 2018); draws are averaged in the counterpart."""
 
-    def moved(seed: int) -> Change:
+    def randomise(seed: int) -> Change:
         rng = generator(seed)
 
-        def placed(x: Tensor) -> Tensor:
+        def resize_and_pad(x: Tensor) -> Tensor:
             size = x.shape[-1]
             side = int(torch.randint(size - size // 8, size + 1, (), generator=rng))
-            left, top = (int(torch.randint(0, size - side + 1, (), generator=rng)) for _ in range(2))
+            x_offset, y_offset = (int(torch.randint(0, size - side + 1, (), generator=rng)) for _ in range(2))
             small = F.interpolate(x, (side, side), mode="bilinear", align_corners=False)
-            return F.pad(small, (left, size - side - left, top, size - side - top))
+            return F.pad(small, (x_offset, size - side - x_offset, y_offset, size - side - y_offset))
 
-        return placed
+        return resize_and_pad
 
-    return Pair(defended=Around(base.net, moved(0)), counterpart=Around(base.net, moved(1)), draws=4)
+    return Pair(defended=Around(base.net, randomise(0)), counterpart=Around(base.net, randomise(1)), draws=4)
 
 
 @defence("input-noise", "random")
@@ -224,6 +224,6 @@ def input_noise(base: Base) -> Pair:
 
     def noisy(seed: int) -> Change:
         rng = generator(seed)
-        return lambda x: x + 0.06 * like(x, rng)
+        return lambda x: x + 0.06 * noise_like(x, rng)
 
     return Pair(defended=Around(base.net, noisy(0)), counterpart=Around(base.net, noisy(1)), draws=4)

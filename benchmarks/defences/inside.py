@@ -56,14 +56,14 @@ def k_wta(base: Base) -> Pair:
     The counterpart averages gradients over neighbours (Tramèr et al. 2020, section 5); another route takes ReLU's gradient.
     """
     defended = Activated(base.net, largest(0.2))
-    return Pair(defended=defended, counterpart=defended, others=(Bpda(defended, base.net),), draws=8, spread=0.02)
+    return Pair(defended=defended, counterpart=defended, surrogates=(Bpda(defended, base.net),), draws=8, spread=0.02)
 
 
 @defence("wiggly-activations", "wrong gradient")
 def wiggly_activations(base: Base) -> Pair:
     """A fast sine of 0.02 on top of each ReLU; the counterpart has ReLU's gradient."""
     defended = Activated(base.net, lambda x: x.clamp_min(0) + 0.02 * torch.sin(200 * x))
-    return Pair(defended=defended, counterpart=Bpda(defended, base.net), others=(base.net,))
+    return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 @defence("stair-activations", "no gradient")
@@ -73,7 +73,7 @@ def stair_activations(base: Base) -> Pair:
     The counterpart has ReLU's gradient.
     """
     defended = Activated(base.net, lambda x: torch.round(10 * x.clamp_min(0)) / 10)
-    return Pair(defended=defended, counterpart=Bpda(defended, base.net), others=(base.net,))
+    return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 def dropped(share: float, seed: int) -> Change:
@@ -85,20 +85,20 @@ def dropped(share: float, seed: int) -> Change:
 @defence("dropout", "random")
 def dropout(base: Base) -> Pair:
     """Dropout of a tenth at test time (Feinman et al. 2017; Gal & Ghahramani 2016); the counterpart is averaged over draws."""
-    one, other = (Activated(base.net, dropped(0.1, seed)) for seed in (0, 1))
-    return Pair(defended=one, counterpart=other, draws=4, others=(base.net,))
+    first, second = (Activated(base.net, dropped(0.1, seed)) for seed in (0, 1))
+    return Pair(defended=first, counterpart=second, draws=4, surrogates=(base.net,))
 
 
 def pruned(seed: int) -> Change:
-    """ReLU, of whose values those are kept that are drawn, with replacement, in proportion to their size."""
+    """ReLU that keeps the values drawn with replacement in proportion to their size."""
     rng = generator(seed)
 
     def prune(x: Tensor) -> Tensor:
-        kept = x.clamp_min(0).flatten(1)
-        chance = (kept / kept.sum(1, keepdim=True).clamp_min(1e-12)).detach()
-        held = -torch.expm1(kept.shape[1] * torch.log1p(-chance.clamp(max=1 - 1e-6)))
-        alive = torch.rand(kept.shape, generator=rng) < held
-        return (kept * alive / held.clamp_min(1e-6)).view_as(x)
+        values = x.clamp_min(0).flatten(1)
+        chance = (values / values.sum(1, keepdim=True).clamp_min(1e-12)).detach()
+        kept_chance = -torch.expm1(values.shape[1] * torch.log1p(-chance.clamp(max=1 - 1e-6)))
+        alive = torch.rand(values.shape, generator=rng) < kept_chance
+        return (values * alive / kept_chance.clamp_min(1e-6)).view_as(x)
 
     return prune
 
@@ -107,10 +107,10 @@ def pruned(seed: int) -> Change:
 def activation_pruning(base: Base) -> Pair:
     """Stochastic activation pruning (Dhillon et al. 2018), as many draws as values; the counterpart is averaged over draws.
 
-    Deviation: each value is kept by a coin of its own with the chance that it is drawn at least once.
+    Deviation: each value is kept independently, with the probability that it is drawn at least once.
     """
-    one, other = (Activated(base.net, pruned(seed)) for seed in (0, 1))
-    return Pair(defended=one, counterpart=other, draws=4, others=(base.net,))
+    first, second = (Activated(base.net, pruned(seed)) for seed in (0, 1))
+    return Pair(defended=first, counterpart=second, draws=4, surrogates=(base.net,))
 
 
 class Adapting(nn.Module):
@@ -123,8 +123,8 @@ class Adapting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, *shape) to (n, classes), each answer a function of the whole batch."""
 
-        def of_batch(x: Tensor, mean: Tensor, var: Tensor, *rest: Any, **named: Any) -> Tensor:
-            weight, bias = (rest + (None, None))[:2] if rest else (named.get("weight"), named.get("bias"))
+        def of_batch(x: Tensor, mean: Tensor, var: Tensor, *affine: Any, **options: Any) -> Tensor:
+            weight, bias = (affine + (None, None))[:2] if affine else (options.get("weight"), options.get("bias"))
             axes = [axis for axis in range(x.dim()) if axis != 1]
             shape = [-1 if axis == 1 else 1 for axis in range(x.dim())]
             spread, middle = torch.var_mean(x, axes, correction=0, keepdim=True)

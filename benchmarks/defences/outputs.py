@@ -54,14 +54,14 @@ def one_hot(base: Base) -> Pair:
 def rounded_logits(base: Base) -> Pair:
     """Logits are rounded to steps of a half."""
     defended = Around(base.net, after=lambda z: torch.round(2 * z) / 2)
-    return Pair(defended=defended, counterpart=Bpda(defended, base.net), others=(base.net,))
+    return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 @defence("rounded-probabilities", "no gradient")
 def rounded_probabilities(base: Base) -> Pair:
     """Answers are logarithms of probabilities that were rounded to two decimals and given a floor."""
     defended = Around(base.net, after=lambda z: (torch.round(100 * z.softmax(1)) / 100).clamp_min(1e-3).log())
-    return Pair(defended=defended, counterpart=Bpda(defended, base.net), others=(base.net,))
+    return Pair(defended=defended, counterpart=Bpda(defended, base.net), surrogates=(base.net,))
 
 
 @defence("half-precision-probabilities", "answers")
@@ -74,7 +74,7 @@ def half_precision(base: Base) -> Pair:
 def reject_class(base: Base) -> Pair:
     """An eleventh class rejects inputs on which the largest probability is below 0.6 (in the manner of Bendale & Boult 2016).
 
-    Rejected adversarial inputs are no successes. The gradient is intact: what can go wrong is the criterion.
+    A rejected adversarial input does not count as a success. The gradient is intact; the criterion can go wrong.
     """
 
     def rejecting(z: Tensor) -> Tensor:
@@ -146,4 +146,4 @@ def ensemble_vote(base: Base) -> Pair:
 
     nets = members(base)
     defended = Vote(*nets)
-    return Pair(defended=defended, counterpart=Bpda(defended, Mean(*nets)), others=(Mean(*nets), *nets))
+    return Pair(defended=defended, counterpart=Bpda(defended, Mean(*nets)), surrogates=(Mean(*nets), *nets))

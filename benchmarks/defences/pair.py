@@ -23,7 +23,7 @@ class Pair:
     """The model that is audited and that judges every adversarial example: (n, *shape) in [0, 1] to (n, classes)."""
     counterpart: nn.Module
     """The same classes (for a random defence: of another draw) with an intact gradient: (n, *shape) to (n, classes) logits."""
-    others: tuple[nn.Module, ...] = ()
+    surrogates: tuple[nn.Module, ...] = ()
     """Further models whose adversarial examples are tried on the defended one."""
     draws: int = 1
     """Gradients averaged in each step of the adaptive attack (EOT)."""
@@ -38,7 +38,7 @@ class Defence:
     """One entry of the zoo."""
 
     name: str
-    what: str
+    summary: str
     """One line: the defence, its source, and what its counterpart does."""
     flaw: Flaw
     make: Callable[[Base], Pair]
@@ -54,7 +54,7 @@ class Defence:
         """The pair around a base (a name loads its first 100 samples), in evaluation mode, weights frozen."""
         base = base if isinstance(base, Base) else load(base or self.base)
         pair = self.make(base)
-        for module in (pair.defended, pair.counterpart, *pair.others):
+        for module in (pair.defended, pair.counterpart, *pair.surrogates):
             module.eval().requires_grad_(False)
         return pair
 
@@ -67,8 +67,8 @@ def defence(name: str, flaw: Flaw, **settings: Any) -> Callable[[Callable[[Base]
     """Registers a factory; the first paragraph of its docstring is what the entry says."""
 
     def enter(make: Callable[[Base], Pair]) -> Callable[[Base], Pair]:
-        what = " ".join((make.__doc__ or "").partition("\n\n")[0].split())
-        ZOO[name] = Defence(name=name, what=what, flaw=flaw, make=make, **settings)
+        summary = " ".join((make.__doc__ or "").partition("\n\n")[0].split())
+        ZOO[name] = Defence(name=name, summary=summary, flaw=flaw, make=make, **settings)
         return make
 
     return enter
@@ -151,7 +151,7 @@ def around(base: Base, before: Change, path: Change = lambda x: x) -> Pair:
     return Pair(defended=Around(base.net, before), counterpart=Around(base.net, straight_through(before, path)))
 
 
-def like(x: Tensor, rng: torch.Generator) -> Tensor:
+def noise_like(x: Tensor, rng: torch.Generator) -> Tensor:
     """Standard normal values of the shape of `x`."""
     return torch.randn(x.shape, generator=rng)
 

@@ -1,6 +1,6 @@
 """Defences that are trainings: each trains a network of the base's architecture on the base's first training images.
 
-A training takes at most two minutes on one core, draws from a generator of its own, and its weights are kept as safetensors in
+A training takes at most two minutes on one core, draws from a separate generator, and its weights are kept as safetensors in
 the folder that the base names (`Base.keep`), under a hash of this file.
 """
 
@@ -61,8 +61,8 @@ def trained(base: Base, name: str, net: nn.Module, loss: Loss = plain, epochs: i
 def replaced(net: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module], *, last: bool = False) -> nn.Module:
     """The network with its first (or last) layer of a kind replaced."""
     path = [name for name, layer in net.named_modules() if isinstance(layer, kind)][-1 if last else 0]
-    above, _, own = path.rpartition(".")
-    setattr(net.get_submodule(above), own, make(net.get_submodule(path)))
+    above, _, attribute = path.rpartition(".")
+    setattr(net.get_submodule(above), attribute, make(net.get_submodule(path)))
     return net
 
 
@@ -103,8 +103,8 @@ def distillation(base: Base) -> Pair:
 
     def soft(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.no_grad():
-            wanted = (teacher(x) / heat).softmax(1)
-        return F.cross_entropy(net(x) / heat, wanted)
+            soft_labels = (teacher(x) / heat).softmax(1)
+        return F.cross_entropy(net(x) / heat, soft_labels)
 
     student = trained(base, "distillation", base.empty(), soft)
     return Pair(defended=student, counterpart=Around(student, after=lambda z: z / heat))
@@ -135,7 +135,7 @@ def output_codes(base: Base) -> Pair:
         return (chance / chance.sum(1, keepdim=True)).clamp_min(1e-4).log()
 
     defended, raw = Around(net, after=scores), Around(net, after=lambda z: z @ codes.T)
-    return Pair(defended=defended, counterpart=Bpda(defended, raw), others=(raw,))
+    return Pair(defended=defended, counterpart=Bpda(defended, raw), surrogates=(raw,))
 
 
 def activated(base: Base, name: str, activation: Change, **loss: Loss) -> Pair:
@@ -157,7 +157,7 @@ def k_wta_trained(base: Base) -> Pair:
     return activated(base, "k-wta-trained", largest(0.1))
 
 
-def moved(net: nn.Module, x: Tensor, y: Tensor, size: float, of: Callable[[Tensor], Tensor] = torch.sign) -> Tensor:
+def gradient_step(net: nn.Module, x: Tensor, y: Tensor, size: float, of: Callable[[Tensor], Tensor] = torch.sign) -> Tensor:
     """One step along the gradient of the cross-entropy, within [0, 1]."""
     leaf = x.detach().requires_grad_()
     grad = torch.autograd.grad(F.cross_entropy(net(leaf), y, reduction="sum"), leaf)[0]
@@ -171,8 +171,8 @@ def fgsm_overfit(base: Base) -> Pair:
     Catastrophic overfitting: Wong, Rice & Kolter 2020. Nothing is hidden from the gradient but its direction; the adaptive
     attack averages it over neighbours, and transfers from the base.
     """
-    net = trained(base, "fgsm-overfit", base.empty(), lambda net, x, y: F.cross_entropy(net(moved(net, x, y, 0.3)), y))
-    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, others=(net, base.net))
+    net = trained(base, "fgsm-overfit", base.empty(), lambda net, x, y: F.cross_entropy(net(gradient_step(net, x, y, 0.3)), y))
+    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, surrogates=(net, base.net))
 
 
 @defence("gradient-penalty", "wrong gradient", eps="0.15", **MNIST)
@@ -186,7 +186,7 @@ def gradient_penalty(base: Base) -> Pair:
         return loss / len(x) + 10 * grad.square().flatten(1).sum(1).mean()
 
     net = trained(base, "gradient-penalty", base.empty(), penalised)
-    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, others=(net, base.net))
+    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, surrogates=(net, base.net))
 
 
 @defence("small-step-curvature", "wrong gradient", eps="0.15", **MNIST)
@@ -194,14 +194,14 @@ def small_step_curvature(base: Base) -> Pair:
     """The change of the gradient over a step of 0.02 is penalised (in the manner of CURE: Moosavi-Dezfooli et al. 2019)."""
 
     def penalised(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        def slope(at: Tensor) -> tuple[Tensor, Tensor]:
-            leaf = at.detach().requires_grad_()
+        def slope(x: Tensor) -> tuple[Tensor, Tensor]:
+            leaf = x.detach().requires_grad_()
             loss = F.cross_entropy(net(leaf), y, reduction="sum")
             return loss, torch.autograd.grad(loss, leaf, create_graph=True)[0]
 
-        loss, here = slope(x)
-        step = 0.02 * here.sign().detach()
-        return loss / len(x) + 30 * (slope(x + step)[1] - here).square().flatten(1).sum(1).mean()
+        loss, grad = slope(x)
+        step = 0.02 * grad.sign().detach()
+        return loss / len(x) + 30 * (slope(x + step)[1] - grad).square().flatten(1).sum(1).mean()
 
     net = trained(base, "small-step-curvature", base.empty(), penalised)
-    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, others=(net, base.net))
+    return Pair(defended=net, counterpart=net, draws=4, spread=0.1, surrogates=(net, base.net))

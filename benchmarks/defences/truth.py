@@ -26,7 +26,7 @@ MOMENTUM = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Judge:
-    """Whether inputs fool the defended model."""
+    """Judge of whether inputs fool the defended model."""
 
     pair: Pair
     base: Base
@@ -34,7 +34,7 @@ class Judge:
     """Judge by the class of a mean of answers."""
 
     def fooled(self, x: Tensor, rows: Tensor) -> Tensor:
-        """(k,) bool of inputs for the samples `rows`: the class is wrong, and is no rejection."""
+        """(k,) bool of inputs for the samples `rows`: the class is wrong and not the rejection class."""
         with torch.no_grad():
             if self.random:
                 classes = torch.stack([self.pair.defended(x).softmax(1) for _ in range(ANSWERS)]).mean(0).argmax(1)
@@ -57,26 +57,26 @@ def budget(eps: str) -> float:
 def robust(pair: Pair, base: Base, eps: float, *, flaw: str, steps: int = 100, seed: int = 0) -> Tensor:
     """(n,) bool: samples that are right and on which no adaptive attack succeeds within `eps`.
 
-    Where answers depend on the batch, the batch of all samples is attacked and judged as one, and its worst step counts.
+    If answers depend on the batch, all samples are attacked and judged as one batch, and its worst step counts.
     """
-    judge, rng, every = Judge(pair=pair, base=base, random=flaw == "random"), generator(seed), torch.arange(len(base.y))
+    judge, rng, all_rows = Judge(pair=pair, base=base, random=flaw == "random"), generator(seed), torch.arange(len(base.y))
     with torch.no_grad():
-        left = pair.defended(base.x).argmax(1) == base.y
+        active = pair.defended(base.x).argmax(1) == base.y
     if flaw == "company":
         for loss in _losses(pair.counterpart, base, pair.reject)[:2]:
-            fooled = _climb(pair.counterpart, judge, every, eps, loss, min(steps, 40), rng, whole=True)
-            left = min(left, ~fooled, key=lambda held: int(held.sum()))
-        return left
-    routes = [_Averaged(pair.counterpart, pair.draws, pair.spread, rng), *pair.others]
+            fooled = _climb(pair.counterpart, judge, all_rows, eps, loss, min(steps, 40), rng, joint=True)
+            active = min(active, ~fooled, key=lambda mask: int(mask.sum()))
+        return active
+    routes = [_Averaged(pair.counterpart, pair.draws, pair.spread, rng), *pair.surrogates]
     for route in routes:
         losses, long = _losses(route, base, pair.reject), steps
         if route is routes[0] and pair.draws > 1:
             losses, long = losses[:6], steps // 2
         for loss in losses:
-            rows = left.nonzero()[:, 0]
+            rows = active.nonzero()[:, 0]
             if len(rows):
-                left[rows] = ~_climb(route, judge, rows, eps, loss, long, rng)
-    return left
+                active[rows] = ~_climb(route, judge, rows, eps, loss, long, rng)
+    return active
 
 
 class _Averaged(nn.Module):
@@ -91,17 +91,17 @@ class _Averaged(nn.Module):
         if self.draws == 1:
             return self.net(x)
         noise = [self.spread * (2 * torch.rand(x.shape, generator=self.rng) - 1) for _ in range(self.draws)]
-        return torch.stack([self.net(x + one) for one in noise]).mean(0)
+        return torch.stack([self.net(x + shift) for shift in noise]).mean(0)
 
 
 def _losses(route: nn.Module, base: Base, reject: int | None) -> list[Loss]:
     with torch.no_grad():
         logits = route(base.x)
     classes = logits.shape[1] if reject is None else reject
-    others = logits[:, :classes].scatter(1, base.y[:, None], -torch.inf).argsort(1, descending=True)[:, : classes - 1]
+    rivals = logits[:, :classes].scatter(1, base.y[:, None], -torch.inf).argsort(1, descending=True)[:, : classes - 1]
 
-    def own(z: Tensor, rows: Tensor) -> Tensor:
-        """What another class has to exceed: the true class, and the rejection where there is one."""
+    def true_logit(z: Tensor, rows: Tensor) -> Tensor:
+        """Logit that another class must exceed: that of the true class or of the rejection class."""
         true = z.gather(1, base.y[rows][:, None])[:, 0]
         return true if reject is None else torch.maximum(true, z[:, reject])
 
@@ -109,18 +109,18 @@ def _losses(route: nn.Module, base: Base, reject: int | None) -> list[Loss]:
         return F.cross_entropy(z, base.y[rows], reduction="none")
 
     def margin(z: Tensor, rows: Tensor) -> Tensor:
-        return z[:, :classes].scatter(1, base.y[rows][:, None], -torch.inf).amax(1) - own(z, rows)
+        return z[:, :classes].scatter(1, base.y[rows][:, None], -torch.inf).amax(1) - true_logit(z, rows)
 
     def lead(rank: int) -> Loss:
-        return lambda z, rows: z.gather(1, others[rows, rank][:, None])[:, 0] - own(z, rows)
+        return lambda z, rows: z.gather(1, rivals[rows, rank][:, None])[:, 0] - true_logit(z, rows)
 
     return [entropy, margin, margin, *(lead(rank) for rank in range(classes - 1)), margin, margin]
 
 
 def _climb(
-    route: nn.Module, judge: Judge, rows: Tensor, eps: float, loss: Loss, steps: int, rng: torch.Generator, *, whole: bool = False
+    route: nn.Module, judge: Judge, rows: Tensor, eps: float, loss: Loss, steps: int, rng: torch.Generator, *, joint: bool = False
 ) -> Tensor:
-    """(k,) bool: which of the samples `rows` one ascent breaks; with `whole`, at its worst step."""
+    """(k,) bool: which of the samples `rows` one ascent breaks; with `joint`, at its worst step."""
     clean = judge.base.x[rows]
     low, high = (clean - eps).clamp(0, 1), (clean + eps).clamp(0, 1)
 
@@ -131,33 +131,33 @@ def _climb(
         total = loss(answers, rows)
         return total.detach(), torch.autograd.grad(total.sum(), leaf)[0], answers.detach()
 
-    def judged(x: Tensor, answers: Tensor | None) -> Tensor:
-        """Asks the defended model about what the route takes for broken; about everything where no answers are given."""
-        if whole:
+    def check_fooled(x: Tensor, answers: Tensor | None) -> Tensor:
+        """Queries the defended model on the inputs that the route misclassifies, or on all inputs without answers."""
+        if joint:
             return judge.fooled(x, rows)
-        found, hopeful = torch.zeros(len(rows), dtype=torch.bool), slice(None)
+        fooled, hopeful = torch.zeros(len(rows), dtype=torch.bool), slice(None)
         if answers is not None:
             hopeful = judge.missed(answers.argmax(1), rows).nonzero()[:, 0]
             if not len(hopeful):
-                return found
-        found[hopeful] = judge.fooled(x[hopeful], rows[hopeful])
-        return found
+                return fooled
+        fooled[hopeful] = judge.fooled(x[hopeful], rows[hopeful])
+        return fooled
 
-    def worse(fooled: Tensor, now: Tensor) -> Tensor:
-        return max(fooled, now, key=lambda one: int(one.sum())) if whole else fooled | now
+    def worse(fooled: Tensor, latest: Tensor) -> Tensor:
+        return max(fooled, latest, key=lambda mask: int(mask.sum())) if joint else fooled | latest
 
     x = low + (high - low) * torch.rand(clean.shape, generator=rng)
     before, (value, grad, answers) = x, slope(x)
-    fooled = judged(x, answers)
+    fooled = check_fooled(x, answers)
     best, best_value, best_grad = x, value, grad
     size, rises, window, since = torch.full((len(rows), 1, 1, 1), 2 * eps), torch.zeros(len(rows)), round(0.22 * steps), 0
     marked, halved = value.clone(), torch.zeros(len(rows), dtype=torch.bool)
     for _ in range(steps):
         plain = torch.min(torch.max(x + size * grad.sign(), low), high)
-        moved = x + MOMENTUM * (plain - x) + (1 - MOMENTUM) * (x - before)
-        before, x, last = x, torch.min(torch.max(moved, low), high), value
+        momentum_step = x + MOMENTUM * (plain - x) + (1 - MOMENTUM) * (x - before)
+        before, x, last = x, torch.min(torch.max(momentum_step, low), high), value
         value, grad, answers = slope(x)
-        fooled = worse(fooled, judged(x, answers))
+        fooled = worse(fooled, check_fooled(x, answers))
         rises, since = rises + (value > last), since + 1
         up = value > best_value
         mask = up.view(-1, 1, 1, 1)
@@ -169,4 +169,4 @@ def _climb(
             before, value = torch.where(mask, best, before), torch.where(stuck, best_value, value)
             marked, halved, rises, since = best_value.clone(), stuck, torch.zeros(len(rows)), 0
             window = max(window - round(0.03 * steps), round(0.06 * steps))
-    return worse(fooled, judged(best, None))
+    return worse(fooled, check_fooled(best, None))

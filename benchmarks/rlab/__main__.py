@@ -16,8 +16,8 @@ import importlib
 import sys
 from pathlib import Path
 
-ALONE = ("worth", "closer", "families", "priors", "peers")
-"""Studies that are a module each, with options of their own."""
+SCRIPTS = ("worth", "closer", "families", "priors", "peers")
+"""Studies in a separate module each, with further options."""
 
 
 def main() -> int:
@@ -27,11 +27,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help="--study" not in sys.argv
     )
     parser.add_argument("--study", required=True)
-    study, rest = parser.parse_known_args()
+    study, arguments = parser.parse_known_args()
     name = study.study
-    if name in ALONE:
-        sys.argv[:] = [f"rlab --study {name}", *rest]
-    return int(importlib.import_module(f"rlab.{name if name in ALONE else 'run'}").main() or 0)
+    if name in SCRIPTS:
+        sys.argv[:] = [f"rlab --study {name}", *arguments]
+    return int(importlib.import_module(f"rlab.{name if name in SCRIPTS else 'run'}").main() or 0)
 
 
 if __name__ == "__main__":

@@ -30,17 +30,17 @@ BUDGETS = (100, 250, 500, 1000)
 
 
 @contextmanager
-def watched(bench: Bench, ledger: Ledger) -> Iterator[dict[int, Tensor]]:
+def distances_by_budget(bench: Bench, ledger: Ledger) -> Iterator[dict[int, Tensor]]:
     """By budget, (n,): the smallest distance known when a sample had spent so many queries; filled as the network is asked."""
-    found = {budget: torch.full((len(bench.y),), torch.inf) for budget in BUDGETS}
+    distances = {budget: torch.full((len(bench.y),), torch.inf) for budget in BUDGETS}
 
     def note(*_: object) -> None:
-        for budget, held in found.items():
-            held[:] = torch.where(1 + ledger.costs.forwards <= budget, ledger.best.distance, held)
+        for budget, distance in distances.items():
+            distance[:] = torch.where(1 + ledger.costs.forwards <= budget, ledger.best.distance, distance)
 
     handle = bench.module.register_forward_pre_hook(note)
     try:
-        yield found
+        yield distances
         note()
     finally:
         handle.remove()
@@ -61,9 +61,9 @@ def curve(bench: Bench, way: str, seed: int) -> dict[int, Tensor]:
         spec = "hop-skip-jump" if labels else f"{SPEC}&refine={most}&policy={way}"
         attack = plugins.build("attack", *plugins.parse(spec)[::2])
         run = lambda: attack(oracle, batch, threat, rng)  # noqa: E731
-    with watched(bench, ledger) as found:
+    with distances_by_budget(bench, ledger) as distances:
         run()
-    return found
+    return distances
 
 
 CONTROLS = {"square": Restricted, "sparse-rs": Sparse}
@@ -92,5 +92,5 @@ def main() -> None:
     title = f"Median L2 after so many queries: {subject.name}, {len(y)} images"
     out = measure.Table(title, " ".join(words), ["way", *(f"L2 @{budget}" for budget in BUDGETS)])
     for way in options.ways:
-        found = [curve(bench, way, seed) for seed in options.seeds]
-        out.add(way, *(spread([statistics.median(one[budget].tolist()) for one in found], 2) for budget in BUDGETS))
+        curves = [curve(bench, way, seed) for seed in options.seeds]
+        out.add(way, *(spread([statistics.median(by_budget[budget].tolist()) for by_budget in curves], 2) for budget in BUDGETS))

@@ -1,4 +1,4 @@
-"""What the studies of benchmarks/rlab share: attacks and searches on the same images, agents, and their tables."""
+"""Shared parts of the studies of benchmarks/rlab: attacks and searches on the same images, agents, and tables."""
 
 import argparse
 import math
@@ -25,11 +25,11 @@ from rlab.search import TreeSearch, search
 
 
 class Outcome(NamedTuple):
-    """What an attack on all samples came to; (n,) each."""
+    """Result of an attack on all samples; (n,) each."""
 
     queries: Tensor
     """Until the first success, infinite for none."""
-    spent: Tensor
+    total_queries: Tensor
     """All queries, clean-up included."""
     l2: Tensor
     """Of the closest success, infinite for none."""
@@ -53,7 +53,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
-    """What the ledger says."""
+    """Result of an attack, read from its ledger."""
     queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
     pixels = (ledger.best.closest != x).flatten(2).any(1).float().mean(1)
     l2 = torch.where(ledger.fooled, norms.l2(ledger.best.closest - x), torch.inf)
@@ -96,7 +96,7 @@ def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int
 
 def over_seeds(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float], digits: int) -> str:
     """One figure, spread over the seeds."""
-    return spread([figure(one) for one in outcomes], digits)
+    return spread([figure(outcome) for outcome in outcomes], digits)
 
 
 def table(options: argparse.Namespace, title: str, columns: str, note: str = "") -> measure.Table:

@@ -55,22 +55,22 @@ class Restricted:
             rows = rows[open_(self.batch.ids[rows])]
             if not len(rows):
                 return
-            halvings = sum(step > self.steps * at for at in PACE)
+            halvings = sum(step > self.steps * share for share in PACE)
             plans = [self._plan(row, halvings, first=step == 0) for row in rows.tolist()]
             most = max(len(patches) for patches, _ in plans)
             patches = torch.full((len(rows), most), len(self.grid))
-            chosen = torch.full((len(rows), most), CLEAN)
-            for at, (numbers, versions) in enumerate(plans):
-                patches[at, : len(numbers)], chosen[at, : len(numbers)] = numbers, versions
-            x = self.state.candidates(rows, patches, chosen)
+            variants = torch.full((len(rows), most), CLEAN)
+            for index, (numbers, versions) in enumerate(plans):
+                patches[index, : len(numbers)], variants[index, : len(numbers)] = numbers, versions
+            x = self.state.candidates(rows, patches, variants)
             lead = -margin(self.oracle.scores(self.batch.ids[rows], x), self.batch.y[rows])
-            better = lead < self.best[rows]
-            self.best[rows[better]] = lead[better]
-            self.state.edit(rows[better], patches[better], chosen[better])
-            for at in better.nonzero().flatten().tolist():
-                numbers, versions = plans[at]
-                self.squares[rows[at], numbers] = self._cost(int(rows[at]), numbers, versions)
-            fooled = rows[better & (lead < 0)]
+            improved = lead < self.best[rows]
+            self.best[rows[improved]] = lead[improved]
+            self.state.edit(rows[improved], patches[improved], variants[improved])
+            for index in improved.nonzero().flatten().tolist():
+                numbers, versions = plans[index]
+                self.squares[rows[index], numbers] = self._cost(int(rows[index]), numbers, versions)
+            fooled = rows[improved & (lead < 0)]
             self.radius[fooled] = SHRINK * self.squares[fooled].sum(1).sqrt()
             self.best[fooled] = torch.inf  # what must be cleared to fit is found out by the next question
 
@@ -88,31 +88,31 @@ class Restricted:
         room = float(self.radius[row]) ** 2 * (1 - 1e-5)
         fits = cost.cumsum(0) <= room
         window, version, cost = window[fits], version[fits], cost[fits]
-        others = self.squares[row].clone()
-        others[window] = 0
-        order = others.nonzero().flatten()
+        removable = self.squares[row].clone()
+        removable[window] = 0
+        order = removable.nonzero().flatten()
         order = order[torch.randperm(len(order), generator=rng)]
-        kept = others[order].cumsum(0) <= room - float(cost.sum())
-        gone = order[~kept]
-        return torch.cat([window, gone]), torch.cat([version, torch.full((len(gone),), CLEAN)])
+        kept_mask = removable[order].cumsum(0) <= room - float(cost.sum())
+        cleared = order[~kept_mask]
+        return torch.cat([window, cleared]), torch.cat([version, torch.full((len(cleared),), CLEAN)])
 
     def _window(self, share: float, rng: torch.Generator) -> Tensor:
         """About this share of all patches: a block of the lattice, anywhere."""
         lattice = self.grid.lattice
         side = share ** (1 / len(lattice))
-        inside = torch.ones(lattice, dtype=torch.bool)
+        block = torch.ones(lattice, dtype=torch.bool)
         for axis, count in enumerate(lattice):
             length = max(1, round(side * count))
             first = int(torch.randint(count - length + 1, (1,), generator=rng))
-            within = (torch.arange(count) >= first) & (torch.arange(count) < first + length)
-            inside &= within.reshape([-1 if other == axis else 1 for other in range(len(lattice))])
-        return inside.flatten().nonzero().flatten()
+            interval = (torch.arange(count) >= first) & (torch.arange(count) < first + length)
+            block &= interval.reshape([-1 if dimension == axis else 1 for dimension in range(len(lattice))])
+        return block.flatten().nonzero().flatten()
 
     def _cost(self, row: int, patches: Tensor, versions: Tensor) -> Tensor:
         """Squared L2 of each; patches do not overlap, so that they add up."""
         rows, places, cache = torch.full((len(patches),), row), self.grid.members[patches], self.state.cache
-        placed = cache.values(rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels)
-        change = (placed - self.state.at(cache.x, rows, places)) * self.grid.inside[patches, None]
+        values = cache.values(rows, versions.clamp_min(0)[:, None].expand_as(places), places, self.grid.channels)
+        change = (values - self.state.gather(cache.x, rows, places)) * self.grid.not_repeated[patches, None]
         return torch.where(versions == CLEAN, 0.0, change.flatten(1).square().sum(1))
 
 

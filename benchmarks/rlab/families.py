@@ -33,7 +33,7 @@ FAMILIES = measure.ROOT / "examples" / "models" / "families.py"
 DRAWS = 4000
 
 
-def opened(name: str, weights: Path, samples: int) -> Bench:
+def open_bench(name: str, weights: Path, samples: int) -> Bench:
     """A network of the shared data, of examples/train_families.py, or of an ONNX file, with its images."""
     subject = measure.subject("resnet20" if name.startswith(("cifar10_", "vit_")) else name)
     if name.startswith("vit_"):
@@ -47,13 +47,13 @@ def opened(name: str, weights: Path, samples: int) -> Bench:
     return Bench(subject, module, *subject.samples(samples, module))
 
 
-def drawn(values: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
+def bootstrap_means(values: np.ndarray[Any, Any], seed: int) -> np.ndarray[Any, Any]:
     """(draws, ...): means over images (n, ...) drawn again."""
     rng = np.random.default_rng(seed)
     return np.stack([values[rng.integers(len(values), size=len(values))].mean(0) for _ in range(DRAWS)])
 
 
-def shown(value: float, draws: np.ndarray[Any, Any]) -> str:
+def format_ratio(value: float, draws: np.ndarray[Any, Any]) -> str:
     """A figure with its interval."""
     low, high = np.quantile(draws, [0.025, 0.975])
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
@@ -82,19 +82,22 @@ def main() -> None:
     table = measure.Table(title, words, columns)
     first: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None
     for number, name in enumerate(options.networks or (ROBUST if options.robust else PLAIN)):
-        bench = opened(name, options.weights, options.samples)
+        bench = open_bench(name, options.weights, options.samples)
         cells: list[str] = [name]
         queries = []
         for side in SIDES:
             ends = [fight(bench, f"rlab?patch={side}", options.eps, MOST, seed) for seed in options.seeds]
-            queries.append(torch.stack([one.queries.clamp_max(MOST) for one in ends]).mean(0).numpy())
-            cells += [f"{np.mean([one.rate() for one in ends]):.2f}", f"{queries[-1].mean():.0f}"]
+            queries.append(torch.stack([outcome.queries.clamp_max(MOST) for outcome in ends]).mean(0).numpy())
+            cells += [f"{np.mean([outcome.rate() for outcome in ends]):.2f}", f"{queries[-1].mean():.0f}"]
         means = np.stack(queries, 1)
-        draws = drawn(means, number)
+        draws = bootstrap_means(means, number)
         ratio, ratios = means.mean(0)[1:] / means.mean(0)[0], draws[:, 1:] / draws[:, :1]
-        cells += [shown(ratio[at], ratios[:, at]) for at in range(len(SIDES) - 1)]
+        cells += [format_ratio(ratio[index], ratios[:, index]) for index in range(len(SIDES) - 1)]
         if first is not None:
-            cells += [shown(ratio[at] / first[0][at], ratios[:, at] / first[1][:, at]) for at in range(len(SIDES) - 1)]
+            cells += [
+                format_ratio(ratio[index] / first[0][index], ratios[:, index] / first[1][:, index])
+                for index in range(len(SIDES) - 1)
+            ]
         else:
             cells += [""] * (len(SIDES) - 1)
             first = ratio, ratios

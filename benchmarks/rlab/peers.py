@@ -93,7 +93,7 @@ class Case:
     steps: int
     slots: int
     settings: Any
-    theirs: dict[str, Any]
+    peer_settings: dict[str, Any]
 
 
 def dqn(task: str, steps: int, learning_rate: float, **options: Any) -> Case:
@@ -104,35 +104,35 @@ def dqn(task: str, steps: int, learning_rate: float, **options: Any) -> Case:
         warm_up=options["warm_up"], target_every=target[0], epsilon_end=options["epsilon"], epsilon_steps=options["explore"],
         capacity=capacity, half=False,
     )  # fmt: skip
-    theirs = {
+    peer_settings = {
         "learning_rate": learning_rate, "batch_size": options["batch"], "train_freq": rounds[0], "gradient_steps": rounds[1],
         "learning_starts": options["warm_up"], "target_update_interval": target[1], "buffer_size": capacity,
         "exploration_final_eps": options["epsilon"], "exploration_fraction": options["explore"] / steps,
         "policy_kwargs": {"net_arch": [256, 256]},
     }  # fmt: skip
-    return Case(task=task, algorithm="DQN", steps=steps, slots=1, settings=settings, theirs=theirs)
+    return Case(task=task, algorithm="DQN", steps=steps, slots=1, settings=settings, peer_settings=peer_settings)
 
 
 def ppo(task: str, steps: int, slots: int, **options: Any) -> Case:
     """PPO."""
     settings = PolicyGradientSettings(**options)
-    theirs = {
+    peer_settings = {
         "n_steps": settings.length, "batch_size": settings.batch_size, "n_epochs": settings.epochs, "gamma": settings.gamma,
         "gae_lambda": settings.gae_lambda, "learning_rate": settings.learning_rate, "clip_range": settings.ratio_clip,
         "ent_coef": settings.entropy, "vf_coef": settings.value, "max_grad_norm": settings.clip,
     }  # fmt: skip
-    return Case(task=task, algorithm="PPO", steps=steps, slots=slots, settings=settings, theirs=theirs)
+    return Case(task=task, algorithm="PPO", steps=steps, slots=slots, settings=settings, peer_settings=peer_settings)
 
 
 def a2c_case(task: str, steps: int, slots: int, **options: Any) -> Case:
     """A2C."""
     settings = a2c(**options)
-    theirs = {
+    peer_settings = {
         "n_steps": settings.length, "gamma": settings.gamma, "gae_lambda": settings.gae_lambda,
         "learning_rate": settings.learning_rate, "ent_coef": settings.entropy, "vf_coef": settings.value,
         "max_grad_norm": settings.clip,
     }  # fmt: skip
-    return Case(task=task, algorithm="A2C", steps=steps, slots=slots, settings=settings, theirs=theirs)
+    return Case(task=task, algorithm="A2C", steps=steps, slots=slots, settings=settings, peer_settings=peer_settings)
 
 
 CASES = [
@@ -151,19 +151,19 @@ CASES = [
 
 
 class Trained:
-    """What was trained, once it was: how it acts. Each round of training calls `beat`."""
+    """A trained agent: its policy after training. Each round of training calls `beat`."""
 
     def __init__(self) -> None:
         self.beat = nn.Identity()
         self.act: Act = lambda observation: np.zeros(len(observation), dtype=np.int64)
         self.mean_return = math.nan
 
-    def rest(self) -> None:
-        """A round is over."""
+    def end_round(self) -> None:
+        """Ends a round."""
         self.beat(torch.empty(0))
 
 
-def ours(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
+def train_own(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
     """Train ours."""
     settings = {"autoreset_mode": AutoresetMode.DISABLED, "copy": False}
     env = gymnasium.make_vec(case.task, case.slots, "sync", vector_kwargs=settings)
@@ -177,7 +177,7 @@ def ours(case: Case, seed: int, trained: Trained, **changes: bool) -> None:
     else:
         trainer = PolicyGradient(case.settings, ActorCritic(inputs, options, generator), environment, seed)
     while trainer.tally.steps < case.steps:
-        trained.rest()
+        trained.end_round()
         trainer.advance()
 
     @torch.no_grad()
@@ -196,16 +196,16 @@ class Rests(BaseCallback):
         self._trained = trained
 
     def _on_rollout_start(self) -> None:
-        self._trained.rest()
+        self._trained.end_round()
 
     def _on_step(self) -> bool:
         return True
 
 
-def theirs(case: Case, seed: int, trained: Trained) -> None:
+def train_peer(case: Case, seed: int, trained: Trained) -> None:
     """Train theirs."""
     env = make_vec_env(case.task, case.slots, seed=seed)
-    model = getattr(stable_baselines3, case.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **case.theirs)
+    model = getattr(stable_baselines3, case.algorithm)("MlpPolicy", env, seed=seed, device="cpu", **case.peer_settings)
     model.learn(case.steps, callback=Rests(trained))
     trained.act = lambda observation: model.predict(observation, deterministic=True)[0]
     trained.mean_return = statistics.fmean(episode["r"] for episode in model.ep_info_buffer)
@@ -227,27 +227,30 @@ def played(task: str, act: Act) -> float:
 
 
 @dataclass
-class Found:
-    """What the seeds of one trainer found."""
+class TrainerScores:
+    """Scores of one trainer, by seed."""
 
     training: list[float] = field(default_factory=list)
     greedy: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
 
-def race(case: Case, seed: int, kinds: dict[str, dict[str, bool]], found: dict[str, Found]) -> None:
+def race(case: Case, seed: int, kinds: dict[str, dict[str, bool]], scores: dict[str, TrainerScores]) -> None:
     """Train all kinds of ours, and theirs, in turns; play what comes out."""
-    trained = {name: Trained() for name in found}
-    runs = {name: partial(ours, case, seed, trained[name], **changes) for name, changes in kinds.items()}
-    runs["theirs"] = partial(theirs, case, seed, trained["theirs"])
+    trained = {name: Trained() for name in scores}
+    runs = {name: partial(train_own, case, seed, trained[name], **changes) for name, changes in kinds.items()}
+    runs["theirs"] = partial(train_peer, case, seed, trained["theirs"])
     timings = measure.in_turns(
         {name: measure.Work(trained[name].beat, run) for name, run in runs.items()}, torch.get_num_threads()
     )
-    for name, one in found.items():
-        one.training.append(trained[name].mean_return)
-        one.greedy.append(played(case.task, trained[name].act))
-        one.seconds.append(timings[name].cpu)
-    notes = (f"{name} {one.training[-1]:.1f} {one.greedy[-1]:.1f} {one.seconds[-1]:.1f}s" for name, one in found.items())
+    for name, trainer_scores in scores.items():
+        trainer_scores.training.append(trained[name].mean_return)
+        trainer_scores.greedy.append(played(case.task, trained[name].act))
+        trainer_scores.seconds.append(timings[name].cpu)
+    notes = (
+        f"{name} {trainer_scores.training[-1]:.1f} {trainer_scores.greedy[-1]:.1f} {trainer_scores.seconds[-1]:.1f}s"
+        for name, trainer_scores in scores.items()
+    )
     print(case.task, f"seed {seed}:", *notes, file=sys.stderr, sep="  ")
 
 
@@ -283,14 +286,14 @@ def main() -> int:
         kinds: dict[str, dict[str, bool]] = {case.algorithm: {}}
         if case.algorithm == "DQN":
             kinds = {"dueling double DQN": {}, "plain DQN": {"double": False, "dueling": False}}
-        found = {name: Found() for name in (*kinds, "theirs")}
+        scores = {name: TrainerScores() for name in (*kinds, "theirs")}
         for seed in range(int(options.seeds)):
-            race(case, seed, kinds, found)
-        peer = found.pop("theirs")
-        for kind, one in found.items():
-            ratios = [a / b for a, b in zip(one.seconds, peer.seconds, strict=True)]
+            race(case, seed, kinds, scores)
+        peer = scores.pop("theirs")
+        for kind, trainer_scores in scores.items():
+            ratios = [a / b for a, b in zip(trainer_scores.seconds, peer.seconds, strict=True)]
             cells = []
-            for us, them in ((one.training, peer.training), (one.greedy, peer.greedy)):
+            for us, them in ((trainer_scores.training, peer.training), (trainer_scores.greedy, peer.greedy)):
                 cells += [interval(us), interval(them), difference(us, them)]
             times = (measure.spread(peer.seconds, 1), measure.spread(ratios, 2))
             table.add(case.task, kind, case.steps, *cells, *times)

@@ -88,7 +88,7 @@ class Rollout(NamedTuple):
 
     observation: Observation
     heads: Heads
-    """What the network answered when it acted."""
+    """Outputs of the network at the time of the action."""
     action: Action
     advantage: Tensor
     """(m,): how much better the action was than the network expected."""
@@ -97,11 +97,11 @@ class Rollout(NamedTuple):
 
     def select(self, rows: Tensor) -> "Rollout":
         """The chosen steps."""
-        chosen: Rollout = mapped(lambda one: one[rows], self)
-        return chosen
+        selection: Rollout = mapped(lambda tensor: tensor[rows], self)
+        return selection
 
 
-def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+def advantages(reward: Tensor, value: Tensor, after: Tensor, finished: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimation (Schulman et al. 2016, High-dimensional continuous control, equation 16).
 
     Args:
@@ -109,12 +109,12 @@ def advantages(reward: Tensor, value: Tensor, after: Tensor, ended: Tensor, gamm
         value: (T, n), of the states acted in.
         after: (T, n), of the states after the action: 0 where the episode terminated, the last
             state's own where it was cut off.
-        ended: (T, n) bool: nothing later belongs to this episode.
+        finished: (T, n) bool: True if the episode ends with this step.
         gamma: discount of a step.
         gae_lambda: 0 looks one step ahead, 1 to the end of the rollout.
     """
     errors = reward + gamma * after - value
-    decay = gamma * gae_lambda * (~ended).to(errors.dtype)
+    decay = gamma * gae_lambda * (~finished).to(errors.dtype)
     gains, last = torch.empty_like(errors), torch.zeros_like(errors[0])
     for step in reversed(range(len(errors))):
         last = torch.addcmul(errors[step], decay[step], last)
@@ -132,11 +132,11 @@ class Rollouts:
         self._observation = first_observation(environment)
         self.tally = Tally(environment.alive)
         observation, slots = self._observation, len(environment.alive)
-        self._observations: Observation = mapped(lambda one: one.new_empty(length, *one.shape), observation)
-        self._heads = Heads(self._float(slots), tuple(self._float(*one.shape) for one in observation.allowed))
+        self._observations: Observation = mapped(lambda tensor: tensor.new_empty(length, *tensor.shape), observation)
+        self._heads = Heads(self._float(slots), tuple(self._float(*mask.shape) for mask in observation.allowed))
         self._actions = tuple(
-            one.new_empty(length, slots, choices, dtype=torch.int64)
-            for one, choices in zip(observation.allowed, environment.choices, strict=True)
+            mask.new_empty(length, slots, choices, dtype=torch.int64)
+            for mask, choices in zip(observation.allowed, environment.choices, strict=True)
         )
         self._reward, self._last = self._float(slots), self._float(slots)
         self._alive, self._ended = (torch.empty_like(self._reward, dtype=torch.bool) for _ in range(2))
@@ -148,15 +148,17 @@ class Rollouts:
     def collect(self, gamma: float, gae_lambda: float) -> Rollout:
         """One rollout."""
         self._last.zero_()
-        noise = [gumbel(torch.rand(one.shape, generator=self._generator, device=one.device)) for one in self._heads.branches]
+        noise = [
+            gumbel(torch.rand(logits.shape, generator=self._generator, device=logits.device)) for logits in self._heads.branches
+        ]
         for step in range(self._length):
-            self._step(step, [one[step] for one in noise])
+            self._step(step, [draws[step] for draws in noise])
         value = self._heads.value
         following = torch.cat([value[1:], self._network(self._observation.features).value[None]])
         after = torch.where(self._ended, self._last, following)
         advantage = advantages(self._reward, value, after, self._ended, gamma, gae_lambda)
         steps = Rollout(self._observations, self._heads, self._actions, advantage, advantage + value)
-        rollout: Rollout = mapped(lambda one: one.flatten(0, 1), steps)
+        rollout: Rollout = mapped(lambda tensor: tensor.flatten(0, 1), steps)
         alive = self._alive.flatten()
         return rollout if bool(alive.all()) else rollout.select(alive)
 
@@ -164,25 +166,27 @@ class Rollouts:
         """Act once in all slots, and note everything."""
         environment, observation = self._environment, self._observation
         heads: Heads = self._network(observation.features)
-        action = best((logits + one for logits, one in zip(heads.branches, noise, strict=True)), observation, environment.choices)
+        action = best(
+            (logits + draw for logits, draw in zip(heads.branches, noise, strict=True)), observation, environment.choices
+        )
         self._keep(step, (self._observations, self._heads), (observation, heads))
         self._alive[step] = environment.alive
         _, reward, terminated, truncated = after = environment.step(action)
         # Only now: the environment may have replaced choices without effect.
         self._keep(step, self._actions, action)
         self._reward[step], self._observation = reward, after.observation
-        ended = torch.logical_or(terminated, truncated, out=self._ended[step])
-        if self.tally.count(reward, self._alive[step], ended):
+        finished = torch.logical_or(terminated, truncated, out=self._ended[step])
+        if self.tally.count(reward, self._alive[step], finished):
             cut = truncated & ~terminated
             if cut.any():
                 self._last[step, cut] = self._network(
                     {name: feature[cut] for name, feature in after.observation.features.items()}
                 ).value
-            self._observation = environment.reset(ended)
+            self._observation = environment.reset(finished)
 
     @staticmethod
-    def _keep(step: int, kept: Any, new: Any) -> None:
-        mapped(lambda one, tensor: one[step].copy_(tensor), kept, new)
+    def _keep(step: int, buffers: Any, new: Any) -> None:
+        mapped(lambda buffer, tensor: buffer[step].copy_(tensor), buffers, new)
 
     def shuffled(self, count: int) -> Tensor:
         """0 to count-1 in random order."""
@@ -199,18 +203,18 @@ def likelihood(heads: Heads, allowed: Sequence[Tensor], action: Action) -> tuple
     """
     log_prob, entropy = torch.zeros_like(heads.value), torch.zeros_like(heads.value)
     for logits, can, choices in zip(heads.branches, allowed, action, strict=True):
-        found = (_first if choices.shape[1] == 1 else _ordered)(logits, can, choices)
-        log_prob, entropy = log_prob + found[0], entropy + found[1]
+        terms = (_first if choices.shape[1] == 1 else _ordered)(logits, can, choices)
+        log_prob, entropy = log_prob + terms[0], entropy + terms[1]
     return log_prob, entropy
 
 
 def _first(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
     """Log-probability and entropy of one choice."""
-    chosen, at = choices[:, 0] >= 0, choices.clamp(min=0)
+    is_chosen, options = choices[:, 0] >= 0, choices.clamp(min=0)
     # A low number and not -inf: rows where nothing is allowed stay finite, in the gradient too.
     logs = logits.masked_fill(~can, LOW).log_softmax(1)
     entropy = -(logs.exp() * logs).sum(1)
-    return logs.gather(1, at)[:, 0].masked_fill(~chosen, 0), entropy.masked_fill(~chosen, 0)
+    return logs.gather(1, options)[:, 0].masked_fill(~is_chosen, 0), entropy.masked_fill(~is_chosen, 0)
 
 
 def _ordered(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tensor]:
@@ -220,18 +224,21 @@ def _ordered(logits: Tensor, can: Tensor, choices: Tensor) -> tuple[Tensor, Tens
     j+1, ...: sums from the end. In double precision, since those may be far below the weights of
     the first choices.
     """
-    chosen, at = choices >= 0, choices.clamp(min=0)
+    is_chosen, options = choices >= 0, choices.clamp(min=0)
     logs = logits.double().masked_fill(~can, LOW).log_softmax(1)
     weights = logs.exp()
     # One option more, for what was not chosen to be written to.
-    taken = torch.zeros(len(can), can.shape[1] + 1, dtype=torch.bool, device=can.device)
-    taken = taken.scatter(1, torch.where(chosen, choices, can.shape[1]), True)[:, :-1]
-    log, weight = logs.gather(1, at), weights.gather(1, at).masked_fill(~chosen, 0)
-    total = _from_end(weight) + weights.masked_fill(taken, 0).sum(1, keepdim=True)
-    surprise = _from_end(weight * log) + (weights * logs).masked_fill(taken, 0).sum(1, keepdim=True)
+    was_chosen = torch.zeros(len(can), can.shape[1] + 1, dtype=torch.bool, device=can.device)
+    was_chosen = was_chosen.scatter(1, torch.where(is_chosen, choices, can.shape[1]), True)[:, :-1]
+    log, weight = logs.gather(1, options), weights.gather(1, options).masked_fill(~is_chosen, 0)
+    total = _from_end(weight) + weights.masked_fill(was_chosen, 0).sum(1, keepdim=True)
+    surprise = _from_end(weight * log) + (weights * logs).masked_fill(was_chosen, 0).sum(1, keepdim=True)
     total = total.clamp(min=torch.finfo(total.dtype).tiny)
     log_prob, entropy = log - total.log(), total.log() - surprise / total
-    return (log_prob.masked_fill(~chosen, 0).sum(1).to(logits.dtype), entropy.masked_fill(~chosen, 0).sum(1).to(logits.dtype))
+    return (
+        log_prob.masked_fill(~is_chosen, 0).sum(1).to(logits.dtype),
+        entropy.masked_fill(~is_chosen, 0).sum(1).to(logits.dtype),
+    )
 
 
 def _from_end(values: Tensor) -> Tensor:
@@ -270,7 +277,7 @@ class PolicyGradient:
             for rows in torch.split(self._rollouts.shuffled(count), settings.batch_size):
                 updates.append(self._update(rollout.select(rows), before[rows]))
         losses, parts = zip(*updates, strict=True)
-        self.tally.learned(losses, {name: [one[name] for one in parts] for name in parts[0]})
+        self.tally.learned(losses, {name: [part[name] for part in parts] for name in parts[0]})
 
     def _update(self, batch: Rollout, before: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """One gradient step; its loss, and the parts of it."""

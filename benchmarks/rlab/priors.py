@@ -35,21 +35,21 @@ def probed(name: str, images: int, attack: str) -> tuple[Probes, int, int]:
     subject = measure.subject(name)
     module, rlab = subject.module(), plugins.build("attack", "rlab", plugins.parse(attack).options)
     with np.load(measure.SHARED / "cifar10" / "cifar10_train_a.npz") as arrays:
-        shown, labels = arrays["images"][: 2 * images + 100], arrays["labels"][: 2 * images + 100]
-    x = torch.from_numpy(shown).movedim(-1, 1).float().div(255).contiguous()
+        pixels, labels = arrays["images"][: 2 * images + 100], arrays["labels"][: 2 * images + 100]
+    x = torch.from_numpy(pixels).movedim(-1, 1).float().div(255).contiguous()
     y = torch.from_numpy(labels.astype(np.int64))
     first_looks = len(x)
     with torch.no_grad():
         right = torch.cat([module(part).argmax(1) for part in x.split(256)]) == y
     x, y = x[right][:images], y[right][:images]
     batch = Batch(ids=torch.arange(len(y)), x=x, y=y)
-    far = torch.full((len(y),), torch.inf)
-    threat = Threat(distance=plugins.build("distance", "l2", {}), eps=far, domain=subject.domain)
+    eps = torch.full((len(y),), torch.inf)
+    threat = Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=subject.domain)
     ledger = Ledger(TorchModel(module, subject.domain), batch, threat, access=Access.SCORES, batch_size=128, minimal=True)
     rng, oracle, parts = Streams.of(0, batch.ids).fold("probes"), ledger.oracle(), []
     grid, variants = rlab.grid(subject.domain), rlab.variants(subject.domain)
-    for at in torch.split(torch.arange(len(y)), SLOTS):
-        parts.append(probe(oracle, batch.select(at), threat.select(at), grid, variants, rng.select(at), probes=PROBES))
+    for rows in torch.split(torch.arange(len(y)), SLOTS):
+        parts.append(probe(oracle, batch.select(rows), threat.select(rows), grid, variants, rng.select(rows), probes=PROBES))
     return Probes(*(torch.cat(column) for column in zip(*parts, strict=True))), first_looks, int(ledger.costs.forwards.sum())
 
 
@@ -63,27 +63,27 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    found = {name: probed(name, options.images, options.attack) for name in options.networks}
-    kept = options.images - options.images // 5
-    columns = zip(*(probes for probes, *_ in found.values()), strict=True)
-    learn = Probes(*(torch.cat([part[:kept] for part in column]) for column in columns))
+    results = {name: probed(name, options.images, options.attack) for name in options.networks}
+    training = options.images - options.images // 5
+    columns = zip(*(probes for probes, *_ in results.values()), strict=True)
+    learn = Probes(*(torch.cat([part[:training] for part in column]) for column in columns))
     prior = Prior(learn.moments.shape[-1])
-    held = {name: Probes(*(column[kept:] for column in probes)) for name, (probes, *_) in found.items()}
+    held_out = {name: Probes(*(column[training:] for column in probes)) for name, (probes, *_) in results.items()}
     with torch.no_grad():
-        before = {name: float(likelihood(prior, one).mean()) for name, one in held.items()}
+        before = {name: float(likelihood(prior, network_probes).mean()) for name, network_probes in held_out.items()}
     fit(prior, learn, torch.Generator().manual_seed(0), steps=options.fits)
     with torch.no_grad():
-        for name, one in held.items():
-            after = float(likelihood(prior, one).mean())
-            print(f"{name}: {sum(found[name][1:]):,} queries, loss {before[name]:.3f} before, {after:.3f} after")
-    first_looks, probes = (sum(one[at] for one in found.values()) for at in (1, 2))
-    about = {
+        for name, network_probes in held_out.items():
+            after = float(likelihood(prior, network_probes).mean())
+            print(f"{name}: {sum(results[name][1:]):,} queries, loss {before[name]:.3f} before, {after:.3f} after")
+    first_looks, probes = (sum(result[position] for result in results.values()) for position in (1, 2))
+    metadata = {
         "config": {"algorithm": "none", "probes": PROBES, "fits": options.fits, "slots": SLOTS, "seed": 0},
-        "inputs": options.images * len(found),
+        "inputs": options.images * len(results),
         "training_queries": {"first_looks": first_looks, "probes": probes, "steps": 0},
         "data": "npz:cifar10_train_a.npz",
         "models": options.networks,
         "attack": options.attack,
         "norm": "l2",
     }
-    Agent(prior=prior, about=about).save(options.out)
+    Agent(prior=prior, about=metadata).save(options.out)

@@ -1,4 +1,4 @@
-"""What distortions on patches can do at all, on MNIST: a search with gradients beside RLAB, which has none."""
+"""Upper bound on the success of distorted patches on MNIST: a search with gradients compared with RLAB, which has none."""
 
 import argparse
 
@@ -48,12 +48,12 @@ def reach(options: argparse.Namespace) -> None:
             continue
         white = torch.stack([_flipped(bench, distortion, name, seed) for seed in options.seeds])
         ends = [fight(bench, SPEC.format(name), 1e3, BUDGET, seed) for seed in options.seeds]
-        fooled = torch.stack([one.queries.isfinite() for one in ends])
+        fooled = torch.stack([outcome.queries.isfinite() for outcome in ends])
         either = fooled | white
         out.add(
             name,
             spread(white.float().mean(1).tolist(), 2),
-            *(over_seeds(ends, lambda one, at=at: one.rate(at), 2) for at in (300, 1500, BUDGET)),
+            *(over_seeds(ends, lambda outcome, budget=limit: outcome.rate(budget), 2) for limit in (300, 1500, BUDGET)),
             spread(either.float().mean(1).tolist(), 2),
             f"{int((white & ~fooled).sum())} of {int(either.sum())}",
             int((fooled & ~white).sum()),
@@ -64,50 +64,50 @@ def reach(options: argparse.Namespace) -> None:
 def _flipped(bench: Bench, distortion: Distortion, name: str, seed: int) -> Tensor:
     """(n,) bool, with the very distorted inputs that RLAB places."""
     streams = Streams.of(seed, torch.arange(len(bench.y))).fold(SPEC.format(name)).fold("filters")
-    return torch.tensor([flips(bench, distortion, at, streams.select(torch.tensor([at]))) for at in range(len(bench.y))])
+    return torch.tensor([flips(bench, distortion, index, streams.select(torch.tensor([index]))) for index in range(len(bench.y))])
 
 
-def flips(bench: Bench, distortion: Distortion, at: int, streams: Streams) -> bool:
-    """Whether any assignment that the search with gradients meets is a mistake."""
-    domain, x = bench.subject.domain, bench.x[at : at + 1]
-    grid, placed = PatchGrid.over(domain, 2), variants([distortion], domain, draws=DRAWS)
-    cache = DistortionCache(x, domain, placed, streams)
-    numbers = torch.arange(len(placed))
-    every = torch.cat([x, cache.inputs(torch.zeros_like(numbers), numbers)]).flatten(2)  # the first is the clean input
-    values = every[:, :, grid.members].permute(2, 0, 1, 3).flatten(2)  # (patches, variants, values of a patch)
-    aims = [-1, *(label for label in range(10) if label != int(bench.y[at]))]
-    return any(_climbs(bench, at, grid, values, start, aim) for start in range(STARTS) for aim in aims)
+def flips(bench: Bench, distortion: Distortion, index: int, streams: Streams) -> bool:
+    """True if the search with gradients reaches a misclassified assignment."""
+    domain, x = bench.subject.domain, bench.x[index : index + 1]
+    grid, kinds = PatchGrid.over(domain, 2), variants([distortion], domain, draws=DRAWS)
+    cache = DistortionCache(x, domain, kinds, streams)
+    numbers = torch.arange(len(kinds))
+    inputs = torch.cat([x, cache.inputs(torch.zeros_like(numbers), numbers)]).flatten(2)  # the first is the clean input
+    values = inputs[:, :, grid.members].permute(2, 0, 1, 3).flatten(2)  # (patches, variants, values of a patch)
+    aims = [-1, *(label for label in range(10) if label != int(bench.y[index]))]
+    return any(_climbs(bench, index, grid, values, start, aim) for start in range(STARTS) for aim in aims)
 
 
-def _climbs(bench: Bench, at: int, grid: PatchGrid, values: Tensor, start: int, aim: int) -> bool:
-    patches, kinds, each = torch.arange(values.shape[0]), values.shape[1], values.shape[2]
-    some = torch.randint(0, kinds, patches.shape, generator=torch.Generator().manual_seed(start))
-    chosen = (torch.zeros_like(some), torch.full_like(some, kinds - 1), some)[min(start, 2)]
+def _climbs(bench: Bench, index: int, grid: PatchGrid, values: Tensor, start: int, aim: int) -> bool:
+    patches, kinds, width = torch.arange(values.shape[0]), values.shape[1], values.shape[2]
+    random_choice = torch.randint(0, kinds, patches.shape, generator=torch.Generator().manual_seed(start))
+    choice = (torch.zeros_like(random_choice), torch.full_like(random_choice, kinds - 1), random_choice)[min(start, 2)]
 
-    def margin(chosen: Tensor) -> tuple[float, Tensor]:
+    def margin(choice: Tensor) -> tuple[float, Tensor]:
         x = torch.empty(grid.channels, grid.places)
-        x[:, grid.members] = values[patches, chosen].view(len(patches), grid.channels, -1).transpose(0, 1)
+        x[:, grid.members] = values[patches, choice].view(len(patches), grid.channels, -1).transpose(0, 1)
         leaf = x.view(1, *grid.shape).requires_grad_()
-        logits, y = bench.module(leaf), bench.y[at : at + 1]
+        logits, y = bench.module(leaf), bench.y[index : index + 1]
         lead = aimed(margin_of(MISCLASSIFIED, logits, y, leaf), logits, y, torch.tensor([aim]))
         (slope,) = torch.autograd.grad(lead.sum(), leaf)
-        return float(lead.detach()), slope.view(grid.channels, -1)[:, grid.members].transpose(0, 1).reshape(len(patches), each)
+        return float(lead.detach()), slope.view(grid.channels, -1)[:, grid.members].transpose(0, 1).reshape(len(patches), width)
 
     count = len(patches)
-    now, slope = margin(chosen)
+    value, slope = margin(choice)
     for _ in range(ROUNDS):
-        if now > 0:
+        if value > 0:
             return True
-        promise = torch.einsum("pvd,pd->pv", values - values[patches, chosen][:, None], slope).max(1)
+        promise = torch.einsum("pvd,pd->pv", values - values[patches, choice][:, None], slope).max(1)
         best = promise.values.topk(count).indices
         best = best[promise.values[best] > 0]
-        after = chosen.clone()
+        after = choice.clone()
         after[best] = promise.indices[best]
         then, its = margin(after)
-        if then > now:
-            chosen, now, slope = after, then, its
+        if then > value:
+            choice, value, slope = after, then, its
         elif count > 1 and len(best):
             count = max(1, min(count, len(best)) // 2)
         else:
             return False
-    return now > 0
+    return value > 0

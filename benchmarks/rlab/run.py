@@ -1,23 +1,23 @@
-"""What RLAB's parts are worth: each study takes one of them away or puts something else in its place.
+"""Ablations of RLAB: each study removes or replaces one part.
 
     python benchmarks/rlab --study NAME [--samples 40] [--seeds 0 1 2]
 
     patch    patch size and overlap
-    dual     the dual action beside add-only and beside tree search, and what it costs in time and memory
+    dual     the dual action compared with add-only and with tree search, and its cost in time and memory
     agents   random, greedy, the prior, and agents trained by DQN, PPO and A2C with each reward
     distortions  policies trained on one distortion, used with another
     map      the sensitivity map beside every single-patch distortion there is
-    probes   beside the published loop, which probes every patch, one image at a time
+    probes   compared with the published loop, which probes every patch, one image at a time
     fill     how full the batches are that the network is shown
     free     each distortion alone without a limit on the distance
     equal    the same patches and distorted values placed by RLAB, greedily, at random, as Square and as Sparse-RS do
     spend    the same, all queries spent: after a success each goes on within a smaller distance
     reach    what a distortion on patches can reach at all, searched with gradients, beside RLAB without
 
-All attack test images that the network gets right, with the greedy policy where nothing else is said. A query is one image
+All attack test images that the network gets right, with the greedy policy by default. A query is one image
 shown to the network, the first check and clean-up included; an image that was not fooled counts as infinitely many for a
 median, and as the whole budget for a mean. L2 is the median over the fooled images, after clean-up unless said otherwise.
-Where there are several seeds, a figure is the mean over them with the smallest and the largest in brackets. Seconds are the
+With several seeds, a figure is the mean over them with the smallest and the largest in brackets. Seconds are the
 processor's. Agents are kept in --agents, and trained there (for --minutes each, on training images) where they are missing.
 """
 
@@ -38,7 +38,7 @@ from torch import Tensor
 
 from brinell.core import intervals
 from brinell.core.patches import PatchGrid
-from brinell.rlab.agent import named
+from brinell.rlab.agent import find_agent
 from rlab.common import Outcome, bench_of, fight, hunt, over_seeds, table, trained
 from rlab.controls import Restricted, Sparse, restricted
 from rlab.reach import reach
@@ -55,7 +55,7 @@ OVER = (
 
 def over(ends: Sequence[Outcome], base: Sequence[Outcome], most: int = MOST) -> str:
     """Mean queries over those of another attack on the same images, with the interval."""
-    above, below = (torch.stack([one.queries.clamp_max(most) for one in many]).mean(0) for many in (ends, base))
+    above, below = (torch.stack([outcome.queries.clamp_max(most) for outcome in outcomes]).mean(0) for outcomes in (ends, base))
     return ratio(above, below, np.mean)
 
 
@@ -79,13 +79,13 @@ def patch(options: argparse.Namespace) -> None:
                     side,
                     stride,
                     len(PatchGrid.over(bench.subject.domain, side, stride)),
-                    over_seeds(ends, lambda one: one.rate(250), 2),
+                    over_seeds(ends, lambda outcome: outcome.rate(250), 2),
                     over_seeds(ends, Outcome.rate, 2),
                     over_seeds(ends, Outcome.median, 0),
                     over(ends, base),
-                    over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
-                    over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
-                    over_seeds(ends, lambda one: one.seconds / options.samples, 2),
+                    over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
+                    over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.pixels), 2),
+                    over_seeds(ends, lambda outcome: outcome.seconds / options.samples, 2),
                 )
 
 
@@ -117,22 +117,22 @@ def _trees(options: argparse.Namespace, bench: Bench) -> None:
         "tree, depth 2": lambda seed: hunt(bench, TreeSearch(depth=2), COARSE, eps, most, seed),
     }
     ends = {name: [run(seed) for seed in options.seeds] for name, run in rows.items()}
-    common = torch.stack([one.queries.isfinite() for many in ends.values() for one in many]).all(0)
+    common = torch.stack([outcome.queries.isfinite() for outcomes in ends.values() for outcome in outcomes]).all(0)
     columns = (
         f"search, @250, @1000, @{most}, median queries, over dual, mean queries of {int(common.sum())}, L2 of them, s per image"
     )
     out = table(options, title, columns, note)
-    for name, many in ends.items():
+    for name, outcomes in ends.items():
         out.add(
             name,
-            over_seeds(many, lambda one: one.rate(250), 2),
-            over_seeds(many, lambda one: one.rate(1000), 2),
-            over_seeds(many, Outcome.rate, 2),
-            over_seeds(many, Outcome.median, 0),
-            over(many, ends["dual"]),
-            over_seeds(many, lambda one: float(one.queries[common].mean()), 0),
-            over_seeds(many, lambda one: float(one.l2[common].median()), 2),
-            over_seeds(many, lambda one: one.seconds / options.samples, 2),
+            over_seeds(outcomes, lambda outcome: outcome.rate(250), 2),
+            over_seeds(outcomes, lambda outcome: outcome.rate(1000), 2),
+            over_seeds(outcomes, Outcome.rate, 2),
+            over_seeds(outcomes, Outcome.median, 0),
+            over(outcomes, ends["dual"]),
+            over_seeds(outcomes, lambda outcome: float(outcome.queries[common].mean()), 0),
+            over_seeds(outcomes, lambda outcome: float(outcome.l2[common].median()), 2),
+            over_seeds(outcomes, lambda outcome: outcome.seconds / options.samples, 2),
         )
 
 
@@ -149,12 +149,12 @@ def _removals(options: argparse.Namespace, bench: Bench) -> None:
             out.add(
                 removals,
                 clean,
-                over_seeds(ends, lambda one: one.rate(250), 2),
+                over_seeds(ends, lambda outcome: outcome.rate(250), 2),
                 over_seeds(ends, Outcome.rate, 2),
                 over_seeds(ends, Outcome.median, 0),
                 over(ends, base),
-                over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
-                over_seeds(ends, lambda one: one.of_fooled(one.pixels), 2),
+                over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
+                over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.pixels), 2),
             )
 
 
@@ -168,9 +168,9 @@ def _overhead(options: argparse.Namespace, bench: Bench) -> None:
         for removals, seconds in works.items():
             began = time.process_time()
             ledger, over = bench.fight(_loaded(removals), "l2", 0.1, 199, 0)
-            spent = time.process_time() - began
+            cpu_seconds = time.process_time() - began
             counts[removals] = int(ledger.costs.forwards.sum())
-            seconds.append((spent - spent / over) / counts[removals] * 1000)
+            seconds.append((cpu_seconds - cpu_seconds / over) / counts[removals] * 1000)
     for removals, seconds in works.items():
         line = [
             sys.executable,
@@ -191,7 +191,7 @@ def _loaded(removals: float) -> str:
 
 
 def load(options: argparse.Namespace) -> None:
-    """What `dual` measures the memory of, in a process of its own."""
+    """Workload of the memory measurement of `dual`, in a separate process."""
     bench_of("resnet20", options.samples).fight(_loaded(options.removals), "l2", 0.1, 199, 0)
 
 
@@ -228,28 +228,27 @@ def agents(options: argparse.Namespace) -> None:
     for name, file in AGENTS.items():
         algorithm, _, reward = file.partition("-")
         policy = trained(options, file, algorithm, reward) if file else name
-        about = named(policy).about or {}
+        metadata = find_agent(policy).about or {}
         ends = [fight(bench, f"rlab?patch=2&policy={policy}", 1.0, budget, seed) for seed in options.seeds]
-        capped = torch.stack([one.queries.clamp_max(budget) for one in ends]).mean(0)
+        capped = torch.stack([outcome.queries.clamp_max(budget) for outcome in ends]).mean(0)
         base = capped if name == "greedy" else base
         out.add(
             name,
-            f"{sum(about.get('training_queries', {}).values()):,}",
-            round(about["curve"][-1]["seconds"]) if about.get("curve") else 0,
-            over_seeds(ends, lambda one: one.rate(250), 2),
+            f"{sum(metadata.get('training_queries', {}).values()):,}",
+            round(metadata["curve"][-1]["seconds"]) if metadata.get("curve") else 0,
+            over_seeds(ends, lambda outcome: outcome.rate(250), 2),
             over_seeds(ends, Outcome.rate, 2),
             over_seeds(ends, Outcome.median, 0),
             f"{float(capped.mean()):.0f}",
             ratio(capped, base, np.mean),
             ratio(capped, base, np.median),
-            over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
+            over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
         )
 
 
 def ratio(above: Tensor, below: Tensor, centre: Callable[..., np.ndarray]) -> str:
     """Of the means or medians over the same images, with its interval."""
-    value, (low, high) = intervals.ratio(above.numpy(), below.numpy(), centre)
-    return f"{value:.2f} ({low:.2f}-{high:.2f})"
+    return intervals.ratio_text(*intervals.ratio(above.numpy(), below.numpy(), centre))
 
 
 # --- distortions ---------------------------------------------------------------------------------------------------------
@@ -258,7 +257,7 @@ CROSSED = ("gaussian-noise", "gaussian-blur", "dead-pixel", "brightness")
 
 
 def distortions(options: argparse.Namespace) -> None:
-    """Does each distortion get a policy of its own?"""
+    """Comparison of policies trained on one distortion and used with another."""
     bench = bench_of("resnet20", options.samples)
     eps, budget = 1.0, 400
     title = f"Policies across distortions: {bench.subject.name}, patches of 2 x 2, L2 {eps:g}, {options.samples} images"
@@ -271,19 +270,19 @@ def distortions(options: argparse.Namespace) -> None:
     for name in CROSSED:
         policies[name] = trained(options, f"distortion-{name}", "ppo", attack=f"rlab?patch=2&distortions={name}")
     ends = {
-        (name, placed): [
-            fight(bench, f"rlab?patch=2&distortions={placed}&policy={policy}", eps, budget, seed) for seed in options.seeds
+        (name, setting): [
+            fight(bench, f"rlab?patch=2&distortions={setting}&policy={policy}", eps, budget, seed) for seed in options.seeds
         ]
         for name, policy in policies.items()
-        for placed in CROSSED
+        for setting in CROSSED
     }
     for name in policies:
         cells = []
-        for placed in CROSSED:
-            many = ends[name, placed]
-            mean = statistics.fmean(float(one.queries.clamp_max(budget).mean()) for one in many)
-            rate = statistics.fmean(one.rate() for one in many)
-            cells.append(f"{mean:.0f}, {over(many, ends[placed, placed], budget)}; {rate:.2f}")
+        for setting in CROSSED:
+            outcomes = ends[name, setting]
+            mean = statistics.fmean(float(outcome.queries.clamp_max(budget).mean()) for outcome in outcomes)
+            rate = statistics.fmean(outcome.rate() for outcome in outcomes)
+            cells.append(f"{mean:.0f}, {over(outcomes, ends[setting, setting], budget)}; {rate:.2f}")
         out.add(name, *cells)
 
 
@@ -313,10 +312,10 @@ def equal(options: argparse.Namespace) -> None:
             ends = [run(seed) for seed in options.seeds]
             out.add(
                 way,
-                *(over_seeds(ends, lambda one, at=at: one.rate(at), 2) for at in (100, 250, 500, 1000)),
+                *(over_seeds(ends, lambda outcome, budget=limit: outcome.rate(budget), 2) for limit in (100, 250, 500, 1000)),
                 over_seeds(ends, Outcome.median, 0),
-                over_seeds(ends, lambda one: one.of_fooled(one.l2), 2),
-                over_seeds(ends, lambda one: one.seconds / len(bench.y), 2),  # noqa: B023
+                over_seeds(ends, lambda outcome: outcome.of_fooled(outcome.l2), 2),
+                over_seeds(ends, lambda outcome: outcome.seconds / len(bench.y), 2),  # noqa: B023
             )
 
 
@@ -327,22 +326,25 @@ def spend(options: argparse.Namespace) -> None:
         bench, spec = bench_of(name, options.samples), f"rlab?{settings}&clean_up=false"
         policies = {policy: policy for policy in ("prior", "greedy", "random-search")}
         if name == "lenet5_clean":
-            own = trained(options, "mnist-ppo", "ppo", attack=f"rlab?{settings}", network=name, eps=eps)
-            policies = {"agent of its own": own} | policies
+            agent = trained(options, "mnist-ppo", "ppo", attack=f"rlab?{settings}", network=name, eps=eps)
+            policies = {"agent of its own": agent} | policies
         ways: dict[str, Callable[[int, int], Outcome]] = {
-            way: lambda at, seed, policy=policy: fight(bench, f"{spec}&refine={at}&policy={policy}", eps, at, seed)  # noqa: B023
+            way: lambda refine, seed, policy=policy: fight(bench, f"{spec}&refine={refine}&policy={policy}", eps, refine, seed)  # noqa: B023
             for way, policy in policies.items()
         }
         for way, control in (("Square's search", Restricted), ("Sparse-RS's search", Sparse)):
-            ways[way] = lambda at, seed, control=control: restricted(bench, spec, eps, at, seed, control, closer=True)  # noqa: B023
+            ways[way] = lambda refine, seed, control=control: restricted(bench, spec, eps, refine, seed, control, closer=True)  # noqa: B023
         title = f"All queries spent: {bench.subject.name}, {settings}, L2 {eps:g}, {options.samples} images"
-        columns = ", ".join(f"success with {at}, median L2" for at in budgets)
+        columns = ", ".join(f"success with {budget}, median L2" for budget in budgets)
         out = table(options, title, f"way, {columns}", "Medians are over all images, those that were not fooled at infinity.")
         for way, run in ways.items():
             cells = []
-            for at in budgets:
-                ends = [run(at, seed) for seed in options.seeds]
-                cells += [over_seeds(ends, Outcome.rate, 2), over_seeds(ends, lambda one: statistics.median(one.l2.tolist()), 2)]
+            for budget in budgets:
+                ends = [run(budget, seed) for seed in options.seeds]
+                cells += [
+                    over_seeds(ends, Outcome.rate, 2),
+                    over_seeds(ends, lambda outcome: statistics.median(outcome.l2.tolist()), 2),
+                ]
             out.add(way, *cells)
 
 

@@ -1,4 +1,4 @@
-"""Searches that probe what they consider before they act, to compare with an agent that predicts it.
+"""Searches that probe each candidate before they act, for comparison with an agent that predicts its effect.
 
 Two of them, the same loop with other settings. `published()` is the loop that the authors of arXiv 2310.18626 released: each
 step probes every patch and keeps the best two, judged by the probability dilution of the true class. `TreeSearch(depth=d)`
@@ -10,7 +10,7 @@ Every probe is a query, and one that succeeds ends the search; nothing is ever t
 Deviations from the release:
 - A patch gets one variant, made once, so that what was probed is what is applied; there masks are drawn anew for both.
 - Patches with a distortion are not probed again; there noise is added to them once more.
-- Distortions are scaled as a whole to the budget, as the agent's are; there is no budget there.
+- Distortions are scaled as a whole to the budget, as the agent's are; the release knows none.
 - The search ends with the first probe that succeeds; there the best patches are applied first.
 """
 
@@ -39,19 +39,19 @@ class TreeSearch:
     """How far a search looks ahead, and what it looks at."""
 
     depth: int = 1
-    """Moves that are tried together. A step costs as many queries as there are sets of at most so many moves."""
+    """Largest number of moves in a set. A step costs as many queries as there are sets of at most this size."""
     adds: int = 1
     """Moves that a step makes, the best ones on different patches; more than 1 only at depth 1."""
     steps: int = 1000
     """Steps until a sample is given up."""
     worth: Worth = "margin"
     """What is compared: the margin in logits, or the probability dilution of the true class."""
-    together: int = 128
+    batch_size: int = 128
     """Probes of a sample that are shown to the model at once."""
 
     def __post_init__(self) -> None:
-        if min(self.depth, self.adds, self.steps, self.together) < 1:
-            raise ValueError("depth, adds, steps and together must be at least 1")
+        if min(self.depth, self.adds, self.steps, self.batch_size) < 1:
+            raise ValueError("depth, adds, steps and batch_size must be at least 1")
         if self.adds > 1 and self.depth > 1:
             raise ValueError(f"adds is {self.adds} at depth {self.depth}: a tree search makes one move and looks again")
         if self.worth not in get_args(Worth):
@@ -60,13 +60,13 @@ class TreeSearch:
 
 def published(steps: int = 4000) -> TreeSearch:
     """The loop of the authors' release, one probe at a time."""
-    return TreeSearch(adds=2, steps=steps, worth="dilution", together=1)
+    return TreeSearch(adds=2, steps=steps, worth="dilution", batch_size=1)
 
 
 class Searched(NamedTuple):
-    """What became of each sample."""
+    """Result of each sample."""
 
-    reached: Tensor
+    success: Tensor
     """(n,) bool."""
     variant: Tensor
     """(n, patches) int64: what stood when the criterion was met or the search given up, CLEAN for nothing."""
@@ -96,13 +96,13 @@ def search(
         settings: how far it looks.
     """
     ends = [
-        _One(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings).run()
+        _SampleSearch(oracle, batch.select(row), threat.select(row), rng.select(row), grid, variants, settings).run()
         for row in torch.split(torch.arange(len(batch), device=batch.x.device), 1)
     ]
     return Searched(*(torch.cat(column) for column in zip(*ends, strict=True)))
 
 
-class _One:
+class _SampleSearch:
     """The search on one sample."""
 
     def __init__(
@@ -131,19 +131,19 @@ class _One:
                 break
             step += 1
             moves = (free[:, None] * self.kinds + torch.arange(self.kinds, device=device)).flatten()
-            chosen = self.look(moves)
-            if chosen is None:
+            selected = self.look(moves)
+            if selected is None:
                 break
-            self.put(chosen)
-            if len(chosen) > 1 and not self.reached:
+            self.apply(selected)
+            if len(selected) > 1 and not self.reached:
                 # Moves were probed one by one, so what they come to together is not known.
                 self.ask(self.assignment.x)
-        reached = torch.tensor([self.reached], device=device)
-        return reached, self.assignment.variant.clone(), torch.tensor([step], device=device)
+        success = torch.tensor([self.reached], device=device)
+        return success, self.assignment.variant.clone(), torch.tensor([step], device=device)
 
     def look(self, moves: Tensor) -> Tensor | None:
         """The moves (k,) to make; None where the budget ran out. Ends with those that meet the criterion."""
-        alone = torch.full((len(self.grid) * self.kinds,), -torch.inf, device=moves.device)
+        single_worth = torch.full((len(self.grid) * self.kinds,), -torch.inf, device=moves.device)
         best, first = -torch.inf, moves[:1]
         for size in range(1, self.settings.depth + 1):
             for part in self.sets(moves, size):
@@ -153,27 +153,27 @@ class _One:
                 if len(worth) < len(part):
                     return None
                 if size == 1:
-                    alone[part[:, 0]] = worth
+                    single_worth[part[:, 0]] = worth
                 if float(worth.max()) > best:
                     best = float(worth.max())
                     members = part[worth.argmax()]
-                    first = members[alone[members].argmax()][None]
-        return first if self.settings.adds == 1 else self.top(alone)
+                    first = members[single_worth[members].argmax()][None]
+        return first if self.settings.adds == 1 else self.top(single_worth)
 
     def sets(self, moves: Tensor, size: int) -> Iterator[Tensor]:
         """All sets (m, size) of moves on different patches, a few at a time; the order of moves plays no part."""
-        every = itertools.combinations(moves.tolist(), size)
-        apart = (one for one in every if len({move // self.kinds for move in one}) == size)
-        while part := list(itertools.islice(apart, self.settings.together)):
+        combinations = itertools.combinations(moves.tolist(), size)
+        distinct = (combination for combination in combinations if len({move // self.kinds for move in combination}) == size)
+        while part := list(itertools.islice(distinct, self.settings.batch_size)):
             yield torch.tensor(part, device=moves.device)
 
     def top(self, worth: Tensor) -> Tensor:
         """(k,): the best moves on different patches."""
-        each = worth.view(len(self.grid), self.kinds).max(1)
-        some = each.values.topk(min(self.settings.adds, int((each.values > -torch.inf).sum()))).indices
-        return some * self.kinds + each.indices[some]
+        best_moves = worth.view(len(self.grid), self.kinds).max(1)
+        patches = best_moves.values.topk(min(self.settings.adds, int((best_moves.values > -torch.inf).sum()))).indices
+        return patches * self.kinds + best_moves.indices[patches]
 
-    def put(self, moves: Tensor) -> None:
+    def apply(self, moves: Tensor) -> None:
         """Make moves (k,) part of the state."""
         row = torch.zeros(1, dtype=torch.int64, device=moves.device)
         self.assignment.edit(row, (moves // self.kinds)[None], (moves % self.kinds)[None])
@@ -184,7 +184,7 @@ class _One:
         return self.assignment.candidates(rows, sets // self.kinds, sets % self.kinds)
 
     def ask(self, x: Tensor) -> Tensor:
-        """What inputs (m, *shape) are worth, up to the first that meets the criterion or the last that can be paid."""
+        """Score of inputs (m, *shape), up to the first that meets the criterion or the last within the budget."""
         ids = self.batch.ids.expand(len(x))
         ids = ids[self.oracle.affordable(ids)]
         x, y = x[: len(ids)], self.batch.y.expand(len(ids))
@@ -194,9 +194,9 @@ class _One:
         x = threat.project(x, self.batch.x.expand_as(x))
         logits = self.oracle.scores(ids, x)
         margin = margin_of(self.threat.criterion.select(torch.zeros_like(y)), logits, y, x)
-        there = (margin > 0).nonzero()[:, 0]
-        if len(there):
-            self.reached, first = True, int(there[0]) + 1
+        successes = (margin > 0).nonzero()[:, 0]
+        if len(successes):
+            self.reached, first = True, int(successes[0]) + 1
             logits, y, margin = logits[:first], y[:first], margin[:first]
         return dilution(logits, y) if self.settings.worth == "dilution" else margin
 

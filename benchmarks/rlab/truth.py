@@ -22,7 +22,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.image_folder import ImageFolder
 from brinell.distortions._published import Published
-from brinell.rlab.agent import named
+from brinell.rlab.agent import find_agent
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.content import describe
@@ -39,7 +39,7 @@ from rlab.search import published
 
 
 def map_(options: argparse.Namespace) -> None:
-    """What the linear model and the prior say of each patch, and what the network says when it is asked about each."""
+    """Effects of each patch according to the linear model and the prior, compared with queries of the network."""
     bench = bench_of("resnet20", options.samples)
     title = f"Is the sensitivity map right: {bench.subject.name}, L2 0.5, {options.samples} images"
     note = (
@@ -48,7 +48,7 @@ def map_(options: argparse.Namespace) -> None:
         "images. Placed: the predicted contribution of each patch beside what clearing it alone costs."
     )
     out = table(options, title, "side, map, queries, rank correlation, top-10 % hit rate, rank correlation of moves", note)
-    fitted = named(trained(options, "none-margin", "none"))
+    fitted = find_agent(trained(options, "none-margin", "none"))
     for side in (2, 4):
         for line in _maps(options, bench, side, fitted.prior):
             out.add(side, *line)
@@ -57,21 +57,25 @@ def map_(options: argparse.Namespace) -> None:
 def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) -> Iterator[tuple[object, ...]]:
     domain = bench.subject.domain
     grid = PatchGrid.over(domain, side)
-    placed = variants([plugins.build("distortion", "gaussian-noise", {})], domain, (3,), 8)
+    noise_variants = variants([plugins.build("distortion", "gaussian-noise", {})], domain, (3,), 8)
     ledger, batch, threat = bench.open("l2", 0.5, None, minimal=True)
     oracle, rng, rules = ledger.oracle(), Streams.of(options.seeds[0], batch.ids), Rules(steps=800)
     worlds = {
         name: PatchEnv(
-            oracle, batch, threat, Placement(grid=grid, variants=placed, rules=rules, prior=one, slots=len(batch)), rng
+            oracle,
+            batch,
+            threat,
+            Placement(grid=grid, variants=noise_variants, rules=rules, prior=fitted, slots=len(batch)),
+            rng,
         )
-        for name, one in (("linear model", None), ("linear model, fitted prior", prior))
+        for name, fitted in (("linear model", None), ("linear model, fitted prior", prior))
     }
     truth = _exhaustive(oracle, batch, worlds["linear model"])
     chance = torch.rand(truth.moves.shape[:2], generator=torch.Generator().manual_seed(0))
     yield "chance", 0, *truth.agreement(chance), ""
     yield "the prior's energies", 0, *truth.agreement(prior.energies(describe(batch.x, grid))), ""
     for name, world in worlds.items():
-        policy = named("greedy").policy(world.choices)
+        policy = find_agent("greedy").policy(world.choices)
         observation = world.reset(torch.ones_like(world.alive))
         for step in range(1, rules.steps + 1):
             observation = world.step(policy.act(observation, world.streams)).observation
@@ -89,7 +93,7 @@ def _maps(options: argparse.Namespace, bench: Bench, side: int, prior: Prior) ->
 
 @dataclass(frozen=True)
 class Truth:
-    """What each distortion of a single patch does to a clean image."""
+    """Effect of each distortion of a single patch on a clean image."""
 
     change: Tensor
     """(n, channels, patches, places of a patch, variants): of the input."""
@@ -101,7 +105,7 @@ class Truth:
         """Rank correlation and hit rate of a map (n, patches) with the root of the mean square over the variants."""
         true = self.moves.square().mean(2)
         top = max(1, round(0.1 * true.shape[1]))
-        best = [torch.zeros_like(one).scatter(1, one.topk(top, 1).indices, 1.0) for one in (guess, true)]
+        best = [torch.zeros_like(values).scatter(1, values.topk(top, 1).indices, 1.0) for values in (guess, true)]
         return f"{ranked(guess, true):.2f}", f"{float((best[0] * best[1]).sum(1).mean()) / top:.2f}"
 
     def of_gradient(self, gradient: Tensor) -> tuple[str, str, str]:
@@ -119,17 +123,17 @@ def _exhaustive(oracle: Oracle, batch: Batch, world: PatchEnv) -> Truth:
         number = torch.full((n, grid.places), variant)
         places = torch.arange(grid.places).expand(n, -1)
         change = world.cache.values(rows, number, places, grid.channels) - batch.x.flatten(2)
-        changes.append(change[:, :, grid.members] * grid.inside)
-        each = []
+        changes.append(change[:, :, grid.members] * grid.not_repeated)
+        differences = []
         for patch in range(len(grid)):
             x = world.assignment.candidates(rows, torch.full((n,), patch), torch.full((n,), variant))
-            each.append(losses.margin(oracle.scores(batch.ids, x), batch.y) - base)
-        margins.append(torch.stack(each, 1))
+            differences.append(losses.margin(oracle.scores(batch.ids, x), batch.y) - base)
+        margins.append(torch.stack(differences, 1))
     return Truth(torch.stack(changes, 4), torch.stack(margins, 2), grid)
 
 
 def _active(oracle: Oracle, batch: Batch, threat: Threat, world: PatchEnv) -> tuple[str, str]:
-    """What the map says of patches that bear something, and what clearing each of them costs: rank correlation, images."""
+    """Rank correlation between the map on distorted patches and the cost of clearing each of them; number of images."""
     outcomes, grid = world.outcomes, world.grid
     rows = (outcomes.success & ((outcomes.variant != CLEAN).sum(1) > 2)).nonzero()[:, 0]
     if not len(rows):
@@ -137,20 +141,20 @@ def _active(oracle: Oracle, batch: Batch, threat: Threat, world: PatchEnv) -> tu
     correlations = []
     for row in rows.split(1):
         assignment = Assignment(grid, world.cache)
-        one = batch.select(row)
+        sample = batch.select(row)
         standing = (outcomes.variant[row[0]] != CLEAN).nonzero()[:, 0]
-        every = outcomes.variant[row].expand(len(standing) + 1, -1).long().clone()
-        every[torch.arange(len(standing)), standing] = CLEAN
-        x = assignment.render(row.expand(len(every)), every)
-        x = replace(threat, eps=outcomes.eps[row].expand(len(every))).project(x, one.x.expand_as(x))
-        margin = losses.margin(oracle.scores(one.ids.expand(len(every)), x), one.y.expand(len(every)))
+        assignments = outcomes.variant[row].expand(len(standing) + 1, -1).long().clone()
+        assignments[torch.arange(len(standing)), standing] = CLEAN
+        x = assignment.render(row.expand(len(assignments)), assignments)
+        x = replace(threat, eps=outcomes.eps[row].expand(len(assignments))).project(x, sample.x.expand_as(x))
+        margin = losses.margin(oracle.scores(sample.ids.expand(len(assignments)), x), sample.y.expand(len(assignments)))
         correlations.append(ranked(outcomes.value[row][:, standing], (margin[-1] - margin[:-1])[None]))
     return f"{statistics.fmean(correlations):.2f}", f"({len(rows)} images)"
 
 
-def ranked(one: Tensor, other: Tensor) -> float:
+def ranked(first: Tensor, second: Tensor) -> float:
     """Mean over the rows (n, k) of Spearman's rank correlation."""
-    ranks = [values.argsort(1).argsort(1).double() for values in (one, other)]
+    ranks = [values.argsort(1).argsort(1).double() for values in (first, second)]
     centred = [rank - rank.mean(1, keepdim=True) for rank in ranks]
     return float((torch.nn.functional.cosine_similarity(*centred, dim=1)).mean())
 
@@ -161,17 +165,21 @@ def ranked(one: Tensor, other: Tensor) -> float:
 def probes(options: argparse.Namespace) -> None:
     """Full probes before each step, one image at a time, and none, many images at a time."""
     bench, eps, most = bench_of("resnet20", options.samples), 2.0, 12_000
-    few = Bench(bench.subject, bench.module, bench.x[: options.published], bench.y[: options.published])
-    same = "rlab?patch=2&draws=1&severities=5&clean_up=false"
-    seed, own = options.seeds[0], "rlab?patch=2"
+    published_bench = Bench(bench.subject, bench.module, bench.x[: options.published], bench.y[: options.published])
+    spec = "rlab?patch=2&draws=1&severities=5&clean_up=false"
+    seed, rlab_spec = options.seeds[0], "rlab?patch=2"
     close = 0.65 * eps
     hunts: dict[str, Callable[[], Outcome]] = {
-        "published loop, probe by probe": lambda: hunt(few, published(), same, eps, most, seed),
-        "published loop, a step's probes together": lambda: hunt(few, replace(published(), together=128), same, eps, most, seed),
-        "RLAB, the same one variant": lambda: fight(few, same, eps, most, seed),
-        "RLAB, its own variants": lambda: fight(few, f"{own}&clean_up=false", eps, most, seed),
-        f"RLAB, its own variants, L2 {close:g} at most": lambda: fight(few, f"{own}&clean_up=false", close, most, seed),
-        "RLAB, its own variants, then clean-up": lambda: fight(few, own, eps, most, seed),
+        "published loop, probe by probe": lambda: hunt(published_bench, published(), spec, eps, most, seed),
+        "published loop, a step's probes together": lambda: hunt(
+            published_bench, replace(published(), batch_size=128), spec, eps, most, seed
+        ),
+        "RLAB, the same one variant": lambda: fight(published_bench, spec, eps, most, seed),
+        "RLAB, its own variants": lambda: fight(published_bench, f"{rlab_spec}&clean_up=false", eps, most, seed),
+        f"RLAB, its own variants, L2 {close:g} at most": lambda: fight(
+            published_bench, f"{rlab_spec}&clean_up=false", close, most, seed
+        ),
+        "RLAB, its own variants, then clean-up": lambda: fight(published_bench, rlab_spec, eps, most, seed),
     }
     ends = {name: run() for name, run in hunts.items()}
     base = next(iter(ends.values()))
@@ -180,23 +188,23 @@ def probes(options: argparse.Namespace) -> None:
     note = f"{most} queries at most. Ratios are those of the published loop over the row: higher is better."
     columns = f"attack, success, queries per image, queries until {share:.2f} are fooled, ratio, s per success, ratio, L2"
     out = table(options, title, columns, note)
-    for name, one in ends.items():
-        until, each = _until(one, share), one.seconds / max(1, int(one.queries.isfinite().sum()))
+    for name, outcome in ends.items():
+        until, seconds = _until(outcome, share), outcome.seconds / max(1, int(outcome.queries.isfinite().sum()))
         out.add(
             name,
-            f"{one.rate():.2f}",
-            f"{float(one.spent.float().mean()):.0f}",
+            f"{outcome.rate():.2f}",
+            f"{float(outcome.total_queries.float().mean()):.0f}",
             f"{until:.0f}",
             f"{_until(base, share) / until:.1f}",
-            f"{each:.2f}",
-            f"{base.seconds / max(1, int(base.queries.isfinite().sum())) / each:.1f}",
-            f"{one.of_fooled(one.l2):.2f}",
+            f"{seconds:.2f}",
+            f"{base.seconds / max(1, int(base.queries.isfinite().sum())) / seconds:.1f}",
+            f"{outcome.of_fooled(outcome.l2):.2f}",
         )
 
 
-def _until(one: Outcome, share: float) -> float:
+def _until(outcome: Outcome, share: float) -> float:
     """Queries for each image until such a share of them is fooled."""
-    return float(one.queries.sort().values[max(0, math.ceil(share * len(one.queries) - 1e-6) - 1)])
+    return float(outcome.queries.sort().values[max(0, math.ceil(share * len(outcome.queries) - 1e-6) - 1)])
 
 
 def fill(options: argparse.Namespace) -> None:
@@ -209,19 +217,19 @@ def fill(options: argparse.Namespace) -> None:
         attack = plugins.build("attack", "rlab", {"patch": "2", "slots": str(slots)})
         ledger, batch, threat = bench.open("l2", eps, 999)
         calls: list[tuple[int, bool, bool]] = []
-        begun = torch.zeros(0)
+        first_queries = torch.zeros(0)
 
         def note_size(_: nn.Module, inputs: tuple[Tensor, ...], ledger: Ledger = ledger, calls: list = calls) -> None:
-            cleaning = len(begun) > 0  # noqa: B023
-            waiting = (ledger.costs.forwards == begun) & ledger.fooled if cleaning else ledger.costs.forwards == 0  # noqa: B023
+            cleaning = len(first_queries) > 0  # noqa: B023
+            waiting = (ledger.costs.forwards == first_queries) & ledger.fooled if cleaning else ledger.costs.forwards == 0  # noqa: B023
             calls.append((len(inputs[0]), bool(waiting.any()), cleaning))
 
-        def ended(_: Outcomes, ledger: Ledger = ledger) -> None:
-            nonlocal begun
-            begun = ledger.costs.forwards.clone()
+        def on_end(_: Outcomes, ledger: Ledger = ledger) -> None:
+            nonlocal first_queries
+            first_queries = ledger.costs.forwards.clone()
 
         handle = bench.module.register_forward_pre_hook(note_size)
-        attack.play(ledger.oracle(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=ended)
+        attack.play(ledger.oracle(), batch, threat, Streams.of(options.seeds[0], batch.ids), ended=on_end)
         handle.remove()
         parts = [[size for size, waits, cleaning in calls if waits and cleaning == phase] for phase in (False, True)]
         parts.append([size for size, *_ in calls])
@@ -239,14 +247,14 @@ class Photographs(measure.Subject):
         """The first `n` that the network gets right."""
         photographs = ImageFolder(path=str(measure.SHARED / self.data), size=self.shape[-1])()
         labels = torch.as_tensor(photographs.labels()).long()
-        kept: list[int] = []
-        for at in range(len(labels)):
+        indices: list[int] = []
+        for index in range(len(labels)):
             with torch.no_grad():
-                if int(module(photographs.load([at])).argmax(1)) == int(labels[at]):
-                    kept.append(at)
-            if len(kept) == n:
+                if int(module(photographs.load([index])).argmax(1)) == int(labels[index]):
+                    indices.append(index)
+            if len(indices) == n:
                 break
-        return photographs.load(kept), labels[kept]
+        return photographs.load(indices), labels[indices]
 
 
 SQUEEZENET = Photographs(
@@ -281,14 +289,14 @@ def free(options: argparse.Namespace) -> None:
             continue
         cells = []
         for bench, budget in benches:
-            one = fight(bench, f"rlab?distortions={name}&draws=4&slots=32", 1e3, budget, options.seeds[0])
-            told = f"{one.median():.0f}; {one.of_fooled(one.l2):.2g}"
-            cells.append(f"{one.rate():.2f} ({told}) / {_whole(bench, distortion):.2f}")
+            outcome = fight(bench, f"rlab?distortions={name}&draws=4&slots=32", 1e3, budget, options.seeds[0])
+            details = f"{outcome.median():.0f}; {outcome.of_fooled(outcome.l2):.2g}"
+            cells.append(f"{outcome.rate():.2f} ({details}) / {_full_image_success(bench, distortion):.2f}")
         out.add(name, *cells)
 
 
 @torch.no_grad()
-def _whole(bench: Bench, distortion: Distortion) -> float:
+def _full_image_success(bench: Bench, distortion: Distortion) -> float:
     """Success of a distortion that covers the whole image, at any severity, in its first draw."""
     fooled = torch.zeros(len(bench.y), dtype=torch.bool)
     for severity in SEVERITIES:

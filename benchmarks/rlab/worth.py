@@ -1,4 +1,4 @@
-"""What learning is worth: random search, greedy, the shipped prior and trained agents, on networks seen and unseen.
+"""Benefit of learning: random search, greedy, the shipped prior and trained agents, on seen and unseen networks.
 
     python benchmarks/rlab --study worth [--data seen unseen plain ...] [--samples 100] [--seeds 0 1 2] [--policies FILE ...]
 
@@ -26,8 +26,8 @@ import torch
 import video
 from black_box import Bench, spread
 
-from brinell.core.intervals import ratio
-from brinell.rlab.agent import named
+from brinell.core.intervals import ratio, ratio_text
+from brinell.rlab.agent import find_agent
 from rlab.common import Outcome, fight
 
 POLICIES = ("random-search", "greedy", "prior")
@@ -45,13 +45,13 @@ class Case(NamedTuple):
 def images(name: str) -> Callable[[argparse.Namespace], Bench]:
     """Test images that a network gets right, without the first ones."""
 
-    def opened(options: argparse.Namespace) -> Bench:
+    def open_bench(options: argparse.Namespace) -> Bench:
         subject = measure.subject(name)
         module = subject.module()
         x, y = subject.samples(options.skip + options.samples, module)
         return Bench(subject, module, x[options.skip :], y[options.skip :])
 
-    return opened
+    return open_bench
 
 
 CASES = {
@@ -59,14 +59,14 @@ CASES = {
     "unseen": Case(images("resnet44"), 1.0, 1000, "rlab?patch=2"),
     "plain": Case(images("captum_cnn"), 1.0, 1000, "rlab?patch=2"),
     "digits": Case(images("lenet5_clean"), 3.0, 1000, "rlab?patch=2&distortions=signed-patch(factor=4)"),
-    "beats": Case(ecg.bench_of, ecg.CAP, 1000, f"rlab?distortions={ecg.EVERYTHING}"),
+    "beats": Case(ecg.bench_of, ecg.CAP, 1000, f"rlab?distortions={ecg.ALL_SIGNALS}"),
     "clips": Case(lambda options: video.bench_of("gestures", options.samples), 25.0, 200, "rlab?patch=4x16x16&draws=4&slots=32"),
 }
 
 
 def trained(policy: str) -> str:
     """Queries that a policy was trained with."""
-    return f"{sum((named(policy).about or {}).get('training_queries', {}).values()):,}"
+    return f"{sum((find_agent(policy).about or {}).get('training_queries', {}).values()):,}"
 
 
 def main() -> None:
@@ -95,19 +95,21 @@ def main() -> None:
     for data in options.data:
         case = CASES[data]
         bench = case.open(options)
-        found: dict[str, list[Outcome]] = {}
+        outcomes: dict[str, list[Outcome]] = {}
         for policy in (*options.controls, *options.policies):
             spec = f"{case.spec}&clean_up=false&policy={policy}"
-            found[policy] = [fight(bench, spec, case.eps, case.budget, seed) for seed in options.seeds]
-        means = {name: torch.stack([one.queries.clamp_max(case.budget) for one in ends]).mean(0) for name, ends in found.items()}
-        for name, ends in found.items():
+            outcomes[policy] = [fight(bench, spec, case.eps, case.budget, seed) for seed in options.seeds]
+        means = {
+            name: torch.stack([outcome.queries.clamp_max(case.budget) for outcome in ends]).mean(0)
+            for name, ends in outcomes.items()
+        }
+        for name, ends in outcomes.items():
             cells = []
-            for other in ("greedy", "prior"):
-                if name == other or other not in means:
+            for control in ("greedy", "prior"):
+                if name == control or control not in means:
                     cells.append("")
                     continue
-                value, (low, high) = ratio(means[name].numpy(), means[other].numpy())
-                cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
-            rates = [spread([one.rate(at) for one in ends], 2) for at in (100, 250)]
+                cells.append(ratio_text(*ratio(means[name].numpy(), means[control].numpy())))
+            rates = [spread([outcome.rate(budget) for outcome in ends], 2) for budget in (100, 250)]
             mean = f"{float(means[name].mean()):.0f}"
             out.add(data, len(bench.y), Path(name).stem, trained(name), *rates, mean, *cells)

@@ -1,4 +1,4 @@
-"""Glare: a distortion of one's own, named as `examples/distortions/glare.py:Glare`. Nothing else has to be written."""
+"""Glare: a custom distortion, named as `examples/distortions/glare.py:Glare`. Nothing else has to be written."""
 
 from dataclasses import dataclass
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class Normalise(nn.Module):
-    """Subtract a mean and divide by a deviation per channel. The two are no part of the state dict."""
+    """Subtract a mean and divide by a deviation per channel. The state dict contains neither of them."""
 
     mean: Tensor
     std: Tensor

@@ -12,16 +12,20 @@ from torch.nn import functional as F
 class Block(nn.Module):
     """Two convolutions beside a shortcut; the first may halve the length."""
 
-    def __init__(self, inside: int, outside: int, stride: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv1d(inside, outside, 7, stride, 3, bias=False)
-        self.norm1 = nn.BatchNorm1d(outside)
-        self.conv2 = nn.Conv1d(outside, outside, 7, 1, 3, bias=False)
-        self.norm2 = nn.BatchNorm1d(outside)
-        self.shortcut = nn.Conv1d(inside, outside, 1, stride, bias=False) if inside != outside or stride > 1 else nn.Identity()
+        self.conv1 = nn.Conv1d(in_channels, out_channels, 7, stride, 3, bias=False)
+        self.norm1 = nn.BatchNorm1d(out_channels)
+        self.conv2 = nn.Conv1d(out_channels, out_channels, 7, 1, 3, bias=False)
+        self.norm2 = nn.BatchNorm1d(out_channels)
+        self.shortcut = (
+            nn.Conv1d(in_channels, out_channels, 1, stride, bias=False)
+            if in_channels != out_channels or stride > 1
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, inside, T) to (n, outside, T / stride)."""
+        """(n, in_channels, T) to (n, out_channels, T / stride)."""
         y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
         return F.relu(y + self.shortcut(x))
 
@@ -43,11 +47,11 @@ class BeatNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, leads, T) in millivolts, and with a rhythm (n, leads + 3, T), those channels in seconds, to (n, classes) logits."""
-        x, rest = x[:, : self.leads], x[:, self.leads :]
+        x, rhythm = x[:, : self.leads], x[:, self.leads :]
         # How high a beat is, and where its baseline lies, is a matter of skin and electrodes.
         x = x - x.mean(2, keepdim=True)
         x = x * torch.rsqrt(x.square().mean(2, keepdim=True) + 0.01)
-        return self.head(self.blocks(self.stem(torch.cat([x, relative(rest)], 1) if rest.shape[1] else x)).flatten(1))
+        return self.head(self.blocks(self.stem(torch.cat([x, relative(rhythm)], 1) if rhythm.shape[1] else x)).flatten(1))
 
 
 def relative(rhythm: Tensor) -> Tensor:
@@ -77,5 +81,5 @@ def beatnet(leads: str = "1", classes: str = "5", length: str = "187") -> nn.Mod
 
 
 def rhythmnet(leads: str = "1", classes: str = "5", length: str = "187") -> nn.Module:
-    """The same with the rhythm beside the leads."""
+    """The same network with the rhythm as further channels."""
     return Committee([BeatNet(int(leads), int(classes), int(length), rhythm=True) for _ in range(3)])

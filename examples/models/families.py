@@ -16,7 +16,7 @@ NORMAL = {1: ((0.1307,), (0.3081,)), 3: ((0.4914, 0.4822, 0.4465), (0.2023, 0.19
 
 
 class Normalise(nn.Module):
-    """Subtract a mean and divide by a deviation per channel. The two are no part of the state dict."""
+    """Subtract a mean and divide by a deviation per channel. The state dict contains neither of them."""
 
     mean: Tensor
     std: Tensor
@@ -51,8 +51,8 @@ class Attention(nn.Module):
         """(n, tokens, width) to the same shape."""
         n, tokens, width = x.shape
         q, k, v = (
-            one(x).reshape(n, tokens, self.heads, width // self.heads).transpose(1, 2)
-            for one in (self.query, self.key, self.value)
+            layer(x).reshape(n, tokens, self.heads, width // self.heads).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
         )
         return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, width))
 
@@ -130,8 +130,8 @@ class Mixer(nn.Module):
         for _ in range(depth):
             over = nn.Sequential(nn.Linear(tokens, width // 2), nn.GELU(), nn.Linear(width // 2, tokens))
             blocks.append(Added(nn.LayerNorm(width), Turned(over)))
-            within = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-            blocks.append(Added(nn.LayerNorm(width), within))
+            feed_forward = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+            blocks.append(Added(nn.LayerNorm(width), feed_forward))
         self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, 10)
@@ -209,15 +209,15 @@ def vit_onnx(file: str = "vit_pgd_2_3_16.onnx") -> nn.Module:
     path = Path(file) if Path(file).is_file() else shared / "onnx" / file
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: say args=file=FILE")
-    held = _tensors(onnx.load(path))
-    depth = 1 + max(int(name.split(".")[1]) for name in held if name.startswith("1."))
-    width, channels, patch, _ = held["0.projection.weight"].shape
-    side = patch * round((len(held["0.positions"]) - 1) ** 0.5)
+    tensors = _tensors(onnx.load(path))
+    depth = 1 + max(int(name.split(".")[1]) for name in tensors if name.startswith("1."))
+    width, channels, patch, _ = tensors["0.projection.weight"].shape
+    side = patch * round((len(tensors["0.positions"]) - 1) ** 0.5)
     net = Vit(channels=channels, side=side, patch=patch, width=width, depth=depth, heads=3, published=True)
     state = net.state_dict()
-    if missing := [name for name in state if _published(name) not in held and not name.endswith("num_batches_tracked")]:
+    if missing := [name for name in state if _published(name) not in tensors and not name.endswith("num_batches_tracked")]:
         raise ValueError(f"{path.name} holds no {missing[0]}: it is another network")
-    net.load_state_dict({name: held.get(_published(name), value) for name, value in state.items()})
+    net.load_state_dict({name: tensors.get(_published(name), value) for name, value in state.items()})
     return net
 
 
@@ -226,23 +226,25 @@ def _tensors(model: object) -> dict[str, Tensor]:
     from onnx import numpy_helper
 
     graph = model.graph  # type: ignore[attr-defined]
-    held = {one.name: torch.from_numpy(numpy_helper.to_array(one).copy()) for one in graph.initializer}
-    product = {node.output[0]: held[node.input[1]] for node in graph.node if node.op_type == "MatMul" and node.input[1] in held}
+    tensors = {initializer.name: torch.from_numpy(numpy_helper.to_array(initializer).copy()) for initializer in graph.initializer}
+    product = {
+        node.output[0]: tensors[node.input[1]] for node in graph.node if node.op_type == "MatMul" and node.input[1] in tensors
+    }
     for node in graph.node:
         if node.op_type == "Add" and node.input[1] in product and node.input[0].endswith(".bias"):
-            held[node.input[0].removesuffix("bias") + "weight"] = product[node.input[1]].T
-    return held
+            tensors[node.input[0].removesuffix("bias") + "weight"] = product[node.input[1]].T
+    return tensors
 
 
 def _published(name: str) -> str:
-    """What a weight of `Vit` is called in the file."""
-    first, *rest = name.split(".")
+    """Name of a weight of `Vit` in the file."""
+    first, *parts = name.split(".")
     if first == "blocks":
-        number, which, *last = rest
+        number, part, *last = parts
         block, half = divmod(int(number), 2)
-        if which == "norm":
+        if part == "norm":
             return ".".join(["1", str(block), str(half), "fn.0.norm", *last])
         last = [{"0": "0", "2": "3"}.get(last[0], last[0]), *last[1:]]
         return ".".join(["1", str(block), str(half), "fn.1", *last])
-    known = {"patches": "0.projection", "token": "0.cls_token", "positions": "0.positions", "norm": "2.1", "head": "2.2"}
-    return ".".join([known.get(first, first), *rest])
+    prefixes = {"patches": "0.projection", "token": "0.cls_token", "positions": "0.positions", "norm": "2.1", "head": "2.2"}
+    return ".".join([prefixes.get(first, first), *parts])

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-HERE = Path(__file__).resolve()
+FILE = Path(__file__).resolve()
 
 
 class Fire(nn.Module):
@@ -90,8 +90,8 @@ class GraphNet(nn.Module):
 
     def _run(self, op: dict[str, Any], values: dict[str, Tensor]) -> Tensor:
         if op["op"] == "add":
-            left, right = op["input"]
-            return _activate(values[left] + values[right], op["act"])
+            first, second = op["input"]
+            return _activate(values[first] + values[second], op["act"])
         x = values[op["input"]]
         if op["op"] == "conv":
             x = F.pad(x, op["pad"]) if any(op["pad"]) else x
@@ -110,12 +110,12 @@ def _activate(x: Tensor, name: str) -> Tensor:
 
 
 def _graph_net(name: str, graph: str) -> nn.Module:
-    shared = Path(os.environ.get("BRINELL_SHARED") or HERE.parents[3] / "shared" / "data")
+    shared = Path(os.environ.get("BRINELL_SHARED") or FILE.parents[3] / "shared" / "data")
     file = Path(graph) if graph else shared / "imagenet_weights" / f"{name}.graph.json"
     if not file.is_file():
         raise FileNotFoundError(f"there is no {file}: say args=graph=FILE")
-    with safe_open(file.with_name(file.name.replace(".graph.json", ".safetensors")), "pt") as held:
-        shapes = {key: tuple(held.get_slice(key).get_shape()) for key in held.keys()}
+    with safe_open(file.with_name(file.name.replace(".graph.json", ".safetensors")), "pt") as tensors:
+        shapes = {key: tuple(tensors.get_slice(key).get_shape()) for key in tensors.keys()}
     return GraphNet(json.loads(file.read_text()), shapes)
 
 

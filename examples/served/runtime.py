@@ -1,4 +1,4 @@
-"""A runtime for MLServer: a chain of layers in NumPy, read from weights.npz beside it. It needs neither torch nor brinell."""
+"""A runtime for MLServer: a chain of layers in NumPy, read from weights.npz in its folder. It needs neither torch nor brinell."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Serve a network by MLServer on loopback, in an environment of its own (`make server`), until Ctrl-C.
+"""Serve a network by MLServer on loopback, in a separate environment (`make server`), until Ctrl-C.
 
     python examples/served/serve.py &
     brinell audit --data digits --model http://127.0.0.1:8080/v2/models/digits --attack black-box --queries 500
@@ -56,12 +56,12 @@ def serving(chain: nn.Sequential, name: str, shape: tuple[int, ...], port: int =
 def export(chain: nn.Sequential, folder: Path, name: str, shape: tuple[int, ...], port: int = 0) -> int:
     """Write weights, runtime and settings of a model into a folder, and return the port in the settings."""
     arrays = {"kinds": np.array([KINDS[type(layer)] for layer in chain])}
-    for at, layer in enumerate(chain):
+    for index, layer in enumerate(chain):
         weight, bias = getattr(layer, "weight", None), getattr(layer, "bias", None)
-        arrays[f"{at}.weight"] = np.zeros(0) if weight is None else weight.detach().numpy()
-        arrays[f"{at}.bias"] = np.zeros(0) if bias is None else bias.detach().numpy()
+        arrays[f"{index}.weight"] = np.zeros(0) if weight is None else weight.detach().numpy()
+        arrays[f"{index}.bias"] = np.zeros(0) if bias is None else bias.detach().numpy()
         form = (layer.stride[0], layer.padding[0]) if isinstance(layer, nn.Conv2d) else ()
-        arrays[f"{at}.form"] = np.array(form, dtype=np.int64)
+        arrays[f"{index}.form"] = np.array(form, dtype=np.int64)
     np.savez(folder / "weights.npz", **arrays)
     shutil.copy(Path(__file__).with_name("runtime.py"), folder)
     ports = [port or _free() for port in (port, 0, 0)]

@@ -18,20 +18,23 @@ HOMES = {
     "data": "inputs:data",
     "open": "calls:open_folder",
 }
-"""Where names lie that are no studies."""
+"""Modules and attributes of public names that are not studies."""
 
 
 def __getattr__(name: str) -> Any:
     if name in HOMES:
         module, _, attribute = HOMES[name].partition(":")
         return getattr(import_module(f"brinell.{module}"), attribute)
-    verb = name.replace("_", "-")
-    if not name.startswith("_"):
-        from brinell.studies import register
+    if name.startswith("_"):
+        raise AttributeError(f"module 'brinell' has no attribute {name!r}")
+    from brinell.core.suggestions import suggestion
+    from brinell.studies import register
 
-        if verb in register.entries() and (study := register.load(verb)).call:
-            return import_module("brinell.calls").call_of(study)
-    raise AttributeError(f"module 'brinell' has no attribute {name!r}")
+    verb = name.replace("_", "-")
+    if verb in register.entries() and (study := register.load(verb)).call:
+        return import_module("brinell.calls").call_of(study)
+    calls = [*HOMES, *(verb.replace("-", "_") for verb in register.entries())]
+    raise AttributeError(f"module 'brinell' has no attribute {name!r}{suggestion(name, calls)}")
 
 
 def __dir__() -> list[str]:

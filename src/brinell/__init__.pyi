@@ -8,14 +8,16 @@ from brinell.batch_attack import attack as attack
 from brinell.core.errors import BrinellError as BrinellError
 from brinell.core.errors import BrinellWarning as BrinellWarning
 from brinell.inputs import data as data
-from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, Told
+from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
 from brinell.analysis.gate import GateResult
 from brinell.analysis.results import CompareResult
 from brinell.studies.agent.run import AgentResult
 from brinell.studies.audit.result import Audit
 from brinell.studies.benchmark.cards import BenchmarkResult
+from brinell.studies.certify.analysis import CertifyResult
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.detection.analysis import DetectionResult
+from brinell.studies.doctor.result import DoctorResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.explain.analysis import ExplainResult
 from brinell.studies.export.run import ExportAnswer
@@ -55,10 +57,11 @@ def audit(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
     shard: str | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     surrogate: str | None = None,
     norm: Norm = 'linf',
     eps: Eps | None = None,
@@ -71,8 +74,9 @@ def audit(
     batch_size: int = 128,
     queries: int | None = None,
     precision: Literal['float32', 'bf16'] = 'float32',
+    fresh: int | None = None,
     device: Device = 'auto',
-    isolate: bool = False,
+    in_process: bool = False,
     dry_run: bool = False,
     calibrate: float | None = None,
     metrics: File | None = None,
@@ -82,31 +86,33 @@ def audit(
     Without options: real handwritten digits and a small network, trained on first use; nothing is downloaded.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         surrogate: A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say. It has the same classes.
         norm: The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE.
         eps: The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual budgets for images.
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
-        reject_class: The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts.
+        reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
         samples: The number of samples. Default: 1000, or all where there are fewer.
-        select: Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets (mnist, cifar10, bench, digits), and stratified of all else.
+        select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         queries: The forward evaluations that each attack may spend on a sample at each eps. Default: no limit.
         precision: The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is judged in float32.
+        fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        isolate: Run attacks that are files in processes of their own: with the samples and the oracle, without the model and the ledger.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
         calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
         metrics: Keep the progress of this process in a file that Prometheus' node exporter reads, such as FILE.prom.
@@ -127,10 +133,11 @@ def benchmark(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
     shard: str | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     distortions: str = 'gaussian-noise',
     policy: File = 'default',
     patch: int | str = 0,
@@ -147,44 +154,105 @@ def benchmark(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
+    in_process: bool = False,
     licence: str = 'unknown',
 ) -> BenchmarkResult:
-    """Distort what the model classifies correctly until it errs, at graded severities, and store it as a data set.
+    """Distort correctly classified inputs until the model misclassifies them, and store them at graded severities as a data set.
 
-    The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
+    The datasets library loads the folder. Evaluate other models on it with --data bench:FOLDER.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        distortions: What may be placed: names joined by +, or file.py:Class for one of your own.
-        policy: Who places it: default (prior for images, greedy for other data), prior, greedy, random-placement, random-search, or a file of brinell train-agent.
-        patch: The side of a patch in values, or one for each axis (4x16x16). 0 lets the size of the input decide: 8 to 64 patches along an axis.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        distortions: The distortions to place: names joined by +, or file.py:Class for a custom one.
+        policy: The policy that places them: default (prior for images, greedy for other data), prior, greedy, random-placement, random-search, or a file of brinell train-agent.
+        patch: The side of a patch in values, or a side for each axis (4x16x16). 0 adapts it to the input, with 8 to 64 patches along an axis.
         stride: The distance from one patch to the next, written like patch. 0 is the side of a patch.
         eps: The largest L2 distance of an adversarial example. Default: no limit.
-        steps: The queries after which a sample is given up.
-        refine: The queries after the first adversarial example that look for one at a smaller distance.
-        levels: Multiples of the L2 distance of the adversarial example, which is always among them.
+        steps: The largest number of queries for a sample.
+        refine: The number of queries after the first adversarial example that search for a closer one.
+        levels: Multiples of the L2 distance of the adversarial example. 1 is always among them.
         true_below: The criterion: the probability of the true class falls below this value.
-        wrong_class: The criterion: this class, by name or number, is predicted where it is not the true one.
-        wrong_above: The criterion: the wrong class has more than this probability.
-        samples: The number of samples. Default: 1000, or all where there are fewer.
-        select: Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified of all else.
+        wrong_class: The criterion: the model predicts this class, given by name or number, for samples of other classes.
+        wrong_above: The criterion: the lower limit of the probability of the wrong class.
+        samples: The number of samples. Default: 1000, or all if there are fewer.
+        select: The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for published test sets, stratified for other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        licence: The licence that the data card names, in the words of the Hugging Face hub. That of the source data counts.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+        licence: The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies.
 
     Returns:
         BenchmarkResult: what `brinell benchmark --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def certify(
+    model: AnyModel | None = None,
+    data: Data | None = None,
+    y: Labels | None = None,
+    *,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
+    output: str | int | None = None,
+    out: File | None = None,
+    resume: bool = False,
+    shard: str | None = None,
+    progress: ProgressOption | None = None,
+    norm: Literal['linf', 'l2'] = 'linf',
+    eps: Eps | None = None,
+    method: str | Sequence[str] = ('crown', 'alpha-crown'),
+    attack: str | Sequence[str] = ('fast',),
+    samples: int | None = None,
+    select: Literal['first', 'stratified', 'random'] | None = None,
+    seed: int = 0,
+    batch_size: int = 128,
+    device: Device = 'auto',
+    in_process: bool = False,
+) -> CertifyResult:
+    """Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets.
+
+    Args:
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        y: the labels (n,), where `data` are the inputs alone.
+        preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
+        mean: subtracted before the model: a number, or one for each channel.
+        std: divided by before the model, like `mean`.
+        answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
+        out: where the results go. Default: a fresh folder under runs/.
+        resume: whether to go on with a folder that holds part of this.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        norm: The distance in which eps is measured.
+        eps: Budgets, such as 0:8/255:9. Default: 0:0.04:5.
+        method: A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200. They run in the order given, each on the samples that are still open.
+        attack: The attacks, as for brinell audit.
+        samples: The number of samples. Default: 100, or all where there are fewer.
+        select: How samples are selected: first, stratified or random.
+        seed: The seed of every random number.
+        batch_size: The most inputs shown to the model at once.
+        device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+
+    Returns:
+        CertifyResult: what `brinell certify --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -221,11 +289,13 @@ def corrupt(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
     shard: str | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     kind: str | Sequence[str] = (),
+    suite: Literal['calibrated', 'published', 'synthetic'] | Sequence[Literal['calibrated', 'published', 'synthetic']] = (),
     severity: int | Sequence[int] = (1, 2, 3, 4, 5),
     reference: str | None = None,
     placed: int = 0,
@@ -236,36 +306,38 @@ def corrupt(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    draws: int = 2000,
+    in_process: bool = False,
 ) -> CorruptResult:
-    """Corrupt inputs in the published ways, at five severities, and count what models get wrong.
+    """Corrupt inputs with the published corruptions or others at five severities, and count the errors of models.
 
-    With --reference, the mean corruption error; with --placed, what RLAB makes of the same corruption on patches.
+    With --reference it computes the mean corruption error; with --placed, RLAB places the corruptions on patches.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        kind: A distortion of brinell plugins distortion: a published one, such as published-fog, or a calibrated one, such as fog. Default: all nineteen published ones for images of 1 or 3 channels, all calibrated ones that fit for other data.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        kind: A distortion of brinell plugins distortion: a published one, such as published-fog, a synthetic one, such as synthetic-mosaic, or a calibrated one, such as fog. Default: all of --suite.
+        suite: All distortions of a suite that fit the data: published (ImageNet-C's nineteen, for images of 1 or 3 channels), synthetic (six after LAION-C, for images) or calibrated. Default without --kind: published where it fits, else calibrated.
         severity: A severity, 1 to 5.
-        reference: The model by whose errors the mean corruption error is divided, one of --model by its name. Default: none, no such mean.
-        placed: The samples on which RLAB places each corruption on patches, at most as far from the clean input as the corruption of the whole input is. 0 leaves it out.
-        steps: The queries of RLAB on each of these samples.
-        keep: Whether the corrupted inputs are kept: FOLDER/set/KIND/SEVERITY.npz, in 8 bits for images, which --data npz: reads.
-        samples: The number of samples. Default: 1000, or all where there are fewer.
-        select: Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified of all else.
+        reference: The model whose errors divide the mean corruption error: the name of one of --model. Default: none, and no such mean.
+        placed: Number of samples on which RLAB places each corruption on patches, within the L2 distance of the corruption of the whole input. 0 leaves it out.
+        steps: Queries of RLAB for each sample.
+        keep: Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images; --data npz: reads them.
+        samples: Number of samples. Default: 1000, or all if there are fewer.
+        select: Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for published test sets, else stratified.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        draws: The resamplings behind the intervals of mean corruption errors.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         CorruptResult: what `brinell corrupt --json` prints, as `payload()`.
@@ -280,7 +352,7 @@ def detect(
     *,
     out: File | None = None,
     trust: File | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     detector: str | Sequence[str] = ('background', 'feature-squeezing', 'mahalanobis'),
     fpr: float = 0.05,
     fit: int = 2000,
@@ -288,25 +360,42 @@ def detect(
     eps: Eps | None = None,
     steps: int = 100,
     seed: int = 0,
+    in_process: bool = False,
 ) -> DetectionResult:
-    """Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it.
+    """Measure how much of a robust accuracy comes from changes that a detector sees, and how much adaptive attacks leave of it.
 
     Args:
-        run: A finished run folder, made by brinell audit.
-        train: Clean data that the detectors are fitted to; none of the run's samples may be among them.
+        run: A finished run folder of brinell audit.
+        train: Clean data that the detectors are fitted to. It must not contain samples of the run.
         out: where the results go. Default: a fresh folder under runs/.
         trust: a folder from elsewhere whose models, data and code may be used as it names them.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         detector: A detector: background, feature-squeezing, mahalanobis, or file.py:Class.
-        fpr: The false-alarm rate on clean inputs at which the threshold is set.
-        fit: The clean inputs that detectors are fitted to. As many others set the threshold.
-        samples: The number of samples of the run, counted from the first.
+        fpr: The false-alarm rate on clean inputs, which determines the threshold.
+        fit: Number of clean inputs that detectors are fitted to. As many further inputs determine the threshold.
+        samples: Number of samples of the run, counted from the first.
         eps: The budget of the adaptive attack. Default: the run's largest.
-        steps: The gradient steps of the adaptive attack. 0 leaves it out.
+        steps: Gradient steps of the adaptive attack. 0 leaves it out.
         seed: The seed of every random number.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         DetectionResult: what `brinell detect --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def doctor(
+) -> DoctorResult:
+    """Show versions, devices, threads and disk, and which extra is missing for which kind of model and data.
+
+    It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is missing or too old.
+
+    Args:
+
+    Returns:
+        DoctorResult: what `brinell doctor --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -321,8 +410,9 @@ def epsilon(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     train: Data | None = None,
     norm: Literal['linf', 'l2', 'l1', 'l0'] | Sequence[Literal['linf', 'l2', 'l1', 'l0']] = (),
     samples: int | None = None,
@@ -335,31 +425,33 @@ def epsilon(
     evidence: Folder | Sequence[Folder] = (),
     seed: int = 0,
 ) -> EpsilonResult:
-    """Measure how far the samples of each class are apart, and recommend an eps for the data, each class and each sample.
+    """Measure distances between the samples of each class, and recommend an eps for the data, each class and each sample.
 
-    brinell audit --eps recommended:FOLDER attacks each sample within its own. brinell review asks people which changes they notice.
+    brinell audit --eps recommended:FOLDER attacks each sample within its recommended eps. brinell review asks people which changes
+    they notice.
 
     Args:
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        train: The training data of the model, among which neighbours are looked for, too.
-        norm: A norm that an eps is recommended for: linf, l2, l1, l0. Default: linf and l2, and the others where they take no longer than seconds.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        train: The training data of the model, which also provide neighbours.
+        norm: A norm of the recommendation: linf, l2, l1, l0. Default: linf and l2, and the others if they take no longer than seconds.
         samples: The number of samples, counted from the first. Default: all.
-        pairs: The samples of each class for mean distances in Linf, L1 and L0 and for perceptibility. 0 means all.
+        pairs: The number of samples of each class that measure mean distances in Linf, L1 and L0, and perceptibility. 0 means all.
         fraction: Label constancy: eps is at most this fraction of the distance to the nearest sample of another class.
-        allow: The share of samples on which one eps for a class or a set may break a condition.
+        allow: The share of samples on which a common eps of a class or of the data may break a condition.
         conditions: A condition that the recommended eps keeps: label, interpolation or perception.
         ssim: The least structural similarity (SSIM) that counts as unnoticed.
         psnr: The least peak signal-to-noise ratio in dB that counts as unnoticed.
-        evidence: A folder that shows which changes are noticed, in place of random ones: of a review by people, or of an audit of the same data with its stored adversarial examples.
-        seed: The seed of the random changes and of the draw of samples.
+        evidence: A folder with evidence of which changes are noticed, instead of random changes: a review by people, or an audit of the same data with stored adversarial examples.
+        seed: The seed of random changes and of the subset of samples.
 
     Returns:
         EpsilonResult: what `brinell epsilon --json` prints, as `payload()`.
@@ -377,11 +469,12 @@ def explain(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
     shard: str | None = None,
     trust: File | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     run: Folder | None = None,
     method: str | Sequence[str] = (),
     truth: File | None = None,
@@ -397,39 +490,42 @@ def explain(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
+    in_process: bool = False,
 ) -> ExplainResult:
-    """Show which places of an input matter to a model, by several methods, and judge each method's maps.
+    """Compute saliency maps of inputs by several methods, and measure how good each method's maps are.
 
-    With ground truth it is told how well maps lie on the objects; without, how well the model follows them.
+    With ground truth, the study measures how well maps match the objects. Without it, it measures how well the model follows them.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         trust: a folder from elsewhere whose models, data and code may be used as it names them.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        run: A finished run folder, made by brinell audit, in place of data and model: its adversarial examples are explained.
-        method: A method, such as rlab or grad-cam?layer=NAME. Default: all that the model gives enough for.
-        truth: Where the objects are: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat.
-        explain: The class that is explained: the one that the model predicts, or the true one.
-        only: The samples: all, or those that the model gets right or wrong.
-        samples: The number of samples. Default: 16, or all where there are fewer.
-        select: How samples are chosen: first, stratified or random. Default: the first of published test sets, else stratified.
-        steps: The steps in which places are shown and hidden to judge a map. 0 leaves these measures out.
-        copies: The copies of each input with a little noise, on which every method is tried again. 0 leaves stability out.
-        randomise: Try every method on the model with shuffled weights too: a map that stays the same shows the input alone.
-        cascade: The stages in which weights are shuffled, from the last layers to the first, with every method tried at each; the last stage is that of `randomise`. 0 leaves the cascade out.
-        noise: The standard deviation of that noise, in shares of the width of the bounds.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        run: A finished run folder of brinell audit, instead of data and model. Its adversarial examples are explained.
+        method: A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data.
+        truth: Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat.
+        explain: The explained class: the predicted class or the true class.
+        only: The samples: all, or those that the model classifies right or wrong.
+        samples: The number of samples. Default: 32, or all if there are fewer.
+        select: Selection of samples: first, stratified or random. Default: first for published test sets, else stratified.
+        steps: The number of steps that show and hide places to judge a map. 0 omits these measures.
+        copies: The number of slightly noisy copies of each input on which every method runs again. 0 omits stability.
+        randomise: Also run every method on the model with shuffled weights. A map that stays the same shows only the input.
+        cascade: The number of stages that shuffle weights, from the last layers to the first. Every method runs at each stage; the last stage equals `randomise`. 0 omits the cascade.
+        noise: The standard deviation of the noise of copies, as a share of the width of the bounds.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         ExplainResult: what `brinell explain --json` prints, as `payload()`.
@@ -443,7 +539,7 @@ def export(
     to: Literal['csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface', 'every-eval-ever'],
     *,
     out: File | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     eps: Eps | None = None,
     about: str | Sequence[str] = (),
 ) -> ExportAnswer:
@@ -453,9 +549,9 @@ def export(
         run: A run folder, made by brinell audit.
         to: csv: metrics, rows and tables as CSV, and the report. tensorboard: event files. mlflow: a run for each model, at MLFLOW_TRACKING_URI or in --out. robustbench: a model_info file for each model. huggingface: a file for .eval_results of its repository on the hub. every-eval-ever: a record with a line for each sample and budget.
         out: where the results go. Default: a fresh folder under runs/.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         eps: The budget of the RobustBench entry, one of the run's. Default: its largest.
-        about: What an entry says and a run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper, architecture, additional_data, reported, footnote. huggingface: dataset (which must be given), revision, task, url, source, user. every-eval-ever: organization, relationship, developer, id, availability.
+        about: Facts of an entry that the run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper, architecture, additional_data, reported, footnote. huggingface: dataset (required), revision, task, url, source, user. every-eval-ever: organization, relationship, developer, id, availability.
 
     Returns:
         ExportAnswer: what `brinell export --json` prints, as `payload()`.
@@ -472,6 +568,7 @@ def gate(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     robust: float | None = None,
     worst_class: float | None = None,
     clean: float | None = None,
@@ -489,11 +586,12 @@ def gate(
 
     Args:
         run: The run folder, made by brinell audit.
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         robust: Least robust accuracy, 0 to 1, for the lower end of its interval.
         worst_class: The same for the weakest class.
         clean: The same for clean accuracy.
@@ -521,9 +619,10 @@ def harden(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     train: Data | None = None,
     recipe: str = 'pgd',
     norm: Norm = 'linf',
@@ -546,44 +645,47 @@ def harden(
     samples: int = 200,
     seed: int = 0,
     device: Device = 'auto',
+    in_process: bool = False,
 ) -> HardenResult:
-    """Train a model adversarially, and audit it before and after on data that it never saw.
+    """Train a model adversarially, and audit it before and after on data that the training never uses.
 
-    Without options: the built-in network on real handwritten digits.
+    By default it hardens the built-in network on real handwritten digits.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        train: The training data. Default: the same data with split=train, where they have such a split.
-        recipe: How to train: pgd, n-fgsm and what `brinell plugins defence` lists; several share each batch as pgd+distortions, settings stand in brackets as pgd(steps=5).
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        train: The training data. Default: the training split of --data, if there is one.
+        recipe: The training recipe: pgd, n-fgsm or a name that `brinell plugins defence` lists. Join recipes with +, as in pgd+distortions; they share each batch. Write settings in brackets, as in pgd(steps=5).
         norm: The distance of eps: linf or l2.
-        eps: The budget that is trained for, such as 8/255. Default: the largest of the field's usual ones for images.
-        epochs: How often each training sample is seen.
-        minutes: The time of the training in place of epochs: processor time on a CPU, wall time on a GPU.
-        ramp: The share of the training in which eps rises from 0.
+        eps: The training budget, such as 8/255. Default: the largest of the field's usual budgets for images.
+        epochs: Number of passes over the training samples.
+        minutes: Duration of the training in minutes; overrides epochs. Counts processor time on a CPU, wall time on a GPU.
+        ramp: Fraction of the training over which eps rises from 0.
         optimizer: The optimiser.
-        rate: The largest learning rate. Default: 0.005 for adamw and 0.02 for sgd; large networks that were trained before want less, and with sgd those with batch norm more.
+        rate: The largest learning rate. Default: 0.005 for adamw and 0.02 for sgd. Large pretrained networks need less; networks with batch norm need more with sgd.
         weight_decay: The weight decay.
-        batch_size: The samples of a step, and the most inputs shown to the model at once.
-        augment: What is done to training images: shifted by up to an eighth of their side, with the edge mirrored outwards, or that and half of them mirrored.
-        clip: The length to which longer gradients are scaled, which sets the pace of most steps; 0 leaves gradients as they are.
-        average: What the average of the weights, which is kept, remembers at each step; 0 keeps the last weights.
-        validation: The most training samples that are set aside, and by which the best weights are chosen; never more than a tenth.
-        patience: The checks without a better robust accuracy after which the training stops. Default: it goes on to its end.
-        precision: The precision of the training: float32, or bf16 where the processor computes it faster. Audits are in float32.
+        batch_size: Samples in a training step, and the largest batch that the model evaluates.
+        augment: Augmentation of training images: shifts of up to an eighth of their side with mirrored padding, or such shifts and horizontal flips of half of the images.
+        clip: Largest norm of the gradient; longer gradients are scaled down to it. 0 turns clipping off.
+        average: Decay of the moving average of the weights at each step. 0 keeps the last weights instead of the average.
+        validation: Most training samples set aside for validation, at most a tenth of them. The best weights are selected on these samples.
+        patience: Number of checks without an improvement in robust accuracy after which the training stops. Default: no early stop.
+        precision: Precision of the training: float32, or bf16 if the processor computes it faster. Audits use float32.
         attack: The attacks of the audits, named as for brinell audit.
         budgets: The budgets of the audits, such as 0:8/255:9. Default: five from 0 to eps.
-        samples: The most samples of the audits; more make intervals narrower, and take their time twice.
+        samples: Most samples in each audit. More samples give narrower intervals and cost time in both audits.
         seed: The seed of every random number.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         HardenResult: what `brinell harden --json` prints, as `payload()`.
@@ -628,7 +730,7 @@ def review(
     *,
     out: File | None = None,
     resume: bool = False,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     norm: Literal['linf', 'l2'] = 'linf',
     eps: Eps = '0.01,0.02,0.04,0.08,0.16,0.32',
     change: Folder = 'crafted',
@@ -638,23 +740,23 @@ def review(
     reviewer: str = '',
     port: int = 0,
 ) -> ReviewResult:
-    """Have a person judge in a browser on this machine which changes of a picture show.
+    """Show a person pairs of clean and changed pictures in a browser, and measure which changes are noticed.
 
-    Pairs of clean and changed pictures are shown until all are judged. Answers are on disk one by one.
+    The command serves the pairs on this machine until all are judged. It writes each answer to disk at once.
 
     Args:
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         norm: The norm in which the changes are measured: linf or l2.
         eps: The sizes of the changes, in the units of the data's bounds.
         change: The kind of change: crafted (towards another class), noise, or run:FOLDER of an audit.
         trials: The number of pairs.
-        catch: The share of pairs in which nothing changes.
+        catch: The share of pairs without a change.
         seed: The seed of every random number.
-        reviewer: Whose answers these are; each person has all pairs to judge.
+        reviewer: The name of the person who answers. Each person judges all pairs.
         port: The port on loopback. 0 takes a free one.
 
     Returns:
@@ -693,9 +795,10 @@ def study(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     surrogate: str | None = None,
     norm: Norm = 'linf',
     eps: Eps | None = None,
@@ -708,8 +811,9 @@ def study(
     batch_size: int = 128,
     queries: int | None = None,
     precision: Literal['float32', 'bf16'] = 'float32',
+    fresh: int | None = None,
     device: Device = 'auto',
-    isolate: bool = False,
+    in_process: bool = False,
     at: Eps | None = None,
     published: Folder | None = None,
     draws: int = 2000,
@@ -719,34 +823,36 @@ def study(
     The models are those of runs that are there, or are audited first. Without options: four networks for digits.
 
     Args:
-        run: Run folders, made by brinell audit on the same data; every model in them takes part. Default: none, the models are audited.
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        run: Run folders of brinell audit on the same data; the study compares every model in them. Default: none, the study audits the models first.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         surrogate: A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say. It has the same classes.
         norm: The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE.
         eps: The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual budgets for images.
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
-        reject_class: The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts.
+        reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
         samples: The number of samples. Default: 1000, or all where there are fewer.
-        select: Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets (mnist, cifar10, bench, digits), and stratified of all else.
+        select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         queries: The forward evaluations that each attack may spend on a sample at each eps. Default: no limit.
         precision: The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is judged in float32.
+        fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        isolate: Run attacks that are files in processes of their own: with the samples and the oracle, without the model and the ledger.
-        at: The budget at which models and classes are compared, one that all runs have. Default: the largest.
-        published: A folder of RobustBench's model_info files, such as model_info/cifar10/Linf: entries with the study's budget are drawn as reference marks.
-        draws: The resamplings behind the intervals of ranks and of their agreement.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+        at: The budget at which models and classes are compared; all runs must have it. Default: the largest shared budget at which they keep a tenth of their clean accuracy on average.
+        published: A folder of RobustBench's model_info files, such as model_info/cifar10/Linf. Its entries with the study's budget appear as reference marks.
+        draws: Number of shuffles behind the p-values of the spread of the classes and of their agreement.
 
     Returns:
         StudyResult: what `brinell study --json` prints, as `payload()`.
@@ -764,9 +870,10 @@ def train_agent(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File,
     resume: bool = False,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     attack: str = 'rlab',
     norm: Norm = 'l2',
     eps: Eps = '1',
@@ -782,6 +889,7 @@ def train_agent(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
+    in_process: bool = False,
 ) -> AgentResult:
     """Train an agent for the attack rlab and write it as one file.
 
@@ -791,22 +899,23 @@ def train_agent(
     which needs fewer queries. Every query is counted.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         attack: The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4.
         norm: The distance in which eps is measured: l2 or linf.
         eps: The budget of the episodes, such as 1 or 8/255.
         samples: The most inputs, counted from the first; those that the model gets wrong are left out.
         algorithm: The learning algorithm: dqn, a dueling double DQN; none fits the prior alone.
-        reward: What a step is rewarded for: margin, dilution or projected.
+        reward: Reward of a step: margin, dilution or projected.
         minutes: The wall time of the training, after the probes.
         steps: The steps of the training, in place of minutes: such a training is repeatable.
         episode_steps: The queries after which an episode is given up.
@@ -816,6 +925,7 @@ def train_agent(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         AgentResult: what `brinell train-agent --json` prints, as `payload()`.
@@ -829,7 +939,7 @@ def train_generator(
     y: Labels | None = None,
     *,
     out: File,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     samples: int | None = None,
     minutes: float = 10.0,
     steps: int | None = None,
@@ -844,10 +954,10 @@ def train_generator(
     The sides of the images must be multiples of 4.
 
     Args:
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         out: where the results go. Default: a fresh folder under runs/.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         samples: The most inputs, counted from the first. Default: all.
         minutes: The wall time of the training. One minute is enough for the digits, ten for MNIST.
         steps: The updates of both networks, in place of minutes: such a training is repeatable.
@@ -869,7 +979,7 @@ def train_metric(
     y: Labels | None = None,
     *,
     out: File,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     test: Data | None = None,
     samples: int = 20000,
     margin: float = 0.2,
@@ -882,10 +992,10 @@ def train_metric(
     """Train a triplet network on the data, and measure how well its distances separate classes beside those between pixels.
 
     Args:
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         out: where the results go. Default: a fresh folder under runs/.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         test: The data to judge by. Default: a fifth of each class of the training data, kept aside.
         samples: The most samples of each data set, counted from the first.
         margin: The margin (alpha) of the triplet loss: by how much farther, in squared distance, another class is to be. On the unit sphere that is 4 at most.
@@ -912,10 +1022,11 @@ def transfer(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
     shard: str | None = None,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     norm: Norm = 'linf',
     eps: Eps | None = None,
     attack: str = 'mi-fgsm',
@@ -924,34 +1035,35 @@ def transfer(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    draws: int = 2000,
+    in_process: bool = False,
 ) -> TransferResult:
-    """Show models the adversarial examples of others: made here, of runs, or of benchmark sets.
+    """Measure how adversarial examples transfer between models: examples made now, or read from runs or benchmark sets.
 
-    Without options: a network for digits, the same retrained, a narrower and a wider one.
+    Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
 
     Args:
-        source: Where adversarial examples come from: the folder of a benchmark set, the folder of a run, or the name of a model among those of --model, on which they are made; names joined by + are attacked as one model, by the mean of their logits. Default: each model.
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        source: A source of adversarial examples: the folder of a benchmark set, the folder of a run, or the name of a model among those of --model, which is attacked. Names joined by + are attacked as one model, by the mean of their logits. Default: each model.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         norm: The distance in which eps is measured: linf, l2, l1 or l0.
-        eps: The budget of the examples that are made, and of those that are taken from runs. Default: the largest of the field's usual ones.
-        attack: The attack that makes examples, such as mi-fgsm?diverse=0.5&kernel=3 or apgd-ce; it spends all its steps on each sample.
-        samples: The number of samples. Default: 1000, or all where there are fewer.
-        select: Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified of all else.
+        eps: The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in the field.
+        attack: The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each sample.
+        samples: The number of samples. Default: 1000, or all if there are fewer.
+        select: The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        draws: The resamplings behind the intervals of the sources' places.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         TransferResult: what `brinell transfer --json` prints, as `payload()`.
@@ -969,9 +1081,10 @@ def unrestricted(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     out: File | None = None,
     resume: bool = False,
-    progress: Told | None = None,
+    progress: ProgressOption | None = None,
     judge: Models | None = None,
     generator: File = '',
     per_class: int = 20,
@@ -987,34 +1100,35 @@ def unrestricted(
     batch_size: int = 128,
     device: Device = 'auto',
 ) -> UnrestrictedResult:
-    """Search a generator's latent space for inputs of an intended class on which the models err, within no norm ball.
+    """Search a generator's latent space for inputs of an intended class that the model misclassifies, without a norm ball.
 
-    The records say who still sees the intended class, and how far each input is from the training data.
+    The records contain who still sees the intended class and the distance of each input to the training data.
 
     Args:
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
-        progress: whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.
-        judge: A further model that says which class it sees and is never attacked.
-        generator: A file of brinell train-generator.
-        per_class: The attempts for each intended class.
-        noise: The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out.
-        towards: The class, by name or number, that the models are to predict. Default: any wrong one.
-        steps: The most gradient steps of a search.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        judge: A judge: a further model that predicts the class of each input and is never attacked.
+        generator: A generator file, written by brinell train-generator.
+        per_class: Number of attempts for each intended class.
+        noise: Largest change of a value by added noise, in the units of the data. 0 leaves out the variant with noise.
+        towards: The target class, by name or number. Default: untargeted.
+        steps: Most gradient steps of a search.
         rate: The size of a step, in standard deviations of the latent.
-        radius: How far each value of the latent may go freely.
-        hold: The weight of the loss that keeps each value of the latent within the radius.
-        keep: The weight of the auxiliary classifier's loss.
-        sure: The least probability of the intended class that the auxiliary classifier must give.
+        radius: Change of a latent value that costs no penalty.
+        hold: Weight of the penalty on latents beyond the radius.
+        keep: Weight of the auxiliary classifier's loss.
+        sure: Least probability that the auxiliary classifier must give the intended class.
         seed: The seed of every random number.
-        batch_size: The most inputs shown to a model at once.
+        batch_size: The largest batch that a model evaluates.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
 
     Returns:
@@ -1034,27 +1148,33 @@ def verify(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
     trust: File | None = None,
+    digest: str | Sequence[str] = (),
     attack: str | Sequence[str] = (),
-    rerun: int | None = None,
+    replay: int | None = None,
+    in_process: bool = False,
     signed_by: File | None = None,
 ) -> VerifyResult:
-    """Recompute what a run claims: rows, classes, adversarial inputs, costs, checks, tables, and a part of its robust samples.
+    """Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and some of its robust samples.
 
-    Of a run that was made elsewhere nothing is run or opened, unless it is named again or trusted; its files alone are checked.
+    If the run was made elsewhere, its models and data are not opened unless you name or trust them. Only its files are checked.
 
     Args:
-        run: A run folder, made by brinell audit.
-        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
-        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        run: A run folder that brinell audit made, or the folder or the file of another study.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
         y: the labels (n,), where `data` are the inputs alone.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
         std: divided by before the model, like `mean`.
         answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
         trust: a folder from elsewhere whose models, data and code may be used as it names them.
-        attack: An attack of RUN that is a file, as RUN names it: it may run.
-        rerun: Robust samples of each model to attack again. Default: 8, or 2 % where that is more.
+        digest: A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the claim of whoever made RUN.
+        attack: An attack file that RUN names and that you allow to run, written as RUN names it.
+        replay: Samples of each model to compute again from the start. Default: 8, or 5 % if that is more.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         signed_by: A file of allowed signers, or of public SSH keys: a run that none of them has signed is refused.
 
     Returns:

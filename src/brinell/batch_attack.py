@@ -1,27 +1,42 @@
 """`brinell.attack`: one attack on inputs in memory, without a run folder; for a look, and for training loops."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError, in_python
-from brinell.datasets._memory import ArrayDataset, array
-from brinell.engine.batch_attack import KINDS, BatchAttack, check_bounds, domain_of, labels_of, opened, radii, stages_of
+from brinell.core.errors import RequestError, in_python, short
+from brinell.core.user_files import expand_home
+from brinell.core.values import as_array, as_tensor
+from brinell.datasets._memory import ArrayDataset
+from brinell.engine.batch_attack import (
+    KINDS,
+    BatchAttack,
+    check_bounds,
+    domain_of,
+    model_session,
+    parse_labels,
+    parse_radii,
+    parse_stages,
+)
 from brinell.engine.plan import open_distance
-from brinell.engine.texts import norm_text
+from brinell.engine.request import AttackSpec, BaseRequest, Seed
+from brinell.engine.texts import norm_text, settings_texts
+from brinell.engine.toml import parse_request
 from brinell.inputs import models_of
-from brinell.models._answers import recognised
+from brinell.models._answers import recognise_answers
 from brinell.types import AnyModel, Eps, Labels, Norm
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class AttackResult:
-    """What one attack found; arrays of the kind that was given, and on its device."""
+    """Result of one attack; arrays have the type and device of the inputs."""
 
     x_adv: Any
     """(n, *shape): the closest adversarial example; of a sample that is robust, and with `worst=True` of every sample, the input
@@ -42,14 +57,30 @@ class AttackResult:
     @property
     def robust_accuracy(self) -> float:
         """Share of the samples on which the attack did not succeed."""
-        return 1.0 - float(np.mean(np.asarray(array(self.success, "inputs"), dtype=np.float64)))
+        return 1.0 - float(np.mean(np.asarray(as_array(self.success, "inputs"), dtype=np.float64)))
 
     def __repr__(self) -> str:
-        n, found = len(self.success), int(sum(map(bool, self.success)))
-        queries = float(np.mean(np.asarray(array(self.queries, "inputs"), dtype=np.float64)))
-        return (
-            f"<AttackResult: {found} of {n} broken, {self.robust_accuracy:.1%} robust, {self.norm}, {queries:.0f} queries each>"
-        )
+        n, successes = len(self.success), int(sum(map(bool, self.success)))
+        queries = float(np.mean(np.asarray(as_array(self.queries, "inputs"), dtype=np.float64)))
+        broken = f"{successes} of {n} broken, {self.robust_accuracy:.1%} robust"
+        return f"<AttackResult: {broken}, {self.norm}, {queries:.0f} queries each>"
+
+
+class AttackSettings(BaseRequest):
+    """The settings of one attack on a batch in memory, apart from inputs and budgets."""
+
+    attack: tuple[AttackSpec, ...]
+    """An attack, several, or a cascade."""
+    worst: bool
+    """Whether the input of the largest margin is sought."""
+    queries: int | None = Field(default=None, ge=1)
+    """The forward evaluations of each sample by each attack."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """The most inputs in a call of the model."""
+    seed: Seed
+    """The seed of every random number."""
+    in_process: bool
+    """Whether the files of attacks run in this process."""
 
 
 @in_python
@@ -73,55 +104,86 @@ def attack(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: str | int | None = None,
+    in_process: bool = False,
 ) -> AttackResult:
     """Attack a batch of inputs, and return the adversarial ones.
 
-    Nothing is written to disk. A module is asked in evaluation mode on its own device, in float32 whatever autocast says; its
-    mode, its gradients and the global generators are as before. So it can be called within a training loop, with `worst=True`
-    for training on the inputs of the largest margin, and another `seed` at each step for another random start.
+    Nothing is written to disk. A module runs in evaluation mode on its current device, in float32 even under autocast; its mode,
+    its gradients and the global generators are restored. So you can call it within a training loop: pass `worst=True` to train
+    on the inputs of the largest margin, and another `seed` at each step for another random start.
 
     Args:
-        model: as for `brinell.audit`, one of them.
+        model: one model, of any type that `brinell.audit` takes.
         x: (n, *shape) tensor or array within the bounds, as the model takes it; bytes are divided by 255.
-        y: (n,) true classes.
+        y: (n,) true classes, as places in the model's answers.
         attack: a name such as apgd, apgd-t, pgd?steps=50, square or fab; or a list or cascade (standard), each of which gets the
             samples that are still robust.
         eps: the budget: a number, a text such as 8/255, or one number for each sample; an attack that minimises the distance
             (fab, ddn, cw, fmn) takes none for any distance.
         norm: linf, l2, l1 or l0, also as np.inf, 2, 1, 0; or embedding:FILE.
         targeted: a class, or one for each sample, or least-likely, or random: nothing else counts as a success.
-        worst: go on with every sample until the steps are spent, those that are misclassified included, and return the input of
-            the largest margin in place of the closest adversarial one.
+        worst: use all steps for every sample, even if it is misclassified, and return the input of the largest margin in place of
+            the closest adversarial one.
         queries: forward evaluations that each attack may spend on a sample.
-        batch_size: the most inputs shown to the model at once; by default all.
+        batch_size: the most inputs in a call of the model; by default all.
         seed: of every random number.
         bounds: (low, high) of the inputs.
-        kind: image, signal, video or vector, where the number of axes leaves it open.
-        layout: where a function of one's own has the channels, first or last.
+        kind: image, signal, video or vector, if the number of axes is ambiguous.
+        layout: position of the channels in inputs of a function: first or last.
         preprocessing: as for `brinell.audit`.
         mean: likewise.
         std: likewise.
-        answers: likewise; `logits` saves the look at what the answers are.
+        answers: likewise; `logits` skips the detection of the kind of answers.
+        output: likewise.
+        in_process: import an attack file in this process; by default it runs in a child process.
 
     Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
+        BrinellError: the request cannot be carried out; its line says what is wrong, why, and what to do.
     """
-    distance = open_distance(norm_text(norm))
-    stages = stages_of(attack)
+    settings = parse_request(
+        AttackSettings,
+        settings_texts(
+            {
+                "attack": attack,
+                "worst": worst,
+                "queries": queries,
+                "batch_size": batch_size,
+                "seed": seed,
+                "in_process": in_process,
+            }
+        ),
+    )
+    distance_name = norm_text(norm)
+    if not isinstance(distance_name, str):
+        raise RequestError(f"norm is {short(norm)}: brinell.attack takes one norm")
+    distance = open_distance(expand_home(distance_name))
+    stages = parse_stages(settings.attack, in_process=settings.in_process)
     inputs = _inputs(model, x, bounds, kind, layout)
-    labels = labels_of(y, len(inputs.x))
-    said = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers}
+    labels = parse_labels(y, len(inputs.x))
+    options = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers, "output": output}
     with torch.inference_mode(False), torch.autocast(inputs.x.device.type, enabled=False):
         clean = inputs.x.clone()
-        found = models_of(model, inputs.dataset, "", **said)
-        if len(found) != 1:
+        models = models_of(model, inputs.dataset, "", in_order=False, **options)
+        if len(models) != 1:
             raise RequestError("brinell.attack takes one model in memory: for a spec, or for several, call brinell.audit")
         home = _home(model, clean)
-        with opened(found[0]):
+        with model_session(models[0]):
             clean = clean.to(home)
-            known = recognised(found[0], clean[: min(len(clean), 16)])
-            asked = BatchAttack(known, inputs.domain, distance, clean, labels.to(home), batch_size or len(clean), queries, seed)
-            out = asked.run(stages, radii(eps, len(clean), distance, inputs.domain, stages, home), targeted, worst)
+            recognised_model = recognise_answers(models[0], clean[: min(len(clean), 16)])
+            batch_attack = BatchAttack(
+                recognised_model,
+                inputs.domain,
+                distance,
+                clean,
+                labels.to(home),
+                settings.batch_size or len(clean),
+                settings.queries,
+                settings.seed,
+            )
+            out = batch_attack.run(
+                stages, parse_radii(eps, len(clean), distance, inputs.domain, stages, home), targeted, settings.worst
+            )
     return _result(out, inputs, norm=distance.name)
 
 
@@ -132,29 +194,40 @@ class _Inputs:
     x: Tensor
     domain: Domain
     dataset: Any
-    given: Any
+    original: Any
 
 
 def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> _Inputs:
-    tensor = x.detach() if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(array(x, "inputs")))
+    """Inputs as a tensor in the layout of the audit, with their domain."""
+    tensor = as_tensor(x, "inputs")
     if tensor.ndim < 2 or not len(tensor):
         raise RequestError(f"x has shape {tuple(tensor.shape)}: it needs the samples first, at least one, and then each input")
-    tensor = tensor.div(255) if tensor.dtype == torch.uint8 and tuple(bounds) == (0, 1) else tensor.float()
-    try:
-        low, high = (float(end) for end in bounds)
-    except (TypeError, ValueError):
-        raise RequestError(f"bounds is {bounds!r}: give two numbers, (low, high)") from None
+    low, high = _ends(bounds)
+    tensor = tensor.div(255) if tensor.dtype == torch.uint8 and (low, high) == (0, 1) else tensor.float()
+    if kind not in (None, *KINDS.values()):
+        raise RequestError(f"kind is {short(kind)}: it is one of {', '.join(KINDS.values())}")
     if isinstance(model, nn.Module) and layout is None:
         kind = kind or KINDS.get(tensor.ndim)
         if kind is None:
             raise RequestError(f"x has shape {tuple(tensor.shape)}: say what an input is by kind='image', for example")
         domain = domain_of(kind, tuple(tensor.shape[1:]), low, high)
         check_bounds(tensor, domain)
-        return _Inputs(x=tensor, domain=domain, dataset=_Bare(domain), given=x)
+        return _Inputs(x=tensor, domain=domain, dataset=_Bare(domain), original=x)
     # Functions take the layout of the arrays, which a data set works out.
     sample = ArrayDataset(tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high))
     arranged = sample.load(range(len(tensor))).to(tensor.device)
-    return _Inputs(x=arranged, domain=sample.domain, dataset=sample, given=x)
+    return _Inputs(x=arranged, domain=sample.domain, dataset=sample, original=x)
+
+
+def _ends(bounds: Any) -> tuple[float, float]:
+    """The ends of the bounds as two finite numbers."""
+    try:
+        low, high = (float(end) for end in bounds)
+        if math.isfinite(low) and math.isfinite(high):
+            return low, high
+    except Exception:  # whatever the values of others raise
+        pass
+    raise RequestError(f"bounds is {short(bounds)}: give two numbers, (low, high)")
 
 
 @dataclass(frozen=True)
@@ -166,18 +239,21 @@ class _Bare:
 
 
 def _home(model: Any, x: Tensor) -> torch.device:
-    """Where the module is; the device of the inputs for anything else."""
-    held = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    return x.device if held is None else held.device
+    """Device of the module; the device of the inputs for any other model."""
+    parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    return x.device if parameter is None else parameter.device
 
 
 def _result(out: dict[str, Tensor], inputs: _Inputs, norm: str) -> AttackResult:
-    given = inputs.given
+    """The result in the type and layout of the caller's inputs."""
+    original = inputs.original
     if isinstance(inputs.dataset, ArrayDataset):
-        out = out | {"x_adv": inputs.dataset.as_given(out["x_adv"])}
-    if isinstance(given, Tensor):
-        kept = torch.float64 if given.dtype == torch.float64 else torch.float32
-        shown = {name: value.to(given.device) for name, value in out.items()} | {"x_adv": out["x_adv"].to(given.device, kept)}
-        return AttackResult(**shown, norm=norm)
+        out = out | {"x_adv": inputs.dataset.user_layout(out["x_adv"])}
+    if isinstance(original, Tensor):
+        dtype = torch.float64 if original.dtype == torch.float64 else torch.float32
+        tensors = {name: value.to(original.device) for name, value in out.items()} | {
+            "x_adv": out["x_adv"].to(original.device, dtype)
+        }
+        return AttackResult(**tensors, norm=norm)
     arrays: dict[str, Any] = {name: value.cpu().numpy() for name, value in out.items()}
     return AttackResult(**arrays, norm=norm)

@@ -14,18 +14,20 @@ import torch
 from rich.console import Console
 
 from brinell.core.contracts import Dataset
-from brinell.core.errors import BrinellWarning, RequestError, in_python
+from brinell.core.errors import BrinellWarning, RequestError, in_python, short
 from brinell.core.model import Model
-from brinell.engine.progress import Progress, Silent
-from brinell.engine.texts import texts
-from brinell.engine.toml import check_known, checked
+from brinell.core.settings import is_text
+from brinell.core.user_files import expand_home, user_path
+from brinell.engine.progress import Progress, SilentProgress
+from brinell.engine.texts import settings_texts
+from brinell.engine.toml import check_keys, parse_request
 from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
-from brinell.runners.meeting import Shard
 from brinell.runners.progress import LiveProgress
+from brinell.runners.shard_worker import Shard
 from brinell.studies import register
 from brinell.studies.kit import Call, Output, Study
 
-PREPARATION = ("preprocessing", "mean", "std", "answers")
+PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 """Keywords that say how models in memory take their inputs and what they answer."""
 
 
@@ -36,7 +38,8 @@ def call_of(study: Study) -> Callable[..., Any]:
 
     @in_python
     def call(*args: Any, **kwargs: Any) -> Any:
-        check_known(kwargs, signature.parameters)
+        """The Python call of a study."""
+        check_keys(kwargs, signature.parameters)
         return _carry_out(study, signature.bind(*args, **kwargs).arguments)
 
     call.__name__ = call.__qualname__ = study.name
@@ -65,11 +68,11 @@ def open_folder(folder: Any) -> Any:
 
 
 def signature_of(study: Study) -> inspect.Signature:
-    """What a call takes: what comes first, models and data, what all calls share, then settings and options by name."""
-    memory, leaves = study.in_memory(), study.output is not Output.NOTHING
+    """Signature of a call: required parameters, models and data, parameters of all calls, then settings and options by name."""
+    memory, leaves = study.in_memory(), study.output is not Output.ANSWER_ONLY
     inputs = [name for name in ("model", "data") if name in memory and name not in study.positional]
-    given = (*study.positional, *(name for name, field in study.request.model_fields.items() if field.is_required()))
-    first = [*given, *(inputs if "data" not in given else ()), *(["y"] if "data" in memory else [])]
+    required = (*study.positional, *(name for name, field in study.request.model_fields.items() if field.is_required()))
+    first = [*required, *(inputs if "data" not in required else ()), *(["y"] if "data" in memory else [])]
     shared = {
         "model": "model" in memory,
         **dict.fromkeys(PREPARATION, "model" in memory),
@@ -98,16 +101,16 @@ def annotation_of(study: Study, name: str) -> str:
     else:
         mark = study.names_of(name)
         only_specs = mark is not None and mark.kind in ("model", "dataset") and name not in study.in_memory()
-        named = None if mark is None or only_specs else TYPES.get(mark.kind)
-        many = "tuple" in str(fields[name].annotation)
+        type_name = None if mark is None or only_specs else TYPES.get(mark.kind)
+        is_sequence = "tuple" in str(fields[name].annotation)
         if name == "device":
             text = "Device"
-        elif named is None:
+        elif type_name is None:
             text = _type_text(fields[name].annotation)
-        elif many:
-            text = MANY.get(named, f"{named} | Sequence[{named}]")
+        elif is_sequence:
+            text = SEQUENCE_TYPES.get(type_name, f"{type_name} | Sequence[{type_name}]")
         else:
-            text = named
+            text = type_name
     return text + (" | None" if none and not {"None", "Any"} & set(text.split(" | ")) else "")
 
 
@@ -117,22 +120,23 @@ SHARED = {
     "mean": "Any",
     "std": "Any",
     "answers": "str",
+    "output": "str | int",
     "out": "File",
     "resume": "bool",
     "shard": "str",
     "trust": "File",
-    "progress": "Told",
+    "progress": "ProgressOption",
 }
 """The types of the parameters that calls share."""
 TYPES = {"model": "AnyModel", "dataset": "Data", "budgets": "Eps", "distance": "Norm", "folder": "Folder", "file": "File"}
-"""What a setting takes from Python, by what it names."""
-MANY = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
+"""Python type of a setting, by the mark on its field."""
+SEQUENCE_TYPES = {"AnyModel": "Models", "Norm": "Norm", "Eps": "Eps"}
 """Types that stand for several as well."""
 
 
 def _type_text(hint: Any) -> str:
     """The type of a field, as one writes it; several as one or a sequence."""
-    origin, parts = get_origin(hint), [one for one in get_args(hint) if one is not Ellipsis]
+    origin, parts = get_origin(hint), [argument for argument in get_args(hint) if argument is not Ellipsis]
     if origin is Annotated:
         return _type_text(parts[0])
     if origin is Literal:
@@ -165,28 +169,62 @@ def folder_of(value: Any) -> str:
     folder = getattr(value, "folder", value)
     if not isinstance(folder, str | os.PathLike):
         raise RequestError(f"an object of type {type(value).__name__} is no run: give the folder, or what brinell.audit returned")
-    return os.fspath(folder)
+    return expand_home(_path_text("the folder of a run", folder))
+
+
+def _path_text(name: str, value: Any) -> str:
+    """The text of a path; refuses anything else, and a text that no file can have as its name."""
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str) or not is_text(text):
+        raise RequestError(f"{name} is {short(value)}: give a path, as a text without NUL or as a pathlib.Path")
+    return text
+
+
+def _path(settings: dict[str, Any], name: str) -> Path | None:
+    """Take a path out of the settings."""
+    value = settings.pop(name, None)
+    return None if value is None else user_path(_path_text(name, value))
+
+
+def _switch_and_shard(settings: dict[str, Any]) -> tuple[bool, str | None]:
+    """Take `resume` and `shard` out of the settings."""
+    resume, shard = settings.pop("resume", False), settings.pop("shard", None)
+    if not isinstance(resume, bool):
+        raise RequestError(f"resume is {short(resume)}: it is True or False")
+    if not isinstance(shard, str | None):
+        raise RequestError(f"shard is {short(shard)}: it is a text such as '1/4'")
+    return resume, shard
+
+
+def _check_texts(settings: Mapping[str, Any]) -> None:
+    """Refuse texts that neither a file nor a name can have, before anything is opened by them."""
+    for name, value in settings.items():
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str | Path) and not is_text(str(text)):
+                raise RequestError(f"{name} is {short(value)}: a text holds neither NUL nor half a character")
 
 
 def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     """Carry out a call whose arguments have their names."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if (y := given.pop("y", None)) is not None:
-        if "data" not in given:
+    settings = {name: value for name, value in arguments.items() if value is not None}
+    if (y := settings.pop("y", None)) is not None:
+        if "data" not in settings:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
-        given["data"] = (given["data"], y)
-    text = _call_text(study, given)
-    out, resume, shard = given.pop("out", None), given.pop("resume", False), given.pop("shard", None)
-    trust, progress = given.pop("trust", None), given.pop("progress", None)
-    how = {name: given.pop(name) for name in PREPARATION if name in given and "model" in study.in_memory()}
-    for name, value in given.items():
+        settings["data"] = (settings["data"], y)
+    _check_texts(settings)
+    settings = study.request.with_paths(settings)
+    text = _call_text(study, settings)
+    out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
+    resume, shard = _switch_and_shard(settings)
+    preparation = {name: settings.pop(name) for name in PREPARATION if name in settings and "model" in study.in_memory()}
+    for name, value in settings.items():
         mark = study.request.names_of(name)
         if mark is not None and mark.kind == "folder":
-            many = isinstance(value, list | tuple)
-            given[name] = tuple(map(folder_of, value)) if many else folder_of(value)
-    datasets, objects = _in_memory(study, given, how)
-    options = {name: given.pop(name) for name in list(given) if name not in study.request.model_fields}
-    request = checked(study.request, texts(given))
+            is_sequence = isinstance(value, list | tuple)
+            settings[name] = tuple(map(folder_of, value)) if is_sequence else folder_of(value)
+    datasets, objects = _in_memory(study, settings, preparation)
+    options = {name: settings.pop(name) for name in list(settings) if name not in study.request.model_fields}
+    request = parse_request(study.request, settings_texts(settings))
     with ExitStack() as stack:
         for device in ("cpu", "cuda"):  # a caller's autocast would change figures
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -194,13 +232,13 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
             Call(
                 study=study,
                 request=request,
-                options=None if study.options is None else checked(study.options, texts(options)),
+                options=None if study.options is None else parse_request(study.options, settings_texts(options)),
                 command=text,
                 progress=stack.enter_context(_progress(progress, study)),
-                out=None if out is None else Path(out),
+                out=out,
                 resume=resume,
-                shard=Shard.asked(shard, out),
-                trust=None if trust is None else Path(trust),
+                shard=Shard.from_options(shard, out),
+                trust=trust,
                 datasets=datasets,
                 objects=objects,
             )
@@ -211,45 +249,47 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
 
 
 def _in_memory(
-    study: Study, given: dict[str, Any], how: Mapping[str, Any]
+    study: Study, settings: dict[str, Any], preparation: Mapping[str, Any]
 ) -> tuple[dict[str, Dataset], dict[str, tuple[Model, ...]]]:
-    """What is in memory, opened; in `given` it is replaced by what a request says of it."""
+    """Convert models and data in memory; `settings` then holds their texts for the request."""
     datasets: dict[str, Dataset] = {}
     objects: dict[str, tuple[Model, ...]] = {}
     kinds = {name: mark.kind for name in study.in_memory() if (mark := study.request.names_of(name)) is not None}
-    for name in (name for name, kind in kinds.items() if kind == "dataset" and name in given):
-        dataset = open_dataset(given[name])
-        given[name] = spec_of(given[name], dataset)
+    for name in (name for name, kind in kinds.items() if kind == "dataset" and name in settings):
+        dataset = open_dataset(settings[name])
+        settings[name] = spec_of(settings[name], dataset)
         datasets |= {} if dataset is None else {name: dataset}
-    for name in (name for name, kind in kinds.items() if kind == "model" and name in given):
-        spec = given.get("data") or _data_of(study, given)
-        models = models_of(given[name], datasets.get("data"), spec, **how)
-        many = isinstance(study.request.model_fields[name].default, tuple)
-        if len(models) > 1 and not many:
+    for name in (name for name, kind in kinds.items() if kind == "model" and name in settings):
+        spec = settings.get("data") or _data_of(study, settings)
+        models = models_of(settings[name], datasets.get("data"), spec, **preparation)
+        is_sequence = isinstance(study.request.model_fields[name].default, tuple)
+        if len(models) > 1 and not is_sequence:
             raise RequestError(f"this takes one model, and {len(models)} are given: call it once for each")
-        given[name] = specs_of(given[name], models) if many else specs_of(given[name], models)[0]
+        settings[name] = specs_of(settings[name], models) if is_sequence else specs_of(settings[name], models)[0]
         objects |= {name: models} if models else {}
     return datasets, objects
 
 
-def _data_of(study: Study, given: Mapping[str, Any]) -> str:
+def _data_of(study: Study, settings: Mapping[str, Any]) -> str:
     """The spec of the data, where nobody names them."""
     if study.data_of is not None:
-        return str(study.resolve(study.data_of)(given))
+        return str(study.resolve(study.data_of)(settings))
     return str(study.request.model_fields["data"].default or "digits")
 
 
 def _progress(progress: Progress | bool | None, study: Study) -> AbstractContextManager[Progress]:
-    """What is told how a call goes on: a given one; live progress where it is asked for, or somebody looks; else nothing."""
+    """Progress of a call: the given object; live progress if requested, or in a terminal or notebook; else a silent one."""
     if not isinstance(progress, bool | None):
+        if isinstance(progress, type) or not isinstance(progress, Progress):
+            raise RequestError(f"progress is {short(progress)}: it is True, False, or an object with the methods of Progress")
         return nullcontext(progress)
     console = Console(stderr=True)
     if progress or study.live or (progress is None and (console.is_terminal or console.is_jupyter)):
-        return _Told(warns=study.warnings is None)
-    return nullcontext(Silent())
+        return _ProgressWithoutWarnings(warns=study.warnings is None)
+    return nullcontext(SilentProgress())
 
 
-class _Told(LiveProgress):
+class _ProgressWithoutWarnings(LiveProgress):
     """Live progress, without the warnings of a call that gives them as Python's own."""
 
     def __init__(self, *, warns: bool) -> None:
@@ -262,14 +302,14 @@ class _Told(LiveProgress):
             super().warn(text)
 
 
-def _call_text(study: Study, given: Mapping[str, Any]) -> str:
+def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words, memory, open_ = [], False, True
     for name, parameter in signature_of(study).parameters.items():
-        if name not in given or name in ("out", "resume", "shard", "trust", "progress"):
+        if name not in settings or name in ("out", "resume", "shard", "trust", "progress"):
             open_ = open_ and name not in ("model", "data")
             continue
-        text, is_object = _value_text(study, name, given[name])
+        text, is_object = _value_text(study, name, settings[name])
         memory = memory or is_object
         open_ = open_ and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         words.append(text if open_ else f"{name}={text}")
@@ -282,21 +322,21 @@ def _value_text(study: Study, name: str, value: Any) -> tuple[str, bool]:
     if mark is not None and mark.kind == "dataset":
         return (repr(str(value)), False) if isinstance(value, str | Path) else (name, True)
     if mark is not None and mark.kind == "model":
-        many = list(value.items()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
-        if many is None:
+        models = list(value.items()) if isinstance(value, dict) else value if isinstance(value, list | tuple) else None
+        if models is None:
             return (repr(str(value)), False) if isinstance(value, str | Path) else (name_of(value), True)
         if isinstance(value, dict):
-            return "{" + ", ".join(f"{key!r}: {name_of(one)}" for key, one in many) + "}", True
-        if all(isinstance(one, str | Path) for one in many):
-            return repr([str(one) for one in many]), False
-        return "[" + ", ".join(name_of(one) for one in many) + "]", True
+            return "{" + ", ".join(f"{key!r}: {name_of(model)}" for key, model in models) + "}", True
+        if all(isinstance(model, str | Path) for model in models):
+            return repr([str(model) for model in models]), False
+        return "[" + ", ".join(name_of(model) for model in models) + "]", True
     if mark is not None and mark.kind == "folder":
-        return repr([folder_of(one) for one in value] if isinstance(value, list | tuple) else folder_of(value)), False
-    return preparation_text(texts({name: value})[name] if name in study.fields() else value), False
+        return repr([folder_of(folder) for folder in value] if isinstance(value, list | tuple) else folder_of(value)), False
+    return preparation_text(settings_texts({name: value})[name] if name in study.fields() else value), False
 
 
 def _docstring(study: Study) -> str:
-    """What the help of the command says, with every parameter."""
+    """Docstring of a call: the help of the command, with every parameter."""
     fields = study.fields()
     lines = [register.entries()[study.verb].help, "", "Args:"]
     for name in signature_of(study).parameters:
@@ -311,20 +351,23 @@ def _docstring(study: Study) -> str:
 ARGUMENTS = {
     "model": "an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or "
     "torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or "
-    "pipeline of transformers; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.",
+    "pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in "
+    "a dict with their names.",
     "data": "inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; "
-    "a dict of these; a torch Dataset or DataLoader; a Hugging Face dataset; what `brinell.data` makes; or a spec such as "
-    "`npz:FILE`.",
+    "a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` "
+    "makes; or a spec such as `npz:FILE`.",
     "y": "the labels (n,), where `data` are the inputs alone.",
     "preprocessing": "`{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.",
     "mean": "subtracted before the model: a number, or one for each channel.",
     "std": "divided by before the model, like `mean`.",
     "answers": "what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), "
     "labels, or for two classes one logit or probability. Default: by what it answers to clean samples.",
+    "output": "the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. "
+    "Default: the only part that fits.",
     "out": "where the results go. Default: a fresh folder under runs/.",
     "resume": "whether to go on with a folder that holds part of this.",
     "shard": "`K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.",
     "trust": "a folder from elsewhere whose models, data and code may be used as it names them.",
-    "progress": "whether to tell what goes on, or what is told. Default: at a terminal and in a notebook.",
+    "progress": "True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.",
 }
-"""What the parameters that calls share mean."""
+"""Descriptions of the parameters that calls share."""

@@ -1,7 +1,7 @@
-"""What people hold in their hands, as what an audit takes: settings as texts, models of any library, data of any form.
+"""Converts user objects to the input of an audit: settings as texts, models of any library, data of any form.
 
-Each is recognised by what it is and never by trying: what fits nothing, or fits in two ways, is refused in one line. The
-conversions themselves lie beside the plug-ins of their kind (`models._callable`, `models._transformers`, `datasets._memory`).
+The type of an object decides, never a trial: an object that fits no type, or two, is refused in one line. The conversions are
+next to the plugins of their kind (`models._callable`, `models._transformers`, `datasets._memory`).
 """
 
 import copy
@@ -18,23 +18,27 @@ from torch import Tensor, nn
 from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError, in_python, one_line
+from brinell.core.errors import RequestError, in_python, one_line, short
+from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
+from brinell.core.values import as_array
 from brinell.datasets._arrays import Bounds, Layout
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.plan import open_data
 from brinell.engine.request import IN_MEMORY
-from brinell.engine.texts import short
-from brinell.models._answers import KINDS, Answered
+from brinell.engine.sources import open_data
+from brinell.models._answers import KINDS, LogitModel
 from brinell.models._callable import CallableModel
+from brinell.models._class_order import in_order_of
 from brinell.models._content import digest_of
+from brinell.models._maite import MaiteFunction
+from brinell.models._outputs import Output, is_output
 from brinell.models._torch_model import TorchModel
-from brinell.models._transformers import bare, is_pipeline, is_processor, parts_of, with_processor
+from brinell.models._transformers import is_pipeline, is_processor, unpack_pipeline, with_processor, without_processor
 
 Data = Dataset | tuple[Any, Any] | str
 FORMS = (
     "a torch module, a function of arrays, a fitted scikit-learn classifier, an onnxruntime session, a pipeline of transformers, "
-    "a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
+    "a model of MAITE, a spec such as torch:FILE.py:FACTORY, or a list or dict of these"
 )
 
 
@@ -72,23 +76,34 @@ def data(
     return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds)
 
 
-def open_dataset(given: Any) -> Dataset | None:
+def open_dataset(value: Any) -> Dataset | None:
     """Data given in Python as a data set; None for a spec, which the plan opens."""
-    if isinstance(given, str | Path):
+    if isinstance(value, str | Path):
         return None
-    return given if isinstance(given, Dataset) else ArrayDataset(given)
+    if isinstance(value, Dataset):
+        return value
+    metadata = metadata_of(value)
+    return ArrayDataset(value) if metadata is None else ArrayDataset(value, name=metadata.name)
 
 
-def spec_of(given: Any, dataset: Dataset | None) -> str:
-    """What a request says of data: its spec, or that it was given in memory and under which name."""
-    return str(given) if isinstance(given, str | Path) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
+def spec_of(value: Any, dataset: Dataset | None) -> str:
+    """Text for the data in a request: their spec, or a note that they were given in memory, with their name."""
+    return str(value) if isinstance(value, str | Path) else f"{IN_MEMORY}:{dataset.name if dataset else ''}"
 
 
 # Models
 
 
+def _numbers(key: str, value: Any) -> np.ndarray[Any, Any]:
+    """A mean or std as an array of finite numbers."""
+    numbers = as_array(value, f"numbers of {key}") if not isinstance(value, str) else np.array(value)
+    if numbers.dtype.kind not in "iuf" or not numbers.size or not np.isfinite(numbers).all():
+        raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
+    return numbers
+
+
 def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
-    """What is done to inputs before the model, in one value: a processor, or foolbox's mapping with numbers as lists."""
+    """Preprocessing of the model as one value: a processor, or foolbox's mapping with numbers as lists."""
     if mean is None and std is None:
         return preprocessing
     if preprocessing is not None:
@@ -97,9 +112,7 @@ def preparation(preprocessing: Any, mean: Any, std: Any, domain: Domain) -> Any:
     for key, value in (("mean", mean), ("std", std)):
         if value is None:
             continue
-        numbers = np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
-        if numbers.dtype.kind not in "iuf":
-            raise RequestError(f"{key} is {short(value)}: it is a number, or one number for each channel")
+        numbers = _numbers(key, value)
         settings[key] = float(numbers.item()) if numbers.size == 1 else numbers.ravel().astype(float).tolist()
         if numbers.size > 1:
             settings["axis"] = -len(domain.shape)
@@ -115,38 +128,52 @@ def models_of(
     mean: Any = None,
     std: Any = None,
     answers: str | None = None,
+    output: Output = None,
+    in_order: bool = True,
 ) -> tuple[Model, ...]:
-    """Models given in Python, each over the domain of the data; nothing for specs.
+    """Convert models given in Python, each over the domain of the data; returns an empty tuple for specs.
 
     Args:
         model: one model, or a list or dict of them (names from the dict).
-        dataset: the data, where they are in memory.
-        spec: the data's spec, where they are not.
+        dataset: the data, if they are in memory.
+        spec: the data's spec, if they are not.
         preprocessing: as that of `brinell.audit`.
         mean: subtracted before the model.
         std: divided by before the model.
-        answers: what the models answer.
+        answers: kind of the models' answers.
+        output: the part of the models' answers that holds the logits.
+        in_order: True to bring the answers into the order of the data's classes, matched by name.
 
     Raises:
-        RequestError: what is no model, or cannot be asked about the data.
+        RequestError: an object is not a model, or does not fit the data.
     """
-    named = _named(model)
-    if not named:
-        given = {"preprocessing": preprocessing, "mean": mean, "std": std}
-        if said := [key for key, value in given.items() if value is not None]:
-            raise RequestError(f"{said[0]} is for models in memory; a spec says it itself, such as onnx:FILE?mean=0.5&std=0.25")
+    models_by_name = {
+        name: entry.module() if isinstance(entry, torch.export.ExportedProgram) else entry
+        for name, entry in _models_by_name(model).items()
+    }
+    if not models_by_name:
+        settings = {"preprocessing": preprocessing, "mean": mean, "std": std}
+        if unsupported := [key for key, value in settings.items() if value is not None]:
+            raise RequestError(
+                f"{unsupported[0]} is for models in memory; a spec says it itself, such as onnx:FILE?mean=0.5&std=0.25"
+            )
         if answers is not None:
             raise RequestError("answers says what a model in memory answers; a spec says it itself, ...?answers=probabilities")
+        if output is not None:
+            raise RequestError("output is for models in memory; a spec says it itself, such as torch:FILE.py:net?output=0")
         return ()
-    if answers not in (None, "labels", *KINDS):
-        raise RequestError(f"answers is {answers!r}; it is one of labels, {', '.join(KINDS)}")
+    if not is_output(output):
+        raise RequestError(f"output is {short(output)}: give a name or a place in the answer, such as 'logits' or 0")
+    if not isinstance(answers, str | None) or answers not in (None, "labels", *KINDS):
+        raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")
     dataset = dataset or open_data(spec)
-    before = preparation(preprocessing, mean, std, dataset.domain)
-    models = [_wrapped(model, dataset, name, before, answers) for name, model in named.items()]
-    return tuple(model if answers in (None, "labels") else Answered(model, str(answers)) for model in models)
+    prepared = preparation(preprocessing, mean, std, dataset.domain)
+    models = [_wrap(model, dataset, name, prepared, answers, output) for name, model in models_by_name.items()]
+    models = [model if answers in (None, "labels") else LogitModel(model, str(answers)) for model in models]
+    return tuple(in_order_of(model, dataset) if in_order else model for model in models)
 
 
-def _named(model: Any) -> dict[str, Any]:
+def _models_by_name(model: Any) -> dict[str, Any]:
     """The models in memory by name; empty for specs."""
     if isinstance(model, str | Path):
         return {}
@@ -154,42 +181,50 @@ def _named(model: Any) -> dict[str, Any]:
         kind, remedy = ("dict", "give {'name': model}") if isinstance(model, dict) else ("list", "give at least one")
         raise RequestError(f"the {kind} of models is empty: {remedy}")
     if isinstance(model, list | tuple):
-        if all(isinstance(one, str | Path) for one in model):
+        if all(isinstance(entry, str | Path) for entry in model):
             return {}
         pairs: dict[str, Any] = {}
-        for one in model:
-            name = name_of(one)
+        for entry in model:
+            name = name_of(entry)
             numbered = (f"{name}-{number}" if number > 1 else name for number in count(1))
-            pairs[next(free for free in numbered if free not in pairs)] = one
+            pairs[next(free for free in numbered if free not in pairs)] = entry
     else:
-        pairs = {str(name): one for name, one in model.items()} if isinstance(model, dict) else {name_of(model): model}
-    if specs := [str(one) for one in pairs.values() if isinstance(one, str | Path)]:
+        pairs = {str(name): entry for name, entry in model.items()} if isinstance(model, dict) else {name_of(model): model}
+    if specs := [str(entry) for entry in pairs.values() if isinstance(entry, str | Path)]:
         raise RequestError(f"{specs[0]!r} is a spec among models in memory: give all as specs in a list, or all as objects")
     return pairs
 
 
 def name_of(model: Any) -> str:
-    """How reports call a model that nobody named."""
-    if isinstance(own := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and own:
-        return own
+    """Name in reports of a model without a name."""
+    if isinstance(name_attribute := getattr(model, "name", None), str) and not isinstance(model, nn.Module) and name_attribute:
+        return name_attribute
     if is_pipeline(model):
         return type(model.model).__name__
+    if (metadata := maite_metadata(model)) is not None:
+        return metadata.name
     name = getattr(getattr(model, "func", model), "__name__", None) or type(model).__name__
     return str(name).strip("<>")
 
 
-def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str | None) -> Model:
+def _wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
     """A model in memory by what it is; the first line that fits decides."""
     domain = dataset.domain
     if is_pipeline(model):
-        return _pipeline(model, domain, name, before)
+        return _pipeline(model, domain, name, preparation)
+    if (metadata := maite_metadata(model)) is not None:
+        return _maite(model, metadata, dataset, name, {"preprocessing": preparation, "output": output, "answers": answers})
+    if output is not None and not (isinstance(model, nn.Module) or is_function(model)):
+        raise RequestError(
+            f"output is for modules and functions, whose answers may have several parts; {name} is neither: leave it out"
+        )
     if isinstance(model, nn.Module):
-        return _module(model, domain, name, before, answers)
+        return _module(model, dataset, name, preparation, answers, output)
     if hasattr(model, "get_inputs") and hasattr(model, "run"):
-        return _onnx(model, domain, name, _mapping(before))
+        return _onnx(model, domain, name, _mapping(preparation))
     estimator = hasattr(model, "predict") and hasattr(model, "get_params")
     if isinstance(model, Model) or estimator:
-        if before is not None:
+        if preparation is not None:
             raise RequestError(f"preprocessing, mean and std are for modules and functions; {name} does that by itself")
         return _estimator(model, domain, name, answers) if estimator else model
     if isinstance(model, type):
@@ -200,83 +235,138 @@ def _wrapped(model: Any, dataset: Dataset, name: str, before: Any, answers: str 
             domain,
             classes=len(dataset.classes),
             name=name,
-            as_given=dataset.as_given if isinstance(dataset, ArrayDataset) else lambda x: x,
-            preprocessing=_mapping(before),
+            user_layout=dataset.user_layout if isinstance(dataset, ArrayDataset) else lambda x: x,
+            preprocessing=_mapping(preparation),
             labels=None if answers is None else answers == "labels",
+            output=output,
         )
     raise RequestError(f"an object of type {type(model).__name__} is no model: give {FORMS}")
 
 
-def _pipeline(pipeline: Any, domain: Domain, name: str, before: Any) -> Model:
-    if before is not None:
+def maite_metadata(model: Any) -> Metadata | None:
+    """What a model by MAITE's protocol says of itself; None for any other model."""
+    return metadata_of(model) if callable(model) and not isinstance(model, Model) else None
+
+
+def is_function(model: Any) -> bool:
+    """True for a function, or for an object that is called like one and is no other kind of model."""
+    return callable(model) and not isinstance(model, Model | type) and not {"predict", "get_inputs"} & set(dir(model))
+
+
+def _pipeline(pipeline: Any, domain: Domain, name: str, preparation: Any) -> Model:
+    """A pipeline of transformers as a model."""
+    if preparation is not None:
         raise RequestError(f"{name} brings its own processor: leave preprocessing, mean and std out, or give its .model alone")
-    network, processor = parts_of(pipeline)
-    return bare(network, domain, name) if processor is None else with_processor(network, processor, domain, name)
+    network, processor = unpack_pipeline(pipeline)
+    return without_processor(network, domain, name) if processor is None else with_processor(network, processor, domain, name)
 
 
-def _module(module: nn.Module, domain: Domain, name: str, before: Any, answers: str | None) -> Model:
+def _maite(model: Any, metadata: Metadata, dataset: Dataset, name: str, settings: Mapping[str, Any]) -> Model:
+    """A model by MAITE's protocol, which is asked for scores alone."""
+    for setting in ("preprocessing", "output"):
+        if settings[setting] is not None:
+            raise RequestError(f"{name} is a model by MAITE's protocol, which takes the data as they are: leave {setting} out")
+    if settings["answers"] == "labels":
+        raise RequestError(f"{name} is a model by MAITE's protocol, which answers scores: leave answers='labels' out")
+    scale = dataset.byte_scale if isinstance(dataset, ArrayDataset) else None
+    function = MaiteFunction(model, name, byte_scale=scale)
+    return CallableModel(
+        function, dataset.domain, classes=len(dataset.classes), name=name, class_names=metadata.classes, labels=False
+    )
+
+
+def _module(module: nn.Module, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
+    """A torch module as a model."""
+    domain = dataset.domain
+    parts: dict[str, Any] = {"output": output, "data_classes": len(dataset.classes) or None}
     if answers == "labels":
         raise RequestError(f"{name} is a torch module, which answers scores: for labels give a function that returns them")
-    if is_processor(before):
-        return with_processor(module, before, domain, name)
+    if is_processor(preparation):
+        return with_processor(module, preparation, domain, name)
     if hasattr(module, "main_input_name"):
-        return bare(module, domain, name, preprocessing=_mapping(before))
-    return TorchModel(module, domain=domain, name=name, preprocessing=_mapping(before))
+        return without_processor(module, domain, name, preprocessing=_mapping(preparation), **parts)
+    return TorchModel(module, domain=domain, name=name, preprocessing=_mapping(preparation), **parts)
 
 
-def _mapping(before: Any) -> Mapping[str, Any] | None:
-    if before is None or isinstance(before, Mapping):
-        return before
+def _mapping(preparation: Any) -> Mapping[str, Any] | None:
+    """The preprocessing as a mapping."""
+    if preparation is None:
+        return None
+    if isinstance(preparation, Mapping):
+        for key in ("axis", "flip_axis"):
+            if not isinstance(preparation.get(key), int | None):
+                raise RequestError(
+                    f"{key} of preprocessing is {short(preparation[key])}: give a negative whole number, such as -3"
+                )
+        numbers = {key: _numbers(key, preparation[key]) for key in ("mean", "std") if preparation.get(key) is not None}
+        return {str(key): value for key, value in preparation.items()} | {
+            key: values.astype(float).tolist() for key, values in numbers.items()
+        }
     raise RequestError(
-        f"preprocessing is of type {type(before).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module of "
-        "transformers its processor"
+        f"preprocessing is of type {type(preparation).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module "
+        "of transformers its processor"
     )
 
 
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
-    from brinell.models.sklearn import many_processes, of_estimator
+    """An estimator of scikit-learn as a model."""
+    from brinell.models.sklearn import of_estimator, process_settings
 
-    wanted = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
-    if answers not in wanted:
-        raise RequestError(f"answers is {answers!r}, and a classifier of scikit-learn answers probabilities, logits or labels")
-    if many_processes(estimator):  # which the model turns off
+    scores_of = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
+    if answers not in scores_of:
+        raise RequestError(
+            f"answers is {short(answers)}, and a classifier of scikit-learn answers probabilities, logits or labels"
+        )
+    if process_settings(estimator):  # which the model turns off
         estimator = copy.deepcopy(estimator)
-    return of_estimator(estimator, domain, wanted[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
+    return of_estimator(estimator, domain, scores_of[answers], name=name, digest=digest_of(estimator))  # type: ignore[arg-type]
 
 
-def _onnx(session: Any, domain: Domain, name: str, before: Mapping[str, Any] | None) -> Model:
+def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any] | None) -> Model:
+    """A session of ONNX Runtime as a model."""
     from brinell.models.onnx import Onnx, OnnxModel
 
-    before = before or {}
-    if "flip_axis" in before:
+    preprocessing = preprocessing or {}
+    if "flip_axis" in preprocessing:
         raise RequestError("flip_axis is for modules: reverse the channels inside the network")
-    settings = {key: tuple(map(float, np.asarray(before[key]).ravel())) for key in ("mean", "std") if key in before}
+    settings = {key: tuple(map(float, np.asarray(preprocessing[key]).ravel())) for key in ("mean", "std") if key in preprocessing}
     path = getattr(session, "_model_path", None)
-    held = bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
+    content = (
+        bounded.read(Path(path), bounded.ON_DISK) if path and Path(path).is_file() else getattr(session, "_model_bytes", None)
+    )
     try:
         options = Onnx(**settings)  # type: ignore[arg-type]
     except ValueError as error:
         raise RequestError(one_line(error)) from None
     name = Path(path).stem if path and name == type(session).__name__ else name
-    return OnnxModel(session, domain, options, digest_of(held or "a session whose file is not known"), name)
+    return OnnxModel(session, domain, options, digest_of(content or "a session whose file is not known"), name)
 
 
 # What a request and a manifest say
 
 
 def specs_of(model: Any, models: tuple[Model, ...]) -> tuple[str, ...]:
-    """What a request says of models: their specs, or that they were given in memory and under which names."""
+    """Texts for the models in a request: their specs, or notes that they were given in memory, with their names."""
     if models:
-        return tuple(f"{IN_MEMORY}:{one.name}" for one in models)
-    return tuple(str(one) for one in model) if isinstance(model, list | tuple) else (str(model),)
+        return tuple(f"{IN_MEMORY}:{model_in_memory.name}" for model_in_memory in models)
+    return tuple(str(spec) for spec in model) if isinstance(model, list | tuple) else (str(model),)
 
 
 def preparation_text(value: Any) -> str:
-    """A setting as one types it; processors by what they say of themselves."""
+    """A setting as one types it; processors by what they say of themselves, objects without a text by their type."""
+    try:
+        return _setting_text(value)
+    except Exception:  # the text of an object is code of others
+        return short(value)
+
+
+def _setting_text(value: Any) -> str:
+    """The text of a setting."""
     if is_processor(value):
-        return f"{type(value).__name__}({', '.join(f'{key}={preparation_text(one)}' for key, one in value.to_dict().items())})"
+        settings = ", ".join(f"{key}={preparation_text(setting)}" for key, setting in value.to_dict().items())
+        return f"{type(value).__name__}({settings})"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key!r}: {preparation_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {preparation_text(setting)}" for key, setting in value.items()) + "}"
     if isinstance(value, Tensor | np.ndarray):
         value = value.tolist()
     value = value.value if isinstance(value, Enum) else value

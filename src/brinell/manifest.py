@@ -1,8 +1,8 @@
-"""What manifests say, as pydantic models, and the one line about what is wrong with one.
+"""Manifests as pydantic models, and the one-line message about a damaged one.
 
-Here is what the manifests of several studies share; the manifest of a study is a subclass in its `records.py`. Types are strict:
-a text is no number, a bool is no whole number. Keys beyond the fields are ignored. Validation of a list or a table ends at its
-first fault, so that a hostile one costs no more than to read it.
+This module holds the parts that the manifests of several studies share; the manifest of a study is a subclass in its
+`records.py`. Types are strict: a string is not accepted as a number, nor a bool as an integer. Unknown keys are ignored.
+Validation of a list or a table ends at its first fault, so a hostile manifest costs no more than to read it.
 """
 
 import reprlib
@@ -20,26 +20,24 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from brinell.core.settings import MOST_COUNT
-
 T = TypeVar("T")
 MOST = 2**53
-"""The most that a whole number may be: beyond, JSON of others is no longer exact."""
+"""The largest integer: JSON parsers of other languages represent larger ones inexactly."""
 LONGEST = 10**6
 """Values along one axis of an input at most, and classes, budgets and stages of a run."""
 MOST_PARTS = 10**6
 """Parts of a folder at most."""
 AT_ONCE = 100
 """Entries of a table that are validated together."""
-SHOWN = 40
+MOST_CHARACTERS = 40
 """Characters of a wrong value that the line shows."""
 
 
-def _one_by_one(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+def _validate_entries(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     """The entries of a large table are validated one after another, so that the first fault ends it."""
     if not isinstance(value, dict) or len(value) < AT_ONCE:
         return handler(value)
-    return {key: one for entry in value.items() for key, one in handler(dict([entry])).items()}
+    return {key: validated for entry in value.items() for key, validated in handler(dict([entry])).items()}
 
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
@@ -48,12 +46,11 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Listing = Annotated[list[T], Field(fail_fast=True)]
-Named = Annotated[dict[str, T], WrapValidator(_one_by_one)]
+TableOf = Annotated[dict[str, T], WrapValidator(_validate_entries)]
 Parts = Annotated[int, Field(ge=0, le=MOST_PARTS)]
-Draws = Annotated[int, Field(ge=1, le=MOST_COUNT)]
 State = Literal["running", "finished"]
 
-WANTED = {
+EXPECTED = {
     "string_type": "a text",
     "bool_type": "true or false",
     "int_type": "a whole number",
@@ -67,7 +64,7 @@ WANTED = {
     "less_than_equal": "at most {le:g}",
     "literal_error": "{expected}",
 }
-"""What a value must be, by the kind of pydantic's error."""
+"""Description of a valid value, by the kind of pydantic's error."""
 
 
 class Content(BaseModel):
@@ -80,7 +77,7 @@ class DomainFacts(Content):
     """The space that inputs live in."""
 
     kind: Literal["image", "signal", "video", "vector"]
-    """What an input is."""
+    """Kind of the inputs."""
     shape: Listing[Size]
     """The shape of one input, channels first."""
     low: Number | Listing[Number]
@@ -88,12 +85,13 @@ class DomainFacts(Content):
     high: Number | Listing[Number]
     """The largest value, likewise."""
     levels: Annotated[int, Field(ge=2, le=MOST)] | None
-    """How many values a stored input can take; null where storage does not round."""
+    """Number of levels of a stored value; null if storage does not round."""
     columns: Listing[Annotated[tuple[str, Number, Number, bool, Listing[str]], Field(strict=False)]] = []
     """Name, zero, one, whether it is fixed, and categories of each column of a table or channel of a signal."""
 
     @model_validator(mode="after")
     def _fits(self) -> "DomainFacts":
+        """Check that bounds and shape fit each other."""
         low, high = (bound if isinstance(bound, list) else [bound] for bound in (self.low, self.high))
         if not self.shape or any(len(bound) not in (1, self.shape[0]) for bound in (low, high)):
             raise misfit("has bounds for another number of channels than its shape has")
@@ -106,7 +104,7 @@ class DomainFacts(Content):
 
 
 class SamplingFacts(Content):
-    """How signals were recorded."""
+    """Recording parameters of signals."""
 
     rate: Annotated[float, Field(ge=1e-9, le=1e12)]
     """Values per second of each channel."""
@@ -119,53 +117,55 @@ class SamplingFacts(Content):
 
 
 class DataFacts(Content):
-    """What data it was."""
+    """Facts about the data."""
 
     spec: str
-    """How the data is named, as on the command line."""
+    """Spec of the data, as on the command line."""
     name: str
     """The name of the data."""
     digest: str
     """The hash of its content."""
     n: Count
-    """How many samples were taken."""
+    """Number of samples in the run."""
     total: Count
-    """How many samples it holds."""
+    """Number of samples in the data set."""
     select: str = ""
-    """How samples were selected."""
+    """Selection of the samples."""
     domain: DomainFacts
     """The space that inputs live in."""
     sampling: SamplingFacts | None = None
-    """How signals were recorded."""
+    """Recording parameters of signals."""
     classes: Listing[str]
     """The names of the classes."""
     notes: Listing[str] = []
-    """What the reader of the data remarked."""
+    """Notes of the data set."""
 
 
 class ModelFacts(Content):
-    """What model it was."""
+    """Facts about a model."""
 
     name: str
     """The name of the model."""
     spec: str = ""
-    """How the model is named, as on the command line."""
+    """Spec of the model, as on the command line."""
     digest: str
     """The hash of its weights, or of what else it is."""
     architecture: str | None
-    """What the network is called."""
+    """Name of the network."""
     parameters: Count | None
-    """How many parameters it has."""
+    """Number of parameters."""
     classes: Size
-    """How many classes it knows."""
+    """Number of classes."""
     access: Literal["labels", "scores", "gradients"]
-    """What it gives to an attack."""
+    """Access that the model gives to an attack."""
     notes: Listing[str] = []
-    """What the reader of the model remarked."""
+    """Notes of the model."""
+    class_order: Listing[Annotated[int, Field(ge=-1, le=MOST)]] = []
+    """For each logit its place in the model's own answer, or -1; empty unless classes were matched in another order."""
 
 
 class Hardware(Content):
-    """What machine it was."""
+    """Facts about the machine."""
 
     device: str
     """The device of the model."""
@@ -178,7 +178,7 @@ class Hardware(Content):
 
 
 class Passes(Content):
-    """What was spent on a model."""
+    """Cost of the passes of a model."""
 
     forwards: Count
     """Forward evaluations."""
@@ -187,23 +187,25 @@ class Passes(Content):
 
 
 class Manifest(Content):
-    """What every manifest says."""
+    """Fields of every manifest."""
 
     verb: str
     """The verb that made the folder."""
     version: Count = Field(alias="schema")
     """The version of the rows and of the manifest."""
+    files: TableOf[str] = {}
+    """The digest of every file of rows, arrays and weights by its path in the folder, once the folder is finished."""
 
 
 class GrowingManifest(Manifest):
-    """What the manifest of a folder says that is filled part after part."""
+    """Manifest of a folder that is filled part after part."""
 
     brinell: str
     """The version of Brinell."""
     revision: str | None
     """The commit of its source."""
     state: State
-    """Whether it is finished."""
+    """State of the run."""
     created: str
     """When it was begun."""
     finished: str | None
@@ -214,18 +216,18 @@ class GrowingManifest(Manifest):
     """Every setting that was asked for."""
     made_here: str | None = None
     """The mark of whoever made it (design/0020-trust.md)."""
-    versions: Named[str | None]
+    versions: TableOf[str | None]
     """The versions of the libraries."""
     hardware: Hardware
     """The machine."""
-    answers: Named[str | None] = {}
-    """How the answers of each model are read; null as they are."""
-    probes: Named[Passes] = {}
-    """What the checks before the attacks cost, by model."""
+    answers: TableOf[str | None] = {}
+    """Conversion of each model's answers to logits; null if they need none."""
+    probes: TableOf[Passes] = {}
+    """Cost of the checks before the attacks, by model."""
 
 
 class FolderManifest(GrowingManifest):
-    """What the manifest of a study of plan and parts says (`studies.kit`)."""
+    """Manifest of a study that consists of a plan and parts (`studies.kit`)."""
 
     cell: str
     """The hash of all that the rows depend on."""
@@ -243,36 +245,37 @@ def misfit(text: str) -> PydanticCustomError:
 
 
 def fault(content: Any, model: type[BaseModel]) -> str | None:
-    """What is wrong with a content, in words that follow the name of its file; None where the model takes it."""
+    """Error in a content, as words that follow the name of its file; None if it is valid."""
     try:
         model.model_validate(content)
     except ValidationError as error:
-        return _line(content, error.errors(include_url=False))
+        return _fault_line(content, error.errors(include_url=False))
     return None
 
 
-def _line(content: Any, details: Sequence[Mapping[str, Any]]) -> str:
+def _fault_line(content: Any, details: Sequence[Mapping[str, Any]]) -> str:
     """One line about the first of pydantic's errors, which are several where a union takes none of its branches."""
     places = [_place(content, detail) for detail in details]
     deeper = [place for place in places if place.startswith(places[0]) and place != places[0]]
-    place = deeper[0] if deeper and details[0]["type"] in WANTED else places[0]
-    here = [detail for detail, other in zip(details, places, strict=True) if other == place]
-    first, name = here[0], place or "it"
+    place = deeper[0] if deeper and details[0]["type"] in EXPECTED else places[0]
+    details_here = [detail for detail, candidate in zip(details, places, strict=True) if candidate == place]
+    first, name = details_here[0], place or "it"
     if first["type"] == "missing":
         return f"it does not say {name}"
     if first["type"] == "misfit":
         return f"{name} {first['msg']}"
-    wanted = dict.fromkeys(_wanted(detail) for detail in here)
-    return f"{name} is {shown(first['input'])} and must be {' or '.join(wanted)}"
+    expected = dict.fromkeys(_expected(detail) for detail in details_here)
+    return f"{name} is {abbreviate(first['input'])} and must be {' or '.join(expected)}"
 
 
-def _wanted(detail: Mapping[str, Any]) -> str:
-    known = WANTED.get(detail["type"])
-    return str(detail["msg"]) if known is None else known.format(**detail.get("ctx", {}))
+def _expected(detail: Mapping[str, Any]) -> str:
+    """What a value must be, in words."""
+    template = EXPECTED.get(detail["type"])
+    return str(detail["msg"]) if template is None else template.format(**detail.get("ctx", {}))
 
 
 def _place(content: Any, detail: Mapping[str, Any]) -> str:
-    """Where an error is, such as `eps[1]`: its location without the names that pydantic gives to the branches of a union."""
+    """Position of an error, such as `eps[1]`: its location without the names that pydantic gives to the branches of a union."""
     place, value, steps = "", content, detail["loc"]
     for step in steps:
         if isinstance(value, list) and isinstance(step, int) and step < len(value):
@@ -285,12 +288,18 @@ def _place(content: Any, detail: Mapping[str, Any]) -> str:
 
 
 def _key(key: str) -> str:
-    return key if key.isidentifier() and len(key) <= SHOWN else shown(key)
+    """A key, shortened if it is long."""
+    return key if key.isidentifier() and len(key) <= MOST_CHARACTERS else abbreviate(key)
 
 
-def shown(value: Any) -> str:
+def abbreviate(value: Any) -> str:
     """A value of others in a few characters, none of which is a control character."""
     short = reprlib.Repr()
-    short.maxlevel, short.maxstring, short.maxother, short.maxlong = 2, 2 * SHOWN, 2 * SHOWN, 2 * SHOWN
+    short.maxlevel, short.maxstring, short.maxother, short.maxlong = (
+        2,
+        2 * MOST_CHARACTERS,
+        2 * MOST_CHARACTERS,
+        2 * MOST_CHARACTERS,
+    )
     text = short.repr(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}..."

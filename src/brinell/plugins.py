@@ -2,19 +2,21 @@
 
 A plugin is a frozen, keyword-only dataclass of settings that can be built with no arguments. It is found by the name of its
 file in the folder of its kind, by an entry point `brinell.<kind>` of an installed package, or as `module:Class` or
-`file.py:Class` for scratch work. Listing imports nothing.
+`file.py:Class` for scratch work. Listing imports nothing. An attack, distortion, detector or explainer that does not come with
+Brinell is imported in a child process only (`isolation`), unless the caller says `in_process`.
+The child can give false answers and read files; it reaches neither the judge nor the ledger (SECURITY.md).
 """
 
+import ast
 import dataclasses
-import difflib
 import functools
-import hashlib
 import importlib
 import importlib.util
 import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -22,13 +24,15 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from brinell.core import bounded
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.settings import MOST_COUNT
-from brinell.core.user_files import import_file
+from brinell.core.siblings import PREFIX
+from brinell.core.suggestions import suggestion
+from brinell.core.user_files import hash_code, import_file, is_windows_path, module_name
 
 FOLDERS = {
     "attack": "brinell.attacks",
+    "bound": "brinell.bounds",
     "distance": "brinell.distances",
     "distortion": "brinell.distortions",
     "defence": "brinell.defences",
@@ -38,6 +42,10 @@ FOLDERS = {
     "model": "brinell.models",
 }
 """Kind to the package whose modules are its plugins."""
+
+
+ISOLATED = ("attack", "detector", "distortion", "explainer")
+"""Kinds whose plugins run in child processes if they do not come with Brinell."""
 
 
 class Spec(NamedTuple):
@@ -58,11 +66,11 @@ def parse(text: str) -> Spec:
         RequestError: nothing before the first colon, or an option without `=`.
     """
     body, _, query = text.partition("?")
-    head, _, rest = body.partition(":")
+    head, _, path = body.partition(":")
     if head in ("http", "https"):
-        head, rest = "http", body
-    elif "." in head or "/" in head:
-        head, rest = body, ""
+        head, path = "http", body
+    elif is_windows_path(body) or is_scratch(head):
+        head, path = body, ""
     if not head:
         raise RequestError(f"{text!r} names nothing: write NAME, NAME:PATH or NAME?option=value")
     options = {}
@@ -71,7 +79,7 @@ def parse(text: str) -> Spec:
         if not key or not equals:
             raise RequestError(f"the options of {text!r} are not key=value pairs joined by &")
         options[key] = value
-    return Spec(head, rest, options)
+    return Spec(head, path, options)
 
 
 def names(kind: str) -> list[str]:
@@ -94,33 +102,90 @@ def _built_in(kind: str) -> set[str]:
     return {module.name.replace("_", "-") for module in modules if not module.name.startswith("_")}
 
 
-def is_built_in(kind: str, name: str) -> bool:
-    """Whether a plugin comes with Brinell; nothing is imported for this."""
-    return name in _built_in(kind)
+def is_scratch(name: str) -> bool:
+    """True if a name is that of a module or a file: a plugin's own name has neither dots nor slashes."""
+    return any(mark in name for mark in "./\\")
 
 
-def load(kind: str, name: str) -> type[Any]:
+def is_isolated(kind: str, name: str) -> bool:
+    """True if a plugin runs in a child process: of a kind that can, and not Brinell's; the function imports nothing."""
+    return kind in ISOLATED and (is_scratch(name) or name in {entry.name for entry in _installed(kind)} - _built_in(kind))
+
+
+def load(kind: str, name: str, *, in_process: bool = False) -> type[Any]:
     """The dataclass of the plugin `name`.
 
     Raises:
-        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none.
+        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none; or one that this
+            process does not import.
     """
-    if "." in name or "/" in name:
+    if not in_process and is_isolated(kind, name):
+        raise RequestError(f"{kind} {name} does not come with Brinell and runs in a child process: add {option('in_process')}")
+    if is_scratch(name):
         return _scratch(kind, name)
-    found = [entry for entry in _installed(kind) if entry.name == name]
+    entries = [entry for entry in _installed(kind) if entry.name == name]
     built_in = name in _built_in(kind)
-    if len(found) + built_in > 1:
-        sources = [entry.value for entry in found] + [FOLDERS[kind]] * built_in
+    if len(entries) + built_in > 1:
+        sources = [entry.value for entry in entries] + [FOLDERS[kind]] * built_in
         raise RequestError(f"two {kind} plugins are called {name!r} ({', '.join(sources)}): uninstall one of the packages")
     if built_in:
         return _only_export(importlib.import_module(f"{FOLDERS[kind]}.{name.replace('-', '_')}"))
-    if found:
-        loaded: type[Any] = found[0].load()
+    if entries:
+        loaded: type[Any] = entries[0].load()
         return loaded
-    raise RequestError(f"there is no {kind} {name!r}{nearest(name, names(kind))}; `brinell plugins` lists them")
+    raise _unknown(kind, name)
+
+
+def _unknown(kind: str, name: str) -> RequestError:
+    """The error for a name without a plugin."""
+    return RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind))}; `brinell plugins` lists them")
+
+
+def is_built_in(kind: str, name: str) -> bool:
+    """True if a plugin comes with Brinell."""
+    return name in _built_in(kind)
+
+
+def check_name(kind: str, name: str) -> None:
+    """Refuse a name without a plugin (with the nearest name), importing nothing."""
+    if name not in names(kind):
+        raise _unknown(kind, name)
+
+
+def check_options(kind: str, name: str, options: Iterable[str]) -> None:
+    """Refuse the first option that a plugin of Brinell lacks, by its source, importing nothing; others are left to `build`."""
+    fields = _written_fields(kind, name) if is_built_in(kind, name) else ()
+    if unknown := next((key for key in options if fields and key not in fields), None):
+        raise _unknown_option(kind, name, unknown, fields)
+
+
+def _written_fields(kind: str, name: str) -> tuple[str, ...]:
+    """The settings of a plugin as its source defines them; none if they are inherited."""
+    module = f"{FOLDERS[kind]}.{name.replace('-', '_')}"
+    spec = importlib.util.find_spec(module)
+    tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
+    values = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and _is_all(node)]
+    (plugin,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and [node.name] in values)
+    lines = () if plugin.bases else plugin.body
+    targets = (
+        line.target for line in lines if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation)
+    )
+    return tuple(target.id for target in targets if isinstance(target, ast.Name))
+
+
+def _is_all(node: ast.Assign) -> bool:
+    """True for the assignment of `__all__`."""
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+
+
+def _unknown_option(kind: str, name: str, key: str, fields: Iterable[str]) -> RequestError:
+    """The error for an option that a plugin lacks."""
+    options_text = ", ".join(sorted(fields)) or "none"
+    return RequestError(f"{kind} {name} has no option {key!r}{suggestion(key, fields)}; it has: {options_text}")
 
 
 def _scratch(kind: str, name: str) -> type[Any]:
+    """The class of a file or a module."""
     source, _, attribute = name.rpartition(":")
     if not source:
         raise RequestError(f"{name!r} names no class: write file.py:Class or module:Class for a {kind} of your own")
@@ -134,61 +199,90 @@ def _scratch(kind: str, name: str) -> type[Any]:
         raise RequestError(f"module {source!r} failed on import with {type(error).__name__}: {error}") from error
     plugin = getattr(module, attribute, None)
     if not isinstance(plugin, type):
-        raise RequestError(f"{source} has no class {attribute!r}{nearest(attribute, dir(module))}")
+        raise RequestError(f"{source} has no class {attribute!r}{suggestion(attribute, dir(module))}")
     if not dataclasses.is_dataclass(plugin):
         raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
     return plugin
 
 
 def _only_export(module: ModuleType) -> type[Any]:
+    """The only class that a module exports."""
     exported = [getattr(module, name) for name in module.__all__]
     if len(exported) != 1 or not dataclasses.is_dataclass(exported[0]):
         raise RequestError(f"{module.__name__} must export exactly one dataclass in __all__")
     return cast(type[Any], exported[0])
 
 
-def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+def build(kind: str, name: str, options: Mapping[str, Any], *, in_process: bool = False) -> Any:
     """An instance of the plugin with these settings; text is converted to the type of its field.
+
+    Args:
+        kind: the kind of the plugin.
+        name: its name.
+        options: its settings.
+        in_process: import the code of others in this process; otherwise the instance is a proxy of one in a child process.
 
     Raises:
         RequestError: unknown plugin or option (with the nearest name), or a value of the wrong type or range.
     """
-    plugin = load(kind, name)
+    if not in_process and is_isolated(kind, name):
+        return _build_isolated(kind, name, options)
+    plugin = load(kind, name, in_process=in_process)
     fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in fields:
-            known = ", ".join(sorted(fields)) or "none"
-            raise RequestError(f"{kind} {name} has no option {key!r}{nearest(key, fields)}; it has: {known}")
+            raise _unknown_option(kind, name, key, fields)
         part = fields[key].metadata.get("plugin")
         if part and isinstance(value, str):
-            values[key] = parts(part, value)
+            values[key] = build_list(part, value, in_process=in_process)
         else:
-            values[key] = found = _convert(f"option {key} of {kind} {name}", hints[key], value)
-            if key != "seed" and isinstance(found, int) and found > MOST_COUNT:
-                raise RequestError(f"option {key} of {kind} {name} is {found}: it is at most {MOST_COUNT:,}")
+            values[key] = converted = _convert(f"option {key} of {kind} {name}", hints[key], value)
+            if key != "seed" and isinstance(converted, int) and converted > MOST_COUNT:
+                raise RequestError(f"option {key} of {kind} {name} is {converted}: it is at most {MOST_COUNT:,}")
     try:
         return plugin(**values)
     except ValueError as error:
         raise RequestError(f"{kind} {name}: {error}") from None
 
 
-def parts(kind: str, text: str) -> tuple[Any, ...]:
-    """Plugins that belong together, written `NAME+NAME`; each may have options of its own as NAME(key=value,...).
+def describe(kind: str, name: str) -> tuple[str, dict[str, str]]:
+    """First line of the docstring of a plugin, and its settings with their defaults as Python writes them.
 
     Raises:
-        RequestError: a text of another form, or as `build`.
+        RequestError: no such plugin, or one that cannot be built.
     """
-    found = []
-    for one in split(text):
-        name, bracket, rest = one.partition("(")
-        pairs = [pair.partition("=") for pair in rest.removesuffix(")").split(",") if pair]
-        if bool(bracket) != rest.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
+    if is_isolated(kind, name):
+        plugin = _build_isolated(kind, name, {})
+        return inspect.getdoc(type(plugin)) or "", plugin.defaults
+    settings = load(kind, name)
+    summary = (inspect.getdoc(settings) or "").partition("\n")[0]
+    return summary, {field.name: repr(field.default) for field in dataclasses.fields(settings)}
+
+
+def _build_isolated(kind: str, name: str, options: Mapping[str, Any]) -> Any:
+    """The proxy of a plugin in a child process."""
+    from brinell.isolation.build import build_isolated  # torch, which a list of names does without
+
+    return build_isolated(kind, name, options, origin_of)
+
+
+def build_list(kind: str, text: str, *, in_process: bool = False) -> tuple[Any, ...]:
+    """Build a list of plugins from `NAME+NAME`; each may have options: NAME(key=value,...).
+
+    Raises:
+        RequestError: the text has another form, or `build` refuses a part.
+    """
+    plugins = []
+    for plugin_text in split(text):
+        name, bracket, options_text = plugin_text.partition("(")
+        pairs = [pair.partition("=") for pair in options_text.removesuffix(")").split(",") if pair]
+        if bool(bracket) != options_text.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
             raise RequestError(f"{text!r} names no {kind}s: write NAME+NAME, and options as NAME(key=value,key=value)")
         options = {key.strip(): value for key, _, value in pairs}
-        found.append(build(kind, name.strip(), options))
-    return tuple(found)
+        plugins.append(build(kind, name.strip(), options, in_process=in_process))
+    return tuple(plugins)
 
 
 def head(text: str) -> str:
@@ -201,45 +295,74 @@ def split(text: str) -> list[str]:
     return re.split(r"\+(?![^(]*\))", text)
 
 
-def _convert(what: str, hint: Any, value: Any) -> Any:
+def _convert(description: str, hint: Any, value: Any) -> Any:
+    """A value of a setting in its type."""
     if isinstance(value, str) and get_origin(hint) is tuple:
         value = tuple(value.split("+"))
-        return tuple(_convert(what, get_args(hint)[0], one) for one in value)
+        return tuple(_convert(description, get_args(hint)[0], part) for part in value)
     try:
         return TypeAdapter(hint).validate_python(value, strict=not isinstance(value, str))
     except ValidationError as error:
         problem = error.errors()[0]["msg"]
-        raise RequestError(f"{what} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
+        raise RequestError(f"{description} is {value!r}: {problem[0].lower()}{problem[1:]}") from None
 
 
-def written(plugin: Any) -> dict[str, Any]:
-    """The settings of a plugin as JSON has them; of those that are plugins themselves also their class and what its file holds.
+def settings_of(plugin: Any) -> dict[str, Any]:
+    """The settings of a plugin as JSON; a setting that is a plugin includes its class and the digest of its file.
 
-    A plugin that reads files of its own says what is in them by a method `digest`.
+    A plugin that reads files describes their content by a method `digest`.
     """
+    if _is_proxy(plugin):
+        return dict(plugin.written_settings())
     settings = {}
     for field in dataclasses.fields(plugin):
         value = getattr(plugin, field.name)
         parts = value if isinstance(value, tuple) else ()
         if field.metadata.get("plugin"):
             settings[field.name] = [
-                {"plugin": type(one).__qualname__, "source": _source(type(one))} | written(one) for one in parts
+                {"plugin": type(plugin_part).__qualname__, "source": _part_source(plugin_part)} | settings_of(plugin_part)
+                for plugin_part in parts
             ]
         else:
             settings[field.name] = list(value) if isinstance(value, tuple) else value
     return settings | ({"digest": plugin.digest()} if hasattr(plugin, "digest") else {})
 
 
-def _source(plugin: type[Any]) -> str:
+def _part_source(plugin: Any) -> str:
+    """The source of a plugin that is a setting of another."""
+    return str(plugin.source) if _is_proxy(plugin) else source_of(type(plugin))
+
+
+def _is_proxy(plugin: Any) -> bool:
+    """True if a plugin is the proxy of one in a child process."""
+    from brinell.isolation.proxy import IsolatedPlugin
+
+    return isinstance(plugin, IsolatedPlugin)
+
+
+def source_of(plugin: type[Any]) -> str:
     """The module of a plugin, or for scratch work a hash of its file."""
     if plugin.__module__.startswith("brinell."):
         return plugin.__module__
-    # A scratch file is no module that one could import again, so a method is asked where its text lies.
-    written_in = inspect.getsourcefile(plugin.__call__)
-    return hashlib.blake2b(bounded.read(Path(str(written_in)), bounded.MOST_TEXT), digest_size=8).hexdigest()
+    return hash_code(Path(str(inspect.getsourcefile(plugin))), 8, siblings=plugin.__module__.startswith(PREFIX))
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The closest of `known`, as the end of a message; empty where none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
+def origin_of(kind: str, name: str) -> tuple[str, str]:
+    """Module and source of a plugin that a child process imports, from its name alone: what the child says may be false.
+
+    Raises:
+        RequestError: the module has no file.
+    """
+    value = name if is_scratch(name) else next(entry.value for entry in _installed(kind) if entry.name == name)
+    module = value.rpartition(":")[0]
+    if module.endswith(".py"):
+        return module_name(Path(module)), hash_code(Path(module), 8)
+    if module.startswith("brinell."):
+        return module, module
+    spec, folders = None, None
+    for end in (match.start() for match in re.finditer(r"\.|$", module)):
+        spec = PathFinder.find_spec(module[:end], folders)
+        folders = None if spec is None else spec.submodule_search_locations
+    if spec is None or spec.origin is None or not spec.has_location:
+        raise RequestError(f"module {module} of {kind} {name} has no file: name one that has, or add {option('in_process')}")
+    return module, hash_code(Path(spec.origin), 8, siblings=False)

@@ -1,4 +1,4 @@
-"""What the Python calls take, by the names that their signatures use."""
+"""Parameter types of the Python calls, by the names in their signatures."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ class Session(Protocol):
         """The answers to inputs."""
 
     def get_inputs(self) -> Any:
-        """What the inputs are."""
+        """The inputs."""
 
 
 class Indexed(Protocol):
@@ -65,7 +65,7 @@ File = str | os.PathLike[str]
 """A path."""
 Folder = File | HasFolder
 """A folder, or the result of the call that made it."""
-Told = Progress | bool
-"""Whether a call tells how it goes on, or what is told."""
+ProgressOption = Progress | bool
+"""True for live progress, False for none, or an object that receives progress."""
 
-__all__ = ["AnyModel", "Data", "Device", "Eps", "File", "Folder", "Labels", "Models", "Norm", "Told"]
+__all__ = ["AnyModel", "Data", "Device", "Eps", "File", "Folder", "Labels", "Models", "Norm", "ProgressOption"]

@@ -7,10 +7,10 @@ import numpy as np
 from brinell.core.checks import Code
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Records
 
-SEVERAL = ("apgd-ce", "apgd-dlr")
+TWO_STAGES = ("apgd-ce", "apgd-dlr")
 
 
-CODES = (*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.WEIGHTS)
+CODES = (*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.SURVIVORS, Code.WEIGHTS, Code.FRESH)
 
 
 def manifest(
@@ -18,7 +18,7 @@ def manifest(
     eps: list[float],
     n: int,
     classes: list[str],
-    stages: tuple[str, ...] = SEVERAL,
+    stages: tuple[str, ...] = TWO_STAGES,
     shape: tuple[int, ...] = (1, 8, 8),
     kind: str = "image",
     **changes: Any,
@@ -51,9 +51,9 @@ def manifest(
                 "parameters": 12345,
                 "classes": len(classes),
                 "access": "gradients",
-                "cells": {},
+                "cells": {"clean": f"c{j}" * 8},
             }
-            for name in models
+            for j, name in enumerate(models)
         ],
         "distance": "linf",
         "eps": eps,
@@ -84,7 +84,7 @@ def records(
     labels: np.ndarray,
     eps: list[float],
     breaks: np.ndarray,
-    stages: tuple[str, ...] = SEVERAL,
+    stages: tuple[str, ...] = TWO_STAGES,
     classes: int = 10,
 ) -> Records:
     """Rows as a finished run writes them.
@@ -93,8 +93,8 @@ def records(
     """
     budgets = np.asarray(eps)
     wrong = breaks[0] == 0
-    other = (labels + 1) % classes
-    parts = [_clean(model, labels, wrong, other)]
+    wrong_class = (labels + 1) % classes
+    parts = [_clean(model, labels, wrong, wrong_class)]
     broken = np.repeat(wrong[:, None], len(eps), axis=1)
     for stage, distance in zip(stages, breaks, strict=True):
         reached = distance[:, None] <= budgets[None, :] + 1e-12
@@ -116,7 +116,7 @@ def records(
         )
         if budgets[0] == 0:
             outcome = outcome[:, 1:]
-        parts.append(_attacked(model, stage, labels, other, wrong, budgets[budgets > 0], outcome, distance))
+        parts.append(_attacked(model, stage, labels, wrong_class, wrong, budgets[budgets > 0], outcome, distance))
         broken |= reached
     return Records(
         **{
@@ -126,13 +126,13 @@ def records(
     )
 
 
-def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, other: np.ndarray) -> dict[str, np.ndarray]:
+def _clean(model: str, labels: np.ndarray, wrong: np.ndarray, wrong_class: np.ndarray) -> dict[str, np.ndarray]:
     n = len(labels)
     columns = _empty(n) | {
         "model": np.full(n, model, object),
         "sample_id": np.arange(n),
         "label": labels.astype(np.int32),
-        "clean_pred": np.where(wrong, other, labels).astype(np.int32),
+        "clean_pred": np.where(wrong, wrong_class, labels).astype(np.int32),
         "clean_confidence": np.full(n, 0.9, np.float32),
         "attack": np.full(n, "clean", object),
         "distance": np.full(n, "linf", object),
@@ -147,7 +147,7 @@ def _attacked(
     model: str,
     stage: str,
     labels: np.ndarray,
-    other: np.ndarray,
+    wrong_class: np.ndarray,
     wrong: np.ndarray,
     eps: np.ndarray,
     outcome: np.ndarray,
@@ -155,13 +155,13 @@ def _attacked(
 ) -> dict[str, np.ndarray]:
     n, e = outcome.shape
     flat = outcome.reshape(-1).astype(object)
-    found = flat == "fooled"
+    fooled = flat == "fooled"
     ran = (flat == "fooled") | (flat == "survived")
 
     def wide(values: np.ndarray) -> np.ndarray:
         return np.repeat(values, e)
 
-    def some(values: np.ndarray, dtype: Any, mask: np.ndarray) -> np.ndarray:
+    def masked_column(values: np.ndarray, dtype: Any, mask: np.ndarray) -> np.ndarray:
         return np.ma.MaskedArray(np.where(mask, values, 0).astype(dtype), mask=~mask)
 
     size = wide(np.where(np.isfinite(distance), distance, 0.0))
@@ -169,27 +169,27 @@ def _attacked(
         "model": np.full(n * e, model, object),
         "sample_id": wide(np.arange(n)),
         "label": wide(labels).astype(np.int32),
-        "clean_pred": wide(np.where(wrong, other, labels)).astype(np.int32),
+        "clean_pred": wide(np.where(wrong, wrong_class, labels)).astype(np.int32),
         "clean_confidence": np.full(n * e, 0.9, np.float32),
         "attack": np.full(n * e, stage, object),
         "distance": np.full(n * e, "linf", object),
         "eps": np.tile(eps, n),
         "radius": np.tile(eps, n),
         "outcome": flat,
-        "adv_pred": some(wide(other), np.int32, found),
-        "adv_confidence": some(np.full(n * e, 0.6), np.float32, found),
-        "adv_margin": some(np.full(n * e, 0.5), np.float32, found),
-        "best_margin": some(np.where(found, 0.5, -0.5), np.float32, ran),
-        "linf": some(size, np.float32, found),
-        "l2": some(size * 8, np.float32, found),
-        "l1": some(size * 64, np.float32, found),
-        "l0": some(np.full(n * e, 64), np.float32, found),
-        "quantised_pred": some(wide(other), np.int32, found),
-        "quantised_within": some(np.full(n * e, True), np.bool_, found),
+        "adv_pred": masked_column(wide(wrong_class), np.int32, fooled),
+        "adv_confidence": masked_column(np.full(n * e, 0.6), np.float32, fooled),
+        "adv_margin": masked_column(np.full(n * e, 0.5), np.float32, fooled),
+        "best_margin": masked_column(np.where(fooled, 0.5, -0.5), np.float32, ran),
+        "linf": masked_column(size, np.float32, fooled),
+        "l2": masked_column(size * 8, np.float32, fooled),
+        "l1": masked_column(size * 64, np.float32, fooled),
+        "l0": masked_column(np.full(n * e, 64), np.float32, fooled),
+        "quantised_pred": masked_column(wide(wrong_class), np.int32, fooled),
+        "quantised_within": masked_column(np.full(n * e, True), np.bool_, fooled),
         "forwards": np.where(ran, 100, 0).astype(np.int64),
         "backwards": np.where(ran, 100, 0).astype(np.int64),
         "judge_forwards": np.where(flat == "fooled", 2, 0).astype(np.int64),
-        "queries_to_success": some(1 + wide(np.arange(n)) % 97, np.int64, flat == "fooled"),
+        "queries_to_success": masked_column(1 + wide(np.arange(n)) % 97, np.int64, flat == "fooled"),
         "seconds": np.where(ran, 0.01, 0.0),
     }
 
@@ -215,13 +215,13 @@ def join(*parts: Records) -> Records:
     )
 
 
-def change(rows: Records, where: np.ndarray, **columns: Any) -> Records:
+def change(rows: Records, rows_to_change: np.ndarray, **columns: Any) -> Records:
     """`rows` with other values in some columns where `where` holds."""
     new = {name: getattr(rows, name).copy() for name in COLUMNS}
     for name, value in columns.items():
-        new[name][where] = value
+        new[name][rows_to_change] = value
     return Records(**new)
 
 
-def keep(rows: Records, where: np.ndarray) -> Records:
-    return Records(**{name: getattr(rows, name)[where] for name in COLUMNS})
+def keep(rows: Records, selection: np.ndarray) -> Records:
+    return Records(**{name: getattr(rows, name)[selection] for name in COLUMNS})

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from brinell.analysis.compare import Side, compare
-from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.core.errors import RequestError
 
 EPS = [0.0, 0.1, 0.2]
@@ -22,17 +22,17 @@ def two(synthetic):
 
 def test_counts_by_hand(two):
     result = compare(*two)
-    assert (result.clean.both, result.clean.only_a, result.clean.only_b, result.clean.neither) == (5, 0, 1, 0)
-    tables = [(p.both, p.only_a, p.only_b, p.neither) for p in result.robust]
+    assert (result.clean.both_robust, result.clean.only_a, result.clean.only_b, result.clean.neither) == (5, 0, 1, 0)
+    tables = [(p.both_robust, p.only_a, p.only_b, p.neither) for p in result.robust]
     assert tables == [(5, 0, 1, 0), (2, 1, 2, 1), (1, 2, 2, 1)]
-    at = result.robust[1]
-    assert (at.value_a, at.value_b) == (pytest.approx(3 / 6), pytest.approx(4 / 6))
-    assert at.difference == pytest.approx(-1 / 6)
-    assert (at.low, at.high) == pytest.approx(paired_difference(2, 1, 2, 1))
-    assert at.p == mcnemar(1, 2)
+    rate = result.robust[1]
+    assert (rate.value_a, rate.value_b) == (pytest.approx(3 / 6), pytest.approx(4 / 6))
+    assert rate.difference == pytest.approx(-1 / 6)
+    assert (rate.low, rate.high) == pytest.approx(paired_difference(2, 1, 2, 1))
+    assert rate.p == mcnemar(1, 2)
     assert [c.n for c in result.per_class] == [3, 3]
     assert result.per_class[1].difference == pytest.approx([-1 / 3, -1 / 3, 0])
-    assert [(c.clean.both, c.clean.only_b, c.p_clean) for c in result.per_class] == [(3, 0, 1.0), (2, 1, 1.0)]
+    assert [(c.clean.both_robust, c.clean.only_b, c.p_clean) for c in result.per_class] == [(3, 0, 1.0), (2, 1, 1.0)]
     assert result.notes == []
 
 
@@ -43,14 +43,14 @@ def test_classes_on_untouched_inputs_are_corrected_for_their_number(synthetic):
     rows = synthetic.join(*(synthetic.records(m, labels, EPS, x, classes=2) for m, x in (("a", a), ("b", b))))
     manifest = synthetic.manifest(["a", "b"], EPS, 20, ["zero", "one"])
     sides = (Side(run="r", manifest=manifest, records=rows, model=name) for name in "ab")
-    zero, one = compare(*sides).per_class
-    assert (one.clean.difference, one.clean.p, one.p_clean) == pytest.approx((-0.8, 2 / 2**8, 4 / 2**8))
+    zero, class_one = compare(*sides).per_class
+    assert (class_one.clean.difference, class_one.clean.p, class_one.p_clean) == pytest.approx((-0.8, 2 / 2**8, 4 / 2**8))
     assert (zero.clean.difference, zero.p_clean) == (0.0, 1.0)
 
 
 def test_swapping_the_sides_mirrors(two):
-    one, other = compare(*two), compare(*two[::-1])
-    for p, q in zip(one.robust, other.robust, strict=True):
+    first, reversed_comparison = compare(*two), compare(*two[::-1])
+    for p, q in zip(first.robust, reversed_comparison.robust, strict=True):
         assert p.difference == pytest.approx(-q.difference)
         assert p.low == pytest.approx(-q.high)
         assert p.p == q.p
@@ -93,9 +93,9 @@ def test_other_attacks_are_noted(two, synthetic):
 def test_what_does_not_fit_is_refused(two, change, message):
     a, b = two
     change = change | ({"data": b.manifest["data"] | change["data"]} if "data" in change else {})
-    with pytest.raises(RequestError, match=message) as caught:
+    with pytest.raises(RequestError, match=message) as refusal:
         compare(a, Side(run="s", manifest=b.manifest | change, records=b.records, model="b"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_no_common_sample_is_refused(two, synthetic):

@@ -5,6 +5,7 @@ from brinell.analysis.compare import Side, compare
 from brinell.analysis.gate import Baseline, Threshold, against_baseline, against_thresholds, gate
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError
+from brinell.studies.gate.terminal import lines
 
 EPS = [0.0, 0.1]
 LABELS = np.arange(100) % 2
@@ -55,15 +56,15 @@ def test_worst_class(synthetic):
 def test_a_missing_metric_fails(synthetic):
     run = result(side(synthetic, broken=0))
     (check,) = against_thresholds(run, [Threshold(metric="robust", minimum=0.0, eps=0.3)])
-    assert not check.passed and "has no eps 0.3" in check.why
+    assert not check.passed and "has no eps 0.3" in check.text
     empty = run.model_copy(update={"per_class": []})
     (check,) = against_thresholds(empty, [Threshold(metric="worst_class", minimum=0.0)])
     assert not check.passed
 
 
 def test_the_same_run_is_not_worse_than_itself(synthetic):
-    one = side(synthetic, broken=20, wrong=5)
-    checks = against_baseline(result(one), result(one), compare(one, one))
+    tested_side = side(synthetic, broken=20, wrong=5)
+    checks = against_baseline(result(tested_side), result(tested_side), compare(tested_side, tested_side))
     assert [c.passed for c in checks] == [True, True]
 
 
@@ -72,7 +73,7 @@ def test_a_fall_beyond_chance_fails_and_one_within_passes(synthetic):
     assert [c.passed for c in against_baseline(result(little), result(before), compare(little, before))] == [True, True]
     checks = against_baseline(result(much), result(before), compare(much, before))
     assert [c.passed for c in checks] == [True, False]
-    assert "beyond chance" in checks[1].why and "10 lost" in checks[1].why
+    assert "beyond chance" in checks[1].text and "10 lost" in checks[1].text
     # Compared as if on different samples, ten of a hundred are still chance.
     assert all(c.passed for c in against_baseline(result(much), result(before)))
 
@@ -86,8 +87,8 @@ def test_max_drop_is_a_limit_of_its_own(synthetic):
 
 
 def test_improvement_passes(synthetic):
-    before, now = side(synthetic, broken=60), side(synthetic, broken=10)
-    assert all(c.passed for c in against_baseline(result(now), result(before), compare(now, before)))
+    before, current = side(synthetic, broken=60), side(synthetic, broken=10)
+    assert all(c.passed for c in against_baseline(result(current), result(before), compare(current, before)))
 
 
 def test_a_budget_that_the_baseline_lacks_fails(synthetic):
@@ -114,12 +115,14 @@ def test_incomplete_runs_and_warnings_fail_the_gate(synthetic):
 
 def test_of_the_worst_class_nothing_is_known_where_one_has_no_sample(synthetic):
     run = result(side(synthetic, broken=0)).model_copy(update={"classes_without_samples": 1})
-    asked = [Threshold(metric="worst_class", minimum=0.5)]
-    (check,) = against_thresholds(run, asked)
+    thresholds = [Threshold(metric="worst_class", minimum=0.5)]
+    (check,) = against_thresholds(run, thresholds)
     assert (
-        check.passed is False and "1 of 3 classes have no sample" in check.why and "--allow classes-without-samples" in check.why
+        check.passed is False
+        and "1 of 3 classes have no sample" in check.text
+        and "--allow classes-without-samples" in check.text
     )
-    assert against_thresholds(run, asked, allow={"classes-without-samples"})[0].passed
+    assert against_thresholds(run, thresholds, allow={"classes-without-samples"})[0].passed
     assert against_thresholds(run, [Threshold(metric="robust", minimum=0.5)])[0].passed, "of the others enough is known"
 
 
@@ -137,12 +140,12 @@ def test_of_the_worst_class_nothing_is_known_where_one_has_no_sample(synthetic):
     ],
 )
 def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, attack, access, eot, weak):
-    one = side(synthetic, broken=0, request={"attack": attack})
-    one.manifest["models"][0]["access"] = access
-    one.manifest["stages"][0]["eot"] = eot
-    run = result(one)
+    tested_side = side(synthetic, broken=0, request={"attack": attack})
+    tested_side.manifest["models"][0]["access"] = access
+    tested_side.manifest["stages"][0]["eot"] = eot
+    run = result(tested_side)
     assert run.weak == gate(run, against_thresholds(run, [Threshold(metric="clean", minimum=0.5)])).weak == weak
-    assert ("weaker than fast" in run.verdict) == (weak is not None)
+    assert any("weaker than fast" in note for note in run.verdict_notes) == (weak is not None)
 
 
 def test_a_gate_without_conditions_is_refused(synthetic):
@@ -154,3 +157,27 @@ def test_a_gate_without_conditions_is_refused(synthetic):
 def test_threshold_refuses(bad):
     with pytest.raises(ValueError, match="is"):
         Threshold(**bad)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_failing_gate_ends_with_the_first_failing_condition_and_its_remedy(synthetic, seed):
+    rng = np.random.default_rng(seed)
+    model = result(side(synthetic, broken=int(rng.integers(20, 90))))
+    thresholds = [
+        Threshold(metric=metric, minimum=round(float(rng.random()), 3)) for metric in ("clean", "robust", "worst_class")
+    ]
+    verdict = gate(model, against_thresholds(model, thresholds))
+    *before, last = lines(verdict)
+    failures = [check for check in verdict.checks if check.passed is False]
+    if not failures:
+        assert last.startswith("gate passed")
+        return
+    first = failures[0]
+    assert last.startswith(f"FAIL  {first.name}: {first.text}") and last.endswith(f"; {first.remedy}")
+    assert [line.startswith("FAIL") for line in before[-len(failures) :]] == [False] + [True] * (len(failures) - 1)
+    for check in failures:
+        if check.low is not None and check.required is not None:
+            demanded = check.remedy.rpartition(" ")[2]
+            met = check.observed >= check.required
+            assert met or float(demanded) <= check.low, "the threshold that it proposes must hold"
+            assert f"{100 * check.required:.1f} %" in check.text

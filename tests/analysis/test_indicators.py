@@ -19,8 +19,8 @@ def run(
     breaks = np.full((len(stages), N), np.inf) if breaks is None else breaks
     rows = synthetic.records("m", LABELS, EPS, breaks, stages=stages)
     for stage, left in zip(stages, margins, strict=True):
-        here = (rows.attack == stage) & (rows.outcome == "survived")
-        rows = synthetic.change(rows, here, best_margin=np.broadcast_to(left, N)[rows.sample_id[here]])
+        survivors = (rows.attack == stage) & (rows.outcome == "survived")
+        rows = synthetic.change(rows, survivors, best_margin=np.broadcast_to(left, N)[rows.sample_id[survivors]])
     manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=stages, **changes)
     for stage, sees in zip(manifest["stages"], access, strict=True):
         stage["access"] = sees
@@ -28,16 +28,16 @@ def run(
 
 
 def check(code, rows, manifest):
-    return next(one for one in checks_of(rows, manifest, "m") if one.code == code)
+    return next(check_result for check_result in checks_of(rows, manifest, "m") if check_result.code == code)
 
 
 # Wilson's lower ends of 12, 13 of 20: 0.387, 0.433.
 @pytest.mark.parametrize(("rising", "passed"), [(0, True), (12, True), (13, False), (20, False)])
 def test_a_last_attack_that_still_gains_on_many(synthetic, rising, passed):
     last = np.where(np.arange(N) < rising, -0.4, -0.6)
-    found = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
-    assert (found.passed, found.figure, found.limit) == (passed, rising / N, 0.4)
-    assert f"{rising} of 20 robust samples" in found.text
+    result = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
+    assert (result.passed, result.figure, result.limit) == (passed, rising / N, 0.4)
+    assert f"{rising} of 20 robust samples" in result.text
 
 
 def test_a_gain_is_a_share_of_all_that_was_gained(synthetic):
@@ -48,18 +48,18 @@ def test_a_gain_is_a_share_of_all_that_was_gained(synthetic):
 
 def test_the_best_before_counts_and_not_the_one_before(synthetic):
     three = ("apgd-ce", "apgd-dlr", "apgd-t")
-    found = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.3, -0.6, -0.31), stages=three, access=("gradients",) * 3))
-    assert found.passed and found.figure == 0
+    result = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.3, -0.6, -0.31), stages=three, access=("gradients",) * 3))
+    assert result.passed and result.figure == 0
 
 
 # 10 of 100 backward evaluations are enough to be held against, 9 are not.
-@pytest.mark.parametrize(("steps", "judged"), [(10, True), (9, False)])
-def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, judged):
+@pytest.mark.parametrize(("steps", "is_judged"), [(10, True), (9, False)])
+def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, is_judged):
     """That 100 steps come further than one says nothing of the 100."""
     rows, manifest = run(synthetic, margins=(-0.9, -0.4))
     rows = synthetic.change(rows, rows.attack == "apgd-ce", backwards=steps)
-    found = check(Code.INCOMPLETE, rows, manifest)
-    assert found.passed is (False if judged else None)
+    result = check(Code.INCOMPLETE, rows, manifest)
+    assert result.passed is (False if is_judged else None)
 
 
 def test_what_falls_later_is_not_robust(synthetic):
@@ -69,15 +69,15 @@ def test_what_falls_later_is_not_robust(synthetic):
     breaks[2, :15] = 0.05
     last = np.where(np.arange(N) < 15, -0.1, -0.6)
     rows, manifest = run(synthetic, breaks, (-0.5, last, -0.5), three, ("gradients", "gradients", "scores"))
-    found = check(Code.INCOMPLETE, rows, manifest)
-    assert found.passed and "0 of 5 robust samples" in found.text
-    better = check(Code.BLACK_BOX, rows, manifest)
-    assert better.passed is False and better.figure == 0.75
+    result = check(Code.INCOMPLETE, rows, manifest)
+    assert result.passed and "0 of 5 robust samples" in result.text
+    with_square = check(Code.BLACK_BOX, rows, manifest)
+    assert with_square.passed is False and with_square.figure == 0.75
 
 
 def test_when_incomplete_optimisation_cannot_be_told(synthetic):
-    alone = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5,), stages=("pgd",), access=("gradients",)))
-    assert alone.passed is None and "two gradient attacks" in alone.text
+    single_stage = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5,), stages=("pgd",), access=("gradients",)))
+    assert single_stage.passed is None and "two gradient attacks" in single_stage.text
     nothing_left = check(Code.INCOMPLETE, *run(synthetic, np.full((2, N), 0.05)))
     assert nothing_left.passed and nothing_left.figure is None
     assert check(Code.INCOMPLETE, *run(synthetic, state="running")).passed is None
@@ -88,20 +88,20 @@ def test_when_incomplete_optimisation_cannot_be_told(synthetic):
 def test_a_black_box_that_breaks_what_gradients_left(synthetic, broken, passed):
     breaks = np.full((2, N), np.inf)
     breaks[1, :broken] = 0.05
-    found = check(Code.BLACK_BOX, *run(synthetic, breaks, (-0.5, -0.5), ("apgd-ce", "square"), ("gradients", "scores")))
-    assert found.passed is passed and found.figure == broken / N
+    result = check(Code.BLACK_BOX, *run(synthetic, breaks, (-0.5, -0.5), ("apgd-ce", "square"), ("gradients", "scores")))
+    assert result.passed is passed and result.figure == broken / N
 
 
-@pytest.mark.parametrize(("more", "passed"), [(0, True), (1, False)])
-def test_a_harder_look_settles_a_single_find(synthetic, more, passed):
+@pytest.mark.parametrize(("broken_by_harder", "passed"), [(0, True), (1, False)])
+def test_a_harder_look_settles_a_single_find(synthetic, broken_by_harder, passed):
     """Square breaks one of 20; of the others a stage that waited for such a find breaks none, or one more."""
     breaks = np.full((3, N), np.inf)
-    breaks[1, 0], breaks[2, 1 : 1 + more] = 0.05, 0.05
+    breaks[1, 0], breaks[2, 1 : 1 + broken_by_harder] = 0.05, 0.05
     names = ("apgd-ce", "square", "square?steps=500&when=suspected")
     rows, manifest = run(synthetic, breaks, (-0.5,) * 3, names, ("gradients", "scores", "scores"))
     manifest["stages"][2]["turn"] = {"when": "suspected"}
-    found = check(Code.BLACK_BOX, rows, manifest)
-    assert found.passed is passed and ("broke 0 more" in found.text) == passed
+    result = check(Code.BLACK_BOX, rows, manifest)
+    assert result.passed is passed and ("broke 0 more" in result.text) == passed
 
 
 def test_many_finds_are_no_matter_for_a_harder_look(synthetic):
@@ -119,8 +119,8 @@ def test_stages_that_try_every_sample_count_each_sample_once(synthetic):
     breaks[0, :10] = breaks[1, :12] = breaks[2, :12] = 0.05
     rows, manifest = run(synthetic, breaks, (-0.5,) * 3, ("apgd-ce", "square", "simba"), ("gradients", "scores", "scores"))
     rows = synthetic.change(rows, rows.outcome == "fooled_before", outcome="fooled")
-    found = check(Code.BLACK_BOX, rows, manifest)
-    assert found.figure == 2 / N and "broke 2 of 20 samples" in found.text
+    result = check(Code.BLACK_BOX, rows, manifest)
+    assert result.figure == 2 / N and "broke 2 of 20 samples" in result.text
 
 
 def test_one_sample_of_a_hundred_and_twenty_eight_raises_no_alarm():
@@ -131,22 +131,24 @@ def test_one_sample_of_a_hundred_and_twenty_eight_raises_no_alarm():
 
 def test_a_black_box_alone_beats_nobody(synthetic):
     """Where the gradient attack cannot run on the model, there is nothing that the black box could be better than."""
-    skipped = [{"model": "m", "stage": "apgd-ce", "why": "no gradients"}]
+    skipped = [{"model": "m", "stage": "apgd-ce", "reason": "no gradients"}]
     breaks = np.stack([np.full(N, np.inf), np.where(np.arange(N) < 10, 0.05, np.inf)])
-    found = check(
+    result = check(
         Code.BLACK_BOX, *run(synthetic, breaks, (-0.5, -0.5), ("apgd-ce", "square"), ("gradients", "scores"), skipped=skipped)
     )
-    assert found.passed is None
+    assert result.passed is None
 
 
 def test_every_check_is_listed_once_and_in_order(synthetic):
     """That of the reject class only where one is declared, which is where the check was made."""
-    assert [one.code for one in checks_of(*run(synthetic), "m")] == [code for code in Code if code != Code.REJECTION]
+    assert [check_result.code for check_result in checks_of(*run(synthetic), "m")] == [
+        code for code in Code if code != Code.REJECTION
+    ]
 
 
-def kept(*failed, missing=()):
+def recorded_checks(*failed, missing=()):
     """The checks that a run keeps of its looks."""
-    looks = [*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.WEIGHTS]
+    looks = [*list(Code)[: list(Code).index(Code.BLACK_BOX)], Code.SURVIVORS, Code.WEIGHTS, Code.FRESH]
     return {
         "m": [
             {
@@ -170,14 +172,14 @@ THREE, SEES = ("apgd-ce", "apgd-dlr", "square"), ("gradients", "gradients", "sco
 @pytest.mark.parametrize(
     ("checks", "words"),
     [
-        (kept(), None),
-        (kept(Code.ZERO), "1 check failed (zero-gradients)"),
+        (recorded_checks(), None),
+        (recorded_checks(Code.ZERO), "1 check failed (zero-gradients)"),
         (
-            kept(Code.ZERO, Code.UNCONSTRAINED, missing=[Code.MISLEADING]),
+            recorded_checks(Code.ZERO, Code.UNCONSTRAINED, missing=[Code.MISLEADING]),
             "2 checks failed (zero-gradients, unconstrained-failure), 1 could not be made (misleading-gradients)",
         ),
-        (kept(missing=[Code.ZERO]), "1 check could not be made (zero-gradients)"),
-        (kept(missing=[Code.ONE_HOT]), None),
+        (recorded_checks(missing=[Code.ZERO]), "1 check could not be made (zero-gradients)"),
+        (recorded_checks(missing=[Code.ONE_HOT]), None),
     ],
 )
 def test_what_the_caveat_says(synthetic, checks, words):
@@ -185,13 +187,15 @@ def test_what_the_caveat_says(synthetic, checks, words):
     rows, manifest = run(synthetic, margins=(-0.5,) * 3, stages=THREE, access=SEES, checks=checks)
     result = summarise_model(manifest, rows, "r", "m")
     assert result.caveat == words
-    assert {warning.code for warning in result.warnings} == {one.code for one in result.checks if one.passed is False}
+    assert {warning.code for warning in result.warnings} == {
+        check_result.code for check_result in result.checks if check_result.passed is False
+    }
 
 
 def test_without_a_black_box_a_check_is_missing_unless_nothing_is_left(synthetic):
-    rows, manifest = run(synthetic, checks=kept())
+    rows, manifest = run(synthetic, checks=recorded_checks())
     assert summarise_model(manifest, rows, "r", "m").caveat == f"{MISSING_BOX}"
-    rows, manifest = run(synthetic, np.full((2, N), 0.05), checks=kept())
+    rows, manifest = run(synthetic, np.full((2, N), 0.05), checks=recorded_checks())
     assert summarise_model(manifest, rows, "r", "m").caveat is None
 
 
@@ -200,38 +204,67 @@ def test_a_run_that_lists_no_checks_opens(synthetic):
     rows, manifest = run(synthetic, warnings=warned)
     manifest.pop("checks", None)
     result = summarise_model(manifest, rows, "r", "m")
-    states = {one.code: one.passed for one in result.checks}
+    states = {check_result.code: check_result.passed for check_result in result.checks}
     assert states[Code.ZERO] is False and states[Code.MISLEADING] is None and states[Code.INCOMPLETE]
     assert [warning.code for warning in result.warnings] == ["zero-gradients", "odd"], "a warning is told once"
-    assert "1 check failed (zero-gradients), 12 could not be made" in str(result.caveat)
+    assert "1 check failed (zero-gradients), 15 could not be made" in str(result.caveat)
     manifest["warnings"], manifest["state"] = [], "running"
     assert summarise_model(manifest, rows, "r", "m").caveat == "no checks were made"
 
 
 def test_no_check_that_counts_is_forgotten():
-    assert {Code.RANDOM, Code.COMPANY, Code.PLACE, Code.DRIFT, Code.WEIGHTS} <= NEEDED
-    assert {Code.ZERO, Code.MISLEADING, Code.UNCONSTRAINED, Code.BLACK_BOX, Code.INCOMPLETE} <= NEEDED
+    assert {Code.RANDOM, Code.COMPANY, Code.PLACE, Code.DRIFT, Code.WEIGHTS, Code.FRESH} <= NEEDED
+    assert {Code.BOUNDARY, Code.ZERO, Code.MISLEADING, Code.UNCONSTRAINED, Code.BLACK_BOX, Code.INCOMPLETE} <= NEEDED
     assert caveat([]) is None
 
 
 def test_the_gate_lists_every_check_that_was_made(synthetic):
-    rows, manifest = run(synthetic, checks=kept(Code.MISLEADING, missing=[Code.ZERO]))
+    rows, manifest = run(synthetic, checks=recorded_checks(Code.MISLEADING, missing=[Code.ZERO]))
     result = summarise_model(manifest, rows, "r", "m")
-    asked = against_thresholds(result, [Threshold(metric="robust", minimum=0.5)])
+    thresholds = against_thresholds(result, [Threshold(metric="robust", minimum=0.5)])
 
     def failing(*allow, without_checks=False):
-        verdict = gate(result, asked, allow=allow, without_checks=without_checks)
-        assert verdict.passed == all(one.passed is not False for one in verdict.checks)
-        return {one.name.removeprefix("no warning ") for one in verdict.checks if one.passed is False}
+        verdict = gate(result, thresholds, allow=allow, without_checks=without_checks)
+        assert verdict.passed == all(check_result.passed is not False for check_result in verdict.checks)
+        return {check_result.name.removeprefix("no warning ") for check_result in verdict.checks if check_result.passed is False}
 
     assert failing(without_checks=True) == {"misleading-gradients"}
     assert failing("misleading-gradients", without_checks=True) == set()
     assert failing() == {"misleading-gradients", "zero-gradients", "black-box-better"}
     assert failing("misleading-gradients", "zero-gradients", "black-box-better") == set()
-    shown = {one.name.removeprefix("no warning "): one.passed for one in gate(result, asked, without_checks=True).checks}
-    assert shown["zero-gradients"] is None and shown["black-box-better"] is None and shown["random-answers"] is True
-    names = [one.name for one in gate(result, asked).checks]
+    outcomes = {
+        check_result.name.removeprefix("no warning "): check_result.passed
+        for check_result in gate(result, thresholds, without_checks=True).checks
+    }
+    assert outcomes["zero-gradients"] is None and outcomes["black-box-better"] is None and outcomes["random-answers"] is True
+    names = [check_result.name for check_result in gate(result, thresholds).checks]
     assert "no warning random-answers" in names and "no warning zero-gradients" in names and len(names) == len(set(names))
     assert "no warning transfer-failure" not in names, "what is never looked for is no condition"
-    shown = {one.name: one for one in gate(result, asked).checks}["no warning incomplete-optimisation"]
-    assert (shown.observed, shown.required) == (0.0, 0.4)
+    outcomes = {check_result.name: check_result for check_result in gate(result, thresholds).checks}[
+        "no warning incomplete-optimisation"
+    ]
+    assert (outcomes.observed, outcomes.required) == (0.0, 0.4)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_reasons_of_missing_comparisons_name_what_is_missing(synthetic, seed):
+    """A reason asks for an attack without gradients only if none ran, and for one with gradients only if the model has them."""
+    rng = np.random.default_rng(seed)
+    model_access = str(rng.choice(["gradients", "scores", "labels"]))
+    kinds = ["gradients", "scores"] if model_access == "gradients" else ["scores", "labels"]
+    access = tuple(str(kind) for kind in rng.choice(kinds, size=rng.integers(1, 4)))
+    names = tuple(f"stage-{index}" for index in range(len(access)))
+    rows, manifest = run(synthetic, margins=(-0.5,) * len(access), stages=names, access=access)
+    manifest["models"][0]["access"] = model_access
+    results = [check(code, rows, manifest) for code in (Code.BLACK_BOX, Code.PROBE_AHEAD)]
+    comparable = "gradients" in access and any(kind != "gradients" for kind in access[access.index("gradients") :])
+    for result in results:
+        assert (result.reason is None) == comparable
+        if comparable:
+            continue
+        assert ("such as square" in result.reason) == (set(access) == {"gradients"})
+        assert ("such as apgd-ce" in result.reason) == (model_access == "gradients" and "gradients" not in access)
+        assert (f"gives {model_access} only" in result.reason) == (model_access != "gradients")
+        assert ("ran before" in result.reason) == ({"gradients", "scores"} == set(access))
+    incomplete = check(Code.INCOMPLETE, rows, manifest)
+    assert (f"gives {model_access} only" in incomplete.text) == (model_access != "gradients")

@@ -1,49 +1,103 @@
-"""Means with intervals and paired tests: known answers, and coverage where the truth is known."""
+"""Means with intervals and p-values: known answers, and properties that hold for values made at random."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from brinell.analysis.stats import mean, sign_flips
+from _lazy import library
+from brinell.analysis.means import MIN_GROUPS, mean, mean_difference, pseudo_values, sign_flips
+from brinell.core.intervals import wilson
+
+stats = library("scipy.stats")
+arrays = st.integers(0, 10**6).map(np.random.default_rng)
 
 
-def test_a_mean_of_one_value_has_no_width():
-    found = mean(np.array([0.5, 0.5, 0.5, np.nan]))
-    assert found is not None and found == (0.5, (0.5, 0.5), 3)
+def test_equal_values_have_no_interval():
+    estimate = mean(np.array([0.5] * 20 + [np.nan]))
+    assert estimate is not None and (estimate.value, estimate.interval, estimate.n) == (0.5, None, 20)
     assert mean(np.array([np.nan])) is None and mean(np.zeros(0)) is None
 
 
-def test_the_interval_is_that_of_the_normal_distribution_for_many_values():
+def test_symmetric_values_have_the_interval_of_t():
     values = np.random.default_rng(3).normal(2.0, 1.0, 400)
-    found = mean(values)
-    assert found is not None
-    half = 1.96 * values.std() / 20
-    assert found.interval.low == pytest.approx(found.value - half, abs=0.02)
-    assert found.interval.high == pytest.approx(found.value + half, abs=0.02)
+    values = np.concatenate([values, 4 - values])
+    estimate = mean(values)
+    assert estimate is not None
+    reference = stats.ttest_1samp(values, 0)
+    assert estimate.interval == pytest.approx(tuple(reference.confidence_interval()))
+    assert mean_difference(values - 1.97).p == pytest.approx(stats.ttest_1samp(values - 1.97, 0).pvalue)
+
+
+def test_proportions_are_wilsons():
+    assert mean(np.array([1.0, 1, 1, 0, np.nan])).interval == wilson(3, 4)
+    assert mean(np.ones(5), np.arange(5)).interval == wilson(5, 5)
+    assert mean(np.ones(5), np.zeros(5)).interval is None
+
+
+@given(arrays, st.integers(1, 12), st.booleans())
+def test_a_few_groups_have_no_interval(rng, groups, binary):
+    """Property: fewer than six groups, however many samples they have, allow no interval; six equal ones do."""
+    values = rng.normal(size=(groups, 8))
+    values = (values > 0).astype(float) if binary else values
+    estimate = mean(values.ravel(), np.repeat(np.arange(groups), 8))
+    deviating = len(np.unique(values.mean(1))) > 3
+    if groups < MIN_GROUPS:
+        assert estimate.interval is None
+    elif binary or deviating:
+        low, high = estimate.interval
+        assert low <= estimate.value <= high and low < high
+
+
+@given(arrays, st.floats(1.2, 5))
+def test_a_group_that_dominates_leaves_no_interval(rng, factor):
+    sizes = [1] * 8 + [round(40 * factor)]
+    estimate = mean(rng.normal(size=sum(sizes)), np.repeat(np.arange(9), sizes))
+    assert estimate.interval is None
+
+
+@given(arrays, st.integers(6, 40), st.floats(-1, 1))
+def test_p_value_and_interval_agree(rng, n, shift):
+    """Property: the p-value is at most 0.05 only if the interval leaves out 0; beyond twelve groups also the reverse."""
+    values = rng.exponential(1.0, n) + shift - 0.7
+    estimate = mean_difference(values)
+    outside = estimate.interval.low > 0 or estimate.interval.high < 0
+    assert estimate.p > 0.05 or outside
+    if n > 12:
+        assert (estimate.p <= 0.05) == outside
+
+
+@given(arrays, st.integers(7, 30), st.floats(0.1, 50), st.floats(-5, 5))
+def test_intervals_follow_scale_and_shift(rng, n, scale, shift):
+    values = rng.gamma(2.0, size=n)
+    estimate, moved = mean_difference(values), mean_difference(-scale * values + shift)
+    mirrored = (shift - scale * estimate.interval.high, shift - scale * estimate.interval.low)
+    assert moved.interval == pytest.approx(mirrored, rel=1e-6, abs=1e-6)
 
 
 def test_values_of_one_group_are_one_observation():
-    values = np.repeat([0.0, 1.0, 0.2, 0.9], 25)
-    alone, together = mean(values), mean(values, np.repeat(["a", "b", "c", "d"], 25))
-    assert alone is not None and together is not None
-    assert alone.value == pytest.approx(0.525) and together.value == pytest.approx(0.525)
-    width = [one.interval.high - one.interval.low for one in (alone, together)]
-    assert width[1] > 3 * width[0]
-
-
-def test_it_covers_the_truth_about_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    hits = 0
-    for _ in range(200):
-        found = mean(rng.exponential(1.0, 40))
-        assert found is not None
-        hits += found.interval.low <= 1.0 <= found.interval.high
-    assert 0.86 <= hits / 200 <= 0.99
+    values = np.repeat([0.0, 1.0, 0.2, 0.9, 0.3, 0.4, 0.8, 0.5], 25)
+    separate, grouped = mean(values), mean(values, np.repeat(np.arange(8), 25))
+    assert grouped.interval == pytest.approx(mean(values[::25]).interval), "CR2 of equal groups is the variance of their means"
+    assert grouped.interval.high - grouped.interval.low > 3 * (separate.interval.high - separate.interval.low)
 
 
 def test_sign_flips_by_hand():
     # Of eight ways two are as far from 0: all as they are, and all turned.
     assert sign_flips(np.array([1.0, 2.0, 3.0])) == pytest.approx(2 / 8)
     assert sign_flips(np.array([1.0, -1.0])) == 1.0
-    assert sign_flips(np.array([1.0, 1.0, 1.0, 1.0]), np.array(["a", "a", "b", "b"])) == pytest.approx(2 / 4)
-    assert sign_flips(np.array([np.nan])) is None
-    assert sign_flips(np.full(40, 0.3)) == pytest.approx(1 / 4000)
+    assert mean_difference(np.array([1.0, 1.0, 1.0, 1.0]), np.array(["a", "a", "b", "b"])).p == pytest.approx(2 / 4)
+    assert mean_difference(np.array([np.nan])) is None
+    assert mean_difference(np.full(40, 0.3)).p == pytest.approx(2.0**-39)
+    assert mean_difference(np.zeros(40)).p == 1.0
+
+
+@given(arrays, st.integers(2, 60))
+def test_pseudo_values_have_the_mean_of_the_ratio(rng, n):
+    above, below = rng.random(n), (rng.random(n) < 0.7).astype(float)
+    if below.any():
+        assert pseudo_values(above, below).mean() == pytest.approx(above.sum() / below.sum())
+        # Over samples that all count, it is the value of each.
+        assert pseudo_values(above, np.ones(n)) == pytest.approx(above)
+    else:
+        assert np.isnan(pseudo_values(above, below)).all()

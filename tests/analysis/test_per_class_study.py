@@ -48,8 +48,8 @@ def study(synthetic):
         breaks = []
         for n, k, r in zip(SAMPLES, right, robust, strict=True):
             # The samples lost are spread evenly over the eight budgets.
-            lost = 0.5 / 255 + np.arange(k - r) % 8 / 255
-            breaks += [*[0.0] * (n - k), *lost, *[np.inf] * r]
+            broken_distances = 0.5 / 255 + np.arange(k - r) % 8 / 255
+            breaks += [*[0.0] * (n - k), *broken_distances, *[np.inf] * r]
         first = np.array(breaks)
         parts.append(synthetic.records(model, labels, EPS, np.stack([first, first])))
     manifest = synthetic.manifest(MODELS, EPS, 500, [str(c) for c in range(10)])

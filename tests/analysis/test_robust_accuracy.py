@@ -29,11 +29,11 @@ def test_counts_by_hand(small):
     assert result.complete
     assert (result.clean_accuracy.k, result.clean_accuracy.n) == (5, 6)
     assert [(r.k, r.n, r.missing) for r in result.robust_accuracy] == [(5, 6, 0), (3, 6, 0), (2, 6, 0)]
-    zero, one = result.per_class
+    zero, class_one = result.per_class
     assert [r.value for r in zero.robust] == pytest.approx([2 / 3, 0, 0])
     assert zero.drop == pytest.approx([0, -2 / 3, 0])
     assert zero.total_drop == pytest.approx(-2 / 3)
-    assert [r.k for r in one.robust] == [3, 3, 2]
+    assert [r.k for r in class_one.robust] == [3, 3, 2]
     assert result.mean_drop == pytest.approx((-2 / 3 - 1 / 3) / 2)
     first, second = result.stages
     assert (first.accuracy, second.accuracy) == (pytest.approx(4 / 6), pytest.approx(2 / 6))
@@ -46,11 +46,11 @@ def test_counts_by_hand(small):
 def test_distance_and_queries_count_held_samples_as_infinite(small):
     rows, manifest = small
     distance, *queries = summarise(manifest, rows, "x").models[0].distributions
-    assert (distance.found, distance.robust) == (3, 2)
+    assert (distance.successes, distance.robust) == (3, 2)
     assert distance.median == pytest.approx(0.15)
     assert distance.q90 is None
     # The second stage ran on the samples 2 to 5 and broke 2 and 3, at the queries 3 and 4.
-    assert [(q.found, q.robust, q.median) for q in queries] == [(1, 4, None), (2, 2, 4.0)]
+    assert [(q.successes, q.robust, q.median) for q in queries] == [(1, 4, None), (2, 2, 4.0)]
 
 
 def test_json_has_the_promised_fields_and_no_nan(small):
@@ -66,8 +66,8 @@ def test_json_has_the_promised_fields_and_no_nan(small):
 def test_several_models_stand_side_by_side(small, synthetic):
     rows, _ = small
     manifest = synthetic.manifest(["m", "o"], EPS, 6, ["zero", "one"])
-    other = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=2)
-    result = summarise(manifest, synthetic.join(rows, other), "runs/x")
+    other_records = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=2)
+    result = summarise(manifest, synthetic.join(rows, other_records), "runs/x")
     payload = result.payload()
     assert [m["model"] for m in payload["models"]] == ["m", "o"]
     assert [m.robust_accuracy[-1].value for m in result.models] == pytest.approx([1 / 3, 1])
@@ -92,9 +92,9 @@ def test_a_broken_sample_stays_broken_when_a_later_stage_fails_on_it(small, synt
 
 def test_a_skipped_stage_judges_nobody(small, synthetic):
     rows, manifest = small
-    skipped = {"model": "m", "stage": "apgd-dlr", "why": "needs 3 classes"}
-    gone = synthetic.keep(rows, rows.attack != "apgd-dlr")
-    result = summarise(manifest | {"skipped": [skipped]}, gone, "x").models[0]
+    skipped = {"model": "m", "stage": "apgd-dlr", "reason": "needs 3 classes"}
+    without_dlr = synthetic.keep(rows, rows.attack != "apgd-dlr")
+    result = summarise(manifest | {"skipped": [skipped]}, without_dlr, "x").models[0]
     assert [r.k for r in result.robust_accuracy] == [5, 4, 4]
     assert result.complete
     assert (result.stages[1].accuracy, result.stages[1].skipped) == (None, "needs 3 classes")
@@ -128,8 +128,8 @@ def test_samples_without_any_row_are_missing(small):
 
 def test_success_must_survive_storage(small, synthetic):
     rows, manifest = small
-    lost = rows.sample_id == 1
-    result = summarise(manifest, synthetic.change(rows, lost, quantised_pred=0), "x").models[0]
+    of_sample_one = rows.sample_id == 1
+    result = summarise(manifest, synthetic.change(rows, of_sample_one, quantised_pred=0), "x").models[0]
     assert [r.k for r in result.quantised_robust_accuracy] == [5, 4, 3]
     beyond = (rows.sample_id == 1) & (rows.eps < 0.15)
     result = summarise(manifest, synthetic.change(rows, beyond, quantised_within=False, linf=0.1), "x").models[0]

@@ -47,9 +47,9 @@ def test_a_mask_is_perfect_for_itself_and_its_opposite_is_not():
 
 
 def test_only_ranks_count():
-    found = saliency.at_equal_area(MAP, TRUTH), saliency.best_iou(MAP, TRUTH), saliency.pointing(MAP, TRUTH)
+    scores = saliency.at_equal_area(MAP, TRUTH), saliency.best_iou(MAP, TRUTH), saliency.pointing(MAP, TRUTH)
     curved = np.exp(5 * MAP) - 3
-    assert (saliency.at_equal_area(curved, TRUTH), saliency.best_iou(curved, TRUTH), saliency.pointing(curved, TRUTH)) == found
+    assert (saliency.at_equal_area(curved, TRUTH), saliency.best_iou(curved, TRUTH), saliency.pointing(curved, TRUTH)) == scores
 
 
 def test_ties_go_by_place():

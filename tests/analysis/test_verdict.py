@@ -1,26 +1,28 @@
-"""Whether to believe a figure, case by case; and what each way around a gradient gained, by hand."""
+"""The verdict case by case, and what each way around a gradient gained, by hand."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from brinell.analysis.indicators import NEEDED
 from brinell.analysis.results import CheckResult, WayResult
 from brinell.analysis.robust_accuracy import rate, summarise_model
-from brinell.analysis.verdict import BROKEN, UNSTEADY, verdict
+from brinell.analysis.verdict import BROKEN, LONGEST, UNSTEADY, verdict, verdict_notes
 from brinell.core.checks import EXTRA, Code
 
 BLIND = "there is no gradient at 1024 of 3072 values (channel 2)"
 SQUARE = WayResult(kind="answers", way="answers alone", attacks=["Square"], attacked=50, broken=0)
 
 
-def checks(*failed, unmade=(), reason="the model gives scores only", **causes):
-    """Every check, made and passed but for those that are named; `causes` by the name of the code."""
+def checks(*failed, not_run=(), reason="the model gives scores only", **causes):
+    """A result of every check: passed, but for the codes given; `causes` by the name of the code."""
     return [
         CheckResult(
             code=code,
-            passed=False if code in failed else None if code in unmade else True,
+            passed=False if code in failed else None if code in not_run else True,
             text="words",
-            reason=reason if code in unmade else None,
+            reason=reason if code in not_run else None,
             cause=causes.get(code.name),
         )
         for code in Code
@@ -32,123 +34,177 @@ def mended(broken, disagreement):
     return WayResult(kind="mended", way=way, attacks=["APGD"], attacked=27, broken=broken, disagreement=disagreement)
 
 
-def said(found, ways=(SQUARE,), *, k=45, n=100, eps=0.1, right=90, going=False, missing=0, **more):
+def judge(results, ways=(SQUARE,), *, k=45, n=100, eps=0.1, right=90, going=False, missing=0, weak=None, **options):
+    """The verdict, and its notes."""
     clean, robust = rate(right, n), rate(k, n, eps=eps, missing=missing)
-    return verdict(clean=clean, robust=robust, total=n + missing, going=going, checks=found, ways=ways, **more)
+    sentence = verdict(clean=clean, robust=robust, budget="8/255", going=going, checks=results, ways=ways, weak=weak is not None)
+    return sentence, verdict_notes(robust=robust, total=n + missing, checks=results, ways=ways, weak=weak, **options)
 
 
-def test_every_check_made_and_passed():
-    assert said(checks()).startswith("Believe 45.0 %: every check that counts was made and passed, so ")
+def test_every_check_passed():
+    assert judge(checks()) == ("Robust accuracy at 8/255 is at most 45.0 %: all checks passed, and no attack found more.", [])
+
+
+def test_attacks_that_broke_no_sample():
+    sentence, _ = judge(checks(), k=90)
+    assert sentence == "Robust accuracy at 8/255 is at most 90.0 %: all checks passed, and no attack broke a sample."
 
 
 @pytest.mark.parametrize("code", sorted(set(Code) - NEEDED))
 def test_a_check_that_does_not_count_is_not_missed(code):
-    assert said(checks(unmade=[code])) == said(checks())
+    assert judge(checks(not_run=[code])) == judge(checks())
 
 
-def test_what_could_not_be_made_is_named_with_the_reason():
-    found = said(checks(unmade=[Code.ZERO, Code.MISMATCH]))
-    assert found == (
-        "Believe 45.0 % as far as it was checked: no check failed, but zero-gradients, gradient-mismatch could not be made "
-        "because the model gives scores only."
-    )
+def test_checks_that_could_not_run_are_counted_and_named_with_the_reason():
+    sentence, notes = judge(checks(not_run=[Code.ZERO, Code.MISMATCH]))
+    assert sentence == "Robust accuracy at 8/255 is at most 45.0 %: no check failed, but 2 could not run."
+    assert notes == ["zero-gradients, gradient-mismatch could not run: the model gives scores only."]
 
 
 def test_too_few_samples_are_no_pass():
-    found = said(checks(unmade=[Code.MISMATCH], reason=None), k=2, n=8, right=8)
-    assert found == ("Believe 25.0 % as far as 8 samples tell: no check failed, but gradient-mismatch cannot tell with so few.")
+    sentence, notes = judge(checks(not_run=[Code.MISMATCH], reason=None), k=2, n=8, right=8)
+    assert sentence == "Robust accuracy at 8/255 is at most 25.0 %: no check failed, but 8 samples are too few to tell."
+    assert notes == ["gradient-mismatch cannot tell with so few samples: take more (--samples)."]
 
 
-def test_a_run_without_checks_says_that_none_were_made():
-    found = said(checks(unmade=NEEDED, reason="the run has not come to it yet"))
-    assert f"and {len(NEEDED) - 3} more could not be made because the run has not come to it yet" in found
+def test_a_run_without_checks_says_that_none_ran():
+    sentence, notes = judge(checks(not_run=NEEDED, reason="the run has not come to it yet"))
+    assert f"{len(NEEDED)} could not run" in sentence
+    assert f"and {len(NEEDED) - 3} more could not run: the run has not come to it yet." in notes[0]
 
 
-def test_a_blind_gradient_that_nothing_went_around():
-    assert said(checks(Code.MISMATCH, MISMATCH=BLIND), ways=()) == (
-        f"Read 45.0 % as an upper bound: {BLIND}, and attacks that follow it are blind there."
+def test_a_wrong_gradient_that_no_attack_bypassed():
+    assert judge(checks(Code.MISMATCH, MISMATCH=BLIND), ways=()) == (
+        f"Robust accuracy at 8/255 may be well below 45.0 %: {BLIND}.",
+        [],
     )
 
 
-def test_a_blind_gradient_that_attacks_went_around():
-    found = said(checks(Code.MISMATCH, Code.BLACK_BOX, MISMATCH=BLIND), [SQUARE, mended(13, 0.01)], k=14)
-    assert found == (
-        f"Read 14.0 % as an upper bound: {BLIND} (and 1 more check failed); attacks went around the gradient by the identity for "
-        "all that lies before module net (13 samples more), and finite differences agree with the mended gradient (0.01), so the "
-        "figure is likely close."
-    )
+def test_a_wrong_gradient_that_attacks_replaced_by_a_good_one():
+    sentence, notes = judge(checks(Code.MISMATCH, Code.BLACK_BOX, MISMATCH=BLIND), [SQUARE, mended(13, 0.01)], k=14)
+    assert sentence.startswith("Robust accuracy at 8/255 is likely close to 14.0 %: ")
+    assert notes == [
+        "black-box-better failed too.",
+        "Attacks by the identity for all that lies before module net broke 13 samples more.",
+        "Finite differences agree with the replaced gradient (0.01; 0 is perfect, 1 is chance).",
+    ]
 
 
-def test_a_mended_gradient_that_is_not_that_of_the_answers_either():
-    found = said(checks(Code.MISMATCH), [mended(1, 0.63)])
-    assert "(1 sample more)" in found
-    assert found.endswith("disagree with that gradient too (0.63), so a better way around may break more.")
+def test_a_replaced_gradient_that_is_wrong_too():
+    sentence, notes = judge(checks(Code.MISMATCH), [mended(1, 0.63)])
+    assert sentence.startswith("Robust accuracy at 8/255 may be well below 45.0 %: ")
+    assert "1 sample more." in notes[0]
+    assert notes[1].startswith("Finite differences disagree with the replaced gradient too (0.63")
 
 
 def test_ways_that_broke_nothing():
-    found = said(checks(Code.SATURATED))
-    assert "lost its gradient to rounding; attacks went around the gradient and broke no sample more." in found
+    sentence, notes = judge(checks(Code.SATURATED))
+    assert "rounding removed the gradient" in sentence
+    assert notes == ["Attacks that bypass the gradient broke no sample more."]
 
 
-def test_the_check_that_tells_most_is_told_first():
-    assert "clean inputs have no gradient (and 2 more checks failed)" in said(checks(Code.INCOMPLETE, Code.ZERO, Code.AHEAD))
-    assert BLIND in said(checks(Code.ONE_HOT, Code.MISMATCH, MISMATCH=BLIND))
+def test_the_gravest_check_comes_first():
+    sentence, notes = judge(checks(Code.INCOMPLETE, Code.ZERO, Code.PROBE_AHEAD))
+    assert "clean inputs have zero gradient" in sentence
+    assert "failed too" in notes[0]
+    assert Code.ZERO not in notes[0]
+    assert BLIND in judge(checks(Code.ONE_HOT, Code.MISMATCH, MISMATCH=BLIND))[0]
 
 
 @pytest.mark.parametrize("code", UNSTEADY)
 def test_answers_that_depend_on_what_they_should_not(code):
-    """A figure that may be wrong in either direction is no upper bound, whatever else failed, and 0 is none either."""
+    """Such a figure may be wrong in either direction, so it is no upper bound, and 0 is none either."""
     for k in (0, 45):
-        found = said(checks(code, Code.MISMATCH, Code.RANDOM), k=k)
-        assert found.startswith(f"Do not rely on {k}.0 %: ") and UNSTEADY[code] in found
+        sentence, _ = judge(checks(code, Code.MISMATCH, Code.RANDOM), k=k)
+        assert sentence == f"Do not rely on the {k}.0 %: {UNSTEADY[code]}."
 
 
 def test_random_answers():
-    found = said(checks(Code.RANDOM, Code.MISMATCH))
-    assert found.startswith("Read 45.0 % as an estimate: ") and "--attack rand" in found
+    sentence, notes = judge(checks(Code.RANDOM, Code.MISMATCH))
+    assert sentence.startswith("Robust accuracy at 8/255 is about 45.0 %, an estimate: ")
+    assert any("--attack rand" in note for note in notes)
     mean = WayResult(kind="averaged", way="the mean of 20 answers", attacks=["APGD"], attacked=45, broken=3)
-    assert said(checks(Code.RANDOM), [mean]).endswith("attacks along the mean of 20 answers broke 3 samples more.")
-    assert said(checks(Code.RANDOM), eot=20).endswith("attacks followed and were judged by the mean of 20 answers.")
+    assert "Attacks along the mean of 20 answers broke 3 samples more." in judge(checks(Code.RANDOM), [mean])[1]
+    assert any("the mean of 20 answers" in note for note in judge(checks(Code.RANDOM), eot=20)[1])
 
 
-def test_nothing_robust_leaves_nothing_to_doubt():
-    assert said(checks(Code.MISMATCH), k=0).startswith("Believe 0.0 %: ")
+def test_at_zero_nothing_is_in_doubt():
+    assert (
+        judge(checks(Code.MISMATCH), k=0, right=100)[0]
+        == "Robust accuracy at 8/255 is 0 %: every sample has an adversarial example."
+    )
+    assert "every correctly classified sample" in judge(checks(), k=0)[0]
 
 
 def test_no_sample_right():
-    assert said(checks(), k=0, right=0).startswith("There is nothing to believe or to doubt: the model is right on no sample")
+    assert judge(checks(), k=0, right=0)[0] == "No sample was attacked: the model misclassifies every clean input."
 
 
 def test_a_run_that_is_not_finished():
-    assert said(checks(Code.MISMATCH), going=True) == "Believe nothing yet: the run is not finished, and 45.0 % may still fall."
-    assert said(checks(), k=0, n=0, right=0, going=True) == "Believe nothing yet: no attack is finished."
+    assert (
+        judge(checks(Code.MISMATCH), going=True)[0]
+        == "Robust accuracy at 8/255 is at most 45.0 % so far: the run is not finished."
+    )
+    assert judge(checks(), k=0, n=0, right=0, going=True)[0] == "Robust accuracy is not known yet: no attack is finished."
 
 
 def test_without_a_budget():
-    assert said(checks(), eps=0.0).startswith("There is no robust accuracy to believe")
+    assert judge(checks(), eps=0.0)[0] == "Robust accuracy was not measured: no budget is above 0."
 
 
-def test_what_else_bears_on_it():
-    assert said(checks(), missing=7).endswith("it is of the 100 of 107 samples that could be judged.")
-    assert "too low if the model rejects" in said(checks(), extra=True)
+def test_notes_on_the_figure_itself():
+    assert judge(checks(), missing=7)[1] == ["100 of 107 samples could be judged; the figure is of these."]
+    assert "too low if the model rejects" in judge(checks(), extra=True)[1][0]
 
 
 def test_attacks_that_are_weaker_than_fast_are_named():
-    assert said(checks(), weak="FGSM").endswith("; the attacks (FGSM) are weaker than fast, which may find more.")
-    assert "weaker" not in said(checks(), k=0, weak="FGSM"), "nothing is left to find"
+    sentence, notes = judge(checks(), weak="FGSM")
+    assert "stronger attacks (--attack fast) may lower it" in sentence
+    assert notes == ["The attacks (FGSM) are weaker than fast, which may find more: run --attack fast."]
+    assert not judge(checks(), k=0, weak="FGSM")[1], "nothing is left to find"
 
 
-def test_a_model_that_is_asked_otherwise_than_it_was_trained():
-    found = said(checks(Code.CLEAN, CLEAN="on clean inputs the classes are in another order"))
-    assert found == "Do not rely on 45.0 %: on clean inputs the classes are in another order."
-    assert said(checks(Code.CLEAN, CLEAN="on clean inputs nothing fits"), k=0, right=0).endswith(
-        "so nothing was attacked: on clean inputs nothing fits."
-    )
+def test_a_cause_that_a_check_found_comes_before_the_general_reason():
+    sentence, _ = judge(checks(Code.CLEAN, CLEAN="on clean inputs the classes are in another order"))
+    assert sentence == "Do not rely on the 45.0 %: on clean inputs the classes are in another order."
+    long = " ".join(["word"] * 30)
+    assert judge(checks(Code.CLEAN, CLEAN=long))[0] == f"Do not rely on the 45.0 %: {UNSTEADY[Code.CLEAN]}."
 
 
-def test_every_check_has_its_words():
+def test_scores_that_do_not_decide_are_said_with_what_to_do_next():
+    sentence, notes = judge(checks(Code.BOUNDARY))
+    reason = "attacks failed, but the scores do not tell how near the decision boundary is"
+    assert sentence == f"Robust accuracy at 8/255 may be well below 45.0 %: {reason}."
+    assert any("(--attack ray-s)" in note for note in notes)
+    labels = WayResult(kind="answers", way="labels alone", attacks=["RayS"], attacked=50, broken=20)
+    _, notes = judge(checks(Code.SURVIVORS), [labels])
+    assert "Attacks by labels alone broke 20 samples more." in notes and any("ray-s?steps=100000" in note for note in notes)
+    assert judge(checks(Code.BOUNDARY, Code.ZERO), [mended(3, 0.01)])[0].startswith("Robust accuracy at 8/255 may be well below")
+
+
+def test_every_check_has_its_reason():
     assert set(Code) - set(UNSTEADY) - set(BROKEN) == {Code.RANDOM, Code.SILENT, Code.TRANSFER}
     assert not set(UNSTEADY) & set(BROKEN)
+
+
+@given(
+    failed=st.sets(st.sampled_from(list(Code))),
+    missing=st.sets(st.sampled_from(list(Code))),
+    cause=st.none() | st.integers(1, 40).map(lambda words: " ".join(["word"] * words)),
+    reason=st.sampled_from([None, "the model gives scores only"]),
+    ways=st.lists(st.sampled_from([SQUARE, mended(3, 0.01), mended(0, 0.7)]), max_size=2),
+    k=st.integers(0, 90),
+    going=st.booleans(),
+    weak=st.sampled_from([None, "FGSM"]),
+)
+def test_the_verdict_is_one_short_sentence(failed, missing, cause, reason, ways, k, going, weak):
+    causes = {code.name: cause for code in failed}
+    results = checks(*failed, not_run=missing - failed, reason=reason, **causes)
+    sentence, notes = judge(results, ways, k=k, going=going, weak=weak)
+    assert len(sentence.split()) <= LONGEST
+    assert sentence.endswith(".")
+    assert sentence[0].isupper() or sentence[0].isdigit()
+    assert all(note.endswith(".") for note in notes)
 
 
 # From records
@@ -167,23 +223,23 @@ def run(synthetic, **changes):
     rows = synthetic.change(rows, (rows.attack == "pgd-late") & (rows.outcome != "fooled_before"), outcome="spared")
     manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=STAGES, **changes)
     told = [{}, {"access": "scores"}, {"gradient": "repaired"}, {"turn": {"when": "masked"}}, {"turn": {"when": "masked"}}]
-    for stage, more in zip(manifest["stages"], told, strict=True):
-        stage.update(more)
+    for stage, change in zip(manifest["stages"], told, strict=True):
+        stage.update(change)
     return manifest, rows
 
 
 def test_what_each_way_attacked_and_gained(synthetic):
     repairs = {"m": {"forwards": 1, "backwards": 1, "way": "the identity for module 0", "disagreement": 0.02}}
     manifest, rows = run(synthetic, repairs=repairs)
-    found = summarise_model(manifest, rows, "r", "m")
-    assert [(way.way, way.attacked, way.broken, way.disagreement) for way in found.ways_around] == [
+    result = summarise_model(manifest, rows, "r", "m")
+    assert [(way.way, way.attacked, way.broken, way.disagreement) for way in result.ways_around] == [
         ("answers alone", 12, 2, None),
         ("the identity for module 0", 10, 5, 0.02),
         ("the model's own gradient, for longer", 5, 0, None),
     ]
-    assert found.ways_around[2].attacks == ["pgd-long"], "a stage whose condition does not hold went nowhere"
-    assert found.verdict.startswith("Read 25.0 % as an upper bound: attacks without gradients broke samples")
-    assert "finite differences agree with the mended gradient (0.02), so the figure is likely close;" in found.verdict
+    assert result.ways_around[2].attacks == ["pgd-long"], "a stage whose condition does not hold went nowhere"
+    assert result.verdict.startswith("Robust accuracy at 26/255 is likely close to 25.0 %: ")
+    assert any("agree with the replaced gradient (0.02" in note for note in result.verdict_notes)
 
 
 def test_an_attack_without_gradients_that_runs_first_goes_around_none(synthetic):
@@ -202,9 +258,9 @@ def test_a_run_from_before_stages_waited(synthetic):
 
 def test_a_run_that_is_not_finished_from_records(synthetic):
     manifest, rows = run(synthetic, state="running")
-    assert summarise_model(manifest, rows, "r", "m").verdict.startswith("Believe nothing yet")
+    assert summarise_model(manifest, rows, "r", "m").verdict.endswith("the run is not finished.")
 
 
 def test_the_warning_of_an_extra_class_is_heard(synthetic):
     manifest, rows = run(synthetic, warnings=[{"code": EXTRA, "model": "m", "text": "words"}])
-    assert "too low if the model rejects" in summarise_model(manifest, rows, "r", "m").verdict
+    assert any("too low if the model rejects" in note for note in summarise_model(manifest, rows, "r", "m").verdict_notes)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
-from _helpers import Recorder, allowed, distance, fight, mlp, threshold
+from _helpers import Recorder, distance, ledger_settings, mlp, run_attack, threshold
 from brinell.attacks._sparse_steps import SparseState, into_ball_and_bounds, phases, reviews
 from brinell.attacks.apgd import APGD
 from brinell.core.domain import KINDS, Domain
@@ -50,19 +50,23 @@ def test_projection_is_the_root_of_its_condition(seed, eps, spread):
     x0[:, :8] = rng.integers(0, 2, (5, 8))  # many values of a picture lie on a bound
     room = np.where(delta > 0, 1 - x0.astype(np.float64), x0.astype(np.float64))
 
-    def kept(row, threshold):
+    def clipped(row, threshold):
         return np.clip(np.abs(delta[row].astype(np.float64)) - threshold, 0, room[row])
 
     expected = []
     for row in range(5):
-        inside = kept(row, 0).sum() <= eps
+        fits = clipped(row, 0).sum() <= eps
         top = float(np.abs(delta[row]).max())
-        root = 0.0 if inside else brentq(lambda t, row=row: kept(row, t).sum() - eps, 0, top, xtol=1e-13)
-        expected.append(np.sign(delta[row]) * kept(row, root))
+        root = 0.0 if fits else brentq(lambda t, row=row: clipped(row, t).sum() - eps, 0, top, xtol=1e-13)
+        expected.append(np.sign(delta[row]) * clipped(row, root))
     x0_, delta_ = torch.from_numpy(x0), torch.from_numpy(delta)
-    found = into_ball_and_bounds(delta_, torch.full((5,), eps), -x0_, 1 - x0_).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert (np.abs(found).sum(1) <= eps * (1 + 1e-6)).all() and (x0 + found >= -1e-6).all() and (x0 + found <= 1 + 1e-6).all()
+    projected = into_ball_and_bounds(delta_, torch.full((5,), eps), -x0_, 1 - x0_).numpy()
+    np.testing.assert_allclose(projected, expected, atol=1e-5)
+    assert (
+        (np.abs(projected).sum(1) <= eps * (1 + 1e-6)).all()
+        and (x0 + projected >= -1e-6).all()
+        and (x0 + projected <= 1 + 1e-6).all()
+    )
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -70,7 +74,7 @@ def test_projection_is_what_a_quadratic_programme_finds(seed):
     """With delta = up - down, both at least 0, ball and bounds are linear."""
     rng = np.random.default_rng(seed)
     x0, delta = rng.random(6), rng.normal(size=6)
-    bounds = [*((0, 1 - one) for one in x0), *((0, one) for one in x0)]
+    bounds = [*((0, 1 - value) for value in x0), *((0, bound) for bound in x0)]
     solved = minimize(
         lambda v: ((v[:6] - v[6:] - delta) ** 2).sum(),
         np.full(12, 0.01),
@@ -84,9 +88,9 @@ def test_projection_is_what_a_quadratic_programme_finds(seed):
 def test_a_row_is_projected_alike_in_any_company():
     x0, delta = torch.rand(7, 50, generator=torch.Generator().manual_seed(0)), torch.randn(7, 50)
     eps = torch.linspace(0.1, 5, 7)
-    together = into_ball_and_bounds(delta, eps, -x0, 1 - x0)
-    alone = [into_ball_and_bounds(delta[i : i + 1], eps[i : i + 1], -x0[i : i + 1], 1 - x0[i : i + 1]) for i in range(7)]
-    torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=0)
+    batched = into_ball_and_bounds(delta, eps, -x0, 1 - x0)
+    separate = [into_ball_and_bounds(delta[i : i + 1], eps[i : i + 1], -x0[i : i + 1], 1 - x0[i : i + 1]) for i in range(7)]
+    torch.testing.assert_close(batched, torch.cat(separate), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("attack", [APGD(steps=25), APGD(steps=25, loss="dlr"), APGD(steps=25, random_start=False)], ids=str)
@@ -96,7 +100,7 @@ def test_wins_above_the_exact_margin_and_never_below(attack, kind, seed, classes
     problem = linear_problem(kind, "l1", seed=seed, classes=classes, n=8)
     for factor, wins in ((0.95, False), (1.05, True)):
         threat = Threat(distance=distance("l1"), eps=factor * problem.margin, domain=problem.model.domain)
-        ledger = Ledger(problem.model, problem.batch, threat, **allowed(attack, "l1"))
+        ledger = Ledger(problem.model, problem.batch, threat, **ledger_settings(attack, "l1"))
         attack(ledger.oracle(), problem.batch, threat, Streams.of(0, problem.batch.ids))
         assert (ledger.fooled == wins).all()
 
@@ -105,7 +109,7 @@ def test_the_first_step_changes_a_fifth_of_the_values_by_one_amount():
     """Section 3: from the clean input eps goes in equal parts into the steepest values."""
     weight = torch.arange(1.0, 11.0) * torch.tensor([1.0, -1.0]).repeat(5)
     model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight], 1), TEN)
-    fight(APGD(steps=2, random_start=False, loss="margin"), model, torch.full((1, 10), 0.5), [0], 0.4, "l1")
+    run_attack(APGD(steps=2, random_start=False, loss="margin"), model, torch.full((1, 10), 0.5), [0], 0.4, "l1")
     expected = torch.full((10,), 0.5)
     expected[8], expected[9] = 0.7, 0.3
     torch.testing.assert_close(model.calls[1][0], expected)
@@ -148,27 +152,27 @@ def test_each_phase_fills_its_radius_and_begins_where_the_one_before_was_best(ra
     model = Recorder(lambda x: torch.stack([0 * x[:, 0] + 1e3, x @ weight * (1 - 2 * (len(model.calls) == 6))], 1), TEN)
     x0 = torch.full((2, 10), 0.5)
     attack = APGD(steps=20, loss="margin", random_start=random_start)
-    ledger = fight(attack, model, x0, [0, 0], 0.1, "l1")
+    ledger = run_attack(attack, model, x0, [0, 0], 0.1, "l1")
     sizes = torch.stack([(call - x0).abs().sum(1) for call in model.calls]) / 0.1
     assert len(sizes) == 21 and (sizes <= torch.tensor([3.0] * 7 + [2.0] * 6 + [1.0] * 8)[:, None] * (1 + 1e-5)).all()
     for last, radius in ((4, 3.0), (12, 2.0), (20, 1.0)):
         assert (sizes[last] > 0.99 * radius).all()
     best = torch.stack(model.calls[:5])
     best = best[(best @ weight).argmax(0), torch.arange(2)]
-    begun = x0 + into_ball_and_bounds(best - x0, torch.full((2,), 0.2), -x0, 1 - x0)
-    torch.testing.assert_close(model.calls[7], begun)
-    assert not torch.allclose(begun, model.calls[6])
-    within = torch.stack(model.calls)[(sizes <= 1 + 1e-5).nonzero(as_tuple=True)]
-    assert ledger.best.margin.max() == pytest.approx(float((within @ weight).max()) - 1e3)
+    start = x0 + into_ball_and_bounds(best - x0, torch.full((2,), 0.2), -x0, 1 - x0)
+    torch.testing.assert_close(model.calls[7], start)
+    assert not torch.allclose(start, model.calls[6])
+    inside_ball = torch.stack(model.calls)[(sizes <= 1 + 1e-5).nonzero(as_tuple=True)]
+    assert ledger.best.margin.max() == pytest.approx(float((inside_ball @ weight).max()) - 1e3)
 
 
 def test_what_fools_beyond_eps_only_is_no_success():
     """Above 0.8 in one value the class changes: 0.3 away, within 3 eps and 2 eps, and not within eps."""
     model = Recorder(threshold(0.8), TEN)
-    ledger = fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.25, "l1")
+    ledger = run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.25, "l1")
     fooled = torch.stack([threshold(0.8)(call).argmax(1) for call in model.calls])
     assert fooled[:13].any(0).all() and not ledger.fooled.any() and ledger.costs.forwards.tolist() == [21] * 3
-    assert fight(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
+    assert run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
 
 
 @pytest.mark.parametrize("settings", [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}])
@@ -176,5 +180,5 @@ def test_costs_what_it_says(settings):
     module = mlp(10, 4)
     model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
     attack = APGD(**{"steps": 8} | settings)
-    ledger = fight(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
+    ledger = run_attack(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
     assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from _helpers import Recorder, fight
+from _helpers import Recorder, run_attack
 from brinell.attacks.bandits import Bandits
 from brinell.attacks.nes import NES
 from brinell.core.domain import Domain
@@ -21,7 +21,7 @@ def unbeaten(steep=1.0, domain=IMAGE):
 def height(attack, norm, eps):
     """The largest rise over what was asked, as a share of the largest that the threat allows."""
     x, model = Streams.of(3, torch.arange(4)).uniform(2, 8, 6) * 0.2 + 0.4, unbeaten()
-    fight(attack, model, x, [0] * 4, eps, norm)
+    run_attack(attack, model, x, [0] * 4, eps, norm)
     rise = (model.calls[-1] - x).flatten(1) @ SLOPE
     return rise / (eps * (SLOPE.norm() if norm == "l2" else SLOPE.abs().sum()))
 
@@ -51,7 +51,7 @@ def test_bandits_remember_what_they_saw(norm, eps, least):
 )
 def test_changes_are_constant_on_tiles(domain, tile, sides):
     model, x = unbeaten(domain=domain), torch.full((2, *domain.shape), 0.5)
-    fight(Bandits(steps=6, tile=tile), model, x, [0, 0], 0.1)
+    run_attack(Bandits(steps=6, tile=tile), model, x, [0, 0], 0.1)
     change = model.calls[-1] - x
     for axis, side in enumerate(sides, 2):
         starts = torch.arange(change.shape[axis]) // side * side
@@ -61,7 +61,7 @@ def test_changes_are_constant_on_tiles(domain, tile, sides):
 
 def test_values_of_a_vector_share_nothing():
     model = unbeaten(domain=Domain(kind="vector", shape=(96,)))
-    fight(Bandits(steps=6), model, torch.full((2, 96), 0.5), [0, 0], 0.1, "l2")
+    run_attack(Bandits(steps=6), model, torch.full((2, 96), 0.5), [0, 0], 0.1, "l2")
     change = model.calls[-1] - 0.5
     assert (change[:, 1:] != change[:, :-1]).float().mean() > 0.9
 
@@ -72,7 +72,7 @@ def test_the_scale_of_logits_does_not_matter(attack):
     calls = []
     for steep in (1.0, 64.0):
         model = unbeaten(steep)
-        fight(attack, model, x, [0] * 3, 0.3, "l2")
+        run_attack(attack, model, x, [0] * 3, 0.3, "l2")
         calls.append(model.calls[-1])
     torch.testing.assert_close(*calls, atol=1e-3, rtol=0)
 
@@ -80,17 +80,17 @@ def test_the_scale_of_logits_does_not_matter(attack):
 def test_queries_by_hand():
     x = torch.full((3, 2, 8, 6), 0.5)
     assert Bandits(steps=7).cost(10) == (15, 0) and NES(steps=3, samples=4).cost(10) == (13, 0)
-    for attack, spent in ((Bandits(steps=7), 15), (NES(steps=3, samples=4), 13)):
-        assert fight(attack, unbeaten(), x, [0] * 3, 0.1).costs.forwards.tolist() == [spent] * 3
+    for attack, expected_queries in ((Bandits(steps=7), 15), (NES(steps=3, samples=4), 13)):
+        assert run_attack(attack, unbeaten(), x, [0] * 3, 0.1).costs.forwards.tolist() == [expected_queries] * 3
         for queries in (1, 2, 5, 6):
-            assert fight(attack, unbeaten(), x, [0] * 3, 0.1, queries=queries).costs.forwards.tolist() == [queries] * 3
+            assert run_attack(attack, unbeaten(), x, [0] * 3, 0.1, queries=queries).costs.forwards.tolist() == [queries] * 3
 
 
 @pytest.mark.parametrize("attack", [Bandits(steps=100), NES(steps=20)], ids=str)
 def test_fooled_samples_leave(attack):
     """A sample spends little after its first success: what was asked in the same breath, and no step more."""
     problem = linear_problem("image", "l2")
-    ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 3 * problem.margin, "l2")
+    ledger = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 3 * problem.margin, "l2")
     assert ledger.fooled.float().mean() > 0.8
     late = ledger.costs.forwards - ledger.best.first_success
     assert (late[ledger.fooled] < 20).all() and len(set(ledger.costs.forwards.tolist())) > 1
@@ -99,14 +99,14 @@ def test_fooled_samples_leave(attack):
 def test_nes_attacks_in_groups(monkeypatch):
     def run():
         model = unbeaten()
-        fight(NES(steps=2, samples=4), model, torch.full((5, 2, 8, 6), 0.5), [0] * 5, 0.1)
+        run_attack(NES(steps=2, samples=4), model, torch.full((5, 2, 8, 6), 0.5), [0] * 5, 0.1)
         return model
 
-    whole = run()
+    reference = run()
     monkeypatch.setattr("brinell.attacks.nes.ROOM", 2 * 4 * 96)
     parts = run()
     assert [len(call) for call in parts.calls] == [8, 8, 2, 8, 8, 2, 4, 4, 1]
-    torch.testing.assert_close(parts.calls[2], whole.calls[-1][:2])
+    torch.testing.assert_close(parts.calls[2], reference.calls[-1][:2])
 
 
 @pytest.mark.parametrize(

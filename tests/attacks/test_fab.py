@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, batch_of, distance, fight, mlp, threat_of, threshold
+from _helpers import Recorder, batch_of, distance, mlp, run_attack, threat_of, threshold
 from brinell.attacks import fab
 from brinell.attacks.fab import FAB
 from brinell.core.domain import KINDS, Domain
@@ -52,19 +52,19 @@ def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta
         z = function(leaf[None])[0]
         return [((z[s] - z[y]).item(), torch.autograd.grad(z[s] - z[y], leaf, retain_graph=True)[0]) for s in rivals]
 
-    x, seen = x0, [x0]
+    x, points = x0, [x0]
     for _ in range(steps):
-        value, w = min(differences(x), key=lambda one: abs(one[0]) / one[1].norm(p=dual))
+        value, w = min(differences(x), key=lambda pair: abs(pair[0]) / pair[1].norm(p=dual))
         delta = nearest_point(x, w, -value, power)
         delta_0 = nearest_point(x0, w, -value - w @ (x0 - x), power)
         lengths = delta.norm(p=order), delta_0.norm(p=order)
         alpha = min(lengths[0] / (lengths[0] + lengths[1]), alpha_max)
         x = ((1 - alpha) * (x + eta * delta) + alpha * (x0 + eta * delta_0)).clamp(0, 1)
-        seen.append(x)
+        points.append(x)
         if function(x[None]).argmax() != y:
             x = (1 - beta) * x0 + beta * x
-            seen.append(x)
-    return torch.stack(seen)
+            points.append(x)
+    return torch.stack(points)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -75,18 +75,18 @@ def test_goes_where_algorithm_1_goes(norm, seed, targets):
     model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     ranked = module(x0[None])[0].argsort(descending=True).tolist()
-    y, others = ranked[0], ranked[1:]
+    y, rivals = ranked[0], ranked[1:]
     # One sample, so that calls come in the order of the paper.
-    fight(FAB(steps=12, targets=targets), model, x0[None], [y], 1.0, norm, minimal=True)
-    expected = fab_of_the_paper(module.double(), x0.double(), y, others[: targets or None], 12, norm)
+    run_attack(FAB(steps=12, targets=targets), model, x0[None], [y], 1.0, norm, minimal=True)
+    expected = fab_of_the_paper(module.double(), x0.double(), y, rivals[: targets or None], 12, norm)
     # The clean input came first, for its ranking. What was tested and then linearised at the same point was shown twice.
-    shown = torch.cat(model.calls[1:] if targets else model.calls).double()
-    shown = shown[torch.cat([torch.tensor([True]), (shown[1:] != shown[:-1]).any(1)])]
+    inputs = torch.cat(model.calls[1:] if targets else model.calls).double()
+    inputs = inputs[torch.cat([torch.tensor([True]), (inputs[1:] != inputs[:-1]).any(1)])]
     # Where a run comes to stand, at a kink of the boundary, rounding decides on which side, and so where it goes from there.
-    still = (expected[1:] - expected[:-1]).abs().amax(1) < 1e-3
-    together = int(still.nonzero()[0]) + 1 if still.any() else len(expected) - 1
-    assert together >= 3
-    torch.testing.assert_close(shown[:together], expected[:together], atol=1e-5, rtol=0)
+    unchanged = (expected[1:] - expected[:-1]).abs().amax(1) < 1e-3
+    common_length = int(unchanged.nonzero()[0]) + 1 if unchanged.any() else len(expected) - 1
+    assert common_length >= 3
+    torch.testing.assert_close(inputs[:common_length], expected[:common_length], atol=1e-5, rtol=0)
 
 
 def weighted(*rows):
@@ -113,13 +113,13 @@ ALMOST = weighted((-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0]))
 def test_the_first_step_by_hand(targets, function, first):
     """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
     model = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
-    fight(FAB(steps=1, targets=targets), model, [[0.5] * 3], [0], 1.0, minimal=True)
+    run_attack(FAB(steps=1, targets=targets), model, [[0.5] * 3], [0], 1.0, minimal=True)
     torch.testing.assert_close(model.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
 
 
 def test_targets_are_taken_in_the_order_of_their_logits():
     model = Recorder(ALMOST, Domain(kind="vector", shape=(3,)), classes=3)
-    fight(FAB(steps=1, targets=2), model, [[0.5] * 3], [0], 1.0, minimal=True)
+    run_attack(FAB(steps=1, targets=2), model, [[0.5] * 3], [0], 1.0, minimal=True)
     _, start_1, first, start_2, second = model.calls
     assert torch.equal(start_1, start_2)
     torch.testing.assert_close(torch.cat([first, second]), torch.tensor([[0.878, 0.5, 0.5], [0.717] * 3]))
@@ -158,15 +158,15 @@ def test_finds_the_nearest_of_many_boundaries(norm, targets):
     FAB(steps=30, targets=targets)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
     assert (ledger.best.distance <= 1.02 * margin).all() and (ledger.best.distance >= 0.999 * margin).all()
     second = logits.topk(2, 1).indices[:, 1]
-    reached = model.predict(ledger.best.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
-    assert norm == "l1" or (reached != second).any()
+    rival = model.predict(ledger.best.closest).scatter(1, batch.y[:, None], -torch.inf).argmax(1)
+    assert norm == "l1" or (rival != second).any()
 
 
 def test_bounds_of_each_channel_are_kept():
     """The nearest way out without bounds is barred by them; what is left is exact."""
     domain = Domain(kind="signal", shape=(2, 1), low=(-1.0, 0.0), high=(0.01, 5.0))
     model = Recorder(lambda x: torch.stack([torch.zeros(len(x)), x[:, 0, 0] + x[:, 1, 0] - 0.3], 1), domain)
-    ledger = fight(FAB(steps=20), model, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
+    ledger = run_attack(FAB(steps=20), model, [[[0.0], [0.0]]], [0], 1.0, minimal=True)
     assert ledger.best.distance.item() == pytest.approx(0.29, rel=0.02) and ledger.best.distance.item() > 0.29
     assert (torch.cat(model.calls)[:, 0] <= 0.01 + 1e-6).all()
 
@@ -189,10 +189,10 @@ def test_costs_at_most_what_it_says(targets, steps):
         module = mlp(6, 4, seed)
         x = torch.rand(20, 6, generator=torch.Generator().manual_seed(seed))
         model = Recorder(module, SIX, classes=4)
-        ledger = fight(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
+        ledger = run_attack(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
         forwards, backwards = attack.cost(4)
         assert (ledger.costs.forwards <= forwards).all() and (ledger.costs.backwards <= backwards).all()
-        assert model.seen == ledger.costs.forwards.sum()
+        assert model.queries == ledger.costs.forwards.sum()
         assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
 
 
@@ -201,14 +201,14 @@ def test_costs_at_most_what_it_says(targets, steps):
 def test_two_forwards_and_a_gradient_an_iteration(targets, function):
     """Whether each point is adversarial or none."""
     model = Never() if function is None else Recorder(function)
-    ledger = fight(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    ledger = run_attack(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
     assert ledger.costs.forwards.tolist() == [100] and ledger.costs.backwards.tolist() == [50]
 
 
 def test_each_backward_counts_where_all_boundaries_are_looked_at():
     module = mlp(6, 4)
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
-    ledger = fight(FAB(steps=1, targets=0), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
+    ledger = run_attack(FAB(steps=1, targets=0), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
     assert (ledger.costs.backwards == 3).all() and (ledger.costs.forwards == 2).all()
 
 
@@ -217,7 +217,7 @@ def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
     module = mlp(6, 4)
     x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
     attack = FAB(steps=1, targets=0)
-    ledger = fight(attack, Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
+    ledger = run_attack(attack, Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
     assert (ledger.costs.backwards == 2).all() and (ledger.costs.forwards == 3).all() and attack.cost(4) == (3, 2)
 
 
@@ -225,41 +225,44 @@ def test_only_the_most_likely_rivals_are_looked_at(monkeypatch):
 def test_portions_change_nothing(name, monkeypatch):
     module = mlp(6, 4)
     x = torch.rand(9, 6, generator=torch.Generator().manual_seed(0))
-    found = []
+    distances = []
     for _ in range(2):
-        ledger = fight(FAB(steps=10, restarts=2), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True)
-        found.append(ledger)
+        ledger = run_attack(
+            FAB(steps=10, restarts=2), Recorder(module, SIX, classes=4), x, module(x).argmax(1), 1.0, minimal=True
+        )
+        distances.append(ledger)
         monkeypatch.setattr(fab, name, 1)
-    torch.testing.assert_close(found[0].best.distance, found[1].best.distance, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(distances[0].best.distance, distances[1].best.distance, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("queries", [1, 2, 5, 30])
 def test_query_budgets(queries):
     x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = fight(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
+    ledger = run_attack(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
     assert (ledger.costs.forwards == queries).all()
 
 
 def test_stops_at_eps_where_it_is_told_to():
     """Half of the samples lie within eps of the boundary: they leave at once, and the others do all they would do alone."""
     x = torch.stack([torch.linspace(0.3, 0.49, 12), torch.linspace(0.05, 0.95, 12)], 1)
-    far, near = (
-        fight(FAB(steps=20, stop_at_eps=stop), Recorder(threshold(0.5)), x, [0] * 12, 0.1, minimal=True) for stop in (False, True)
+    distant, close = (
+        run_attack(FAB(steps=20, stop_at_eps=stop), Recorder(threshold(0.5)), x, [0] * 12, 0.1, minimal=True)
+        for stop in (False, True)
     )
-    assert torch.equal(far.fooled, near.fooled) and 3 < int(far.fooled.sum()) < 9
-    assert (near.costs.forwards[near.fooled] == near.best.first_success[near.fooled]).all()
-    assert torch.equal(near.costs.forwards[~near.fooled], far.costs.forwards[~far.fooled])
-    assert (far.best.distance[far.fooled] <= near.best.distance[near.fooled]).all()
+    assert torch.equal(distant.fooled, close.fooled) and 3 < int(distant.fooled.sum()) < 9
+    assert (close.costs.forwards[close.fooled] == close.best.first_success[close.fooled]).all()
+    assert torch.equal(close.costs.forwards[~close.fooled], distant.costs.forwards[~distant.fooled])
+    assert (distant.best.distance[distant.fooled] <= close.best.distance[close.fooled]).all()
 
 
 def test_restarts_begin_at_half_the_closest_find_or_eps():
     """The find is at 0.1, below eps; and where there is none, eps is what counts."""
     for make, expected in ((lambda: Recorder(threshold(0.5)), None), (Never, 0.15)):
-        once, twice = make(), make()
-        found = fight(FAB(steps=3), once, [[0.4, 0.4]], [0], 0.15, minimal=True).best.distance.item()
-        fight(FAB(steps=3, restarts=2), twice, [[0.4, 0.4]], [0], 0.15, minimal=True)
-        start = twice.calls[len(once.calls)]
-        assert (start - 0.4).abs().max().item() == pytest.approx((expected or found) / 2, rel=1e-4)
+        first_oracle, second_oracle = make(), make()
+        distance = run_attack(FAB(steps=3), first_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True).best.distance.item()
+        run_attack(FAB(steps=3, restarts=2), second_oracle, [[0.4, 0.4]], [0], 0.15, minimal=True)
+        start = second_oracle.calls[len(first_oracle.calls)]
+        assert (start - 0.4).abs().max().item() == pytest.approx((expected or distance) / 2, rel=1e-4)
 
 
 def test_starts_differ_by_seed_sample_target_and_restart():
@@ -269,7 +272,7 @@ def test_starts_differ_by_seed_sample_target_and_restart():
     starts = []
     for seed in (0, 1):
         model = Recorder(function, classes=3)
-        fight(FAB(steps=1, restarts=3, targets=2), model, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
+        run_attack(FAB(steps=1, restarts=3, targets=2), model, [[0.5, 0.5]] * 2, [0, 0], 0.2, seed=seed, minimal=True)
         runs = model.calls[1::2]
         starts += [tuple(row.tolist()) for restart in (1, 2, 4, 5) for row in runs[restart]]
     assert len(set(starts)) == len(starts) == 16
@@ -279,7 +282,7 @@ def test_starts_differ_by_seed_sample_target_and_restart():
 @pytest.mark.parametrize("targets", [0, 9])
 def test_a_model_without_gradients_does_not_upset_it(norm, targets):
     model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = fight(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    ledger = run_attack(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
     assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
@@ -289,10 +292,12 @@ def test_one_sample_alone_finds_what_it_finds_in_company(norm):
     x = torch.rand(8, 6, generator=torch.Generator().manual_seed(3))
     y = module(x).argmax(1)
     attack = FAB(steps=15)
-    whole = fight(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+    batched = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
     for i in range(8):
-        alone = fight(attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True)
-        assert alone.best.distance.item() == pytest.approx(whole.best.distance[i].item(), rel=0.02)  # kernels round by batch size
+        separate = run_attack(attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True)
+        assert separate.best.distance.item() == pytest.approx(
+            batched.best.distance[i].item(), rel=0.02
+        )  # kernels round by batch size
 
 
 def test_what_it_costs():

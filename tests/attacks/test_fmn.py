@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, batch_of, fight, mlp, threat_of, threshold
+from _helpers import Recorder, batch_of, mlp, run_attack, threat_of, threshold
 from brinell.attacks._shared import cosine
 from brinell.attacks.fmn import FMN
 from brinell.core.domain import KINDS, Domain
@@ -22,13 +22,13 @@ SIX = Domain(kind="vector", shape=(6,))
 def fmn_of_the_paper(function, x0, y, steps, norm, alpha, gamma, projected):
     """Algorithm 1 for one sample, transcribed, with the one deviation in the first radius: every point looked at, in order."""
     order, dual = {"linf": (torch.inf, 1), "l2": (2, 2), "l1": (1, torch.inf)}[norm]
-    delta, eps, best, seen = torch.zeros_like(x0), 0.0, math.inf, []
+    delta, eps, best, points = torch.zeros_like(x0), 0.0, math.inf, []
     for k in range(1, steps + 1):
         leaf = (x0 + delta).requires_grad_()
         z = function(leaf[None])[0]
         loss = z[y] - torch.cat([z[:y], z[y + 1 :]]).max()
         (g,) = torch.autograd.grad(loss, leaf)
-        loss, seen = loss.item(), [*seen, leaf.detach()]
+        loss, points = loss.item(), [*points, leaf.detach()]
         annealed = (1 + math.cos(k * math.pi / steps)) / 2
         gamma_k, alpha_k = (last + (first - last) * annealed for first, last in (gamma, alpha))
         size = delta.norm(p=order).item()
@@ -39,7 +39,7 @@ def fmn_of_the_paper(function, x0, y, steps, norm, alpha, gamma, projected):
             eps = min(eps * (1 - gamma_k), best)
         delta = projected(delta - alpha_k * g / g.norm(), eps)
         delta = (x0 + delta).clamp(0, 1) - x0
-    return torch.stack([*seen, x0 + delta])
+    return torch.stack([*points, x0 + delta])
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -49,7 +49,7 @@ def test_goes_where_algorithm_1_goes(norm, seed):
     model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(module(x0[None]).argmax())
-    fight(FMN(steps=25, gamma=0.05), model, x0[None], [y], 1.0, norm, minimal=True)
+    run_attack(FMN(steps=25, gamma=0.05), model, x0[None], [y], 1.0, norm, minimal=True)
     first = 10.0 if norm == "linf" else 1.0
     ball = threat_of(1.0, norm, SIX).distance
 
@@ -67,10 +67,10 @@ def test_schedules_by_hand():
 def test_the_first_steps_by_hand():
     """The boundary is at 0.1: the ball reaches 1.05 times as far, then shrinks by gamma, then grows by it."""
     model = Recorder(threshold(0.5))
-    fight(FMN(steps=1000, gamma=0.05), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
-    shown = torch.cat(model.calls[:4])
+    run_attack(FMN(steps=1000, gamma=0.05), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
+    inputs = torch.cat(model.calls[:4])
     expected = torch.tensor([[0.4, 0.4], [0.505, 0.4], [0.4 + 0.105 * 0.95, 0.4], [0.4 + 0.105 * 0.95 * 1.05, 0.4]])
-    torch.testing.assert_close(shown, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(inputs, expected, atol=1e-5, rtol=0)
 
 
 def on(problem, attack, norm, factor):
@@ -113,17 +113,17 @@ def test_other_bounds_are_another_unit(norm):
     module = mlp(6, 4)
     x = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
     y = module(x).argmax(1)
-    one = fight(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+    first = run_attack(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
     wide = Domain(kind="vector", shape=(6,), high=255.0)
     model = Recorder(lambda x: module(x / 255), wide, classes=4)
-    two = fight(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
-    torch.testing.assert_close(two.best.distance / 255, one.best.distance, rtol=0.02, atol=1e-5)
+    two = run_attack(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
+    torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 20])
 def test_costs_what_it_says(steps):
     attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
+    ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
     assert (
         {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)}
         == {attack.cost(2)}
@@ -133,14 +133,14 @@ def test_costs_what_it_says(steps):
 
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_query_budgets(queries):
-    ledger = fight(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
+    ledger = run_attack(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
     assert (ledger.costs.forwards == queries).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_a_model_without_gradients_does_not_upset_it(norm):
     model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = fight(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+    ledger = run_attack(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
     assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 

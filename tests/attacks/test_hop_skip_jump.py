@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from _helpers import Recorder, fight, threshold
+from _helpers import Recorder, run_attack, threshold
 from brinell.attacks.hop_skip_jump import HopSkipJump
 from brinell.core.domain import Domain
 from brinell.core.model import Access
@@ -18,7 +18,7 @@ def test_it_comes_near_the_exact_margin(kind, norm):
     problem = linear_problem(kind, norm, n=8)
     problem.model.access = Access.LABELS
     attack = HopSkipJump(steps=10, samples=200)
-    ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, norm)
+    ledger = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, norm)
     ratio = ledger.best.distance / problem.margin
     assert (ratio >= 1 - 1e-4).all() and ratio.max() < (1.05 if norm == "l2" else 1.3)
 
@@ -26,7 +26,7 @@ def test_it_comes_near_the_exact_margin(kind, norm):
 def test_one_bisection_by_hand():
     """One value decides, and the boundary is at 0.5: after the first bisection the input lies just beyond, on the segment."""
     model = Recorder(threshold(0.5))
-    ledger = fight(HopSkipJump(steps=1, samples=1), model, [[0.2, 0.4]], [0], 10.0, "l2", queries=40)
+    ledger = run_attack(HopSkipJump(steps=1, samples=1), model, [[0.2, 0.4]], [0], 10.0, "l2", queries=40)
     calls = torch.cat(model.calls)
     start = int((calls[:, 0] > 0.5).nonzero()[0, 0])
     segment = calls[start : start + 2]
@@ -38,14 +38,14 @@ def test_one_bisection_by_hand():
 def test_no_start_no_walk():
     """A model that never errs costs the tries and nothing else."""
     model = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1))
-    ledger = fight(HopSkipJump(starts=9), model, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
+    ledger = run_attack(HopSkipJump(starts=9), model, [[0.2, 0.4], [0.3, 0.3]], [0, 0], 1.0, "l2")
     assert ledger.costs.forwards.tolist() == [9, 9] and not ledger.fooled.any()
 
 
 def test_noise_comes_in_coarser_and_coarser_squares():
     domain = Domain(kind="image", shape=(2, 6, 5), low=(-1.0, 0.0), high=(1.0, 4.0))
     model = Recorder(lambda x: torch.stack([torch.ones(len(x)), torch.zeros(len(x))], 1), domain)
-    fight(HopSkipJump(starts=3), model, torch.full((2, 2, 6, 5), 0.5), [0, 0], 1.0, "l2")
+    run_attack(HopSkipJump(starts=3), model, torch.full((2, 2, 6, 5), 0.5), [0, 0], 1.0, "l2")
     fine, middle, coarse = model.calls
     assert len(fine[0, 0].unique()) == 30 and len(middle[0, 0].unique()) == 9 and len(coarse[0, 0].unique()) == 4
     assert fine[:, 0].min() < -0.5 and fine[:, 1].max() > 3 and (middle[:, :, 0, 0] == middle[:, :, 1, 1]).all()
@@ -57,25 +57,27 @@ def test_costs_by_hand():
     assert attack.cost(10) == (5 + 24 + (10 + 14 + 17) + 3 * (30 + 24), 0)
     problem = linear_problem("signal", "l2", n=6)
     for queries in (1, 7, 33, 60):
-        ledger = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
+        ledger = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2", queries=queries)
         assert (ledger.costs.forwards <= queries).all() and ledger.costs.forwards.max() == queries
-    assert fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").costs.forwards.max() <= attack.cost(5)[0]
+    assert (
+        run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2").costs.forwards.max() <= attack.cost(5)[0]
+    )
 
 
 def test_a_sample_does_the_same_alone():
     problem = linear_problem("video", "l2", n=5)
     attack = HopSkipJump(steps=3, samples=20)
-    whole = fight(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2")
-    alone = fight(attack, problem.model, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
-    torch.testing.assert_close(whole.best.distance[:1], alone.best.distance, atol=1e-4, rtol=1e-3)
-    assert whole.best.distance.isfinite().all()
+    batched = run_attack(attack, problem.model, problem.batch.x, problem.batch.y, 10.0, "l2")
+    separate = run_attack(attack, problem.model, problem.batch.x[:1], problem.batch.y[:1], 10.0, "l2")
+    torch.testing.assert_close(batched.best.distance[:1], separate.best.distance, atol=1e-4, rtol=1e-3)
+    assert batched.best.distance.isfinite().all()
 
 
 def test_bounds_are_kept():
     domain = Domain(kind="signal", shape=(2, 20), low=(0.25, 0.0), high=(0.8, 0.55))
     model = Recorder(lambda x: torch.stack([x.flatten(1).sum(1), 40 - x.flatten(1).sum(1) - 22], 1), domain)
     x = domain.clamp(Streams.of(0, torch.arange(3)).uniform(2, 20) * 0.2 + 0.35)
-    ledger = fight(HopSkipJump(steps=2, samples=20), model, x, model.function(x).argmax(1), 10.0, "l2")
+    ledger = run_attack(HopSkipJump(steps=2, samples=20), model, x, model.function(x).argmax(1), 10.0, "l2")
     low, high = domain.bounds()
     calls = torch.cat(model.calls)
     assert (calls >= low).all() and (calls <= high).all() and ledger.fooled.any()

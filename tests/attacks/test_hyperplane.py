@@ -84,10 +84,10 @@ def test_samples_do_not_mind_their_company(norm):
     rng = torch.Generator().manual_seed(0)
     x, w = torch.rand(6, 3, 4, 5, generator=rng), torch.randn(6, 3, 4, 5, generator=rng)
     gap = torch.tensor([0.0, 0.01, 1.0, -10.0, 15.0, 1e6])
-    together = PROJECT[norm](x, w, gap, *UNIT)
-    alone = torch.cat([PROJECT[norm](x[i : i + 1], w[i : i + 1], gap[i : i + 1], *UNIT) for i in range(6)])
-    assert together.shape == x.shape
-    torch.testing.assert_close(together, alone, atol=1e-6, rtol=1e-5)
+    batched = PROJECT[norm](x, w, gap, *UNIT)
+    separate = torch.cat([PROJECT[norm](x[i : i + 1], w[i : i + 1], gap[i : i + 1], *UNIT) for i in range(6)])
+    assert batched.shape == x.shape
+    torch.testing.assert_close(batched, separate, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -101,10 +101,10 @@ def test_the_length_of_the_normal_does_not_matter(norm, scale):
 @pytest.mark.parametrize("norm", NORMS)
 def test_arguments_are_left_alone(norm):
     rng = torch.Generator().manual_seed(0)
-    given_ = [torch.rand(4, 30, generator=rng), torch.randn(4, 30, generator=rng), torch.linspace(-3, 3, 4), *UNIT]
-    kept = [value.clone() for value in given_]
-    PROJECT[norm](*given_)
-    assert all(torch.equal(one, two) for one, two in zip(given_, kept, strict=True))
+    arguments = [torch.rand(4, 30, generator=rng), torch.randn(4, 30, generator=rng), torch.linspace(-3, 3, 4), *UNIT]
+    copies = [value.clone() for value in arguments]
+    PROJECT[norm](*arguments)
+    assert all(torch.equal(argument, two) for argument, two in zip(arguments, copies, strict=True))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, fight, mlp, threshold
+from _helpers import Recorder, mlp, run_attack, threshold
 from brinell import plugins
 from brinell.attacks.apgd import APGD, _checkpoints, _State
 from brinell.attacks.fgsm import FGSM
@@ -37,9 +37,9 @@ def sloped(x):
 @pytest.mark.parametrize("loss", ["ce", "margin", "dlr"])
 def test_fgsm_is_one_step(loss):
     model = Recorder(sloped, THREE)
-    ledger = fight(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
-    shown, stepped = model.calls
-    assert shown.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
+    ledger = run_attack(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
+    first_call, stepped = model.calls
+    assert first_call.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
     # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
     torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
     assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [1, 1]
@@ -47,7 +47,7 @@ def test_fgsm_is_one_step(loss):
 
 def test_fgsm_in_l2_follows_the_gradient():
     model = Recorder(sloped, THREE)
-    fight(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1, "l2")
+    run_attack(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1, "l2")
     torch.testing.assert_close(model.calls[1], torch.tensor([[0.56, 0.42, 0.5]]))
 
 
@@ -57,19 +57,19 @@ def test_fgsm_climbs_away_from_the_label():
         return torch.stack([5 + z, -z - 5], 1)
 
     model = Recorder(falling, THREE)
-    fight(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    run_attack(FGSM(), model, [[0.5, 0.5, 0.5]], [0], 0.1)
     torch.testing.assert_close(model.calls[1], torch.tensor([[0.4, 0.6, 0.5]]))
 
 
 def test_fgsm_has_one_eps_per_sample():
     model = Recorder(sloped, THREE)
-    fight(FGSM(), model, [[0.5, 0.5, 0.5]] * 2, [0, 0], [0.1, 0.02])
+    run_attack(FGSM(), model, [[0.5, 0.5, 0.5]] * 2, [0, 0], [0.1, 0.02])
     torch.testing.assert_close(model.calls[1], torch.tensor([[0.6, 0.4, 0.5], [0.52, 0.48, 0.5]]))
 
 
 def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
     model = Recorder(threshold(0.5))
-    ledger = fight(FGSM(), model, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
+    ledger = run_attack(FGSM(), model, [[0.6, 0.2], [0.45, 0.8]], [0, 0], 0.1)
     assert ledger.fooled.tolist() == [True, True] and ledger.costs.forwards.tolist() == [1, 2]
 
 
@@ -78,21 +78,21 @@ def test_fgsm_goes_on_with_the_others_where_one_is_fooled_already():
 
 def test_bim_steps_by_hand():
     model = Recorder(sloped, THREE)
-    fight(PGD(steps=3, step_size=0.6, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    run_attack(PGD(steps=3, step_size=0.6, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
     expected = [[0.5, 0.5, 0.5], [0.56, 0.44, 0.5], [0.6, 0.4, 0.5], [0.6, 0.4, 0.5]]
     torch.testing.assert_close(torch.cat(model.calls), torch.tensor(expected))
 
 
 def test_pgd_steps_are_two_and_a_half_eps_in_all():
     model = Recorder(sloped, THREE)
-    fight(PGD(steps=10, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    run_attack(PGD(steps=10, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1)
     assert model.calls[1][0, 0] - 0.5 == pytest.approx(0.025)
 
 
 def test_bim_draws_nothing():
     targets = [Recorder(sloped, THREE) for _ in range(2)]
     for seed, model in enumerate(targets):
-        fight(PGD(steps=4, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1, seed=seed)
+        run_attack(PGD(steps=4, random_start=False), model, [[0.5, 0.5, 0.5]], [0], 0.1, seed=seed)
     assert torch.equal(torch.cat(targets[0].calls), torch.cat(targets[1].calls))
 
 
@@ -102,8 +102,8 @@ def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
     starts = []
     for seed in (0, 1):
         model = Recorder(sloped, THREE)
-        twice = type(attack)(steps=2, restarts=2)
-        fight(twice, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
+        restarted = type(attack)(steps=2, restarts=2)
+        run_attack(restarted, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
         calls_a_run = 3
         starts += [*model.calls[0], *model.calls[calls_a_run]]
     assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
@@ -118,20 +118,20 @@ def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
 def test_apgd_s_later_restarts_go_side_by_side(targets):
     """One run, and one more for all the others; each row is the run that it would be by itself."""
     runs, loss = targets or 1, "margin" if targets else "ce"
-    model, alone = Recorder(sloped, THREE), Recorder(sloped, THREE)
-    fight(APGD(loss=loss, steps=2, restarts=4, targets=targets), model, [[0.5, 0.5, 0.5]], [0], 0.1)
+    model, separate = Recorder(sloped, THREE), Recorder(sloped, THREE)
+    run_attack(APGD(loss=loss, steps=2, restarts=4, targets=targets), model, [[0.5, 0.5, 0.5]], [0], 0.1)
     first = int(targets > 0)  # the clean input, by whose answer targets are ranked
     assert [len(call) for call in model.calls[first:]] == [runs] * 3 + [3 * runs] * 3
-    fight(APGD(loss=loss, steps=2, restarts=2, targets=targets), alone, [[0.5, 0.5, 0.5]], [0], 0.1)
-    for at in range(first, first + 6):
-        torch.testing.assert_close(model.calls[at][:runs], alone.calls[at][:runs])
+    run_attack(APGD(loss=loss, steps=2, restarts=2, targets=targets), separate, [[0.5, 0.5, 0.5]], [0], 0.1)
+    for index in range(first, first + 6):
+        torch.testing.assert_close(model.calls[index][:runs], separate.calls[index][:runs])
 
 
 @pytest.mark.parametrize("attack", [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()])
 def test_the_last_iterate_is_judged(attack):
     """The boundary lies so near to the rim of the ball that only the last point crosses it."""
     model = Recorder(threshold(0.4999))
-    ledger = fight(attack, model, [[0.4, 0.5]], [0], 0.1)
+    ledger = run_attack(attack, model, [[0.4, 0.5]], [0], 0.1)
     assert ledger.fooled.all()
     assert ledger.best.first_success.tolist() == ledger.costs.forwards.tolist()
     assert (threshold(0.4999)(torch.cat(model.calls[:-1])).argmax(1) == 0).all()
@@ -170,7 +170,7 @@ def apgd_of_the_paper(function, x0, y, eps, steps):
     x_old, x = x0, project(x0 + eta * grad.sign())
     best, best_x, best_grad = loss, x0, grad
     eta_before, best_before = None, best
-    asked, rises, j = [x0, x], 0, 1
+    inputs, rises, j = [x0, x], 0, 1
     for k in range(1, steps):
         before, (loss, grad) = loss, f(x)
         rises += loss > before
@@ -184,8 +184,8 @@ def apgd_of_the_paper(function, x0, y, eps, steps):
                 eta, x, loss, grad = eta / 2, best_x, best, best_grad
         z = project(x + eta * grad.sign())
         x_old, x = x, project(x + 0.75 * (z - x) + 0.25 * (x - x_old))
-        asked.append(x)
-    return torch.cat(asked)
+        inputs.append(x)
+    return torch.cat(inputs)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -199,7 +199,7 @@ def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
     x0 = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
     model = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
     y = torch.tensor([0])
-    ledger = fight(APGD(steps=100, random_start=False), model, x0, y, 0.2)
+    ledger = run_attack(APGD(steps=100, random_start=False), model, x0, y, 0.2)
     assert not ledger.fooled.any()
     torch.testing.assert_close(torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
 
@@ -252,9 +252,9 @@ def test_the_margins_are_exact(kind, norm, seed, classes):
     rival = problem.model.weight[1 - y] - problem.model.weight[y]
     step = distance.ascent(rival.reshape(x.shape))
     for factor, wins in ((0.999, False), (1.001, True)):
-        moved = x + step * (factor * problem.margin).reshape(-1, *[1] * (x.ndim - 1))
-        assert ((problem.model.predict(moved).argmax(1) != y) == wins).all()
-        assert problem.model.domain.excess(moved) <= 0
+        shifted = x + step * (factor * problem.margin).reshape(-1, *[1] * (x.ndim - 1))
+        assert ((problem.model.predict(shifted).argmax(1) != y) == wins).all()
+        assert problem.model.domain.excess(shifted) <= 0
     assert (problem.model.predict(x).argmax(1) == y).all()
 
 
@@ -276,26 +276,26 @@ def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
     n = 12
     x = torch.stack([torch.linspace(0.3, 0.49, n), torch.linspace(0.05, 0.95, n)], 1)
     model = Recorder(threshold(0.5))
-    ledger = fight(attack, model, x, [0] * n, 0.03, batch_size=batch_size)
+    ledger = run_attack(attack, model, x, [0] * n, 0.03, batch_size=batch_size)
     fooled = set()
-    shown = np.zeros(n, dtype=int)
+    counts = np.zeros(n, dtype=int)
     for call in model.calls:
         ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
         assert not fooled & set(ids), "a fooled sample was shown to the model again"
-        fooled |= {one for one, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
-        np.add.at(shown, ids, 1)
-    assert shown.tolist() == ledger.costs.forwards.tolist()
+        fooled |= {sample_id for sample_id, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
+        np.add.at(counts, ids, 1)
+    assert counts.tolist() == ledger.costs.forwards.tolist()
     assert 0 < len(fooled) < n
     assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
     most = attack.cost(2)[0]
-    assert [count == most for count in shown] == [one not in fooled for one in range(n)]
+    assert [count == most for count in counts] == [index not in fooled for index in range(n)]
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, FGSM()], ids=str)
 @pytest.mark.parametrize("queries", [1, 2, 5])
 def test_query_budgets(attack, queries):
     x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = fight(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
+    ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
     assert (ledger.costs.forwards <= queries).all() and (ledger.costs.forwards >= 1).all()
 
 

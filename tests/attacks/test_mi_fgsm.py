@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from _helpers import Recorder, fight, mlp, threshold
+from _helpers import Recorder, mlp, run_attack, threshold
 from brinell import plugins
 from brinell.attacks.mi_fgsm import MIFGSM, padded, smoothed
 from brinell.core.domain import Domain
@@ -21,22 +21,22 @@ def turning(x):
 
 def test_momentum_by_hand():
     """Three steps of 0.1 from 0.5 along the sums of normalised gradients; nothing is ever adversarial."""
-    seen = []
+    gradients = []
     for decay in (1.0, 0.0):
         model = Recorder(turning)
-        fight(MIFGSM(steps=3, decay=decay), model, [[0.4, 0.5]], [0], 0.3)
-        seen.append(torch.stack([call[0] for call in model.calls]))
+        run_attack(MIFGSM(steps=3, decay=decay), model, [[0.4, 0.5]], [0], 0.3)
+        gradients.append(torch.stack([call[0] for call in model.calls]))
     # d z / d x0 = 2 (x0 - 0.45) < 0 at 0.4: x0 falls, x1 rises, by a third of eps each time.
     expected = torch.tensor([[0.4, 0.5], [0.3, 0.6], [0.2, 0.7], [0.1, 0.8]])
-    assert all(torch.allclose(one, expected, atol=1e-6) for one in seen)
+    assert all(torch.allclose(gradient, expected, atol=1e-6) for gradient in gradients)
     # From 0.5 the gradient of x0 is 0.1 and then, at 0.6 and 0.7, larger; with momentum the sum of the shares decides.
     model = Recorder(lambda x: torch.stack([0 * x[:, 0], -((x[:, 0] - 0.55) ** 2) - 5], 1))
-    fight(MIFGSM(steps=3, decay=1.0), model, [[0.5, 0.5]], [0], 0.3)
+    run_attack(MIFGSM(steps=3, decay=1.0), model, [[0.5, 0.5]], [0], 0.3)
     with_momentum = torch.stack([call[0, 0] for call in model.calls])
     # Shares of a single moving value are 1, -1, ...: the sums are 1, 0, and so the second step stands still.
     assert torch.allclose(with_momentum, torch.tensor([0.5, 0.6, 0.6, 0.5]), atol=1e-6)
     model.calls.clear()
-    fight(MIFGSM(steps=3, decay=0.0), model, [[0.5, 0.5]], [0], 0.3)
+    run_attack(MIFGSM(steps=3, decay=0.0), model, [[0.5, 0.5]], [0], 0.3)
     assert torch.allclose(torch.stack([call[0, 0] for call in model.calls]), torch.tensor([0.5, 0.6, 0.5, 0.6]), atol=1e-6)
 
 
@@ -69,13 +69,13 @@ def test_a_gradient_is_led_back_through_the_resizing():
     model = Recorder(lambda x: torch.stack([0 * x.sum((1, 2, 3)), (x * weight).sum((1, 2, 3)) - 20], 1), IMAGE)
     attack = MIFGSM(steps=1, diverse=1.0, shrink=0.5)
     x = torch.full((1, 1, 6, 6), 0.5)
-    ledger = fight(attack, model, x, [0], 0.1)
-    asked, last = model.calls
-    assert int(ledger.costs.forwards) == 2 and (asked != x).any()
+    ledger = run_attack(attack, model, x, [0], 0.1)
+    first_call, last = model.calls
+    assert int(ledger.costs.forwards) == 2 and (first_call != x).any()
     rng = Streams.of(0, torch.arange(1)).fold("test").fold(0)
     share = 0.5 + 0.5 * rng.fold("share").uniform(1)[:, 0]
     place = rng.fold("place").uniform(2)
-    assert torch.allclose(asked, padded(x, share, place), atol=1e-6)
+    assert torch.allclose(first_call, padded(x, share, place), atol=1e-6)
     slopes = torch.stack([(padded(e, share, place) * weight).sum() for e in torch.eye(36).reshape(36, 1, 1, 6, 6)])
     assert torch.allclose(last - x, 0.1 * slopes.sign().reshape(1, 1, 6, 6), atol=1e-6)
 
@@ -88,18 +88,20 @@ def test_rows_do_not_mind_their_company(settings):
     x = torch.rand(12, 1, 6, 6, generator=generator)
     y = module(x).argmax(1)
     attack = MIFGSM(steps=4, **settings)
-    whole = fight(attack, model, x, y, 0.05)
-    again = fight(attack, model, x, y, 0.05)
-    one_by_one = fight(attack, model, x, y, 0.05, batch_size=1)
-    assert torch.equal(whole.best.closest, again.best.closest) and torch.equal(whole.costs.forwards, again.costs.forwards)
-    assert torch.equal(whole.fooled, one_by_one.fooled)
-    assert (whole.best.closest - x).abs().max() <= 0.05 + 1e-6
-    assert not fight(attack, model, x, y, 0.0).fooled.any()
+    batched = run_attack(attack, model, x, y, 0.05)
+    repeated = run_attack(attack, model, x, y, 0.05)
+    one_by_one = run_attack(attack, model, x, y, 0.05, batch_size=1)
+    assert torch.equal(batched.best.closest, repeated.best.closest) and torch.equal(
+        batched.costs.forwards, repeated.costs.forwards
+    )
+    assert torch.equal(batched.fooled, one_by_one.fooled)
+    assert (batched.best.closest - x).abs().max() <= 0.05 + 1e-6
+    assert not run_attack(attack, model, x, y, 0.0).fooled.any()
 
 
 def test_it_succeeds_where_the_margin_is_within_eps():
     x = torch.tensor([[0.40, 0.5], [0.2, 0.5]])
-    ledger = fight(MIFGSM(), Recorder(threshold(0.5)), x, [0, 0], 0.11)
+    ledger = run_attack(MIFGSM(), Recorder(threshold(0.5)), x, [0, 0], 0.11)
     assert ledger.fooled.tolist() == [True, False]
 
 

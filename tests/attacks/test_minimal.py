@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, fight, mlp, threat_of, threshold
+from _helpers import Recorder, mlp, run_attack, threat_of, threshold
 from brinell.attacks.cw import CW
 from brinell.attacks.ddn import DDN
 from brinell.attacks.deepfool import DeepFool
@@ -62,11 +62,11 @@ def test_other_bounds_are_another_unit(attack, norm):
     """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
     module, x = mlp(6, 4), torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
     y = module(x).argmax(1)
-    one = fight(attack, Recorder(module, SIX, classes=4), x, y, 6.0, norm)
+    first = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 6.0, norm)
     wide = Recorder(lambda x: module(x / 255), Domain(kind="vector", shape=(6,), high=255.0), classes=4)
-    two = fight(attack, wide, 255 * x, y, 6 * 255.0, norm)
-    assert one.fooled.sum() > 3
-    torch.testing.assert_close(two.best.distance / 255, one.best.distance, rtol=0.02, atol=1e-5)
+    two = run_attack(attack, wide, 255 * x, y, 6 * 255.0, norm)
+    assert first.fooled.sum() > 3
+    torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
 
 
 @pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
@@ -74,7 +74,7 @@ def test_costs_what_it_says(attack, norm):
     """On a model that is never fooled, so that every step is taken."""
     module = mlp(6, 4)
     model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
-    ledger = fight(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
+    ledger = run_attack(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
     assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
 
 
@@ -82,14 +82,14 @@ def test_costs_what_it_says(attack, norm):
 @pytest.mark.parametrize("queries", [1, 2, 3])
 def test_query_budgets(attack, norm, queries):
     model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
-    ledger = fight(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
+    ledger = run_attack(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
     assert (ledger.costs.forwards == queries).all()
 
 
 @pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
 def test_a_model_without_gradients_does_not_upset_it(attack, norm):
     model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = fight(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
+    ledger = run_attack(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
     assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
@@ -98,16 +98,16 @@ def test_a_model_without_gradients_does_not_upset_it(attack, norm):
 
 def ddn_of_the_paper(function, x0, y, steps, gamma):
     """Algorithm 1 for one sample, transcribed: every point that is looked at, in order."""
-    delta, eps, seen = torch.zeros_like(x0), 1.0, [x0]
+    delta, eps, points = torch.zeros_like(x0), 1.0, [x0]
     for k in range(steps):
-        leaf = seen[-1].clone().requires_grad_()
+        leaf = points[-1].clone().requires_grad_()
         logits = function(leaf[None])
         (g,) = torch.autograd.grad(torch.nn.functional.cross_entropy(logits, torch.tensor([y])), leaf)
         alpha = 0.01 + 0.99 * (1 + math.cos(math.pi * k / steps)) / 2
-        delta = seen[-1] - x0 + alpha * g / g.norm()
+        delta = points[-1] - x0 + alpha * g / g.norm()
         eps = min(eps * ((1 - gamma) if logits.argmax() != y else (1 + gamma)), torch.maximum(x0, 1 - x0).norm().item())
-        seen.append((x0 + eps * delta / delta.norm()).clamp(0, 1))
-    return torch.stack(seen)
+        points.append((x0 + eps * delta / delta.norm()).clamp(0, 1))
+    return torch.stack(points)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -116,14 +116,14 @@ def test_ddn_goes_where_algorithm_1_goes(seed):
     model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(module(x0[None]).argmax())
-    fight(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
+    run_attack(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
     torch.testing.assert_close(torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0)
 
 
 def test_ddn_shrinks_and_grows_the_sphere():
     """The boundary is 0.1 away: from an adversarial input to 0.95 of its radius, from another one to 1.05 of it."""
     model = Recorder(threshold(0.5))
-    fight(DDN(steps=200, init_norm=0.105), model, [[0.4, 0.4]], [0], 1.0, "l2")
+    run_attack(DDN(steps=200, init_norm=0.105), model, [[0.4, 0.4]], [0], 1.0, "l2")
     sizes = (torch.cat(model.calls)[:4] - 0.4).norm(dim=1)
     assert sizes.tolist() == pytest.approx([0, 0.105 * 1.05, 0.105 * 1.05 * 0.95, 0.105 * 1.05 * 0.95**2], abs=1e-5)
 
@@ -132,7 +132,7 @@ def test_ddn_leaves_a_flat_place_in_a_random_direction():
     """No gradient at the clean input, which lies on a plateau of the first value; the boundary is beyond."""
     model = Recorder(lambda x: threshold(0.6)(x.clamp_min(0.45)))
     x = [[0.4, 0.4]] * 16
-    ledger = fight(DDN(steps=50, init_norm=0.1), model, x, [0] * 16, 1.0, "l2")
+    ledger = run_attack(DDN(steps=50, init_norm=0.1), model, x, [0] * 16, 1.0, "l2")
     assert 0 < ledger.fooled.sum() and len(model.calls[1].unique(dim=0)) == 16
 
 
@@ -161,21 +161,21 @@ def linear(rows):
 def test_deepfool_steps_onto_the_nearest_boundary(rows, norm, step):
     """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a ten-thousandth farther at least."""
     model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
-    ledger = fight(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
+    ledger = run_attack(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
     assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
     torch.testing.assert_close(model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0)
 
 
 def test_deepfool_with_one_candidate_looks_at_the_most_likely_other_class():
     model = Recorder(linear([(-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0])]), Domain(kind="vector", shape=(3,)), classes=3)
-    fight(DeepFool(candidates=1), model, [[0.5] * 3], [0], 1.0, "linf")
+    run_attack(DeepFool(candidates=1), model, [[0.5] * 3], [0], 1.0, "linf")
     torch.testing.assert_close(model.calls[-1][0], torch.tensor([0.5 + 1.02 * 0.36, 0.5, 0.5]))
 
 
 def test_deepfool_crosses_where_the_bounds_cut_its_steps():
     """The steeper of two values can hardly move, so that each step closes little of the gap; overshoot alone never would."""
     model = Recorder(linear([(-1.1, [5.0, 1.0])]), Domain(kind="vector", shape=(2,), high=(0.101, 1.0)))
-    ledger = fight(DeepFool(steps=200), model, [[0.1, 0.0]], [0], 1.0, "l2")
+    ledger = run_attack(DeepFool(steps=200), model, [[0.1, 0.0]], [0], 1.0, "l2")
     assert ledger.fooled.all() and ledger.best.distance[0] == pytest.approx(0.595, rel=0.02)
 
 
@@ -185,41 +185,41 @@ def test_deepfool_crosses_where_the_bounds_cut_its_steps():
 def objective_of(function, x0, y, c, beta):
     """Value and gradient, and whether the point is adversarial, of the objective of both papers without its last term."""
 
-    def told(x):
+    def objective(x):
         leaf = x.clone().requires_grad_()
         z = function(leaf[None])[0]
         lead = z[y] - torch.cat([z[:y], z[y + 1 :]]).max()
         value = ((leaf - x0) ** 2).sum() + c * lead.clamp_min(0)
         return torch.autograd.grad(value, leaf)[0], bool(lead < 0)
 
-    return told
+    return objective
 
 
 def searched(run, searches, first):
     """The points of several runs, each over a c of its own: tenfold until one leads to an adversarial input, then bisected."""
-    c, low, high, seen = first, 0.0, math.inf, []
+    c, low, high, all_points = first, 0.0, math.inf, []
     for _ in range(searches):
-        points, found = run(c)
-        low, high = (low, c) if found else (c, high)
-        c, seen = 10 * c if math.isinf(high) else (low + high) / 2, [*seen, *points]
-    return torch.stack(seen)
+        points, has_succeeded = run(c)
+        low, high = (low, c) if has_succeeded else (c, high)
+        c, all_points = 10 * c if math.isinf(high) else (low + high) / 2, [*all_points, *points]
+    return torch.stack(all_points)
 
 
 def cw_of_the_paper(function, x0, y, steps, searches, first):
     """Section V with Adam from torch, for one sample: every point after the clean one, run by run."""
 
     def run(c):
-        told, points, found = objective_of(function, x0, y, c, 0), [], False
+        objective, points, success = objective_of(function, x0, y, c, 0), [], False
         w = torch.atanh((2 * x0 - 1) * (1 - 1e-6)).requires_grad_()
         adam = torch.optim.Adam([w], lr=0.01)
         for _ in range(steps):
-            grad, _ = told(((w.tanh() + 1) / 2).detach())
+            grad, _ = objective(((w.tanh() + 1) / 2).detach())
             adam.zero_grad()
             ((w.tanh() + 1) / 2).backward(grad)
             adam.step()
             points.append(((w.tanh() + 1) / 2).detach())
-            found |= told(points[-1])[1]
-        return points, found
+            success |= objective(points[-1])[1]
+        return points, success
 
     return searched(run, searches, first)
 
@@ -228,16 +228,16 @@ def ead_of_the_paper(function, x0, y, steps, searches, first, beta):
     """Algorithm 1 for one sample, transcribed: every x, run by run."""
 
     def run(c):
-        told, points, found = objective_of(function, x0, y, c, beta), [], False
+        objective, points, success = objective_of(function, x0, y, c, beta), [], False
         x = z = x0
         for k in range(steps):
-            step = z - 0.01 * math.sqrt(1 - k / steps) * told(z)[0]
+            step = z - 0.01 * math.sqrt(1 - k / steps) * objective(z)[0]
             up, down = step - x0 > beta, step - x0 < -beta
             shrunk = torch.where(up, (step - beta).clamp_max(1), torch.where(down, (step + beta).clamp_min(0), x0))
             z, x = (shrunk + k / (k + 3) * (shrunk - x)).clamp(0, 1), shrunk
             points.append(x)
-            found |= told(x)[1]
-        return points, found
+            success |= objective(x)[1]
+        return points, success
 
     return searched(run, searches, first)
 
@@ -253,7 +253,7 @@ def test_cw_goes_where_the_paper_goes(seed):
     model = Recorder(function, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(function(x0[None]).argmax())
-    fight(CW(steps=20, searches=5, abort_early=False), model, x0[None], [y], 3.0, "l2")
+    run_attack(CW(steps=20, searches=5, abort_early=False), model, x0[None], [y], 3.0, "l2")
     expected = cw_of_the_paper(function, x0, y, 20, 5, 0.001)
     torch.testing.assert_close(torch.cat(model.calls[1:]), expected, atol=1e-4, rtol=0)
 
@@ -264,7 +264,7 @@ def test_ead_goes_where_algorithm_1_goes(seed):
     model = Recorder(function, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
     y = int(function(x0[None]).argmax())
-    fight(EAD(steps=12, searches=5, abort_early=False), model, x0[None], [y], 6.0, "l1")
+    run_attack(EAD(steps=12, searches=5, abort_early=False), model, x0[None], [y], 6.0, "l1")
     expected = ead_of_the_paper(function, x0, y, 12, 5, 0.001, 0.001)
     # Within a run a point is scored, and then a gradient is taken at the next; the clean input was asked about once.
     per_run = [model.calls[1 + run * 23 : 1 + (run + 1) * 23] for run in range(5)]
@@ -280,7 +280,7 @@ def test_a_sample_whose_objective_falls_no_more_leaves_alone(attack, norm):
         lead = torch.where(x[:, 0] < 0.3, -0 * x[:, 0] - 1, 50 * (x[:, 0] - 0.6))
         return torch.stack([-lead, lead], 1)
 
-    ledger = fight(attack, Recorder(function), [[0.1, 0.4], [0.5, 0.4]], [0, 0], 1.0, norm)
+    ledger = run_attack(attack, Recorder(function), [[0.1, 0.4], [0.5, 0.4]], [0, 0], 1.0, norm)
     most = attack.cost(2)[0]
     assert (
         ledger.costs.forwards[0] < most / 4

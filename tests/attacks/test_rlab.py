@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, fight, plan_of, threshold, workspace
+from _helpers import Recorder, plan_of, run_attack, run_audit, threshold, workspace
 from brinell import plugins
 from brinell.analysis.robust_accuracy import summarise
 from brinell.cli import run as cli
@@ -78,7 +78,7 @@ class Nothing:
 class Bare:
     pass
 '''
-REFUSED = [
+REFUSALS = [
     ("patch=9", r"patch \(9,\) does not fit an input of shape \(2,\): a side must be between 1 and 2"),
     ("patch=1&stride=2", "stride is 2: between 1 and `patch`"),
     ("patch=2x2", r"patch \(2, 2\) with stride|patch \(2, 2\) .* does not fit an input of shape \(2,\)"),
@@ -90,12 +90,12 @@ REFUSED = [
     ("distortions={file}:Nan", "distortion Nan answered NaN or infinity"),
     (
         "distortions={file}:Dice",
-        "distortion Dice gave two answers to the same input and streams; draw from the streams it is given",
+        "distortion .*Dice, .*: a second process gives other answers to the same inputs",
     ),
     ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
     ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),
     ("distortions={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
-    ("distortions={file}:Bare", "Bare is no distortion: it must have access, domains and draws"),
+    ("distortions={file}:Bare", "Bare is no distortion: it must have access"),
     ("distortions={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
     ("distortions=gaussian-nois", "there is no distortion 'gaussian-nois', did you mean 'gaussian-noise'?"),
     ("distortions=gradient-sign", "it needs gradients, and the model gives scores only"),
@@ -138,13 +138,13 @@ def model(access=Access.SCORES):
 X, Y = np.full((4, 2), 0.4, dtype=np.float32), np.zeros(4, dtype=np.int64)
 
 
-@pytest.mark.parametrize(("options", "line"), REFUSED, ids=[options for options, _ in REFUSED])
+@pytest.mark.parametrize(("options", "line"), REFUSALS, ids=[options for options, _ in REFUSALS])
 def test_refused_before_the_model_sees_anything(folder, options, line):
-    asked = model()
+    victim = model()
     options = options.format(file=folder / "distortions.py", folder=folder)
     with pytest.raises(BrinellError, match=line) as error:
-        plan_of(asked, X, Y, attack=(f"rlab?{options}",), norm="l2")
-    assert not asked.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+        plan_of(victim, X, Y, attack=(f"rlab?{options}",), norm="l2")
+    assert not victim.calls and "\n" not in str(error.value) and error.value.exit_code == 2
 
 
 def test_patches_in_space_and_time():
@@ -156,14 +156,16 @@ def test_patches_in_space_and_time():
     overlapping = plugins.build("attack", "rlab", {"patch": "4x16x16", "stride": "2x8x16"}).grid(video)
     assert (overlapping.steps, overlapping.lattice) == ((2, 8, 16), (7, 7, 4))
     assert plugins.build("attack", "rlab", {"patch": "4x16x16", "stride": "4"}).grid(video).steps == (4, 4, 4)
-    assert plugins.written(plugins.build("attack", "rlab", {"patch": "2"}))["patch"] == 2, "the same setting however it was given"
+    assert plugins.settings_of(plugins.build("attack", "rlab", {"patch": "2"}))["patch"] == 2, (
+        "the same setting however it was given"
+    )
 
 
 def test_a_model_that_answers_labels_only_is_refused():
-    asked = model(Access.LABELS)
+    victim = model(Access.LABELS)
     with pytest.raises(RequestError, match="rlab: it needs scores, and the model gives labels only"):
-        plan_of(asked, X, Y, attack=("rlab",), norm="l2")
-    assert not asked.calls
+        plan_of(victim, X, Y, attack=("rlab",), norm="l2")
+    assert not victim.calls
 
 
 @pytest.mark.parametrize("options", ["patch=9", "distortions={file}:Loud", "policy=nowhere"])
@@ -173,8 +175,8 @@ def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsy
     out = tmp_path / "run"
     words = ["audit", "--data", f"npz:{folder / 'data.npz'}", "--model", model, "--norm", "l2", "--eps", "0.5"]
     assert cli([*words, "--attack", attack, "--out", str(out)]) == 2
-    told = capsys.readouterr()
-    assert told.err.startswith("brinell: error: ") and told.err.count("\n") == 1 and not told.out and not out.exists()
+    output = capsys.readouterr()
+    assert output.err.startswith("brinell: error: ") and output.err.count("\n") == 1 and not output.out and not out.exists()
 
 
 @pytest.mark.parametrize("policy", ["single", "any"])
@@ -192,12 +194,16 @@ def test_filters_in_words():
 def test_settings_of_filters_are_written_down(folder):
     """They decide what is found, so that they stand in the manifest and in the keys of parts; so does the text of a file."""
     file = folder / "distortions.py"
-    one = plugins.written(plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
-    assert [each["plugin"] for each in one["distortions"]] == ["DeadPixel", "Darker"]
-    assert one["distortions"][0]["value"] == 0.5 and one["distortions"][1]["share"] == 0.1
+    written = plugins.settings_of(
+        plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"})
+    )
+    assert [distortion["plugin"] for distortion in written["distortions"]] == ["DeadPixel", "Darker"]
+    assert written["distortions"][0]["value"] == 0.5 and written["distortions"][1]["share"] == 0.1
     file.write_text(FILTERS + "\n# another text\n")
-    other = plugins.written(plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"}))
-    assert other["distortions"][1].pop("source") != one["distortions"][1].pop("source") and other == one
+    rewritten = plugins.settings_of(
+        plugins.build("attack", "rlab", {"distortions": f"dead-pixel(value=0.5)+{file}:Darker(share=0.1)"})
+    )
+    assert rewritten["distortions"][1].pop("source") != written["distortions"][1].pop("source") and rewritten == written
 
 
 def test_a_filter_of_ones_own_is_used(folder, tmp_path):
@@ -210,7 +216,7 @@ def test_a_filter_of_ones_own_is_used(folder, tmp_path):
     for distortions, fooled in ((f"{folder / 'distortions.py'}:Darker", 4), ("gaussian-noise", 0)):
         severity = 5 if fooled else 1
         attack = f"rlab?distortions={distortions}&severities={severity}&steps=40&patch=1&draws=1"
-        run = audited(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
+        run = run_audit(tmp_path / str(fooled), model, x, Y, attack=(attack,), norm="l2", eps="1")
         records = run.records()
         assert int((records.outcome == "fooled").sum()) == fooled
 
@@ -233,7 +239,9 @@ def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
     draw = torch.Generator().manual_seed(0)
     x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
     attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=64&severities=5&patch=1"
-    run = audited(tmp_path / "run", model(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1")
+    run = run_audit(
+        tmp_path / "run", model(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
+    )
     assert int((run.records().outcome == "fooled").sum()) == 6
 
 
@@ -243,9 +251,9 @@ def test_gradient_sign_is_a_filter_for_white_boxes():
     attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "clean_up": "false", "steps": "40"})
     assert attack.access == Access.GRADIENTS and attack.cost(2) == (52, 1)
     assert plugins.build("attack", "rlab", {}).access == Access.SCORES
-    ledger = fight(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
+    ledger = run_attack(attack, model, np.full((3, 2), 0.45, dtype=np.float32), np.zeros(3, dtype=np.int64), 1.0, "l2")
     assert ledger.fooled.all() and ledger.costs.backwards.tolist() == [1, 1, 1]
-    assert model.seen == int(ledger.costs.forwards.sum())
+    assert model.queries == int(ledger.costs.forwards.sum())
     assert (ledger.best.closest[:, 1] > 0.5).all()
 
 
@@ -255,20 +263,22 @@ def test_queries_are_counted_and_bounded(settings):
     model = Recorder(lambda x: threshold(0.7)(x.mean((1, 2))[:, None]), Domain(kind="signal", shape=(1, 8)))
     attack = plugins.build("attack", "rlab", {"patch": "1", "steps": "60", "policy": "greedy", **settings})
     x = np.stack([np.full((1, 8), start, dtype=np.float32) for start in (0.69, 0.0)])
-    ledger = fight(attack, model, x, np.zeros(2, dtype=np.int64), 0.5, "l2")
+    ledger = run_attack(attack, model, x, np.zeros(2, dtype=np.int64), 0.5, "l2")
     assert ledger.fooled.tolist() == [True, False]
-    assert model.seen == int(ledger.costs.forwards.sum()) and int(ledger.costs.forwards.max()) <= attack.cost(2)[0]
+    assert model.queries == int(ledger.costs.forwards.sum()) and int(ledger.costs.forwards.max()) <= attack.cost(2)[0]
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3])
 def test_a_gradient_is_paid_from_the_budget(queries):
     model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
     attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
-    ledger = fight(attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries)
+    ledger = run_attack(
+        attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries
+    )
     assert (
         ledger.costs.forwards.tolist() == [queries] * 2
         and ledger.costs.backwards.tolist() == [1, 1]
-        and model.seen == 2 * queries
+        and model.queries == 2 * queries
     )
 
 
@@ -282,7 +292,7 @@ def test_sets_and_lessons_are_made_from_scores(folder):
     with pytest.raises(RequestError, match="an agent learns from scores alone: leave out"):
         request = TrainAgentRequest(data=words[1], model=words[3], attack="rlab?distortions=gradient-sign")
         train_agent(request, folder / "no.safetensors", print)
-    with pytest.raises(RequestError, match="a benchmark set is made from scores alone: leave out"):
+    with pytest.raises(RequestError, match="a benchmark set uses only scores: leave out"):
         make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))
 
 
@@ -291,14 +301,17 @@ def test_a_run_says_which_policy_placed_and_why(tmp_path, kind, shape, name):
     """In the answer for programs, and so on the page: for each model, by the kind of its data."""
     target = Recorder(lambda x: threshold(0.7)(x.flatten(1).mean(1)[:, None]), Domain(kind=kind, shape=shape))
     x = np.full((4, *shape), 0.65, dtype=np.float32)
-    run = audited(tmp_path / "run", target, x, np.zeros(4, dtype=np.int64), attack=("rlab?steps=20",), norm="l2", eps="0.5")
-    [found] = summarise(run.manifest, run.records(), str(run.path)).models
-    told = {one.code: one.text for one in found.remarks}
-    assert told["policy"].startswith(f"placed by the policy {name}: ") and "docs/rlab.md" in told["policy"]
+    run = run_audit(tmp_path / "run", target, x, np.zeros(4, dtype=np.int64), attack=("rlab?steps=20",), norm="l2", eps="0.5")
+    [result] = summarise(run.manifest, run.records(), str(run.path)).models
+    remarks_by_code = {remark.code: remark.text for remark in result.remarks}
+    assert (
+        remarks_by_code["policy"].startswith(f"placed by the policy {name}: ")
+        and "docs/results/rlab.md" in remarks_by_code["policy"]
+    )
 
 
-@pytest.mark.parametrize(("value", "told"), [(1.3, True), (0.9, False)])
-def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, value, told):
+@pytest.mark.parametrize(("value", "is_worse"), [(1.3, True), (0.9, False)])
+def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, value, is_worse):
     validation = {
         "inputs": 40,
         "budget": 301,
@@ -307,8 +320,8 @@ def test_a_policy_that_was_worse_than_greedy_is_used_with_a_warning(tmp_path, va
     }
     path = tmp_path / "agent.safetensors"
     Agent(prior=Prior(1), about={"validation": validation}).save(path)
-    run = audited(tmp_path / "run", model(), X, Y, attack=(f"rlab?policy={path}&steps=3&patch=1",), norm="l2", eps="1")
-    [found] = run.manifest["remarks"].values()
-    [remarks] = found.values()
+    run = run_audit(tmp_path / "run", model(), X, Y, attack=(f"rlab?policy={path}&steps=3&patch=1",), norm="l2", eps="1")
+    [remarks_of_model] = run.manifest["remarks"].values()
+    [remarks] = remarks_of_model.values()
     assert remarks["policy"] == f"placed by the policy {path}: it was asked for"
-    assert ("1.30 [0.80, 1.90] of greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == told
+    assert ("1.30 [0.80, 1.90] of greedy's queries on the 40 inputs" in remarks.get("worse-policy", "")) == is_worse

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from _helpers import Recorder, fight, slope
+from _helpers import Recorder, run_attack, slope
 from brinell.attacks import simba
 from brinell.attacks.simba import SimBA
 from brinell.core.domain import Domain
@@ -25,10 +25,10 @@ def unbeaten(domain):
     return Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
 
 
-def asked(domain, norm, eps, steps, **settings):
+def queries_of(domain, norm, eps, steps, **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about."""
     x, model = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4, unbeaten(domain)
-    ledger = fight(SimBA(steps=steps, **settings), model, x, [0] * 3, eps, norm)
+    ledger = run_attack(SimBA(steps=steps, **settings), model, x, [0] * 3, eps, norm)
     assert ledger.costs.forwards.tolist() == [steps + 1] * 3
     return x, torch.stack(model.calls)
 
@@ -37,7 +37,7 @@ def asked(domain, norm, eps, steps, **settings):
 def test_pixels_reach_the_corner_of_the_linf_ball(domain):
     """Two queries a value at most, and every value stands at the end at which its slope points: nothing is higher."""
     values = math.prod(domain.shape)
-    x, calls = asked(domain, "linf", 0.1, 2 * values + 1)
+    x, calls = queries_of(domain, "linf", 0.1, 2 * values + 1)
     heights = (calls - x).flatten(2) @ slope(domain)
     torch.testing.assert_close(heights.amax(0), (0.1 * slope(domain).abs().sum()).expand(3), atol=1e-4, rtol=0)
 
@@ -48,7 +48,7 @@ def test_every_direction_is_taken_with_the_sign_that_helps(domain, basis):
     """Steps so short that the ball cuts nothing off: of an orthonormal basis all directions add up to sqrt(d) steps."""
     values = math.prod(domain.shape)
     share = 0.9 / math.sqrt(values)
-    x, calls = asked(domain, "l2", 0.3, 2 * values + 1, basis=basis, step_size=share)
+    x, calls = queries_of(domain, "l2", 0.3, 2 * values + 1, basis=basis, step_size=share)
     best = (calls - x).flatten(2)[(calls - x).flatten(2).matmul(slope(domain)).argmax(0), torch.arange(3)]
     # Once all are used they are begun anew, so one step more may be in it.
     torch.testing.assert_close(best.norm(dim=1), torch.full((3,), 0.27), atol=0.3 * share, rtol=0)
@@ -71,7 +71,7 @@ def test_low_frequencies_come_first():
     assert blocks[4, 0] == 1 and blocks[2, 4] == 1 and blocks[31, 0] == 28 and blocks[5, 9] == 6
     domain = Domain(kind="image", shape=(1, 32, 32))
     waves = simba._cosines(32)
-    x, calls = asked(domain, "l2", 1.0, 16, basis="dct")
+    x, calls = queries_of(domain, "l2", 1.0, 16, basis="dct")
     spectrum = waves @ (calls - x)[:, :, 0] @ waves.T
     assert spectrum[:, :, 4:].abs().max() < 1e-4 and spectrum[:, :, :, 4:].abs().max() < 1e-4 and spectrum.abs().max() > 0.1
 
@@ -80,7 +80,7 @@ def test_low_frequencies_come_first():
 def test_steps_that_change_nothing_are_left_out(norm):
     """Black inputs, where every second step runs into the bound."""
     model = unbeaten(IMAGE)
-    fight(SimBA(steps=45), model, torch.zeros(2, 2, 5, 4), [0, 0], 0.2 if norm == "linf" else 5.0, norm)
+    run_attack(SimBA(steps=45), model, torch.zeros(2, 2, 5, 4), [0, 0], 0.2 if norm == "linf" else 5.0, norm)
     for sample in torch.stack(model.calls).flatten(2).unbind(1):
         best = sample[0]
         for call in sample[1:]:

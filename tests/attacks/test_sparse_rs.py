@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, fight, slope
+from _helpers import Recorder, run_attack, slope
 from brinell.attacks import sparse_rs
 from brinell.attacks.sparse_rs import SparseRS
 from brinell.core.domain import Domain
@@ -23,11 +23,11 @@ DOMAINS = [
 ]
 
 
-def asked(domain, eps, steps, x=None, **settings):
+def queries_of(domain, eps, steps, x=None, **settings):
     """Clean inputs, and (steps + 1, n, *shape) of what was asked about, of a linear model that is never fooled."""
     x = Streams.of(4, torch.arange(3)).uniform(*domain.shape) * 0.2 + 0.4 if x is None else x
     model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e3), x.flatten(1) @ slope(domain)], 1), domain)
-    ledger = fight(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
+    ledger = run_attack(SparseRS(steps=steps, **settings), model, x, [0] * len(x), eps, "l0")
     assert ledger.costs.forwards.tolist() == [steps + 1] * len(x)
     return x, torch.stack(model.calls)
 
@@ -44,8 +44,8 @@ def accepted(domain, calls):
     best = calls[0].clone()
     for proposal in calls[1:]:
         yield best.clone(), proposal
-        better = (proposal - best).flatten(1) @ slope(domain) > 0
-        best[better] = proposal[better]
+        improved = (proposal - best).flatten(1) @ slope(domain) > 0
+        best[improved] = proposal[improved]
 
 
 # Schedules
@@ -84,32 +84,32 @@ def test_the_largest_patch_by_hand(grid, places, sides):
 def test_pixels_that_change(domain):
     """floor(eps / C) places, each at a corner of its range and none as it was."""
     channels = 1 if domain.kind == "vector" else domain.shape[0]
-    x, calls = asked(domain, 5 * channels + 0.5, 60)
+    x, calls = queries_of(domain, 5 * channels + 0.5, 60)
     change = calls - x
     assert (places(domain, change).sum(-1) == 5).all()
     assert torch.isin(calls[change != 0], torch.tensor([0.0, 1.0])).all()
-    touched = places(domain, change).any(0)
-    assert (touched.float().mean(-1) > 0.4).all()  # the search goes everywhere
+    changed = places(domain, change).any(0)
+    assert (changed.float().mean(-1) > 0.4).all()  # the search goes everywhere
 
 
 def test_as_many_pixels_are_exchanged_as_the_schedule_says():
-    x, calls = asked(IMAGE, 3 * 20, 100, rescale_schedule=False)
+    x, calls = queries_of(IMAGE, 3 * 20, 100, rescale_schedule=False)
     for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
         swapped = max(1, int(20 * SparseRS(steps=100, rescale_schedule=False).share(step)))
-        gone = places(IMAGE, best - x) & ~places(IMAGE, proposal - x)
+        removed = places(IMAGE, best - x) & ~places(IMAGE, proposal - x)
         come = places(IMAGE, proposal - x) & ~places(IMAGE, best - x)
-        assert (gone.sum(1) == swapped).all() and (come.sum(1) == swapped).all()
+        assert (removed.sum(1) == swapped).all() and (come.sum(1) == swapped).all()
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 80), st.sampled_from(["pixels", "patch"]), st.integers(0, 3))
-def test_any_budget_is_kept(eps, form, which):
+def test_any_budget_is_kept(eps, form, seed_number):
     """Of any eps, of clean inputs at their bounds, and where all places may change."""
-    domain = DOMAINS[which]
+    domain = DOMAINS[seed_number]
     x = (Streams.of(eps, torch.arange(2)).uniform(*domain.shape) * 3).floor().div(2).clamp(0, 1)
     channels = 1 if domain.kind == "vector" else domain.shape[0]
     if eps >= channels:
-        _, calls = asked(domain, eps, 6, x=x, form=form)
+        _, calls = queries_of(domain, eps, 6, x=x, form=form)
         assert ((calls - x) != 0).flatten(2).sum(2).max() <= eps
         if form == "pixels":
             most = min(eps // channels, math.prod(domain.shape) // channels)
@@ -118,7 +118,7 @@ def test_any_budget_is_kept(eps, form, which):
 
 def test_too_small_a_budget_asks_nothing():
     model = Recorder(lambda x: x.flatten(1)[:, :2], IMAGE)
-    ledger = fight(SparseRS(steps=5), model, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
+    ledger = run_attack(SparseRS(steps=5), model, torch.full((3, 3, 9, 8), 0.5), [0, 0, 0], torch.tensor([2.0, 2.9, 0.0]), "l0")
     assert ledger.costs.forwards.tolist() == [0, 0, 0] and not model.calls
 
 
@@ -128,11 +128,11 @@ def test_a_patch_is_one_block_that_moves(domain):
     grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
     budget = {1: 6, 2: 9, 3: 8}[len(grid)]
     side = {1: 6, 2: 3, 3: 2}[len(grid)]
-    x, calls = asked(domain, budget * channels, 60, form="patch")
+    x, calls = queries_of(domain, budget * channels, 60, form="patch")
     corners = set()
     for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
-        where = changed.nonzero()
-        low, high = where.amin(0), where.amax(0)
+        index = changed.nonzero()
+        low, high = index.amin(0), index.amax(0)
         assert (high - low + 1).tolist() == [side] * len(grid) and int(changed.sum()) == side ** len(grid)
         corners.add(tuple(low.tolist()))
     assert len(corners) > 5
@@ -142,17 +142,17 @@ def test_patches_of_different_sizes_in_one_batch():
     """Each sample has a budget of its own; alone it does the same."""
     eps = torch.tensor([3.0, 12.0, 27.0, 48.0, 200.0])
     x = torch.full((5, 3, 9, 8), 0.5)
-    _, together = asked(IMAGE, eps, 40, x=x, form="patch")
-    sizes = places(IMAGE, together - x).sum(-1)
+    _, batched = queries_of(IMAGE, eps, 40, x=x, form="patch")
+    sizes = places(IMAGE, batched - x).sum(-1)
     assert (sizes == torch.tensor([1, 4, 9, 16, 64])).all()
 
 
 def test_in_one_of_four_steps_the_patch_moves():
-    x, calls = asked(IMAGE, 27, 40, form="patch")
+    x, calls = queries_of(IMAGE, 27, 40, form="patch")
     for step, (best, proposal) in enumerate(accepted(IMAGE, calls)):
-        same = (places(IMAGE, best - x) == places(IMAGE, proposal - x)).all(1)
+        unmoved = (places(IMAGE, best - x) == places(IMAGE, proposal - x)).all(1)
         if (step + 1) % 4:
-            assert same.all()
+            assert unmoved.all()
     assert places(IMAGE, calls - x).flatten(0, 1).unique(dim=0).shape[0] > 8
 
 
@@ -162,7 +162,7 @@ def test_in_one_of_four_steps_the_patch_moves():
 def test_the_best_values_of_a_linear_model_are_found():
     """Three of thirty values, each at the better end: the three of largest gain, and no more can be had."""
     domain = Domain(kind="vector", shape=(30,))
-    x, calls = asked(domain, 3, 800)
+    x, calls = queries_of(domain, 3, 800)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
     torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
 
@@ -170,13 +170,13 @@ def test_the_best_values_of_a_linear_model_are_found():
 def test_exactly_as_many_values_as_needed():
     """One value at a place, so the exact margin can be reached, and by one value less nothing can."""
     problem = linear_problem("vector", "l0")
-    found = fight(SparseRS(steps=1000), problem.model, problem.batch.x, problem.batch.y, problem.margin, "l0")
-    assert found.fooled.all()
-    short = fight(SparseRS(steps=300), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
+    ledger = run_attack(SparseRS(steps=1000), problem.model, problem.batch.x, problem.batch.y, problem.margin, "l0")
+    assert ledger.fooled.all()
+    short = run_attack(SparseRS(steps=300), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
     assert not short.fooled.any()
 
 
-@pytest.mark.parametrize("chosen", [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}])
-def test_settings_out_of_range(chosen):
-    with pytest.raises(ValueError, match=next(iter(chosen))):
-        SparseRS(**chosen)
+@pytest.mark.parametrize("settings", [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}])
+def test_settings_out_of_range(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        SparseRS(**settings)

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from _helpers import Recorder, batch_of, fight, opened, threat_of, threshold
-from _square import IMAGE, accepted, asked, unbeaten
+from _helpers import Recorder, batch_of, load_network, run_attack, threat_of, threshold
+from _square import IMAGE, proposals, record_queries, unbeaten
 from brinell.attacks import _windows as windows
 from brinell.attacks.pgd import PGD
 from brinell.attacks.square import Square
@@ -106,7 +106,7 @@ def test_opposite_bumps_by_hand():
 
 
 def test_stripes_are_constant_along_the_height():
-    x, calls = asked(IMAGE, "linf", 0.1)
+    x, calls = record_queries(IMAGE, "linf", 0.1)
     delta = calls[0] - x
     torch.testing.assert_close(delta.abs(), torch.full_like(delta, 0.1))
     assert (delta.sign() == delta.sign()[:, :, :1]).all()
@@ -116,14 +116,14 @@ def test_stripes_are_constant_along_the_height():
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
 def test_stripes_meet_both_ball_and_box(domain):
-    x, calls = asked(domain, "linf", 0.5)
+    x, calls = record_queries(domain, "linf", 0.5)
     low, high = (x - 0.5).clamp(0, 1), (x + 0.5).clamp(0, 1)
     assert (torch.minimum((calls - low).abs(), (calls - high).abs()) < 1e-6).all()
 
 
 def test_bumps_lie_on_a_grid_of_five_by_five_tiles():
     """12 x 12 leaves 5 tiles of 2 x 2 and a rim of 1; each tile is one value up and one down, along either axis."""
-    x, calls = asked(Domain(kind="image", shape=(3, 12, 12), **WIDE), "l2", 2.0)
+    x, calls = record_queries(Domain(kind="image", shape=(3, 12, 12), **WIDE), "l2", 2.0)
     delta = calls[0] - x
     torch.testing.assert_close(delta.flatten(1).norm(dim=1), torch.full((3,), 2.0), atol=1e-4, rtol=0)
     rim = torch.ones(12, 12, dtype=torch.bool)
@@ -155,27 +155,27 @@ def box_of(changed):
     ids=str,
 )
 def test_an_update_changes_one_window_by_two_eps(domain, p_init, side):
-    _, calls = asked(domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False)
-    seen = 0
-    for best, proposal, _ in accepted(calls):
+    _, calls = record_queries(domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False)
+    most_equal = 0
+    for best, proposal, _ in proposals(calls):
         change = proposal - best
-        moved = change.abs() > 1e-6
-        torch.testing.assert_close(change[moved].abs(), torch.full((int(moved.sum()),), 0.2), atol=2e-5, rtol=0)
-        for sample, touched in zip(change, moved, strict=True):
-            assert touched.any()  # no query is spent on a proposal that changes nothing
-            lengths, _ = box_of(touched.any(0))
+        changed_values = change.abs() > 1e-6
+        torch.testing.assert_close(change[changed_values].abs(), torch.full((int(changed_values.sum()),), 0.2), atol=2e-5, rtol=0)
+        for sample, changed_values_of_sample in zip(change, changed_values, strict=True):
+            assert changed_values_of_sample.any()  # no query is spent on a proposal that changes nothing
+            lengths, _ = box_of(changed_values_of_sample.any(0))
             assert all(length <= most for length, most in zip(lengths, side, strict=True))
-            seen = max(seen, sum(length == most for length, most in zip(lengths, side, strict=True)))
+            most_equal = max(most_equal, sum(length == most for length, most in zip(lengths, side, strict=True)))
             # One colour a channel: what moved in a channel moved to the same side.
             assert all(len(channel[channel.abs() > 1e-6].sign().unique()) <= 1 for channel in sample)
-    assert seen == len(side)
+    assert most_equal == len(side)
 
 
 def test_an_accepted_window_is_full():
     """A window on a model that likes one colour ends in that colour everywhere: nothing is left out at the borders."""
     domain = Domain(kind="image", shape=(1, 5, 5))
     model = Recorder(lambda x: torch.stack([torch.full((len(x),), 1e4), x.flatten(1).sum(1)], 1), domain)
-    ledger = fight(Square(steps=400), model, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
+    ledger = run_attack(Square(steps=400), model, torch.full((2, 1, 5, 5), 0.5), [0, 0], 0.1)
     torch.testing.assert_close(ledger.best.margin, torch.full((2,), 25 * 0.6 - 1e4))  # a value less were 0.1 less
 
 
@@ -184,7 +184,7 @@ def test_an_accepted_window_is_full():
 def test_the_norm_stays_eps(domain, norm):
     """Where the bounds cut nothing off, Algorithm 3 loses nothing; but a bump drawn on its own opposite cancels out."""
     wide = Domain(kind=domain.kind, shape=domain.shape, **WIDE)
-    x, calls = asked(wide, norm, 1.5, steps=150)
+    x, calls = record_queries(wide, norm, 1.5, steps=150)
     sizes = torch.linalg.vector_norm((calls - x).flatten(2), ord=int(norm[1]), dim=2)
     assert (sizes <= 1.5 + 1e-3).all() and (sizes >= 1.5 - 1e-3).float().mean() > 0.97
 
@@ -192,13 +192,13 @@ def test_the_norm_stays_eps(domain, norm):
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 def test_mass_moves_from_one_window_to_another(norm):
     domain = Domain(kind="image", shape=(3, 12, 12))
-    x, calls = asked(domain, norm, 1.5, steps=9, p_init=1 / 16, rescale_schedule=False)  # windows of 3 x 3
+    x, calls = record_queries(domain, norm, 1.5, steps=9, p_init=1 / 16, rescale_schedule=False)  # windows of 3 x 3
     emptied = 0
-    for best, proposal, _ in accepted(calls):
+    for best, proposal, _ in proposals(calls):
         for row, changed in enumerate((proposal - best).abs().amax(1) > 1e-6):
             assert changed.sum() <= 18
-            back = (proposal - x)[row].abs().amax(0) < 1e-6
-            emptied += int((changed & back).sum())
+            returned = (proposal - x)[row].abs().amax(0) < 1e-6
+            emptied += int((changed & returned).sum())
     assert emptied > 0
 
 
@@ -206,14 +206,14 @@ def test_l2_spends_what_the_box_cuts_off():
     """Black images, where half of all changes are cut off: the budget is spent all the same."""
     domain = Domain(kind="image", shape=(1, 20, 20))
     model = Recorder(unbeaten(), domain)
-    fight(Square(steps=60), model, torch.zeros(8, 1, 20, 20), [0] * 8, 1.0, "l2")
+    run_attack(Square(steps=60), model, torch.zeros(8, 1, 20, 20), [0] * 8, 1.0, "l2")
     start, later = model.calls[0].flatten(1).norm(dim=1), model.calls[-1].flatten(1).norm(dim=1)
     assert (start > 0.9).all() and (later > 0.9).all() and (later <= 1 + 1e-5).all()
 
 
 def test_l1_fills_values_to_the_end_of_their_range():
     """A corner of the intersection of ball and box: all values changed to the end of their range, but for one a window."""
-    x, calls = asked(IMAGE, "l1", 6.0, steps=1)
+    x, calls = record_queries(IMAGE, "l1", 6.0, steps=1)
     start = calls[0]
     changed = (start - x).abs() > 1e-6
     partly = changed & (start > 1e-6) & (start < 1 - 1e-6)
@@ -224,16 +224,16 @@ def test_l1_fills_values_to_the_end_of_their_range():
 def test_vectors_have_no_neighbours():
     """Windows of a vector are random subsets with a sign for each value: they differ, scattered, and cover everything."""
     domain = Domain(kind="vector", shape=(40,), **WIDE)
-    x, calls = asked(domain, "linf", 0.1, n=20, steps=9, p_init=0.25, rescale_schedule=False)
-    spans, both, touched = [], 0, torch.zeros(40, dtype=torch.bool)
-    for best, proposal, _ in accepted(calls):
+    x, calls = record_queries(domain, "linf", 0.1, n=20, steps=9, p_init=0.25, rescale_schedule=False)
+    spans, two_signs, changed_places = [], 0, torch.zeros(40, dtype=torch.bool)
+    for best, proposal, _ in proposals(calls):
         for change in proposal - best:
             places = (change.abs() > 1e-6).nonzero()[:, 0]
             assert 1 <= len(places) <= 10
-            touched[places] = True
+            changed_places[places] = True
             spans.append(int(places.max() - places.min()) + 1)
-            both += len(change[places].sign().unique()) == 2
-    assert touched.all() and sum(spans) / len(spans) > 20 and both > len(spans) / 2
+            two_signs += len(change[places].sign().unique()) == 2
+    assert changed_places.all() and sum(spans) / len(spans) > 20 and two_signs > len(spans) / 2
 
 
 def test_bounds_of_each_channel_and_value():
@@ -245,7 +245,7 @@ def test_bounds_of_each_channel_and_value():
         for norm in ("linf", "l2", "l1"):
             x = domain.clamp(torch.full((3, *domain.shape), 0.5))
             model = Recorder(unbeaten(), domain)
-            fight(Square(steps=40), model, x, [0] * 3, 0.5, norm)
+            run_attack(Square(steps=40), model, x, [0] * 3, 0.5, norm)
             calls = torch.cat(model.calls)
             assert (calls >= low - 1e-6).all() and (calls <= high + 1e-6).all()
 
@@ -257,15 +257,15 @@ def test_bounds_of_each_channel_and_value():
 @pytest.mark.parametrize("domain", DOMAINS, ids=str)
 def test_only_better_inputs_are_kept(domain, norm):
     """What each proposal differs from is the best input so far, and the best margin never falls."""
-    x, calls = asked(domain, norm, 0.2 if norm == "linf" else 1.0, steps=80)
+    x, calls = record_queries(domain, norm, 0.2 if norm == "linf" else 1.0, steps=80)
     y = torch.zeros(len(x), dtype=torch.long)
-    taken = 0
-    for best, proposal, better in accepted(calls):
+    accepted_count = 0
+    for best, proposal, accepted in proposals(calls):
         untouched = ((proposal - best).abs() < 1e-6).flatten(1).float().mean(1)
-        late = untouched[~better]
-        taken += int(better.sum())
+        late = untouched[~accepted]
+        accepted_count += int(accepted.sum())
     assert (late > 0.5).all()  # the last windows are small, so most of each proposal is the best input itself
-    assert 0 < taken < 80 * len(x)
+    assert 0 < accepted_count < 80 * len(x)
     gain = margin(unbeaten()(best), y) - margin(unbeaten()(calls[0]), y)
     assert (gain > 0).all()
 
@@ -284,42 +284,42 @@ def quantised(levels=4):
 def test_it_beats_a_model_whose_gradients_are_masked(norm, eps):
     domain = Domain(kind="image", shape=(1, 8, 8))
     x = Streams.of(2, torch.arange(6)).uniform(1, 8, 8) * 0.2 + 0.35
-    black_box = fight(Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+    black_box = run_attack(Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
     assert black_box.fooled.all()
     if norm == "linf":
-        white_box = fight(PGD(steps=40, random_start=False), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+        white_box = run_attack(PGD(steps=40, random_start=False), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
         assert not white_box.fooled.any()
 
 
 def test_a_fooled_sample_leaves_at_once():
     model = Recorder(threshold(0.5))
-    ledger = fight(Square(steps=20), model, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
+    ledger = run_attack(Square(steps=20), model, [[0.45, 0.5], [0.1, 0.5]], [0, 0], 0.1)
     assert ledger.fooled.tolist() == [True, False]
     assert ledger.costs.forwards[0] == ledger.best.first_success[0] < ledger.costs.forwards[1]
 
 
 def test_restarts_differ_and_add_up():
     model = Recorder(unbeaten(), IMAGE)
-    ledger = fight(Square(steps=4, restarts=2), model, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
+    ledger = run_attack(Square(steps=4, restarts=2), model, torch.full((2, 3, 12, 12), 0.5), [0, 0], 0.1)
     assert ledger.costs.forwards.tolist() == [10, 10] and not torch.equal(model.calls[0], model.calls[5])
     assert Square(steps=4, restarts=2).cost(10) == (10, 0) and Square().cost(10) == (5001, 0)
 
 
 def test_much_data_is_searched_in_groups(monkeypatch):
-    whole = asked(IMAGE, "linf", 0.1, n=5, steps=12)[1]
+    batched = record_queries(IMAGE, "linf", 0.1, n=5, steps=12)[1]
     monkeypatch.setattr("brinell.attacks.square.ROOM", 2 * 3 * 12 * 12)
     model = Recorder(unbeaten(), IMAGE)
     x = Streams.of(9, torch.arange(5)).uniform(3, 12, 12) * 0.4 + 0.3
-    fight(Square(steps=12), model, x, [0] * 5, 0.1)
+    run_attack(Square(steps=12), model, x, [0] * 5, 0.1)
     assert [len(call) for call in model.calls] == [2] * 26 + [1] * 13
-    torch.testing.assert_close(torch.stack(model.calls[:13]), whole[:, :2])
+    torch.testing.assert_close(torch.stack(model.calls[:13]), batched[:, :2])
 
 
 def test_memory_order_does_not_matter():
-    plain = asked(IMAGE, "l2", 1.0, steps=12)[1]
+    plain = record_queries(IMAGE, "l2", 1.0, steps=12)[1]
     model = Recorder(unbeaten(), IMAGE)
     x = (Streams.of(9, torch.arange(3)).uniform(3, 12, 12) * 0.4 + 0.3).contiguous(memory_format=torch.channels_last)
-    fight(Square(steps=12), model, x, [0] * 3, 1.0, "l2")
+    run_attack(Square(steps=12), model, x, [0] * 3, 1.0, "l2")
     torch.testing.assert_close(torch.stack(model.calls), plain)
 
 
@@ -364,15 +364,15 @@ def test_it_keeps_the_rules(settings):
 
 def test_deals_are_the_same_in_any_company():
     domain = Domain(kind="vector", shape=(30,))
-    whole = windows.Deals(domain, Streams.of(0, torch.arange(6)), least=3, weighted=False)
-    alone = windows.Deals(domain, Streams.of(0, torch.tensor([4])), least=3, weighted=False)
-    for deals in (whole, alone):
+    batched = windows.Deals(domain, Streams.of(0, torch.arange(6)), least=3, weighted=False)
+    separate = windows.Deals(domain, Streams.of(0, torch.tensor([4])), least=3, weighted=False)
+    for deals in (batched, separate):
         deals.draw(0, [0.5, 0.25])
     keep = torch.tensor([False, False, True, False, True, False])
-    whole.select(keep)
+    batched.select(keep)
     for step in (0, 1):
-        assert torch.equal(whole.window(step)[1], alone.window(step)[0])
-        assert torch.equal(whole.signs(step, whole.window(step))[1], alone.signs(step, alone.window(step))[0])
+        assert torch.equal(batched.window(step)[1], separate.window(step)[0])
+        assert torch.equal(batched.signs(step, batched.window(step))[1], separate.signs(step, separate.window(step))[0])
 
 
 # Real networks
@@ -381,15 +381,15 @@ def test_deals_are_the_same_in_any_company():
 @pytest.mark.slow
 def test_an_undefended_network_falls_to_few_queries(root, shared):
     """At Linf 0.05 the published mean of undefended CIFAR-10 networks is 73 queries."""
-    model, x, y = opened(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
-    ledger = fight(Square(steps=500), model, x, y, 0.05)
+    model, x, y = load_network(root, shared, "cifar10", "resnet20", "cifar10_weights/resnet20", 16)
+    ledger = run_attack(Square(steps=500), model, x, y, 0.05)
     assert ledger.fooled.all() and ledger.best.first_success.float().mean() < 150
 
 
 @pytest.mark.slow
 def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
     """`cnn4_pgd` of MNIST at 0.3 hides its gradients a little: 185 of the first 200 survive PGD, 178 Square as well."""
-    model, x, y = opened(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
-    white_box = fight(PGD(steps=40), model, x, y, 0.3)
-    black_box = fight(Square(steps=1500), model, x, y, 0.3)
+    model, x, y = load_network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
+    white_box = run_attack(PGD(steps=40), model, x, y, 0.3)
+    black_box = run_attack(Square(steps=1500), model, x, y, 0.3)
     assert (black_box.fooled & ~white_box.fooled).any() and black_box.fooled.sum() >= white_box.fooled.sum()

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from _helpers import Recorder, batch_of, fight, threat_of
-from _square import IMAGE, accepted, asked, unbeaten
+from _helpers import Recorder, batch_of, run_attack, threat_of
+from _square import IMAGE, proposals, record_queries, unbeaten
 from brinell.attacks.square import Square
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
@@ -17,17 +17,17 @@ from brinell.core.streams import Streams
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
     """The same search, ended where the first run of idle proposals is long enough; each sample by itself."""
-    x, calls = asked(IMAGE, norm, 0.1, steps=120)
-    better = torch.stack([taken for _, _, taken in accepted(calls)])
+    x, calls = record_queries(IMAGE, norm, 0.1, steps=120)
+    acceptances = torch.stack([accepted for _, _, accepted in proposals(calls)])
     patience, ends = 6, []
-    for taken in better.T.tolist():
+    for accepted in acceptances.T.tolist():
         idle = [0]
-        for one in taken:
-            idle.append(0 if one else idle[-1] + 1)
+        for flag in accepted:
+            idle.append(0 if flag else idle[-1] + 1)
         ends.append(next((step for step, run in enumerate(idle) if run >= patience), 120))
     assert min(ends) < 120 and len(set(ends)) > 1
     model = Recorder(unbeaten(), IMAGE)
-    ledger = fight(Square(steps=120, patience=patience), model, x, [0] * 3, 0.1, norm, seed=0)
+    ledger = run_attack(Square(steps=120, patience=patience), model, x, [0] * 3, 0.1, norm, seed=0)
     assert ledger.costs.forwards.tolist() == [1 + end for end in ends]
 
 
@@ -38,11 +38,11 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(domain):
     """On a linear model single changes lead to the largest margin of all; then each was asked about once more, and no other."""
     values, eps, steps = math.prod(domain.shape), 0.1, 3000
     x = Streams.of(9, torch.arange(3)).uniform(*domain.shape) * 0.4 + 0.3
-    model, told = Recorder(unbeaten(), domain), []
+    model, remarks = Recorder(unbeaten(), domain), []
     batch, threat = batch_of(x, [0] * 3), threat_of(eps, "linf", domain, n=3)
     ledger = Ledger(model, batch, threat)
-    told = Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
-    assert [one.code for one in told] == ["whole-round"]
+    remarks = Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
+    assert [remark.code for remark in remarks] == ["whole-round"]
     weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
     best = x + eps * weight.sign().reshape(domain.shape)
     torch.testing.assert_close(ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
@@ -55,4 +55,4 @@ def test_a_search_ends_where_a_round_of_single_values_was_no_better(domain):
 
 def test_where_a_round_does_not_fit_all_steps_are_taken():
     for steps, image in ((60, (1, 8, 8)), (400, (3, 8, 8))):
-        asked(Domain(kind="image", shape=image), "linf", 0.1, steps=steps)
+        record_queries(Domain(kind="image", shape=image), "linf", 0.1, steps=steps)

@@ -47,10 +47,10 @@ def norm_of(name):
 @pytest.mark.parametrize("kind", KINDS)
 def test_above_the_exact_margin_the_target_class_is_reached_and_below_it_never(name, kind):
     problem = linear_problem(kind, "l2")
-    other = 1 - problem.batch.y
-    found = led(name, problem, "l2", 1.05 * problem.margin, other)
-    assert found.fooled.all() and (found.best.answer.argmax(1) == other).all()
-    assert not led(name, problem, "l2", 0.95 * problem.margin, other).fooled.any()
+    other_class = 1 - problem.batch.y
+    ledger = led(name, problem, "l2", 1.05 * problem.margin, other_class)
+    assert ledger.fooled.all() and (ledger.best.answer.argmax(1) == other_class).all()
+    assert not led(name, problem, "l2", 0.95 * problem.margin, other_class).fooled.any()
 
 
 @pytest.mark.parametrize("name", TARGETED)
@@ -58,33 +58,35 @@ def test_another_wrong_class_is_no_success(name):
     """Class 3 is far away: at a budget that fools every sample untargeted, none is credited."""
     problem = linear_problem("image", norm_of(name))
     eps = 1.5 * problem.margin
-    far = torch.full_like(problem.batch.y, 3)
-    assert not led(name, problem, norm_of(name), eps, far).fooled.any()
+    far_class = torch.full_like(problem.batch.y, 3)
+    assert not led(name, problem, norm_of(name), eps, far_class).fooled.any()
 
 
 @pytest.mark.parametrize("name", TARGETED)
 def test_what_is_credited_is_the_target_class(name):
     norm = norm_of(name)
     problem = linear_problem("image", norm, classes=2)
-    found = led(name, problem, norm, 4 * problem.margin, 1 - problem.batch.y)
-    assert found.fooled.any(), "an attack that is led to the only other class finds what it finds untargeted"
-    assert (found.best.answer.argmax(1) == 1 - problem.batch.y)[found.fooled].all()
+    ledger = led(name, problem, norm, 4 * problem.margin, 1 - problem.batch.y)
+    assert ledger.fooled.any(), "an attack that is led to the only other class finds what it finds untargeted"
+    assert (ledger.best.answer.argmax(1) == 1 - problem.batch.y)[ledger.fooled].all()
 
 
 def test_apgd_with_targets_takes_the_target_class_alone():
     problem = linear_problem("vector", "l2")
-    found = led("apgd", problem, "l2", 1.1 * problem.margin, 1 - problem.batch.y, targets=3, loss="margin")
-    assert found.fooled.all()
+    ledger = led("apgd", problem, "l2", 1.1 * problem.margin, 1 - problem.batch.y, targets=3, loss="margin")
+    assert ledger.fooled.all()
 
 
 def test_the_target_classes_go_with_the_samples():
     """Half of the batch is led to each side; the criterion of a part is the part of the criterion."""
     problem = linear_problem("vector", "l2", n=6)
-    far = torch.tensor([3, 3, 3, 0, 0, 0])
-    found = led("pgd", problem, "l2", 1.1 * problem.margin, torch.where(torch.arange(6) % 2 == 0, 1 - problem.batch.y, far))
-    assert found.fooled.tolist() == [
+    far_class = torch.tensor([3, 3, 3, 0, 0, 0])
+    ledger = led(
+        "pgd", problem, "l2", 1.1 * problem.margin, torch.where(torch.arange(6) % 2 == 0, 1 - problem.batch.y, far_class)
+    )
+    assert ledger.fooled.tolist() == [
         True,
-        problem.batch.y[1] == 1 and far[1] == 0,
+        problem.batch.y[1] == 1 and far_class[1] == 0,
         True,
         problem.batch.y[3] == 1,
         True,
@@ -100,11 +102,11 @@ def test_the_strongest_input_of_a_robust_sample_is_kept():
     oracle = ledger.oracle()
     way = problem.model.weight[1] - problem.model.weight[0]
     way = way / way.norm() * torch.where(batch.y == 0, 1.0, -1.0)[:, None]
-    near, nearer = (batch.x + share * eps[:, None] * way for share in (0.3, 0.9))
-    for x in (near, nearer, batch.x):
+    nearby, nearer = (batch.x + share * eps[:, None] * way for share in (0.3, 0.9))
+    for x in (nearby, nearer, batch.x):
         oracle.scores(batch.ids, x)
     assert torch.equal(ledger.best.strongest, nearer) and not ledger.fooled.any()
-    oracle.scores(batch.ids[:2].repeat(2), torch.cat([near[:2], batch.x[:2]]))
+    oracle.scores(batch.ids[:2].repeat(2), torch.cat([nearby[:2], batch.x[:2]]))
     assert torch.equal(ledger.best.strongest, nearer)
     assert torch.equal(ledger.best.closest, batch.x), "no success, so nothing is closest"
 

@@ -15,7 +15,7 @@ SAMPLES = 24
 RANDOM = [name for name, entry in ZOO.items() if entry.flaw == "random"]
 TRAINED = {name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")}
 GRADIENT = [name for name, entry in ZOO.items() if entry.flaw.endswith("gradient") and name not in TRAINED]
-OTHERS = [name for name, entry in ZOO.items() if entry.flaw in ("none", "answers") and name not in TRAINED]
+UNTRAINED = [name for name, entry in ZOO.items() if entry.flaw in ("none", "answers") and name not in TRAINED]
 
 
 @pytest.fixture(scope="module")
@@ -28,36 +28,36 @@ def gradient(module, base):
     logits = module(x)
     if not logits.requires_grad:
         return torch.zeros_like(x)
-    found = torch.autograd.grad(F.cross_entropy(logits, base.y, reduction="sum"), x, allow_unused=True)[0]
-    return torch.zeros_like(x) if found is None else found
+    gradient = torch.autograd.grad(F.cross_entropy(logits, base.y, reduction="sum"), x, allow_unused=True)[0]
+    return torch.zeros_like(x) if gradient is None else gradient
 
 
-@pytest.mark.parametrize("name", [*GRADIENT, *OTHERS])
+@pytest.mark.parametrize("name", [*GRADIENT, *UNTRAINED])
 def test_a_defence_and_its_counterpart_say_the_same(name, digits):
     pair = ZOO[name].build(digits)
     with torch.no_grad():
-        one, other = pair.defended(digits.x), pair.counterpart(digits.x)
-    agree = (one.argmax(1) == other.argmax(1)).float().mean()
+        defended, counterpart = pair.defended(digits.x), pair.counterpart(digits.x)
+    agree = (defended.argmax(1) == counterpart.argmax(1)).float().mean()
     assert agree == 1
     if ZOO[name].flaw.endswith("gradient"):
-        torch.testing.assert_close(one, other)
+        torch.testing.assert_close(defended, counterpart)
 
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_a_random_defence_and_its_counterpart_agree_on_average(name, digits):
     pair = ZOO[name].build(digits)
     with torch.no_grad():
-        one, other = (torch.stack([net(digits.x) for _ in range(300)]) for net in (pair.defended, pair.counterpart))
-    error = ((one.var(0) + other.var(0)) / 300).sqrt().clamp_min(1e-6)
-    assert float(one.std(0).max()) > 0, "nothing is random"
-    assert float(((one.mean(0) - other.mean(0)).abs() / error).max()) < 6
+        defended, counterpart = (torch.stack([net(digits.x) for _ in range(300)]) for net in (pair.defended, pair.counterpart))
+    error = ((defended.var(0) + counterpart.var(0)) / 300).sqrt().clamp_min(1e-6)
+    assert float(defended.std(0).max()) > 0, "nothing is random"
+    assert float(((defended.mean(0) - counterpart.mean(0)).abs() / error).max()) < 6
 
 
 @pytest.mark.parametrize("name", GRADIENT)
 def test_the_gradient_is_broken(name, digits):
     pair = ZOO[name].build(digits)
     # k-WTA's own gradient, averaged over neighbours, is one route; the other takes that of ReLU.
-    routes = (pair.defended, pair.others[0] if pair.spread else pair.counterpart)
+    routes = (pair.defended, pair.surrogates[0] if pair.spread else pair.counterpart)
     broken, intact = (gradient(net, digits).flatten(1) for net in routes)
     assert float(((broken - intact).norm(dim=1) / intact.norm(dim=1)).median()) > 0.2
     if ZOO[name].flaw == "no gradient":
@@ -102,17 +102,17 @@ def test_the_truth_is_exact_where_the_margin_is_known():
 
 def test_the_truth_sees_through_what_blinds_an_attack(digits):
     """The same figure with the gradient intact and with it gone, and fewer than the blinded gradient leaves."""
-    held = {}
+    outputs = {}
     for name in ("none", "all-numpy", "checkerboard"):
         pair = ZOO[name].build(digits)
-        held[name] = truth.robust(pair, digits, 0.1, flaw=ZOO[name].flaw, steps=20).tolist()
-    assert held["none"] == held["all-numpy"] == held["checkerboard"]
+        outputs[name] = truth.robust(pair, digits, 0.1, flaw=ZOO[name].flaw, steps=20).tolist()
+    assert outputs["none"] == outputs["all-numpy"] == outputs["checkerboard"]
     blind = Pair(defended=digits.net, counterpart=ZOO["checkerboard"].build(digits).defended)
-    assert sum(truth.robust(blind, digits, 0.1, flaw="none", steps=20).tolist()) > sum(held["none"])
+    assert sum(truth.robust(blind, digits, 0.1, flaw="none", steps=20).tolist()) > sum(outputs["none"])
 
 
 @pytest.mark.parametrize(
-    ("headline", "failed", "flaw", "said"),
+    ("headline", "failed", "flaw", "expected"),
     [
         (21, (), "partial gradient", "clean bill on a wrong figure"),
         (21, ("misleading-gradients",), "partial gradient", "ok (named)"),
@@ -122,8 +122,8 @@ def test_the_truth_sees_through_what_blinds_an_attack(digits):
         (None, (), "answers", "ok (refused)"),
     ],
 )
-def test_verdicts_of_a_hundred_samples_with_14_robust(headline, failed, flaw, said):
-    assert verdict(Answer(headline=headline, failed=failed, robust=np.ones(100, bool)), 14, 100, flaw) == said
+def test_verdicts_of_a_hundred_samples_with_14_robust(headline, failed, flaw, expected):
+    assert verdict(Answer(headline=headline, failed=failed, robust=np.ones(100, bool)), 14, 100, flaw) == expected
 
 
 def test_a_headline_that_says_it_is_unsure_is_no_clean_bill():

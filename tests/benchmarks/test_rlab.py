@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
+from _environments import OVER, Linear, Shared, Swaps, Table, mean_returns
 from brinell.core.streams import Streams
 from brinell.core.user_files import import_file
 from brinell.rlab.dqn import learn
@@ -28,8 +28,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("study", ["patch", "worth"])
 def test_a_study_runs_by_its_name(study: str) -> None:
-    done = subprocess.run([sys.executable, str(FOLDER), "--study", study, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "--samples" in done.stdout, done.stderr
+    process = subprocess.run([sys.executable, str(FOLDER), "--study", study, "--help"], capture_output=True, text=True)
+    assert process.returncode == 0 and "--samples" in process.stdout, process.stderr
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -37,19 +37,19 @@ def test_several_picks_of_two_branches_are_learned_together(name: str) -> None:
     """Add the two that are worth most and remove the one that is worth least: sorting by the feature is the optimum."""
     settings, steps = SETTINGS[name]
     trainer = gradient.PolicyGradient(settings, Shared(), Swaps(limited=True), 0)
-    (progress,) = learn(trainer, steps=steps, every=10**9)
+    (progress,) = learn(trainer, steps=steps, interval=10**9)
     policy, rng = Learned(network=trainer.network, choices=trainer.environment.choices), Streams.of(0, torch.arange(16))
-    got, best = rollouts_of(Swaps(seed=9, limited=True), lambda observation: policy.act(observation, rng), 10)
-    assert got == pytest.approx(best) and progress.mean_return > 0.5 * best
+    returns, best = mean_returns(Swaps(seed=9, limited=True), lambda observation: policy.act(observation, rng), 10)
+    assert returns == pytest.approx(best) and progress.mean_return > 0.5 * best
 
 
 def test_the_surrogate_by_hand() -> None:
     ratio = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])
     gain = torch.tensor([2.0, -2.0, 2.0, -2.0, 2.0])
     change = ratio.log().requires_grad_()
-    found = gradient.surrogate(change, gain, 0.2)
-    assert found.tolist() == pytest.approx([2.4, -3.0, 1.0, -1.6, 2.2])
-    torch.autograd.backward(found.sum())
+    surrogate_loss = gradient.surrogate(change, gain, 0.2)
+    assert surrogate_loss.tolist() == pytest.approx([2.4, -3.0, 1.0, -1.6, 2.2])
+    torch.autograd.backward(surrogate_loss.sum())
     # Moved too far already the way the gain asks for: no more pull. Too far the other way: all of it.
     assert change.grad.tolist() == pytest.approx([0, -3.0, 1.0, 0, 2.2])
 
@@ -96,27 +96,30 @@ def test_many_picks_are_those_one_after_another():
     logits = (20 * torch.randn(5, 40, generator=generator)).requires_grad_()
     allowed = torch.rand(5, 40, generator=generator) < 0.7
     choices = top(torch.rand(5, 40, generator=generator), allowed, 30)
-    found = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (choices,))
-    left, log_prob, entropy = allowed.clone(), torch.zeros(5), torch.zeros(5)
+    log_likelihood = likelihood(Heads(torch.zeros(5), (logits,)), (allowed,), (choices,))
+    allowed_options, log_prob, entropy = allowed.clone(), torch.zeros(5), torch.zeros(5)
     for choice in choices.unbind(1):
-        one = likelihood(Heads(torch.zeros(5), (logits,)), (left,), (choice[:, None],))
-        log_prob, entropy = log_prob + one[0], entropy + one[1]
-        left = left & ~torch.nn.functional.one_hot(choice.clamp(min=0), 40).bool()
-    assert torch.allclose(found[0], log_prob, rtol=1e-4) and torch.allclose(found[1], entropy, rtol=1e-3, atol=1e-4)
-    weight = torch.randn(5, generator=generator)
-    ours, reference = (
-        torch.autograd.grad((weight * (a + b)).sum(), logits, retain_graph=True)[0] for a, b in (found, (log_prob, entropy))
+        choice_likelihood = likelihood(Heads(torch.zeros(5), (logits,)), (allowed_options,), (choice[:, None],))
+        log_prob, entropy = log_prob + choice_likelihood[0], entropy + choice_likelihood[1]
+        allowed_options = allowed_options & ~torch.nn.functional.one_hot(choice.clamp(min=0), 40).bool()
+    assert torch.allclose(log_likelihood[0], log_prob, rtol=1e-4) and torch.allclose(
+        log_likelihood[1], entropy, rtol=1e-3, atol=1e-4
     )
-    assert torch.allclose(ours, reference, atol=1e-4)
+    weight = torch.randn(5, generator=generator)
+    computed, reference = (
+        torch.autograd.grad((weight * (a + b)).sum(), logits, retain_graph=True)[0]
+        for a, b in (log_likelihood, (log_prob, entropy))
+    )
+    assert torch.allclose(computed, reference, atol=1e-4)
 
 
 def test_branches_are_independent():
     heads = Heads(torch.zeros(1), (torch.tensor([[0.0, 1.0]]), torch.tensor([[2.0, -1.0]])))
     allowed = (torch.ones(1, 2, dtype=torch.bool),) * 2
     action = (torch.tensor([[1]]), torch.tensor([[0]]))
-    both = likelihood(heads, allowed, action)[0]
-    alone = [likelihood(Heads(heads.value, (heads.branches[b],)), (allowed[b],), (action[b],))[0] for b in range(2)]
-    assert torch.allclose(both, alone[0] + alone[1])
+    joint = likelihood(heads, allowed, action)[0]
+    separate = [likelihood(Heads(heads.value, (heads.branches[b],)), (allowed[b],), (action[b],))[0] for b in range(2)]
+    assert torch.allclose(joint, separate[0] + separate[1])
 
 
 def test_where_nothing_is_allowed_nothing_is_certain_uncertain_or_learned():
@@ -146,8 +149,12 @@ def test_advantages_by_hand():
 
 def test_nothing_flows_across_the_end_of_an_episode():
     reward, value = column(1, 2, 3), column(10, 20, 30)
-    after, ended = column(20, 0, 40), torch.tensor([[False], [True], [False]])
-    assert advantages(reward, value, after, ended, 0.5, 1.0)[:, 0].tolist() == [1 + 10 - 10 + 0.5 * (2 - 20), 2 - 20, 3 + 20 - 30]
+    after, finished = column(20, 0, 40), torch.tensor([[False], [True], [False]])
+    assert advantages(reward, value, after, finished, 0.5, 1.0)[:, 0].tolist() == [
+        1 + 10 - 10 + 0.5 * (2 - 20),
+        2 - 20,
+        3 + 20 - 30,
+    ]
 
 
 def chain(**options):

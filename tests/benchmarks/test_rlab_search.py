@@ -52,7 +52,7 @@ def run(function: Any, settings: Any, *, eps: float = 9.0, severities: tuple[int
     model = Recorder(function, FOUR)
     batch, threat = batch_of(torch.full((1, 4), 0.5), [0]), threat_of(eps, "l2", FOUR)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
-    found = search(
+    result = search(
         ledger.oracle(),
         batch,
         threat,
@@ -61,34 +61,34 @@ def run(function: Any, settings: Any, *, eps: float = 9.0, severities: tuple[int
         variants=variants([Raise()], FOUR, severities),
         settings=settings,
     )
-    assert model.seen == int(ledger.costs.forwards.sum())
-    return found, ledger
+    assert model.queries == int(ledger.costs.forwards.sum())
+    return result, ledger
 
 
-def standing(found: Any) -> list[int]:
-    return (found.variant[0] >= 0).nonzero()[:, 0].tolist()
+def standing(result: Any) -> list[int]:
+    return (result.variant[0] >= 0).nonzero()[:, 0].tolist()
 
 
 def test_depth_one_adds_the_best_patch_of_each_full_probe() -> None:
     # Look, 4 probes: patch 1. 3 probes: patch 2. Patch 0 is probed first and brings 0.6.
-    found, ledger = run(needs(0.55), TreeSearch(together=1))
+    result, ledger = run(needs(0.55), TreeSearch(batch_size=1))
     assert int(ledger.best.first_success[0]) == int(ledger.costs.forwards[0]) == 1 + 4 + 3 + 1
-    assert standing(found) == [0, 1, 2]
-    assert bool(found.reached[0]) and int(found.steps[0]) == 3
+    assert standing(result) == [0, 1, 2]
+    assert bool(result.success[0]) and int(result.steps[0]) == 3
 
 
 def test_depth_two_asks_about_every_pair() -> None:
     # 4 single patches, then 01, 02, 03, 12, which brings 0.5.
-    found, ledger = run(needs(0.45), TreeSearch(depth=2, together=1))
+    result, ledger = run(needs(0.45), TreeSearch(depth=2, batch_size=1))
     assert int(ledger.best.first_success[0]) == 1 + 4 + 4
-    assert standing(found) == [1, 2]
+    assert standing(result) == [1, 2]
 
 
 def test_depth_two_makes_one_move_and_looks_again() -> None:
     # All 4 + 6 in vain; patch 1 stands; 3 singles, then 02 with it brings 0.6.
-    found, ledger = run(needs(0.55), TreeSearch(depth=2, together=1))
+    result, ledger = run(needs(0.55), TreeSearch(depth=2, batch_size=1))
     assert int(ledger.best.first_success[0]) == 1 + 4 + 6 + 3 + 1
-    assert standing(found) == [0, 1, 2]
+    assert standing(result) == [0, 1, 2]
 
 
 def test_the_move_that_is_made_is_the_better_one_of_the_best_pair() -> None:
@@ -102,41 +102,41 @@ def test_a_set_never_holds_one_patch_twice() -> None:
 
 
 def test_depth_two_sees_what_only_two_patches_do_together() -> None:
-    def both(x: Tensor) -> Tensor:
+    def pair_model(x: Tensor) -> Tensor:
         change = (x - 0.5) * 10
         way = change[:, 0] * change[:, 1] + 0.3 * change[:, 2] - 0.9
         return torch.stack([-way, way], 1)
 
-    assert standing(run(both, TreeSearch(depth=2))[0]) == [0, 1]
-    assert standing(run(both, TreeSearch(depth=1))[0]) == [0, 1, 2]
+    assert standing(run(pair_model, TreeSearch(depth=2))[0]) == [0, 1]
+    assert standing(run(pair_model, TreeSearch(depth=1))[0]) == [0, 1, 2]
 
 
 def test_published_loop_adds_two_and_asks_about_them_together() -> None:
     # Look, 4 probes, patches 1 and 2 together (0.5), then patch 0.
-    found, ledger = run(needs(0.55), published())
+    result, ledger = run(needs(0.55), published())
     assert int(ledger.best.first_success[0]) == 1 + 4 + 1 + 1
-    assert standing(found) == [0, 1, 2]
+    assert standing(result) == [0, 1, 2]
 
 
 def test_moves_are_patches_with_each_variant() -> None:
     # At severity 2 patch 1 alone brings 0.6; it is the fourth move.
-    found, ledger = run(needs(0.55), TreeSearch(together=1), severities=(1, 2))
+    result, ledger = run(needs(0.55), TreeSearch(batch_size=1), severities=(1, 2))
     assert int(ledger.best.first_success[0]) == 1 + 4
-    assert found.variant.tolist() == [[-1, 1, -1, -1]]
+    assert result.variant.tolist() == [[-1, 1, -1, -1]]
 
 
 def test_two_moves_of_one_step_are_on_different_patches() -> None:
-    found, _ = run(needs(0.9), TreeSearch(adds=2, steps=1), severities=(1, 2))
-    assert found.variant.tolist() == [[-1, 1, 1, -1]]
+    result, _ = run(needs(0.9), TreeSearch(adds=2, steps=1), severities=(1, 2))
+    assert result.variant.tolist() == [[-1, 1, 1, -1]]
 
 
 def test_budgets_of_queries_and_distance_hold() -> None:
-    found, ledger = run(needs(0.55), TreeSearch(), queries=6)
-    assert not found.reached[0] and int(ledger.costs.forwards[0]) == 6
+    result, ledger = run(needs(0.55), TreeSearch(), queries=6)
+    assert not result.success[0] and int(ledger.costs.forwards[0]) == 6
     # Three patches scaled to length 0.1 bring 0.6 / 3**0.5: the ledger refuses what is farther.
-    found, ledger = run(needs(0.55), TreeSearch(), eps=0.1)
-    assert not found.reached[0] and not ledger.fooled[0]
-    assert bool(run(needs(0.34), TreeSearch(), eps=0.1)[0].reached[0])
+    result, ledger = run(needs(0.55), TreeSearch(), eps=0.1)
+    assert not result.success[0] and not ledger.fooled[0]
+    assert bool(run(needs(0.34), TreeSearch(), eps=0.1)[0].success[0])
 
 
 def test_wrong_settings_are_refused() -> None:

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, threshold
-from benchmarks.simulate import Machine, Stage, drawn, recorded, simulate
+from _helpers import Recorder, run_audit, threshold
+from benchmarks.simulate import Machine, Stage, recorded, resample, simulate
 
 PLAIN = Machine(overhead=0.0, spread=0.0, begin=0.0)
 
@@ -20,37 +20,37 @@ def stage(n, seconds=1.0):
 @pytest.mark.parametrize(("workers", "expected"), [(1, 64.0), (2, 32.0), (4, 16.0), (8, 16.0)])
 def test_groups_of_eight_for_so_many(workers, expected):
     """32 samples, two seconds each: four groups, and so no use for more than four."""
-    found = simulate([stage(32)], workers, 4, 512, PLAIN, random.Random(0))
-    assert found.seconds == pytest.approx(expected) and found.busy == pytest.approx(64) and found.groups == 8
+    outlook = simulate([stage(32)], workers, 4, 512, PLAIN, random.Random(0))
+    assert outlook.seconds == pytest.approx(expected) and outlook.busy == pytest.approx(64) and outlook.groups == 8
 
 
 def test_stages_wait_for_each_other():
-    found = simulate([stage(8), stage(8)], 4, 1, 512, PLAIN, random.Random(0))
-    assert found.seconds == pytest.approx(32)
+    outlook = simulate([stage(8), stage(8)], 4, 1, 512, PLAIN, random.Random(0))
+    assert outlook.seconds == pytest.approx(32)
 
 
 def test_what_claims_batches_and_starts_cost():
     machine = Machine(overhead=0.5, spread=0.0, begin=10.0, half=8.0)
-    found = simulate([stage(8)], 1, 1, 512, machine, random.Random(0), clean=3.0)
-    assert found.seconds == pytest.approx(10 + 3 + 2 * (2 * 8 + 0.5))
+    outlook = simulate([stage(8)], 1, 1, 512, machine, random.Random(0), clean=3.0)
+    assert outlook.seconds == pytest.approx(10 + 3 + 2 * (2 * 8 + 0.5))
 
 
 def test_processes_that_fail_are_waited_for():
     machine = Machine(overhead=0.0, spread=0.0, begin=0.0, failures=60.0, lease=30.0, restart=5.0)
-    found = simulate([stage(32)], 2, 4, 512, machine, random.Random(3))
+    outlook = simulate([stage(32)], 2, 4, 512, machine, random.Random(3))
     calm = simulate([stage(32)], 2, 4, 512, PLAIN, random.Random(3))
-    assert found.failures and found.seconds > calm.seconds + 5 and found.groups == calm.groups + found.failures
+    assert outlook.failures and outlook.seconds > calm.seconds + 5 and outlook.groups == calm.groups + outlook.failures
 
 
 def test_a_run_says_what_was_done(tmp_path):
     x = np.random.default_rng(0).uniform(0.1, 0.45, (20, 2)).astype(np.float32)
-    run = audited(tmp_path / "run", Recorder(threshold(0.5)), x, np.zeros(20, int), eps="0.1:0.3:3", attack=("pgd?steps=2",))
+    run = run_audit(tmp_path / "run", Recorder(threshold(0.5)), x, np.zeros(20, int), eps="0.1:0.3:3", attack=("pgd?steps=2",))
     rows = run.records()
     stages, clean = recorded(rows, "recorder")
     assert len(stages) == 1 and len(stages[0].start) == 20
-    spent = sum(seconds for _, _, seconds in stages[0].answers.values())
-    assert spent == pytest.approx(float(rows.seconds[rows.attack != "clean"].sum())) and clean > 0
-    found = simulate(stages, 1, 1, 512, PLAIN, random.Random(0))
-    assert found.seconds == pytest.approx(spent)
-    twice = drawn(stages, 40, 2.0, random.Random(0))
-    assert len(twice[0].start) == 40 and max(twice[0].start) == 39
+    work_seconds = sum(seconds for _, _, seconds in stages[0].answers.values())
+    assert work_seconds == pytest.approx(float(rows.seconds[rows.attack != "clean"].sum())) and clean > 0
+    outlook = simulate(stages, 1, 1, 512, PLAIN, random.Random(0))
+    assert outlook.seconds == pytest.approx(work_seconds)
+    doubled = resample(stages, 40, 2.0, random.Random(0))
+    assert len(doubled[0].start) == 40 and max(doubled[0].start) == 39

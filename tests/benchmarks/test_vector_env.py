@@ -22,35 +22,40 @@ def cart_poles(slots, **options):
 
 
 def test_slots_are_single_environments_and_last_states_are_seen():
-    """Each slot against an environment of its own that is told the same: states, rewards, ends, and what follows them."""
-    ours = GymEnvironment(cart_poles(3, max_episode_steps=12), seed=5)
+    """Each slot equals a separate environment with the same actions: states, rewards, ends, and the states after them."""
+    environment = GymEnvironment(cart_poles(3, max_episode_steps=12), seed=5)
     single = [gymnasium.make("CartPole-v1", max_episode_steps=12) for _ in range(3)]
     states = np.stack([env.reset(seed=5 + slot)[0] for slot, env in enumerate(single)])
-    observed = ours.reset(torch.ones(3, dtype=torch.bool))
-    policy, rng, ends = Random(choices=ours.choices), Streams.of(0, torch.arange(3)), set()
+    observed = environment.reset(torch.ones(3, dtype=torch.bool))
+    policy, rng, ends = Random(choices=environment.choices), Streams.of(0, torch.arange(3)), set()
     for step in range(80):
         assert np.array_equal(observed.features["observation"].numpy(), states)
         action = policy.act(observed, rng.fold(step))
-        after = ours.step(action)
-        each = [env.step(choice) for env, choice in zip(single, action[0][:, 0].tolist(), strict=True)]
-        assert np.array_equal(after.observation.features["observation"].numpy(), np.stack([one[0] for one in each]))
-        assert [*after.reward.tolist(), *after.terminated.tolist(), *after.truncated.tolist()] == [
-            one[part] for part in (1, 2, 3) for one in each
-        ]
-        ended = after.terminated | after.truncated
-        assert torch.equal(ours.alive, ~ended)
-        ends |= {("terminated", "truncated")[int(one[3])] for one in each if one[2] or one[3]}
-        states = np.stack(
-            [env.reset()[0] if over else one[0] for env, one, over in zip(single, each, ended.tolist(), strict=True)]
+        after = environment.step(action)
+        transitions = [env.step(choice) for env, choice in zip(single, action[0][:, 0].tolist(), strict=True)]
+        assert np.array_equal(
+            after.observation.features["observation"].numpy(), np.stack([transition[0] for transition in transitions])
         )
-        observed = ours.reset(ended) if ended.any() else after.observation
-        assert ours.alive.all()
+        assert [*after.reward.tolist(), *after.terminated.tolist(), *after.truncated.tolist()] == [
+            transition[part] for part in (1, 2, 3) for transition in transitions
+        ]
+        finished = after.terminated | after.truncated
+        assert torch.equal(environment.alive, ~finished)
+        ends |= {("terminated", "truncated")[int(transition[3])] for transition in transitions if transition[2] or transition[3]}
+        states = np.stack(
+            [
+                env.reset()[0] if over else transition[0]
+                for env, transition, over in zip(single, transitions, finished.tolist(), strict=True)
+            ]
+        )
+        observed = environment.reset(finished) if finished.any() else after.observation
+        assert environment.alive.all()
     assert ends == {"terminated", "truncated"}
 
 
 def test_one_slot_does_not_replay_its_first_episode():
-    ours = GymEnvironment(cart_poles(1), seed=0)
-    starts = {tuple(ours.reset(torch.tensor([True])).features["observation"][0].tolist()) for _ in range(5)}
+    environment = GymEnvironment(cart_poles(1), seed=0)
+    starts = {tuple(environment.reset(torch.tensor([True])).features["observation"][0].tolist()) for _ in range(5)}
     assert len(starts) == 5
 
 

@@ -7,7 +7,7 @@ import shutil
 import jsonschema
 import pytest
 
-from _cli import words
+from _cli import audit_arguments
 from _helpers import workspace
 from brinell.cli import run as cli
 
@@ -18,7 +18,7 @@ def work(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch, tmp_path):
+def _work_folder(monkeypatch, tmp_path):
     # A run folder that nobody named lands in the temporary folder, not in the checkout.
     monkeypatch.chdir(tmp_path)
 
@@ -26,7 +26,7 @@ def _here(monkeypatch, tmp_path):
 @pytest.fixture(scope="session")
 def good(work):
     """A run of one model."""
-    assert cli(words(work, work / "good")) == 0
+    assert cli(audit_arguments(work, work / "good")) == 0
     return work / "good"
 
 
@@ -35,7 +35,7 @@ def pair(work, tmp_path_factory):
     """A run of two models: one whose boundary is farther away."""
     model = "parabola?name=near parabola?name=far&args=at=0.7"
     out = tmp_path_factory.mktemp("two") / "pair"
-    assert cli(words(work, out, model=model)) == 0
+    assert cli(audit_arguments(work, out, model=model)) == 0
     return out
 
 
@@ -63,10 +63,10 @@ def ask(capsys, root):
 
 
 @pytest.fixture
-def refused(capsys):
+def refuse(capsys):
     """Runs what must be refused: (exit code, the one line on standard error), and nothing on standard output."""
 
-    def refused(*arguments, code=2):
+    def refuse(*arguments, code=2):
         capsys.readouterr()
         assert cli([str(argument) for argument in arguments]) == code
         out, err = capsys.readouterr()
@@ -75,4 +75,4 @@ def refused(capsys):
         assert out == "" and "Traceback" not in err
         return lines[0]
 
-    return refused
+    return refuse

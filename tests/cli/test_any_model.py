@@ -1,4 +1,4 @@
-"""Models that are no module of torch, through the command line: a forest on a real table, a file of ONNX, labels alone."""
+"""Models other than torch modules, through the command line: a forest on a real table, a file of ONNX, labels alone."""
 
 import json
 import shlex
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import same_rows
+from _helpers import assert_same_rows
 from _lazy import library
 from brinell.cli import run as cli
 from brinell.core.record import Outcome
@@ -23,7 +23,7 @@ FIXED = "mean_radius+worst_radius"
 
 @pytest.fixture(scope="module")
 def example(root, tmp_path_factory):
-    """What examples/forest.py writes, and the words of the command that it prints."""
+    """Files of examples/forest.py, and the words of the command that it prints."""
     folder = tmp_path_factory.mktemp("forest")
     module = import_file(root / "examples" / "forest.py")
     return folder, shlex.split(module.write(folder))
@@ -34,11 +34,11 @@ def work(example):
     return example[0]
 
 
-def words(work, out, *more, model="", data=f"&fixed={FIXED}", attack="square?steps=20"):
+def words(work, out, *options, model="", data=f"&fixed={FIXED}", attack="square?steps=20"):
     return [
         *("audit", "--data", f"table:{work / 'test.csv'}?label=diagnosis{data}", "--samples", "16", "--eps", "0:0.2:3"),
         *("--model", f"sklearn:{work / 'forest.skops'}?trusted=sklearn.tree._tree.Tree{model}"),
-        *("--attack", attack, "--out", str(out), *more),
+        *("--attack", attack, "--out", str(out), *options),
     ]
 
 
@@ -48,17 +48,17 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     assert cli([*command, "--samples", "24", "--out", str(run), "--json"]) == 0
     out, err = capsys.readouterr()
     answer = json.loads(out)
-    held = [rate["k"] for rate in answer["robust_accuracy"]]
-    assert held[0] >= 21 and held[-1] < held[0] // 2, "a forest without any defence"
+    counts = [rate["k"] for rate in answer["robust_accuracy"]]
+    assert counts[0] >= 21 and counts[-1] < counts[0] // 2, "a forest without any defence"
     assert "note: test: bounds are the least and the largest value in the file for mean_texture" in err
     assert "note: test: no attack changes mean_radius, worst_radius" in err
     records, manifest = Run.open(run).records(), Run.open(run).manifest
     assert manifest["data"]["classes"] == ["benign", "malignant"] and len(manifest["data"]["domain"]["columns"]) == 30
     data = Table(path=str(work / "test.csv"), label="diagnosis", fixed=tuple(FIXED.split("+")))()
-    found = sorted(set(records.sample_id[records.outcome == Outcome.FOOLED].tolist()))
-    stored = Run.open(run).adversarial("forest", "square?steps=300", found)
-    fixed = [at for at, column in enumerate(data.domain.columns) if column.fixed]
-    assert len(fixed) == 2 and len(stored) == len(found) > 8
+    fooled_ids = sorted(set(records.sample_id[records.outcome == Outcome.FOOLED].tolist()))
+    stored = Run.open(run).adversarial("forest", "square?steps=300", fooled_ids)
+    fixed = [index for index, column in enumerate(data.domain.columns) if column.fixed]
+    assert len(fixed) == 2 and len(stored) == len(fooled_ids) > 8
     for sample, x in stored.items():
         change = x - data.load([sample])[0].numpy()
         assert (change[fixed] == 0).all() and 0 < np.abs(change).max() <= 0.2001
@@ -68,13 +68,13 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
 
 
 def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path):
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for out in (whole, cut):
+    full, cut = tmp_path / "whole", tmp_path / "cut"
+    for out in (full, cut):
         assert cli(words(work, out)) == 0
     for part in sorted((cut / "records").iterdir())[1:]:
         part.unlink()
     assert cli(["audit", "--resume", "--out", str(cut)]) == 0
-    same_rows(Run.open(whole).records(), Run.open(cut).records())
+    assert_same_rows(Run.open(full).records(), Run.open(cut).records())
 
 
 def test_labels_alone(work, tmp_path, capsys):
@@ -85,7 +85,7 @@ def test_labels_alone(work, tmp_path, capsys):
     records = Run.open(run).records()
     of = {name: set(records.outcome[records.attack == name].tolist()) for name in ("hop-skip-jump?steps=2", "square")}
     assert Outcome.FOOLED in of["hop-skip-jump?steps=2"] and Outcome.SKIPPED in of["square"]
-    checks = {one["code"]: one["passed"] for one in Run.open(run).manifest["checks"]["forest"]}
+    checks = {check["code"]: check["passed"] for check in Run.open(run).manifest["checks"]["forest"]}
     assert checks["random-answers"] is True and checks["zero-gradients"] is None
     assert cli(words(work, tmp_path / "no", model="&answers=labels")) == 2
     line = capsys.readouterr().err
@@ -95,18 +95,29 @@ def test_labels_alone(work, tmp_path, capsys):
 
 def test_a_benchmark_set_of_a_table(work, tmp_path):
     data, model, out = (*words(work, "")[2:3], *words(work, "")[8:9], tmp_path / "set")
-    told = ["--distortions", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]
-    assert cli(["benchmark", "--data", data, "--model", model, *told, "--out", str(out)]) == 0
+    options = ["--distortions", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]
+    assert cli(["benchmark", "--data", data, "--model", model, *options, "--out", str(out)]) == 0
     scored = tmp_path / "scored"
     assert cli(["audit", "--data", f"bench:{out}", "--model", model, "--eps", "0", "--out", str(scored)]) == 0
     records = Run.open(scored).records()
     assert len(records) and set(records.outcome.tolist()) == {Outcome.MISCLASSIFIED}, "asked in the units of the table"
-    assert "may not change, and that patches are not counted along: mean_radius, worst_radius" in (out / "README.md").read_text()
+    assert "cannot change and carry no patches: mean_radius, worst_radius" in (out / "README.md").read_text()
 
 
-def test_classes_in_another_order_are_refused(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "run", data="&classes=malignant+benign")) == 2
-    assert "tells the classes benign, malignant apart, and those of the data are malignant, benign" in capsys.readouterr().err
+def test_classes_in_another_order_are_matched_by_name(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "run", data="&classes=malignant+benign")) == 0
+    assert "matched by name: its answers 1, 0 are malignant, benign" in capsys.readouterr().err
+    run = Run.open(tmp_path / "run")
+    assert run.manifest["models"][0]["class_order"] == [1, 0]
+    clean = run.records()
+    assert np.mean(clean.clean_pred == clean.label) > 0.8
+    assert cli(["verify", str(tmp_path / "run")]) == 0
+
+
+def test_classes_that_do_not_cover_each_other_are_refused(work, tmp_path, capsys):
+    assert cli(words(work, tmp_path / "run", model="&class_names=benign+unknown")) == 2
+    line = capsys.readouterr().err
+    assert "it has no 'malignant'" in line and "class_names=" in line
 
 
 # ONNX
@@ -159,15 +170,15 @@ def same_records(records, *models):
     for name in ("sample_id", "outcome", "eps", "adv_pred", "forwards", "queries_to_success"):
         assert getattr(records, name)[rows[0]].tolist() == getattr(records, name)[rows[1]].tolist(), name
     for name in ("clean_confidence", "adv_confidence", "adv_margin", "best_margin", "linf", "l2"):
-        one, two = (np.ma.filled(getattr(records, name)[row], 0) for row in rows)
-        np.testing.assert_allclose(one, two, rtol=0, atol=1e-4, err_msg=name)
+        first, second = (np.ma.filled(getattr(records, name)[row], 0) for row in rows)
+        np.testing.assert_allclose(first, second, rtol=0, atol=1e-4, err_msg=name)
 
 
 def test_an_onnx_file_gives_the_records_of_the_module(vectors, tmp_path):
     run = tmp_path / "run"
     models = ["--model", f"onnx:{vectors / 'net.onnx'}", "--model", f"torch:{vectors / 'net.py'}:net?name=module"]
-    told = ["--data", f"npz:{vectors / 'data.npz'}", "--eps", "0:0.3:4", "--attack", "square?steps=80", "--norm", "linf"]
-    assert cli(["audit", *models, *told, "--out", str(run)]) == 0
+    options = ["--data", f"npz:{vectors / 'data.npz'}", "--eps", "0:0.3:4", "--attack", "square?steps=80", "--norm", "linf"]
+    assert cli(["audit", *models, *options, "--out", str(run)]) == 0
     records = Run.open(run).records()
     assert len(records) == 2 * 30 * 4
     same_records(records, "net", "module")
@@ -176,20 +187,20 @@ def test_an_onnx_file_gives_the_records_of_the_module(vectors, tmp_path):
 
 @pytest.mark.slow
 def test_a_network_that_the_example_exports(root, tmp_path, shared):
-    """MNIST's cnn4 as a file of ONNX beside the module, on real digits."""
+    """MNIST's cnn4 as an ONNX file and as a module, on real digits."""
     weights = shared / "mnist_weights" / "cnn4_pgd.safetensors"
     source = root / "examples" / "models" / "mnist.py"
     to_onnx, network = import_file(root / "examples" / "to_onnx.py"), import_file(source).cnn4()
-    to_onnx.fit(network, to_onnx.read_weights(weights), str(weights))
+    to_onnx.load_weights(network, to_onnx.read_weights(weights), str(weights))
     to_onnx.export(network, (1, 28, 28), tmp_path / "cnn4.onnx")
     models = ["--model", f"onnx:{tmp_path / 'cnn4.onnx'}", "--model", f"torch:{source}:cnn4?weights={weights}&name=module"]
-    told = ["--data", f"npz:{shared / 'mnist' / 'mnist_test.npz'}", "--samples", "24", "--eps", "0.3,0.4"]
-    assert cli(["audit", *models, *told, "--attack", "square?steps=60", "--out", str(tmp_path / "run")]) == 0
+    options = ["--data", f"npz:{shared / 'mnist' / 'mnist_test.npz'}", "--samples", "24", "--eps", "0.3,0.4"]
+    assert cli(["audit", *models, *options, "--attack", "square?steps=60", "--out", str(tmp_path / "run")]) == 0
     same_records(Run.open(tmp_path / "run").records(), "cnn4", "module")
 
 
 def test_a_file_that_answers_differently_twice_is_noticed(vectors, tmp_path, capsys):
-    told = ["--data", f"npz:{vectors / 'data.npz'}", "--eps", "0.01", "--attack", "square?steps=5"]
-    assert cli(["audit", "--model", f"onnx:{vectors / 'noisy.onnx'}", *told, "--out", str(tmp_path / "run")]) == 0
+    options = ["--data", f"npz:{vectors / 'data.npz'}", "--eps", "0.01", "--attack", "square?steps=5"]
+    assert cli(["audit", "--model", f"onnx:{vectors / 'noisy.onnx'}", *options, "--out", str(tmp_path / "run")]) == 0
     assert "warning: noisy: the model answers differently to the same input" in capsys.readouterr().err
-    assert [one["code"] for one in Run.open(tmp_path / "run").manifest["warnings"]] == ["random-answers"]
+    assert [warning["code"] for warning in Run.open(tmp_path / "run").manifest["warnings"]] == ["random-answers"]

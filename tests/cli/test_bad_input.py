@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from _cli import cut, part_of, words
+from _cli import audit_arguments, part_of, truncate
 
 
 class Gadget:
@@ -59,7 +59,7 @@ BAD = {
     "missing data": ({"data": "nowhere.npz"}, "there is no file .*nowhere.npz: check the path"),
     "NaN logits": ({"model": "after?args=then=nan"}, "answered NaN or infinity .*: look for overflow"),
     "NaN logits on adversarial inputs only": ({"model": "after?args=then=late-nan"}, "answered NaN or infinity.*: .*look for"),
-    "no tensor": ({"model": "after?args=then=dict"}, "answers with a dict, not with a tensor of logits: wrap it"),
+    "no tensor": ({"model": "after?args=then=dict"}, "answers with a dict, its parts are .*: say which"),
     "no rows": ({"model": "after?args=then=flat"}, "must give .1, classes. logits"),
     "a factory that fails": ({"model": "breaks"}, "model.py:breaks failed with ValueError: no weights today"),
     "a factory of no module": ({"model": "no_module"}, "returned a int, not an nn.Module"),
@@ -81,20 +81,20 @@ BAD = {
     "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
     "samples that are no number": ({"more": ["--samples", "many"]}, "Invalid value for .--samples.: .*valid integer"),
     "unknown device": ({"more": ["--device", "abacus"]}, "device 'abacus' cannot be used .*: choose cpu, or auto"),
-    "unknown option": ({"more": ["--sample", "3"]}, "No such option.*--sample"),
+    "unknown option": ({"more": ["--sample", "3"]}, "has no option --sample, did you mean --samples"),
     "an attack that does not fit": ({"more": ["--norm", "l1"]}, "no attack can run on parabola .*not in l1"),
     "the same attack twice": ({"more": ["--attack", "fgsm"]}, "attack fgsm is named twice"),
     "a run folder that is a file": ({"out": "data.npz"}, "data.npz"),
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_bad_input(what, spoilt, tmp_path, refused):
-    asked, said = BAD[what]
-    model = asked.get("model", "parabola").replace("{work}", str(spoilt))
-    out = spoilt / asked["out"] if "out" in asked else tmp_path / "run"
-    line = refused(*words(spoilt, out, *asked.get("more", ()), model=model, data=asked.get("data", "data.npz")))
-    assert re.search(said, line), line
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(case, spoilt, tmp_path, refuse):
+    arguments, message = BAD[case]
+    model = arguments.get("model", "parabola").replace("{work}", str(spoilt))
+    out = spoilt / arguments["out"] if "out" in arguments else tmp_path / "run"
+    line = refuse(*audit_arguments(spoilt, out, *arguments.get("more", ()), model=model, data=arguments.get("data", "data.npz")))
+    assert re.search(message, line), line
 
 
 def test_no_pickle_was_run():
@@ -103,13 +103,13 @@ def test_no_pickle_was_run():
 
 def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
     weights = f"parabola?weights={spoilt / 'good.pt'}"
-    assert ask(*words(spoilt, tmp_path / "weights", model=weights))[0] == 0
-    code, answer = ask(*words(spoilt, tmp_path / "rounding", data="rounding.npz"))
+    assert ask(*audit_arguments(spoilt, tmp_path / "weights", model=weights))[0] == 0
+    code, answer = ask(*audit_arguments(spoilt, tmp_path / "rounding", data="rounding.npz"))
     assert code == 0 and answer["n"] == 6
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
         (["audit", "{work}/data.npz"], "data.npz is no file of settings, which ends with .toml: name data by --data"),
@@ -133,31 +133,31 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["gate", "{good}", "--baseline", "{work}"], "is no run folder"),
         (["compare", "{good}"], "contains 1 model: name a second run"),
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
-        (["adit"], "No such command 'adit'"),
+        (["adit"], "there is no command .adit., did you mean .audit."),
         (["report"], "Missing argument 'RUN'"),
-        (["verify", "{good}", "--jsn"], "No such option.*--jsn"),
+        (["verify", "{good}", "--jsn"], "has no option --jsn, did you mean --json"),
     ],
 )
-def test_requests_that_cannot_be_carried_out(arguments, said, spoilt, good, refused):
-    line = refused(*(word.format(work=spoilt, good=good) for word in arguments))
-    assert re.search(said, line), line
+def test_requests_that_cannot_be_carried_out(arguments, message, spoilt, good, refuse):
+    line = refuse(*(word.format(work=spoilt, good=good) for word in arguments))
+    assert re.search(message, line), line
 
 
 @pytest.mark.parametrize("verb", ["report", "verify", "gate --robust 0.1", "compare {}"])
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"schema": 3}', b'{"schema": 3, "request": {"datta": 1}}'])
-def test_a_damaged_manifest(copy, verb, content, refused):
+def test_a_damaged_manifest(copy, verb, content, refuse):
     (copy / "manifest.json").write_bytes(content)
-    verb, *more = verb.split()
-    line = refused(verb, copy, *(word.format(copy) for word in more))
+    verb, *options = verb.split()
+    line = refuse(verb, copy, *(word.format(copy) for word in options))
     assert str(copy) in line
 
 
 @pytest.mark.parametrize("verb", ["report", "gate --robust 0.1", "compare {}"])
-def test_damaged_records(copy, verb, refused):
-    cut(part_of(copy, "records"))
-    verb, *more = verb.split()
-    assert "is damaged" in refused(verb, copy, *(word.format(copy) for word in more))
+def test_damaged_records(copy, verb, refuse):
+    truncate(part_of(copy, "records"))
+    verb, *options = verb.split()
+    assert "is damaged" in refuse(verb, copy, *(word.format(copy) for word in options))
 
 
-def test_a_folder_that_is_taken(good, work, refused):
-    assert "holds a run: add --resume" in refused(*words(work, good))
+def test_a_folder_that_is_taken(good, work, refuse):
+    assert "holds a run: add --resume" in refuse(*audit_arguments(work, good))

@@ -1,4 +1,4 @@
-"""The command line in one process: verbs, JSON and exit codes; and in processes of their own."""
+"""The command line in one process: verbs, JSON and exit codes; and in separate processes."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import time
 import pytest
 from typer.main import get_command
 
-from _cli import EPS, words
-from _helpers import same_rows
+from _cli import EPS, audit_arguments
+from _helpers import assert_same_rows
 from brinell import plugins
 from brinell.cli import EXAMPLES, command_line
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.version import VERSION
-from brinell.engine.cascade import CASCADES
+from brinell.engine.attack_names import CASCADES
 from brinell.store.run import Run
 from brinell.studies import register
 
@@ -27,7 +27,7 @@ from brinell.studies import register
 
 
 def test_audit(work, tmp_path, ask):
-    code, answer = ask(*words(work, tmp_path / "run"))
+    code, answer = ask(*audit_arguments(work, tmp_path / "run"))
     assert code == 0
     assert answer["run"] == str(tmp_path / "run") and answer["n"] == 24 and answer["eps_text"] == EPS.split(",")
     records = Run.open(tmp_path / "run").records()
@@ -41,14 +41,14 @@ def test_audit(work, tmp_path, ask):
 
 
 def test_audit_of_several_models(work, tmp_path, ask):
-    code, answer = ask(*words(work, tmp_path / "run", model="parabola?name=near parabola?name=far&args=at=0.7"))
+    code, answer = ask(*audit_arguments(work, tmp_path / "run", model="parabola?name=near parabola?name=far&args=at=0.7"))
     assert code == 0 and [model["model"] for model in answer["models"]] == ["near", "far"]
-    near, far = (model["robust_accuracy"][-1]["k"] for model in answer["models"])
-    assert near < far
+    near_count, far_count = (model["robust_accuracy"][-1]["k"] for model in answer["models"])
+    assert near_count < far_count
 
 
 def test_audit_in_words(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "run")) == 0
+    assert cli(audit_arguments(work, tmp_path / "run")) == 0
     out, err = capsys.readouterr()
     assert re.search(r"^  checks: \d+ passed, \d+ failed, \d+ not made$", out, flags=re.MULTILINE)
     assert "parabola: 24 samples, linf, FGSM + PGD, 3 steps\n" in out and f"report: {tmp_path / 'run' / 'report.html'}" in out
@@ -57,40 +57,42 @@ def test_audit_in_words(work, tmp_path, capsys):
 
 def test_dry_run_keeps_nothing(work, tmp_path, ask, capsys):
     """The estimate of 24 samples is made on all of them, so that its passes are those of the run."""
-    code, answer = ask(*words(work, tmp_path / "run", "--dry-run", "--calibrate", "1"), schema="plan")
+    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists()
-    (one,) = answer["estimates"]
-    assert one["samples"] == 24 and 0 < one["low"] <= one["seconds"] <= one["high"] and one["alarmed"] == 0
-    _, run = ask(*words(work, tmp_path / "run"))
-    assert one["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
-    assert [cell["passes"] for cell in answer["cells"]] == [one["forwards"] + one["backwards"] for one in run["stages"]]
-    assert cli(words(work, tmp_path / "other", "--dry-run", "--calibrate", "1")) == 0
+    (estimate,) = answer["estimates"]
+    assert (
+        estimate["samples"] == 24 and 0 < estimate["low"] <= estimate["seconds"] <= estimate["high"] and estimate["alarmed"] == 0
+    )
+    _, run = ask(*audit_arguments(work, tmp_path / "run"))
+    assert estimate["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
+    assert [cell["passes"] for cell in answer["cells"]] == [record["forwards"] + record["backwards"] for record in run["stages"]]
+    assert cli(audit_arguments(work, tmp_path / "other", "--dry-run", "--calibrate", "1")) == 0
     out, err = capsys.readouterr()
     assert "nothing was kept" in out and "1/2 FGSM" in out and "calibrating" in err and not (tmp_path / "other").exists()
-    assert cli(words(work, tmp_path / "run", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
+    assert cli(audit_arguments(work, tmp_path / "third", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
 
 
 def test_dry_run_divides_the_time_among_processes(work, tmp_path, ask, capsys):
-    line = words(work, tmp_path / "run", "--dry-run", "--calibrate", "1")
+    line = audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1")
     code, answer = ask(*line, "--shard", "1/3", schema="plan")
-    (one,) = answer["estimates"]
-    assert code == 0 and answer["workers"]["number"] == 3 and answer["workers"]["memory"] == one["memory"] > 2**20
-    assert answer["workers"]["seconds"] == pytest.approx(one["seconds"] / 3) and not (tmp_path / "run").exists()
+    (estimate,) = answer["estimates"]
+    assert code == 0 and answer["workers"]["number"] == 3 and answer["workers"]["memory"] == estimate["memory"] > 2**20
+    assert answer["workers"]["seconds"] == pytest.approx(estimate["seconds"] / 3) and not (tmp_path / "run").exists()
     assert cli([*line, "--shard", "2/3"]) == 0 and "divided among 3 processes like this one" in capsys.readouterr().out
     assert cli([*line, "--shard", "4/3"]) == 2
 
 
 def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys):
-    code, answer = ask(*words(work, tmp_path / "run", "--dry-run", "--calibrate", "0"), schema="plan")
+    code, answer = ask(*audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "0"), schema="plan")
     assert code == 0 and not (tmp_path / "run").exists() and answer["estimates"] == []
     assert [cell["stage"] for cell in answer["cells"]] == ["fgsm", "pgd?steps=3"]
     assert answer["cells"][0]["backwards_at_most"] == 24 * 3 * 1
-    assert cli(words(work, tmp_path / "run", "--dry-run", "--calibrate", "0")) == 0
+    assert cli(audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "0")) == 0
     assert "nothing was computed" in capsys.readouterr().out
 
 
 def test_cost_at_most_is_at_most(good, work, ask):
-    _, planned = ask(*words(work, "unused", "--dry-run", "--calibrate", "0"), schema="plan")
+    _, planned = ask(*audit_arguments(work, "unused", "--dry-run", "--calibrate", "0"), schema="plan")
     records = Run.open(good).records()
     for cell in planned["cells"]:
         rows = records.attack == cell["stage"]
@@ -100,20 +102,20 @@ def test_cost_at_most_is_at_most(good, work, ask):
 
 def test_run_toml_repeats_the_run(good, tmp_path):
     assert cli(["audit", str(good / "run.toml"), "--out", str(tmp_path / "again")]) == 0
-    same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
+    assert_same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
 
 
 def test_the_command_in_the_manifest_repeats_the_run(good, tmp_path):
     command = shlex.split(Run.open(good).manifest["command"])
     assert command[:2] == ["brinell", "audit"]
     assert cli([*command[1:], "--out", str(tmp_path / "again")]) == 0
-    same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
+    assert_same_rows(Run.open(good).records(), Run.open(tmp_path / "again").records())
 
 
 def test_bare_paths_audit_the_same(good, work, tmp_path):
-    arguments = [word.removeprefix("npz:").removeprefix("torch:") for word in words(work, tmp_path / "bare")]
+    arguments = [word.removeprefix("npz:").removeprefix("torch:") for word in audit_arguments(work, tmp_path / "bare")]
     assert f"{work / 'model.py'}:parabola" in arguments and cli(arguments) == 0
-    same_rows(Run.open(good).records(), Run.open(tmp_path / "bare").records())
+    assert_same_rows(Run.open(good).records(), Run.open(tmp_path / "bare").records())
 
 
 def test_flags_win_over_the_file(good, tmp_path, ask):
@@ -132,19 +134,19 @@ def test_report(copy, ask):
 def test_compare(good, pair, ask, capsys):
     code, answer = ask("compare", pair, "--model-a", "near", "--model-b", "far")
     assert code == 0 and answer["n"] == 24
-    assert all(one["only_a"] == 0 for one in answer["robust"]), "what holds near holds far"
-    assert any(one["only_b"] > 0 for one in answer["robust"])
+    assert all(row["only_a"] == 0 for row in answer["robust"]), "what holds near holds far"
+    assert any(row["only_b"] > 0 for row in answer["robust"])
     assert ask("compare", pair)[1] == answer, "a run of two models compares them"
-    code, same = ask("compare", good, pair, "--model-b", "near")
-    assert code == 0 and all(one["only_a"] == one["only_b"] == 0 for one in same["robust"])
+    code, unchanged = ask("compare", good, pair, "--model-b", "near")
+    assert code == 0 and all(row["only_a"] == row["only_b"] == 0 for row in unchanged["robust"])
     assert cli(["compare", str(pair)]) == 0
     assert "24 common samples" in capsys.readouterr().out
 
 
 def test_gate(good, ask, capsys):
     for least, code in ((0.0, 0), (0.99, 1)):
-        found, answer = ask("gate", "--without-checks", good, "--robust", least)
-        assert found == code and answer["passed"] == (code == 0)
+        exit_code, answer = ask("gate", "--without-checks", good, "--robust", least)
+        assert exit_code == code and answer["passed"] == (code == 0)
     assert cli(["gate", "--without-checks", str(good), "--robust", "0.99"]) == 1
     assert "gate failed" in capsys.readouterr().out
     assert cli(["gate", "--without-checks", str(good), "--clean", "0.5", "--eps", "0.05", "--worst-class", "0.0"]) == 0
@@ -165,12 +167,12 @@ def test_gate_judges_the_lower_end_of_the_interval(good, ask):
 
 
 def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
-    """One step of FGSM is no evaluation: one gradient attack alone leaves a check unmade, and that is said."""
+    """One step of FGSM is not an evaluation: a single gradient attack leaves a check unmade, and the output says so."""
     out = tmp_path / "run"
-    one = words(work, out)
-    second = one.index("pgd?steps=3")
-    del one[second - 1 : second + 1]
-    code, answer = ask(*one)
+    arguments = audit_arguments(work, out)
+    second = arguments.index("pgd?steps=3")
+    del arguments[second - 1 : second + 1]
+    code, answer = ask(*arguments)
     assert code == 0
     assert answer["caveat"] == "2 checks could not be made (black-box-better, incomplete-optimisation)"
     states = {check["code"]: check["passed"] for check in answer["checks"]}
@@ -178,10 +180,12 @@ def test_checks_are_told_everywhere(work, tmp_path, ask, capsys):
     assert states["zero-gradients"] is True and states["incomplete-optimisation"] is None
     assert ask("gate", out, "--robust", "0", "--without-checks")[0] == 0
     code, verdict = ask("gate", out, "--robust", "0")
-    assert verdict["weak"] == answer["weak"] == "FGSM" and "(FGSM) are weaker than fast" in answer["verdict"]
+    assert verdict["weak"] == answer["weak"] == "FGSM" and any(
+        "(FGSM) are weaker than fast" in note for note in answer["verdict_notes"]
+    )
     failed = [check["name"] for check in verdict["checks"] if not check["passed"]]
     assert code == 1 and failed == ["no warning black-box-better", "no warning incomplete-optimisation"]
-    assert cli([*one, "--resume"]) == 0
+    assert cli([*arguments, "--resume"]) == 0
     assert f"  {answer['verdict']}\n" in capsys.readouterr().out
 
 
@@ -207,18 +211,18 @@ def test_gate_writes_junit_and_sarif(good, tmp_path):
     junit, sarif = tmp_path / "gate.xml", tmp_path / "gate.sarif"
     assert cli(["gate", str(good), "--robust", "0.99", "--junit", str(junit), "--sarif", str(sarif)]) == 1
     suite = xml.parse(junit).getroot()
-    assert sum(int(one.get("failures", 0)) for one in suite.iter("testsuite")) >= 1
+    assert sum(int(suite_element.get("failures", 0)) for suite_element in suite.iter("testsuite")) >= 1
     assert json.loads(sarif.read_text())["version"] == "2.1.0"
 
 
 def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsys):
     import xml.etree.ElementTree as xml
 
-    opened = Run.open(good)
-    kept = opened.manifest["checks"]
+    run = Run.open(good)
+    checks = run.manifest["checks"]
     try:
-        opened.manifest["checks"] = {name: [] for name in kept}
-        opened.save_manifest()
+        run.manifest["checks"] = {name: [] for name in checks}
+        run.save_manifest()
         capsys.readouterr()
         assert cli(["gate", str(good), "--robust", "0", "--without-checks", "--junit", str(tmp_path / "gate.xml")]) == 0
         lines = capsys.readouterr().out.splitlines()
@@ -232,25 +236,25 @@ def test_a_check_that_was_not_made_does_not_read_as_passed(good, tmp_path, capsy
         assert cli(["gate", str(good), "--robust", "0"]) == 1
         assert "not made  " not in capsys.readouterr().out
     finally:
-        opened.manifest["checks"] = kept
-        opened.save_manifest()
+        run.manifest["checks"] = checks
+        run.save_manifest()
 
 
 def test_plugins(ask, capsys):
     code, answer = ask("plugins")
     assert code == 0
-    assert {(one["kind"], one["name"]) for one in answer["plugins"]} == {
+    assert {(plugin["kind"], plugin["name"]) for plugin in answer["plugins"]} == {
         (kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)
     }
-    assert {one["kind"] for one in ask("plugins", "attack")[1]["plugins"]} == {"attack"}
+    assert {plugin["kind"] for plugin in ask("plugins", "attack")[1]["plugins"]} == {"attack"}
     assert cli(["plugins", "distance"]) == 0
     assert "linf" in capsys.readouterr().out
 
 
 def test_plugins_list_the_cascades(ask, capsys):
     _, answer = ask("plugins", "cascade")
-    assert answer["plugins"] == [] and [one["name"] for one in answer["cascades"]] == list(CASCADES)
-    standard = next(one for one in answer["cascades"] if one["name"] == "standard")
+    assert answer["plugins"] == [] and [cascade["name"] for cascade in answer["cascades"]] == list(CASCADES)
+    standard = next(cascade for cascade in answer["cascades"] if cascade["name"] == "standard")
     assert standard["also"] == ["autoattack"] and standard["stages"] == list(CASCADES["standard"])
     assert cli(["plugins", "cascade"]) == 0
     assert re.search(r"^cascade +standard .*\(also autoattack\)", capsys.readouterr().out, flags=re.MULTILINE)
@@ -258,12 +262,12 @@ def test_plugins_list_the_cascades(ask, capsys):
 
 
 def test_quiet_leaves_the_answer(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "run", "-q")) == 0
+    assert cli(audit_arguments(work, tmp_path / "run", "-q")) == 0
     out, err = capsys.readouterr()
     assert "parabola: 24 samples" in out and not [line for line in err.splitlines() if "warning" not in line]
-    assert cli(["-q", *words(work, tmp_path / "second")]) == 0
+    assert cli(["-q", *audit_arguments(work, tmp_path / "second")]) == 0
     assert capsys.readouterr().err == err, "before the verb and after it"
-    assert cli(words(work, tmp_path / "third")) == 0
+    assert cli(audit_arguments(work, tmp_path / "third")) == 0
     assert "FGSM" in capsys.readouterr().err, "quiet for one command alone"
 
 
@@ -278,20 +282,20 @@ def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, caps
 def test_brinell_alone_greets(capsys):
     """Four commands, each of which there is."""
     assert cli([]) == 0
-    named = re.findall(r"^  brinell (\S+)", capsys.readouterr().out, flags=re.MULTILINE)
-    assert len(named) == 4 and set(named) <= set(register.entries())
+    command_names = re.findall(r"^  brinell (\S+)", capsys.readouterr().out, flags=re.MULTILINE)
+    assert len(command_names) == 4 and set(command_names) <= set(register.entries())
 
 
 def test_examples_of_the_help_can_be_typed():
     """Every option of every example exists, and what it must be given is given."""
     commands, faults = get_command(command_line()).commands, []
-    for example in [*EXAMPLES, *(one for study in register.studies().values() for one in study.examples)]:
+    for example in [*EXAMPLES, *(study_example for study in register.studies().values() for study_example in study.examples)]:
         _, verb, *arguments = shlex.split(example)
         try:
-            left = commands[verb].make_context(verb, arguments, resilient_parsing=False).args
+            remaining = commands[verb].make_context(verb, arguments, resilient_parsing=False).args
         except Exception as error:
-            left = repr(error)
-        faults += [(example, left)] if left else []
+            remaining = repr(error)
+        faults += [(example, remaining)] if remaining else []
     assert not faults
 
 
@@ -303,9 +307,11 @@ def test_every_verb_has_an_example(capsys):
 
 def test_a_shell_completes_words():
     """`brinell au<TAB>` in bash, and the script that makes it ask."""
-    asked = {"_BRINELL_COMPLETE": "complete_bash", "COMP_WORDS": "brinell au", "COMP_CWORD": "1"}
-    found = subprocess.run([sys.executable, "-m", "brinell"], env=os.environ | asked, capture_output=True, text=True, timeout=60)
-    assert (found.returncode, found.stdout.split(), found.stderr) == (0, ["audit"], "")
+    environment = {"_BRINELL_COMPLETE": "complete_bash", "COMP_WORDS": "brinell au", "COMP_CWORD": "1"}
+    process = subprocess.run(
+        [sys.executable, "-m", "brinell"], env=os.environ | environment, capture_output=True, text=True, timeout=60
+    )
+    assert (process.returncode, process.stdout.split(), process.stderr) == (0, ["audit"], "")
     script = subprocess.run(
         [sys.executable, "-m", "brinell", "--show-completion", "bash"],
         env=os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
@@ -344,7 +350,7 @@ def test_a_reader_that_goes_away():
 def test_ctrl_c_in_a_real_process(work, tmp_path):
     """SIGINT in the middle: 130, one line that says how to go on, no trace; and it does go on."""
     out = tmp_path / "run"
-    arguments = words(work, out, "--attack", "pgd?steps=2000&restarts=200")
+    arguments = audit_arguments(work, out, "--attack", "pgd?steps=2000&restarts=200")
     process = start(*arguments)
     until = time.monotonic() + 60
     while time.monotonic() < until and not list(out.glob("records/part-*")):
@@ -370,3 +376,19 @@ def test_version_and_help_import_no_torch():
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert answer.stdout.endswith("False\n"), answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("audit --epsilon .1", "has no option --epsilon, did you mean --eps?"),
+        ("audit --n-samples 3", "did you mean --samples?"),
+        ("audit --iterations 5", "--attack pgd?steps=VALUE"),
+        ("audit --jkqw 5", "has no option --jkqw; `--help`"),
+        ("harden --recipe ngfsm", "did you mean 'n-fgsm'?"),
+        ("audti", "there is no command 'audti', did you mean 'audit'?"),
+    ],
+)
+def test_unknown_options_and_commands_suggest_the_right_ones(capsys, command, message):
+    assert cli(command.split()) == 2
+    assert message in capsys.readouterr().err

@@ -8,7 +8,7 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 import brinell
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.calls import call_of
 from brinell.cli import command_line
 from brinell.cli.command import command_of, function_of
@@ -26,10 +26,10 @@ class Wider(Request):
     hurry: float = Field(default=0.5, gt=0)
     """How much of a hurry there is."""
     dry: bool = False
-    """Whether it is dry."""
+    """True for a dry run."""
 
 
-class Nothing(Result):
+class EmptyResult(Result):
     """An answer that says nothing."""
 
 
@@ -40,10 +40,10 @@ def wide_study(does=lambda call: None, **settings):
     def run(call):
         calls.append(call)
         does(call)
-        return Nothing()
+        return EmptyResult()
 
     values = {"request": Wider, "resume": "Go on.", "verb": "audit"} | settings
-    return Study(package=__name__, run=run, result=Nothing, lines=lambda result: (), examples=(), **values), calls
+    return Study(package=__name__, run=run, result=EmptyResult, lines=lambda result: (), examples=(), **values), calls
 
 
 def invoke(study, *words):
@@ -71,7 +71,10 @@ def test_one_line_in_a_request_makes_an_option_a_key_and_a_keyword(tmp_path):
         function("digits-cnn", "digits", hury=3)
 
 
-def test_a_file_in_place_of_the_argument(tmp_path):
+def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/a", "runs/b", "x"):  # what a command names is there
+        (tmp_path / folder).mkdir(parents=True)
     study, calls = wide_study(request=DetectRequest, positional=("run",), resume="", memory=())
     file = tmp_path / "look.toml"
     file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
@@ -117,23 +120,23 @@ def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keywo
         help = " ".join(CliRunner().invoke(app, [verb, "--help"], terminal_width=250).output.split())
         parameters = inspect.signature(getattr(brinell, study.name)).parameters if study.call else study.fields()
         for key, field in study.fields().items():
-            shown = key.upper() if key in study.positional else f"--{key.replace('_', '-')}"
+            option = key.upper() if key in study.positional else f"--{key.replace('_', '-')}"
             default = f"Default: {field.default}." if isinstance(field.default, str) and field.default else ""
-            if not (field.description and shown in help and default in help and key in parameters):
+            if not (field.description and option in help and default in help and key in parameters):
                 faults.append(f"{verb} {key}")
     assert not faults
 
 
 def test_every_text_of_a_request_says_what_it_names():
     """Trust, spelling and the signatures read it from the field: one without a mark would be taken for anything."""
-    requests = {one for study in register.studies().values() for one in (study.request, study.options) if one is not None}
-    bare = [f"{one.__name__}.{name}" for one in requests for name in one.model_fields if one.names_of(name) is None]
+    requests = {model for study in register.studies().values() for model in (study.request, study.options) if model is not None}
+    bare = [f"{model.__name__}.{name}" for model in requests for name in model.model_fields if model.names_of(name) is None]
     assert not bare
 
     class Bare(BaseRequest):
         """A request with a text of which nobody said what it names."""
 
-        where: str = ""
+        location: str = ""
         """Somewhere."""
 
     assert Bare.names_of("where") is None
@@ -148,8 +151,8 @@ def test_help_and_lists_import_neither_torch_nor_the_code_of_a_study():
         "print([one for one in sys.modules if one == 'torch' or one.startswith('brinell.studies.') and one.count('.') > 2])"
     )
     for words in (["--help"], ["transfer", "--help"], ["audit", "--help"], ["--version"]):
-        done = subprocess.run([sys.executable, "-c", script.format(words=words)], capture_output=True, text=True, check=True)
-        names = [*map(str.strip, done.stdout.strip().splitlines()[-1].strip("[]").replace("'", "").split(","))]
+        process = subprocess.run([sys.executable, "-c", script.format(words=words)], capture_output=True, text=True, check=True)
+        names = [*map(str.strip, process.stdout.strip().splitlines()[-1].strip("[]").replace("'", "").split(","))]
         assert "torch" not in names and all(not name or name.endswith(".request") for name in names), (words, names)
 
 

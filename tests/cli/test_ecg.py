@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from _records import record
+from _records import write_record
 from brinell.cli import run as cli
 from brinell.core.user_files import import_file
-from brinell.engine.plan import open_data
+from brinell.engine.sources import open_data
 from brinell.store.run import Run
 
 
@@ -23,17 +23,17 @@ def recipe(root):
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch, tmp_path):
+def _work_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
 def trained(recipe, root, data, folder, epochs, rows=None):
     """A network trained on a data set, as the command line names it."""
-    found = open_data(data)
-    rows = range(len(found)) if rows is None else rows
-    y = torch.from_numpy(found.labels())[list(rows)]
-    rhythm = recipe.has_rhythm(found)
-    net = recipe.train(found.load(rows), y, len(found.classes), rhythm=rhythm, epochs=epochs)
+    dataset = open_data(data)
+    rows = range(len(dataset)) if rows is None else rows
+    y = torch.from_numpy(dataset.labels())[list(rows)]
+    rhythm = recipe.has_rhythm(dataset)
+    net = recipe.train(dataset.load(rows), y, len(dataset.classes), rhythm=rhythm, epochs=epochs)
     save_file({name: value.contiguous() for name, value in net.state_dict().items()}, folder / "ecg.safetensors")
     factory = "rhythmnet" if rhythm else "beatnet"
     return f"torch:{root}/examples/models/ecg.py:{factory}?weights={folder}/ecg.safetensors", net
@@ -50,11 +50,11 @@ def audit(capsys, *words):
 def test_records_to_the_page(recipe, root, tmp_path, capsys):
     """Beats that point down are V; one record has no annotations. No data but what the library of the format writes."""
     for name in ("a", "b", "c"):
-        record(tmp_path / "d", name, symbols=["N", "V"] * 40, down="V", annotated=name != "c")
+        write_record(tmp_path / "d", name, symbols=["N", "V"] * 40, down="V", annotated=name != "c")
     data = f"wfdb:{tmp_path}/d?records=a"
     model, _ = trained(recipe, root, data, tmp_path, epochs=8)
-    held = f"wfdb:{tmp_path}/d?without=a"
-    words = ("--data", held, "--model", model, "--eps", "0.5,20", "--samples", "8", "--out", str(tmp_path / "run"))
+    data_spec = f"wfdb:{tmp_path}/d?without=a"
+    words = ("--data", data_spec, "--model", model, "--eps", "0.5,20", "--samples", "8", "--out", str(tmp_path / "run"))
     distortions = "baseline-wander+mains-hum+muscle-noise+electrode-pop+dropout+gain"
     rlab = f"rlab?distortions={distortions}&steps=40&draws=2&severities=5"
     result, left_out = audit(capsys, *words, "--attack", rlab, "--attack", "apgd?steps=20")
@@ -79,8 +79,8 @@ def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
     # As from the command line, on the same beats twice.
     monkeypatch.setattr(sys, "argv", ["train_ecg.py", data, data, "--epochs", "8", "--out", str(tmp_path / "ecg.safetensors")])
     recipe.main()
-    told = capsys.readouterr().out
-    assert "32 beats, 8 epochs" in told and "recall / F1: N " in told
+    output = capsys.readouterr().out
+    assert "32 beats, 8 epochs" in output and "recall / F1: N " in output
     model = f"torch:{root}/examples/models/ecg.py:beatnet?weights={tmp_path}/ecg.safetensors"
     words = ("--data", data, "--model", f"{model}&args=classes=2", "--eps", "5", "--attack", "apgd?steps=10")
     result, left_out = audit(capsys, *words, "--out", str(tmp_path / "run"))
@@ -104,8 +104,8 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     plain = f"npz:{tmp_path}/d.npz?kind=signal&divide=1000&unit=mV&low=-5&high=5&groups=record"
     data = f"{plain}&rhythm=before+after"
     model, net = trained(recipe, root, data, tmp_path, epochs=6)
-    found = open_data(data)
-    x, labels = found.load(range(n)), torch.from_numpy(found.labels())
+    dataset = open_data(data)
+    x, labels = dataset.load(range(n)), torch.from_numpy(dataset.labels())
     assert recipe.score(net, x, labels, 2).accuracy > 0.95
     swapped = torch.cat([x[:, :1], x[:, 1:].roll(4, 0)], 1)  # recordings take turns, and in each N and S do
     assert recipe.score(net, swapped, labels, 2).accuracy < 0.05, "it is the rhythm that tells"
@@ -114,10 +114,10 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     attacks = [word for attack in ("pgd?steps=10", "square?steps=50", rlab) for word in ("--attack", f"{attack}&alone=true")]
     result, _ = audit(capsys, *words, "--out", str(tmp_path / "run"), *attacks)
     assert result["n"] == 8 and result["robust_accuracy"][-1]["value"] < 1
-    run, named = Run.open(tmp_path / "run"), result["model"]
-    broke = {stage["attack"]: run.adversarial(named, stage["attack"], range(8)) for stage in result["stages"]}
+    run, model_path = Run.open(tmp_path / "run"), result["model"]
+    broke = {stage["attack"]: run.adversarial(model_path, stage["attack"], range(8)) for stage in result["stages"]}
     assert len(broke) == 3 and all(broke.values())
-    for sample, array in (one for found in broke.values() for one in found.items()):
+    for sample, array in (entry for examples in broke.values() for entry in examples.items()):
         assert np.array_equal(array[1:], x[sample, 1:]) and not np.array_equal(array[0], x[sample, 0])
     page = (tmp_path / "run" / "report.html").read_text()
     assert "mV" in re.findall(r">([^<>]+)</text>", page) and "3 of its channels fixed, the others in [-5.0, 5.0] mV" in page
@@ -125,7 +125,7 @@ def test_a_rhythm_is_seen_and_not_touched(recipe, root, tmp_path, capsys):
     assert cli(["verify", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     assert cli(["epsilon", data]) == 2
-    assert "name the data without rhythm=" in capsys.readouterr().err
+    assert "remove the option rhythm=" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -135,10 +135,10 @@ def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsy
     data = {part: f"npz:{shared}/ecg_mitbih/mitbih_beats_{part}.npz?{options}" for part in ("train_ds1", "test_ds2")}
     assert not set(recipe.patients(open_data(data["train_ds1"]))) & set(recipe.patients(open_data(data["test_ds2"])))
     model, net = trained(recipe, root, data["train_ds1"], tmp_path, epochs=2, rows=range(1100))
-    held = open_data(data["test_ds2"])
-    y = torch.from_numpy(held.labels())
-    found = recipe.score(net, held.load(range(2000)), y[:2000], 5)
-    assert found.accuracy > 0.6 and found.balanced > 1.5 / 5
+    dataset = open_data(data["test_ds2"])
+    y = torch.from_numpy(dataset.labels())
+    score = recipe.score(net, dataset.load(range(2000)), y[:2000], 5)
+    assert score.accuracy > 0.6 and score.balanced > 1.5 / 5
     words = ("--data", data["test_ds2"], "--model", model, "--eps", "100", "--samples", "18", "--out", str(tmp_path / "run"))
     result, _ = audit(
         capsys, *words, "--attack", "rlab?distortions=electrode-pop+muscle-noise&steps=100&draws=2&severities=5&clean_up=false"
@@ -147,9 +147,9 @@ def test_real_beats_of_patients_kept_apart(recipe, root, shared, tmp_path, capsy
 
 
 def test_figures_of_a_confusion_matrix(recipe):
-    found = recipe.measure(np.array([[8, 2, 0], [1, 3, 0], [0, 0, 0]]))
-    assert (found.accuracy, found.recall) == (pytest.approx(11 / 14), pytest.approx([0.8, 0.75, 0]))
-    assert found.balanced == pytest.approx(0.775) and found.f1 == pytest.approx([16 / 19, 6 / 9, 0])
+    score = recipe.measure(np.array([[8, 2, 0], [1, 3, 0], [0, 0, 0]]))
+    assert (score.accuracy, score.recall) == (pytest.approx(11 / 14), pytest.approx([0.8, 0.75, 0]))
+    assert score.balanced == pytest.approx(0.775) and score.f1 == pytest.approx([16 / 19, 6 / 9, 0])
 
 
 def test_what_the_recipe_distorts_stays_a_beat(recipe):

@@ -34,10 +34,10 @@ def test_large_arrays_are_mapped_once():
     """Four arrays of 24 MiB, made and dropped twenty times: their pages once, and not twenty times."""
     counts = []
     for word in ("with", "without"):
-        done = subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, text=True, check=True, env=os.environ)
-        counts.append(int(done.stdout))
-    kept, mapped = counts
-    assert kept < mapped / 5
+        process = subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, text=True, check=True, env=os.environ)
+        counts.append(int(process.stdout))
+    retained_faults, mapped = counts
+    assert retained_faults < mapped / 5
 
 
 def test_what_the_user_has_set_stays(monkeypatch):

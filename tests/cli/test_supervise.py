@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from brinell.cli import run as cli
-from brinell.cli.supervise import unanswered
+from brinell.cli.supervise import exit_code_without_answer
 
 PROGRAM = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from brinell.cli.supervise import supervised
+from brinell.cli.supervise import run_supervised
 def waits():
     try:
         print(os.getpid(), flush=True)
@@ -26,7 +26,7 @@ def waits():
         time.sleep(0.3)
         print("tidied", flush=True)
         return 130
-sys.exit(supervised(lambda: WORK, 3))
+sys.exit(run_supervised(lambda: WORK, 3))
 """
 MODEL = """
 import os, sys
@@ -39,38 +39,40 @@ def net():
 """
 
 
-def supervising(work, **more):
+def supervising(work, **options):
     words = [sys.executable, "-c", PROGRAM.replace("WORK", work)]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 @pytest.mark.parametrize(
-    ("work", "code", "said"),
+    ("work", "code", "message"),
     [
         ("0", 0, ""),
         ("1", 1, ""),
         ("130", 130, ""),
-        ("os._exit(0)", 3, "ended itself with code 0, which is no answer"),
+        ("os._exit(0)", 3, "ended itself with code 0 and gave no answer"),
         ("os._exit(1)", 3, "ended itself with code 1"),
         ("sys.exit(0)", 3, "ended itself with code 0"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", 3, "SIGSEGV"),
         ("os.kill(os.getpid(), signal.SIGKILL)", 3, "SIGKILL (memory may be short)"),
         ("1 / 0", 3, "ZeroDivisionError"),
-        ("[os.write(n, b'0') for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)", 3, "is no answer"),
+        ("[os.write(n, b'0') for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)", 3, "no answer"),
         ("(__import__('atexit').register(os._exit, 0), 2)[1]", 2, ""),
     ],
 )
-def test_only_what_was_returned_counts(work, code, said):
+def test_only_what_was_returned_counts(work, code, message):
     process = supervising(work)
     out, error = process.communicate(timeout=60)
     assert process.returncode == code
-    assert said in error and bool(error) == bool(said) and not out
-    if code == 3 and "Error" not in said:
+    assert message in error and bool(error) == bool(message) and not out
+    if code == 3 and "Error" not in message:
         assert error.count("\n") == 1
 
 
 def test_verify_that_ends_without_an_answer_has_failed():
-    assert [unanswered(words) for words in (["verify", "run"], ["-q", "verify"], ["audit"], ["gate", "verify"], [])] == [
+    assert [
+        exit_code_without_answer(words) for words in (["verify", "run"], ["-q", "verify"], ["audit"], ["gate", "verify"], [])
+    ] == [
         1,
         1,
         3,
@@ -79,12 +81,12 @@ def test_verify_that_ends_without_an_answer_has_failed():
     ]
 
 
-@pytest.mark.parametrize(("number", "code", "left"), [(signal.SIGINT, 130, "tidied\n"), (signal.SIGTERM, 130, "tidied\n")])
-def test_signals_reach_the_child(number, code, left):
+@pytest.mark.parametrize(("number", "code", "expected"), [(signal.SIGINT, 130, "tidied\n"), (signal.SIGTERM, 130, "tidied\n")])
+def test_signals_reach_the_child(number, code, expected):
     process = supervising("waits()")
     assert int(process.stdout.readline()) != process.pid
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0] == left
+    assert process.communicate(timeout=60)[0] == expected
     assert process.returncode == code
 
 
@@ -114,14 +116,14 @@ def test_a_killed_command_leaves_nothing_that_goes_on():
 
 def brinell(*words):
     line = [sys.executable, "-m", "brinell", *map(str, words)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stderr
+    process = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    return process.returncode, process.stderr
 
 
 def test_a_model_that_ends_the_process_has_not_been_audited(tmp_path):
     (tmp_path / "model.py").write_text(MODEL.format("os._exit(0)"))
-    code, said = brinell("audit", "--data", "digits", "--model", f"{tmp_path}/model.py:net", "--out", tmp_path / "run")
-    assert code == 3 and "no answer" in said and said.count("\n") == 1
+    code, output = brinell("audit", "--data", "digits", "--model", f"{tmp_path}/model.py:net", "--out", tmp_path / "run")
+    assert code == 3 and "no answer" in output and output.count("\n") == 1
 
 
 @pytest.mark.parametrize("place", ["import", "factory", "answer"])
@@ -136,9 +138,9 @@ def test_a_model_that_leaves_is_no_success(tmp_path, capsys, place):
         layer = "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
         file.write_text(layer + "def net():\n    return Net()\n")
     words = ["audit", "--data", "digits", "--model", f"{file}:net", "--samples", "4", "--out", str(tmp_path / "run")]
-    assert cli(words) == (3 if place == "answer" else 2)
-    out, said = capsys.readouterr()
-    assert not out and said.count("\n") == 1 and "SystemExit" in said
+    assert cli(words) == 2
+    out, message = capsys.readouterr()
+    assert not out and message.count("\n") == 1 and "SystemExit" in message
 
 
 def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):
@@ -148,5 +150,8 @@ def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):
     (tmp_path / "leaves.py").write_text(leaves)
     (tmp_path / "model.py").write_text(MODEL.format("pass"))
     words = ["audit", "--data", "digits", "--samples", "40", "--model", f"{tmp_path}/model.py:net", "--eps", "0.1"]
-    assert cli([*words, "--attack", f"{tmp_path}/leaves.py:FGSM", "--out", str(tmp_path / "run")]) == 3
+    words += ["--attack", f"{tmp_path}/leaves.py:FGSM"]
+    assert cli([*words, "--out", str(tmp_path / "run")]) == 2
+    assert "it ended with SystemExit: 0; nothing of it is recorded" in capsys.readouterr().err
+    assert cli([*words, "--in-process", "--out", str(tmp_path / "here")]) == 3
     assert "ended the program" in capsys.readouterr().err

@@ -5,11 +5,11 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from _cli import cut, part_of, words
+from _cli import audit_arguments, part_of, truncate
 from _helpers import workspace
 from brinell.cli import run as cli
 from brinell.store.parquet import write_table
-from brinell.store.run import Run
+from brinell.store.run import LAYOUT, Run
 
 
 def test_verify_passes_on_a_good_run(good, ask, capsys):
@@ -28,9 +28,7 @@ def test_verify_passes_on_several_models(pair, ask):
 
 def rehash(copy):
     """As a careful forger would: the manifest names the new files."""
-    run = Run.open(copy)
-    run.manifest["files"] = run.digests()
-    run.save_manifest()
+    LAYOUT.save(copy, LAYOUT.read(copy))
 
 
 def alter_array(copy, change):
@@ -48,10 +46,10 @@ def alter_record(copy, column, change):
     row = table["outcome"].to_pylist().index("fooled")
     values = table[column].to_pylist()
     values[row] = change(values[row])
-    at = table.schema.get_field_index(column)
+    index = table.schema.get_field_index(column)
     import pyarrow as pa
 
-    table = table.set_column(at, table.schema.field(at), pa.array(values, table.schema.field(at).type))
+    table = table.set_column(index, table.schema.field(index), pa.array(values, table.schema.field(index).type))
     write_table(file, table)
 
 
@@ -69,9 +67,13 @@ SPOILT = {
     "record says a smaller norm": (lambda c: alter_record(c, "l2", lambda v: v / 2), "changed", "has another l2 than the record"),
     "record says another eps": (lambda c: alter_record(c, "eps", lambda v: v / 3), "changed", "not one for each of"),
     "record says another outcome": (lambda c: alter_record(c, "outcome", lambda v: "survived"), "changed", None),
-    "record says another clean class": (lambda c: alter_record(c, "label", lambda v: 1), "changed", "the model is right on"),
-    "records deleted": (lambda c: delete_part(c, "records"), "the file is gone", "its records are missing"),
-    "arrays deleted": (lambda c: delete_part(c, "arrays"), "the file is gone", "the adversarial input is not stored"),
+    "record says another clean class": (
+        lambda c: alter_record(c, "label", lambda v: 1),
+        "changed",
+        "has another label than the first check",
+    ),
+    "records deleted": (lambda c: delete_part(c, "records"), "the file is missing", None),
+    "arrays deleted": (lambda c: delete_part(c, "arrays"), "the file is missing", "the adversarial input is not stored"),
     "unfinished": (lambda c: unfinished(c), "the run is not finished", "the run is not finished"),
 }
 
@@ -82,23 +84,30 @@ def unfinished(copy):
     run.save_manifest()
 
 
-@pytest.mark.parametrize("how", SPOILT)
-def test_verify_fails_on_a_spoilt_copy(copy, how, ask):
-    spoil, what, _ = SPOILT[how]
+@pytest.mark.parametrize("spoiling", SPOILT)
+def test_verify_fails_on_a_spoilt_copy(copy, spoiling, ask):
+    spoil, message, _ = SPOILT[spoiling]
     spoil(copy)
     code, answer = ask("verify", copy)
     assert code == 1 and not answer["passed"]
-    assert any(what in problem["what"] for problem in answer["problems"]), answer["problems"]
+    assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
 
 
-@pytest.mark.parametrize("how", [how for how, (_, _, what) in SPOILT.items() if what])
-def test_verify_is_not_deceived_by_new_hashes(copy, how, ask):
-    spoil, _, what = SPOILT[how]
+@pytest.mark.parametrize("spoiling", [name for name, (_, _, message) in SPOILT.items() if message])
+def test_verify_is_not_deceived_by_new_hashes(copy, spoiling, ask):
+    spoil, _, message = SPOILT[spoiling]
     spoil(copy)
     rehash(copy)
     code, answer = ask("verify", copy)
     assert code == 1, "verify believed the manifest"
-    assert any(what in problem["what"] for problem in answer["problems"]), answer["problems"]
+    assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
+
+
+def test_a_manifest_that_lists_no_rows_is_damaged(copy, capsys):
+    delete_part(copy, "records")
+    rehash(copy)
+    assert cli(["verify", str(copy)]) == 2
+    assert "manifest.json is damaged" in capsys.readouterr().err
 
 
 def flip_the_header(file):
@@ -108,7 +117,7 @@ def flip_the_header(file):
 
 
 @pytest.mark.parametrize("folder", ["records", "arrays"])
-@pytest.mark.parametrize("damage", [cut, flip_the_header])
+@pytest.mark.parametrize("damage", [truncate, flip_the_header])
 def test_verify_fails_on_damaged_files(copy, folder, damage, ask):
     damage(part_of(copy, folder))
     code, answer = ask("verify", copy)
@@ -117,14 +126,14 @@ def test_verify_fails_on_damaged_files(copy, folder, damage, ask):
 
 def test_verify_fails_where_model_or_data_changed(tmp_path, ask):
     work = workspace(tmp_path)
-    assert cli(words(work, tmp_path / "run")) == 0
+    assert cli(audit_arguments(work, tmp_path / "run")) == 0
     model = (work / "model.py").read_text()
     (work / "model.py").write_text(model.replace("- self.at)", "- self.at - 0.02)"))
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("the model is not the one of the run" in problem["what"] for problem in answer["problems"])
+    assert code == 1 and any("the model is not the one of the run" in problem["description"] for problem in answer["problems"])
     (work / "model.py").write_text(model)
     assert ask("verify", tmp_path / "run")[0] == 0
     arrays = dict(np.load(work / "data.npz"))
     np.savez(work / "data.npz", x=arrays["x"] + 0.001, y=arrays["y"])
     code, answer = ask("verify", tmp_path / "run")
-    assert code == 1 and any("is not the data of the run" in problem["what"] for problem in answer["problems"])
+    assert code == 1 and any("is not the data of the run" in problem["description"] for problem in answer["problems"])

@@ -14,8 +14,8 @@ from brinell.core.record import CLEAN
 from brinell.store.run import Run
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
-    """What a command prints as JSON."""
+def run_command(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any:
+    """JSON output of a command."""
     assert cli([*words, "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
@@ -31,49 +31,49 @@ def test_a_folder_of_videos_is_audited(tmp_path: Path, capsys: pytest.CaptureFix
     _videos.folder(tmp_path / "data")
     out = str(tmp_path / "run")
     attacks = ("--attack", "apgd?steps=5", "--attack", "rlab?steps=30&patch=4x10x14&distortions=frame-drop+gaussian-noise")
-    answer = told(capsys, "audit", *spec(tmp_path), *attacks, "--norm", "l2", "--eps", "0:40:3", "--out", out)
+    answer = run_command(capsys, "audit", *spec(tmp_path), *attacks, "--norm", "l2", "--eps", "0:40:3", "--out", out)
     assert (answer["n"], answer["clean_accuracy"]["value"]) == (6, 1) and answer["robust_accuracy"][-1]["value"] < 1
-    assert told(capsys, "verify", out)["passed"]
+    assert run_command(capsys, "verify", out)["passed"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "video of shape 3 × 8 × 20 × 28" in page and 'class="film"' in page
 
 
 def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = _videos.with_broken_ones(tmp_path / "data")
-    lost = {index for index, text in enumerate(said) if text}
+    messages = _videos.with_broken_videos(tmp_path / "data")
+    broken = {index for index, text in enumerate(messages) if text}
     out = str(tmp_path / "run")
     words = ["audit", *spec(tmp_path), "--attack", "apgd?steps=3", "--eps", "0:0.2:3", "--out", out]
-    answer = told(capsys, *words)
+    answer = run_command(capsys, *words)
     rate = answer["clean_accuracy"]
     assert (rate["n"], rate["k"], rate["missing"]) == (2, 2, 4)
-    (warning,) = [one for one in answer["warnings"] if one["code"] == "failed-samples"]
-    assert "4 of 6 samples could not be judged; the first: 1 in clean: " in warning["text"] and said[1] in warning["text"]
+    (warning,) = [entry for entry in answer["warnings"] if entry["code"] == "failed-samples"]
+    assert "4 of 6 samples could not be judged; the first: 1 in clean: " in warning["text"] and messages[1] in warning["text"]
     records = Run.open(out).records()
     failed = records.outcome == "failed"
-    assert set(records.sample_id[failed].tolist()) == lost
-    assert failed.sum() == len(lost) * 3 and not records.forwards[failed].any(), "first check and two budgets"
+    assert set(records.sample_id[failed].tolist()) == broken
+    assert failed.sum() == len(broken) * 3 and not records.forwards[failed].any(), "first check and two budgets"
     assert not (failed & (records.attack == CLEAN) & (records.clean_pred != -1)).any()
-    (why,) = [stages["clean"] for stages in Run.open(out).manifest["failed"].values()]
-    assert set(map(int, why)) == lost and all(said[int(sample)] in text for sample, text in why.items())
+    (reason,) = [stages["clean"] for stages in Run.open(out).manifest["failed"].values()]
+    assert set(map(int, reason)) == broken and all(messages[int(sample)] in text for sample, text in reason.items())
     assert "4 of 6 samples could not be judged" in (tmp_path / "run" / "report.html").read_text()
-    assert told(capsys, "verify", out)["passed"]
-    assert told(capsys, "gate", out, "--robust", "0", code=1)["passed"] is False
+    assert run_command(capsys, "verify", out)["passed"]
+    assert run_command(capsys, "gate", out, "--robust", "0", code=1)["passed"] is False
 
 
 def test_agents_and_benchmark_sets_leave_them_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _videos.with_broken_ones(tmp_path / "data")
-    made = str(tmp_path / "set")
+    _videos.with_broken_videos(tmp_path / "data")
+    folder = str(tmp_path / "set")
     assert cli(["train-agent", *spec(tmp_path), "--out", str(tmp_path / "agent.safetensors")]) == 2
     assert "2 correctly classified inputs are too few to train on" in capsys.readouterr().err, "all that can be read"
     sets = ("--distortions", "frame-drop", "--patch", "4x10x14", "--steps", "20", "--refine", "0", "--levels", "1")
-    assert told(capsys, "benchmark", *spec(tmp_path), *sets, "--out", made)["samples"] == 2
+    assert run_command(capsys, "benchmark", *spec(tmp_path), *sets, "--out", folder)["samples"] == 2
 
 
 def test_a_folder_without_a_single_clip_gives_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _videos.folder(tmp_path / "data", each=1, frames=5)
+    _videos.folder(tmp_path / "data", count=1, frames=5)
     assert cli(["audit", *spec(tmp_path), "--eps", "0.1", "--out", str(tmp_path / "run")]) == 2
     line = capsys.readouterr().err
-    assert "none of the 2 samples of data can be read; the first: " in line and "too short: 5 frames" in line
+    assert "none of the 2 samples of data can be read; the first: " in line and "has 5 frames" in line
     assert line.count("\n") == 1
 
 
@@ -82,11 +82,11 @@ def test_the_example_network_on_gestures(root: Path, shared: Path, tmp_path: Pat
     """Two epochs of its recipe, and an audit of some clips held out: the command of the README."""
     clips, out = shared / "video" / "asl_gesture_clips.npz", tmp_path / "gestures"
     train = [sys.executable, str(root / "examples" / "train_video.py"), str(clips), "--out", str(out)]
-    said = subprocess.run([*train, "--epochs", "2", "--threads", "1"], capture_output=True, text=True, check=True).stdout
-    assert "112 clips to train on, 48 held out" in said
+    output = subprocess.run([*train, "--epochs", "2", "--threads", "1"], capture_output=True, text=True, check=True).stdout
+    assert "112 clips to train on, 48 held out" in output
     model = f"torch:{root / 'examples' / 'models' / 'video.py'}:r2plus1d?weights={out / 'weights.safetensors'}"
     attack = "rlab?distortions=frame-drop+compression-blocks&steps=20"
     words = ("--model", model, "--attack", attack, "--norm", "l2", "--eps", "60", "--samples", "4")
-    answer = told(capsys, "audit", "--data", f"npz:{out / 'test.npz'}", *words, "--out", str(tmp_path / "run"))
+    answer = run_command(capsys, "audit", "--data", f"npz:{out / 'test.npz'}", *words, "--out", str(tmp_path / "run"))
     assert answer["n"] == 4 and [c["name"] for c in answer["per_class"]]
     assert Run.open(str(tmp_path / "run")).manifest["data"]["domain"]["shape"] == [3, 16, 64, 64]

@@ -100,5 +100,5 @@ def test_a_missing_file_of_weights_gives_one_line(tmp_path: Path, capsys: pytest
     (tmp_path / "a").mkdir()
     Image.new("RGB", (32, 32)).save(tmp_path / "a" / "one.png")
     code = cli(["audit", "--data", f"image-folder:{tmp_path}", "--model", "timm:resnet18?weights=none.pth", "--eps", "0.1"])
-    said = capsys.readouterr().err.strip()
-    assert code == 2 and "there is no file none.pth: check weights=" in said and len(said.splitlines()) == 1
+    message = capsys.readouterr().err.strip()
+    assert code == 2 and "there is no file none.pth: check weights=" in message and len(message.splitlines()) == 1

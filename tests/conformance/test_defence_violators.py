@@ -43,9 +43,9 @@ class KeepsGradients(PGD):
 
 class DrawsOnItsOwn(PGD):
     def craft(self, network, batch, threat, rng):
-        own = torch.Generator()
-        own.seed()
-        return super().craft(network, batch, threat, own)
+        generator = torch.Generator()
+        generator.seed()
+        return super().craft(network, batch, threat, generator)
 
 
 class DrawsGlobally(PGD):

@@ -303,13 +303,13 @@ NO_DOMAINS = dataclasses.make_dataclass("NoDomains", [], frozen=True, kw_only=Tr
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_violator(violator, message):
-    with pytest.raises(ContractError, match=message) as caught:
+    with pytest.raises(ContractError, match=message) as refusal:
         check_distortion(violator)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_every_violator_is_listed():
     mark = next(mark for mark in test_violator.pytestmark if mark.name == "parametrize")
-    listed = {violator for violator, _ in mark.args[1]}
-    here = {value for value in globals().values() if isinstance(value, type) and issubclass(value, Honest)}
-    assert here - {Honest, Chooses, Looks} <= listed
+    listed_violators = {violator for violator, _ in mark.args[1]}
+    defined_violators = {value for value in globals().values() if isinstance(value, type) and issubclass(value, Honest)}
+    assert defined_violators - {Honest, Chooses, Looks} <= listed_violators

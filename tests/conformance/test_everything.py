@@ -35,6 +35,7 @@ SHORTER = {
     "nes": {"steps": 5, "samples": 10},
     "sparse-rs": {"steps": 60},
     "hop-skip-jump": {"steps": 2, "samples": 10, "starts": 10, "gamma": 20.0},
+    "ray-s": {"steps": 60},
 }
 SLOW = {
     *("apgd", "bandits", "cw", "ddn", "ead", "fab", "fmn", "hop-skip-jump", "mi-fgsm", "nes", "pgd", "pgd-estimated", "rlab"),
@@ -141,8 +142,8 @@ def test_model(name):
 
 def faults_of_form(plugin):
     """What a plug-in lacks of: frozen, keyword-only, built with no arguments, documented, and repeatable from its settings."""
-    one, fields = plugin(), dataclasses.fields(plugin)
-    if one != plugin(**{field.name: getattr(one, field.name) for field in fields}):
+    instance, fields = plugin(), dataclasses.fields(plugin)
+    if instance != plugin(**{field.name: getattr(instance, field.name) for field in fields}):
         yield "not repeatable from its settings"
     if not plugin.__dataclass_params__.frozen:
         yield "not frozen"

@@ -47,7 +47,7 @@ class Writes(Good):
 
 
 class Hooked(Good):
-    def opened(self, module, domain):
+    def attach(self, module, domain):
         module.register_forward_hook(lambda *_: None)
         return self
 

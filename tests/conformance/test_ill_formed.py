@@ -100,7 +100,7 @@ def test_ill_formed(violator):
 
 @pytest.mark.parametrize("missing", ["access", "distances", "domains", "family", "targeted", "cost"])
 def test_every_declaration_is_needed(missing):
-    own = {
+    own_settings = {
         "access": Access.GRADIENTS,
         "distances": frozenset({"linf"}),
         "domains": frozenset({"vector"}),
@@ -108,7 +108,7 @@ def test_every_declaration_is_needed(missing):
         "targeted": True,
         "cost": lambda self, classes: (2, 1),
     }
-    del own[missing]
-    plugin = dataclass(frozen=True, kw_only=True)(type("Undeclared", (), own))
+    del own_settings[missing]
+    plugin = dataclass(frozen=True, kw_only=True)(type("Undeclared", (), own_settings))
     with pytest.raises(ContractError, match=f"does not declare {missing}"):
         check_attack(plugin)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from _helpers import distance, fight
+from _helpers import distance, run_attack
 from brinell import plugins
 from brinell.core.domain import KINDS, Domain
 from brinell.core.streams import Streams
@@ -56,17 +56,21 @@ def test_bounds_of_each_channel_are_bounds(name):
         problem = linear_problem(kind, norm, n=4)
         domain, model = problem.model.domain, problem.model
         channels = domain.shape[0]
-        each = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
+        channel_model = LinearModel(model.weight, model.bias, replace(domain, low=(0.0,) * channels, high=(1.0,) * channels))
         eps = 1.5 * problem.margin
-        one, other = (fight(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, each))
-        assert torch.equal(one.fooled, other.fooled) and torch.equal(one.costs.forwards, other.costs.forwards), (kind, norm)
-        assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5), (kind, norm)
+        uniform, per_channel = (
+            run_attack(attack, one, problem.batch.x, problem.batch.y, eps, norm) for one in (model, channel_model)
+        )
+        assert torch.equal(uniform.fooled, per_channel.fooled) and torch.equal(
+            uniform.costs.forwards, per_channel.costs.forwards
+        ), (kind, norm)
+        assert torch.allclose(uniform.best.closest, per_channel.best.closest, atol=1e-5), (kind, norm)
 
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_inputs_with_nothing_to_spare(name):
     """One value, one row, one frame; wide bounds; everything within reach: no attack breaks, and what it finds is in bounds."""
-    attack, found = attack_of(name), 0
+    attack, successes = attack_of(name), 0
     spaces = [(kind, shape) for kind, shapes in SHAPES.items() for shape in shapes]
     for (kind, shape), norm in zip(spaces, itertools.cycle(sorted(attack.distances))):  # each space, and each distance
         domain, size = Domain(kind=kind, shape=shape, low=-2.0, high=6.0), math.prod(shape)
@@ -75,7 +79,7 @@ def test_inputs_with_nothing_to_spare(name):
         model = LinearModel(weight, -2 * weight.sum(1), domain)
         low, high = domain.bounds()
         eps = float(distance(norm).size((high - low).expand(1, *shape)))
-        ledger = fight(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
+        ledger = run_attack(attack, model, x, model.predict(x).argmax(1), eps, norm, batch_size=4)
         assert domain.excess(ledger.best.closest) <= domain.slack, (kind, shape, norm)
-        found += int(ledger.fooled.sum())
-    assert found
+        successes += int(ledger.fooled.sum())
+    assert successes

@@ -215,10 +215,10 @@ class MindsThePosition(Honest):
         ledger.scores(batch.ids, batch.x + share[:, None] * (x - batch.x))
 
 
-def leave_the_flattest(batch, x, grad, chosen):
+def leave_the_flattest(batch, x, grad, selection):
     """In the chosen rows, the step without its move along the flattest coordinate: as good, but another input."""
     flattest = grad.abs().argmin(1, keepdim=True)
-    return torch.where(chosen[:, None], x.scatter(1, flattest, batch.x.gather(1, flattest)), x)
+    return torch.where(selection[:, None], x.scatter(1, flattest, batch.x.gather(1, flattest)), x)
 
 
 class FindsOtherInputsByPosition(Honest):
@@ -266,7 +266,7 @@ class ShapesThatDoNotFit(Honest):
         ledger.scores(batch.ids[:1], batch.x)
 
 
-CAUGHT = {
+MESSAGES = {
     NoOp: "missed 24 of 24 at 1.05 times the exact margin in linf",
     WeakBlackBox: "is weaker than random noise",
     NoOpBlackBox: "is weaker than random noise",
@@ -312,11 +312,11 @@ def generators_kept():
         np.random.set_state(states[2])  # noqa: NPY002
 
 
-@pytest.mark.parametrize("violator", CAUGHT, ids=lambda violator: violator.__name__)
+@pytest.mark.parametrize("violator", MESSAGES, ids=lambda violator: violator.__name__)
 def test_caught(violator):
     # A violator inherits a frozen dataclass without settings and so is one.
-    with generators_kept(), pytest.raises(ContractError) as caught:
+    with generators_kept(), pytest.raises(ContractError) as refusal:
         check_attack(violator)
-    assert CAUGHT[violator] in str(caught.value), str(caught.value)
-    assert violator.__name__ in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert MESSAGES[violator] in str(refusal.value), str(refusal.value)
+    assert violator.__name__ in str(refusal.value)
+    assert "\n" not in str(refusal.value)

@@ -24,8 +24,8 @@ def tally(root):
     """The example of a study, registered as an installed one would be."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(root / "examples" / "study")
-        known = register.entries() | {"tally": register._read("brinell_tally")}
-        patch.setattr(register, "entries", lambda: known)
+        entries = register.entries() | {"tally": register._read("brinell_tally")}
+        patch.setattr(register, "entries", lambda: entries)
         yield register.load("tally")
     for name in [name for name in sys.modules if name.partition(".")[0] == "brinell_tally"]:
         del sys.modules[name]
@@ -53,10 +53,10 @@ def with_field(tally, **fields):
 class Endless(BaseRequest):
     """Options that count without an end."""
 
-    many: int = Field(default=1, description="a count")
+    repetitions: int = Field(default=1, description="a count")
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
         """Nothing."""
 
 

@@ -1,10 +1,10 @@
-"""A model that fails is told in one line, and errors of our own pass as they are."""
+"""A failing model gives one line of error, and errors of Brinell pass unchanged."""
 
 import pytest
 import torch
 
 from _helpers import VECTOR, Recorder, plan_of
-from brinell.core.contracts import Dataset, complete
+from brinell.core.contracts import Dataset, check_complete
 from brinell.core.errors import ContractError, ModelError, RequestError
 from brinell.core.model import Access, Model, ModelInfo, ask
 
@@ -24,7 +24,7 @@ def test_the_models_own_error_in_one_line():
 
 
 class Old:
-    """What was a whole model before `info` was declared."""
+    """A complete model without a declared `info`."""
 
     name, domain, classes, access = "old", VECTOR, 2, Access.SCORES
 
@@ -36,11 +36,11 @@ class Old:
 
 
 def test_a_model_or_data_without_a_member_of_the_contract_is_refused_in_one_line():
-    assert complete(Model, Recorder(torch.zeros)).info == ModelInfo()
+    assert check_complete(Model, Recorder(torch.zeros)).info == ModelInfo()
     with pytest.raises(ContractError, match=r"^Old is no Model: it lacks info \(`info = ModelInfo\(\)`, .*\)$"):
         plan_of(Old(), X, [0, 0, 0])
     with pytest.raises(ContractError, match="^Old is no Dataset: it lacks info, labels, load "):
-        complete(Dataset, Old())
+        check_complete(Dataset, Old())
 
 
 def test_our_own_errors_and_interrupts_pass():

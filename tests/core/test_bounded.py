@@ -16,7 +16,7 @@ def test_a_file_is_read_whole_up_to_the_limit(tmp_path: Path) -> None:
     file = tmp_path / "f"
     file.write_bytes(b"12345")
     assert bounded.read(file, 5) == b"12345"
-    with pytest.raises(RequestError, match="f has more than 4 bytes"):
+    with pytest.raises(RequestError, match="f is larger than 4 bytes"):
         bounded.read(file, 4)
 
 
@@ -43,23 +43,23 @@ def test_no_device_pipe_or_folder_is_read(tmp_path: Path) -> None:
 def test_what_is_named_lies_inside(tmp_path: Path, name: str) -> None:
     for links in (False, True):
         with pytest.raises(RequestError, match="list names .*(leads out of|no path)"):
-            bounded.inside(tmp_path, name, "list", links=links)
-        assert bounded.inside(tmp_path, "a/b", "list", links=links) == tmp_path / "a/b"
+            bounded.path_inside(tmp_path, name, "list", links=links)
+        assert bounded.path_inside(tmp_path, "a/b", "list", links=links) == tmp_path / "a/b"
 
 
 def test_links_that_lead_out_are_refused_unless_they_may(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/link").symlink_to("/etc/passwd")
     with pytest.raises(RequestError, match="leads out"):
-        bounded.inside(tmp_path / "in", "link", "list")
-    assert bounded.inside(tmp_path / "in", "link", "list", links=True) == tmp_path / "in/link"
+        bounded.path_inside(tmp_path / "in", "link", "list")
+    assert bounded.path_inside(tmp_path / "in", "link", "list", links=True) == tmp_path / "in/link"
 
 
 def test_what_becomes_far_more_than_it_is_is_refused() -> None:
-    bounded.unpacked(bounded.IN_MEMORY, 1, "f")
-    bounded.unpacked(bounded.RATIO * 10**9, 10**9, "f")
+    bounded.check_unpacked_size(bounded.IN_MEMORY, 1, "f")
+    bounded.check_unpacked_size(bounded.RATIO * 10**9, 10**9, "f")
     with pytest.raises(RequestError, match="f has 1 bytes and would become 268 MB"):
-        bounded.unpacked(bounded.IN_MEMORY + 1, 1, "f")
+        bounded.check_unpacked_size(bounded.IN_MEMORY + 1, 1, "f")
 
 
 def test_a_decoder_gets_no_more_memory_than_its_file_is_worth() -> None:
@@ -82,8 +82,8 @@ def test_whatever_a_decoder_raises_is_one_line() -> None:
 
 
 def test_what_loops_for_ever_is_stopped() -> None:
-    with pytest.raises(RequestError, match="f is not read within 0.05 s"), bounded.within(0.05, "f"):
+    with pytest.raises(RequestError, match="f was not read within 0.05 s"), bounded.time_limit(0.05, "f"):
         while True:
             pass
-    with bounded.within(5, "f"):
+    with bounded.time_limit(5, "f"):
         pass

@@ -37,14 +37,14 @@ def test_values_and_gradients_are_those_of_the_targeted_margin():
 @pytest.mark.parametrize("k", [1, 3])
 def test_one_forward_and_a_backward_for_each_class(k):
     passes = []
-    _, batch, model, ledger = setting(on_pass=lambda *one: passes.append(one))
+    _, batch, model, ledger = setting(on_pass=lambda *counts: passes.append(counts))
     ids = torch.tensor([2, 5, 2, 0])
     ledger.oracle().differences(ids, batch.x[ids], ((batch.y[ids] + 1) % 4)[:, None].expand(-1, k))
     assert ledger.costs.forwards.tolist() == [1, 0, 2, 0, 0, 1, 0]
     assert ledger.costs.backwards.tolist() == [k, 0, 2 * k, 0, 0, k, 0]
     ledger.oracle().differences(batch.ids, batch.x, ((batch.y + 1) % 4)[:, None].expand(-1, k))
     assert ledger.costs.backwards.tolist() == [2 * k, k, 3 * k, k, k, 2 * k, k]
-    assert model.seen == sum(f for f, _ in passes) == 11 and sum(b for _, b in passes) == 11 * k
+    assert model.queries == sum(f for f, _ in passes) == 11 and sum(b for _, b in passes) == 11 * k
 
 
 def test_a_success_counts_and_the_budget_holds():
@@ -80,4 +80,4 @@ def test_a_minimal_attack_may_stop_at_eps():
         ledger.oracle().scores(batch.ids, batch.x)
         fooled = ledger.fooled
         assert fooled.any() and not fooled.all()
-        assert ledger.oracle().active(batch.ids, stop).tolist() == [stands or not one for one in fooled]
+        assert ledger.oracle().active(batch.ids, stop).tolist() == [stands or not is_fooled for is_fooled in fooled]

@@ -32,11 +32,11 @@ def test_bounds_per_channel():
 
 
 def test_excess_by_hand():
-    one = Domain(kind="vector", shape=(2,))
-    assert one.excess(torch.tensor([[0.2, 1.25]])) == 0.25
-    assert one.excess(torch.tensor([[-0.5, 1.25]])) == 0.5
-    assert one.excess(torch.tensor([[0.0, 1.0]])) == 0
-    assert one.excess(torch.tensor([[0.5, 0.75]])) < 0
+    domain = Domain(kind="vector", shape=(2,))
+    assert domain.excess(torch.tensor([[0.2, 1.25]])) == 0.25
+    assert domain.excess(torch.tensor([[-0.5, 1.25]])) == 0.5
+    assert domain.excess(torch.tensor([[0.0, 1.0]])) == 0
+    assert domain.excess(torch.tensor([[0.5, 0.75]])) < 0
     assert PER_CHANNEL.excess(torch.tensor([[[1.5, 0, 0], [10.25, 5, 5]]])) == 0.5
 
 
@@ -74,8 +74,8 @@ def test_rounding_to_bytes():
     x = torch.tensor([[[[0.0, 100 / 255, 100.4 / 255, 100.6 / 255]]]])
     bits = torch.tensor([0, 100, 100, 101]) / 255
     torch.testing.assert_close(image.round(x).flatten(), bits, atol=1e-7, rtol=0)
-    every = torch.arange(256).reshape(-1, 1, 1, 1).expand(256, 1, 1, 4) / 255
-    assert torch.equal((image.round(every) * 255).round(), (every * 255).round())
+    levels = torch.arange(256).reshape(-1, 1, 1, 1).expand(256, 1, 1, 4) / 255
+    assert torch.equal((image.round(levels) * 255).round(), (levels * 255).round())
     assert x.flatten()[2] == torch.tensor(100.4 / 255), "rounding wrote into its input"
 
 

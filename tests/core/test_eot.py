@@ -17,28 +17,28 @@ X = torch.tensor([[0.2, 0.0], [0.3, 0.0], [0.4, 0.0]])
 
 def slopes(values, *, rows):
     """A model of lead `slope * x0`: each call, or each row of a call, takes the next slope and writes down which it took."""
-    left, taken = list(values), []
+    remaining, draws = list(values), []
 
     def logits(x):
-        drawn = [left.pop(0) for _ in range(len(x) if rows else 1)]
-        slope = torch.tensor(drawn).expand(len(x))
-        taken.extend(zip(x[:, 0].tolist(), slope.tolist(), strict=True))
+        factors = [remaining.pop(0) for _ in range(len(x) if rows else 1)]
+        slope = torch.tensor(factors).expand(len(x))
+        draws.extend(zip(x[:, 0].tolist(), slope.tolist(), strict=True))
         return torch.stack([torch.zeros(len(x)), slope * x[:, 0]], 1)
 
-    return Recorder(logits), taken
+    return Recorder(logits), draws
 
 
-def mean_of(taken, value):
-    return np.mean([slope for x, slope in taken if x == pytest.approx(value)])
+def mean_of(draws, value):
+    return np.mean([slope for x, slope in draws if x == pytest.approx(value)])
 
 
 def test_a_model_that_draws_for_each_row_is_shown_copies_in_full_batches():
-    model, taken = slopes(torch.rand(60).tolist(), rows=True)
+    model, draws = slopes(torch.rand(60).tolist(), rows=True)
     mean = EOT(model, 20, batch_size=12).mean(X)
     assert [len(x) for x in model.calls] == [6, 12, 12, 12, 12, 6]
     for row in range(3):
-        assert sum(x == pytest.approx(X[row, 0].item()) for x, _ in taken) == 20
-        assert mean[row, 1].item() == pytest.approx(mean_of(taken, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
+        assert sum(x == pytest.approx(X[row, 0].item()) for x, _ in draws) == 20
+        assert mean[row, 1].item() == pytest.approx(mean_of(draws, X[row, 0].item()) * X[row, 0].item(), rel=1e-5)
 
 
 def test_a_model_that_draws_for_each_call_is_given_a_call_for_each_look():
@@ -51,9 +51,9 @@ def test_a_model_that_draws_for_each_call_is_given_a_call_for_each_look():
 
 def test_no_room_for_copies():
     model, _ = slopes([1.0, 5.0, 9.0], rows=False)
-    every = EOT(model, 3, batch_size=5).every(X)
+    answers = EOT(model, 3, batch_size=5).answers(X)
     assert [len(x) for x in model.calls] == [3, 3, 3]
-    torch.testing.assert_close(every[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
+    torch.testing.assert_close(answers[:, :, 1], torch.tensor([[1.0], [5.0], [9.0]]) * X[:, 0])
 
 
 def test_one_look_is_the_models_own_answer():
@@ -78,28 +78,28 @@ def ledger_of(model, eot, n=3, **options):
 @pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
 def test_logits_loss_and_gradient_are_means(rows, batch_size):
     """The lead is slope times x0 and negative: loss and gradient of a row are the mean of the slopes that it drew."""
-    model, taken = slopes((-torch.rand(30)).tolist(), rows=rows)
+    model, draws = slopes((-torch.rand(30)).tolist(), rows=rows)
     ledger, batch = ledger_of(model, 6, batch_size=batch_size)
     answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
-    slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
+    slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
     torch.testing.assert_close(answer.loss, slope * X[:, 0])
     torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
     torch.testing.assert_close(ledger.best.margin, slope * X[:, 0])
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.seen == 18
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.queries == 18
 
 
 def test_differences_are_means_and_extra_tensors_go_with_their_copies():
-    model, taken = slopes((-torch.rand(24)).tolist(), rows=True)
+    model, draws = slopes((-torch.rand(24)).tolist(), rows=True)
     ledger, batch = ledger_of(model, 4)
     answer = ledger.oracle().differences(batch.ids, batch.x, torch.ones(3, 1, dtype=torch.int64))
-    slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
+    slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.lead[:, 0], slope * X[:, 0])
     torch.testing.assert_close(answer.grad[:, 0, 0], slope)
-    taken.clear()
+    draws.clear()
     weights = torch.tensor([1.0, 10.0, 100.0])
     answer = ledger.oracle().gradient(batch.ids, batch.x, lambda logits, y, w: w * margin(logits, y), weights)
-    slope = torch.tensor([mean_of(taken, x) for x in X[:, 0].tolist()], dtype=torch.float32)
+    slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
     torch.testing.assert_close(answer.grad[:, 0], weights * slope)
 
 
@@ -117,17 +117,17 @@ def test_one_lucky_answer_is_no_success(ask):
 
 def counting():
     """A model that keeps its own count: how often it was shown each first value, and how many rows went back through it."""
-    shown, back = {}, []
+    queries_by_value, backward_rows = {}, []
 
     def logits(x):
         for value in x[:, 0].tolist():
-            shown[round(value, 4)] = shown.get(round(value, 4), 0) + 1
+            queries_by_value[round(value, 4)] = queries_by_value.get(round(value, 4), 0) + 1
         z = x[:, 0] - 0.9
         if z.requires_grad:
-            z.register_hook(lambda grad: back.append(len(grad)))
+            z.register_hook(lambda grad: backward_rows.append(len(grad)))
         return torch.stack([-z, z], 1)
 
-    return Recorder(logits), shown, back
+    return Recorder(logits), queries_by_value, backward_rows
 
 
 queries = st.lists(
@@ -140,16 +140,16 @@ queries = st.lists(
 @settings(max_examples=40)
 @given(queries, st.integers(1, 5), st.integers(1, 9))
 def test_the_count_is_the_models_own(queries, eot, batch_size):
-    model, shown, back = counting()
+    model, queries_by_value, backward_rows = counting()
     passes = []
     ledger, batch = ledger_of(model, eot, batch_size=batch_size, on_pass=lambda f, b: passes.append((f, b)))
     for kind, ids in queries:
         x = X[ids]
         extra = (margin,) if kind == "gradient" else ()
         getattr(ledger.oracle(), kind)(torch.tensor(ids), x, *extra)
-    assert ledger.costs.forwards.tolist() == [shown.get(round(value, 4), 0) for value in X[:, 0].tolist()]
-    assert sum(f for f, _ in passes) == model.seen
-    assert int(ledger.costs.backwards.sum()) == sum(back) == sum(b for _, b in passes)
+    assert ledger.costs.forwards.tolist() == [queries_by_value.get(round(value, 4), 0) for value in X[:, 0].tolist()]
+    assert sum(f for f, _ in passes) == model.queries
+    assert int(ledger.costs.backwards.sum()) == sum(backward_rows) == sum(b for _, b in passes)
     assert max(len(x) for x in model.calls) <= batch_size
 
 
@@ -159,10 +159,10 @@ def test_a_budget_counts_evaluations():
     oracle = ledger.oracle()
     with pytest.raises(ContractError, match="budget of 7 queries is spent"):
         oracle.scores(torch.tensor([0, 0, 0]), X[[0, 0, 0]])
-    assert model.seen == 0
+    assert model.queries == 0
     oracle.scores(torch.tensor([0, 0, 1]), X[[0, 0, 1]])
     assert ledger.costs.forwards.tolist() == [6, 3, 0]
     assert oracle.active(batch.ids).tolist() == [False, True, True]
     with pytest.raises(ContractError, match="budget of 7 queries is spent"):
         oracle.gradient(batch.ids, X, margin)
-    assert model.seen == 9
+    assert model.queries == 9

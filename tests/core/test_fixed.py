@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from _helpers import Recorder, allowed, batch_of, distance, threat_of
+from _helpers import Recorder, batch_of, distance, ledger_settings, threat_of
 from brinell import plugins
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ContractError
@@ -60,42 +60,42 @@ def test_channels_of_a_signal():
 
 
 def test_a_module_is_asked_in_the_units_of_the_table():
-    seen = []
+    inputs = []
 
     class Sees(torch.nn.Module):
         def forward(self, x):
-            seen.append(x.detach().clone())
+            inputs.append(x.detach().clone())
             return x[:, :2]
 
     x = torch.tensor([[0.5, 3.0, 0.25]])
     TorchModel(Sees(), DOMAIN, 2).predict(x)
-    assert seen[-1].tolist() == [[50.0, 3.0, 15000.0]]
+    assert inputs[-1].tolist() == [[50.0, 3.0, 15000.0]]
     TorchModel(Sees(), DOMAIN, 2, preprocessing={"mean": [50.0, 3.0, 0.0], "std": 10.0, "axis": -1}).predict(x)
-    assert seen[-1].tolist() == [[0.0, 0.0, 1500.0]]
+    assert inputs[-1].tolist() == [[0.0, 0.0, 1500.0]]
 
 
 @given(st.integers(1, 6), st.data())
 def test_a_domain_comes_back_from_json(width, data):
     number = st.floats(-1e6, 1e6, allow_nan=False)
     columns = tuple(
-        Column(name, *data.draw(st.tuples(number, number)), fixed=at > 0 and data.draw(st.booleans()), values=("a",) * at)
-        for at, name in enumerate("abcdef"[:width])
+        Column(name, *data.draw(st.tuples(number, number)), fixed=index > 0 and data.draw(st.booleans()), values=("a",) * index)
+        for index, name in enumerate("abcdef"[:width])
     )
     domain = Domain(kind="vector", shape=(width,), low=(-1.0,) * width, high=2.0, columns=columns)
-    for one in (domain, domain.free, Domain(kind="image", shape=(3, 2, 2), levels=256)):
-        assert Domain.from_json(json.loads(json.dumps(one.to_json()))) == one
+    for candidate in (domain, domain.free, Domain(kind="image", shape=(3, 2, 2), levels=256)):
+        assert Domain.from_json(json.loads(json.dumps(candidate.to_json()))) == candidate
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "message"),
     [
         ({"columns": (AGE, SEX)}, "2 columns for a vector of shape"),
         ({"columns": (SEX, SEX, SEX)}, "every column is fixed"),
         ({"kind": "image", "shape": (3, 1, 1)}, "the values of a vector or the channels of a signal"),
     ],
 )
-def test_columns_that_do_not_fit(changes, why):
-    with pytest.raises(ValueError, match=why):
+def test_columns_that_do_not_fit(changes, message):
+    with pytest.raises(ValueError, match=message):
         replace(DOMAIN, **changes)
 
 
@@ -120,8 +120,8 @@ def test_the_model_sees_the_clean_value_beside_what_is_proposed():
     ids = torch.tensor([1, 0, 1])
     proposed = torch.tensor([[0.5, 0.3], [0.3, 0.7], [0.4, 0.6]])
     scores = ledger.oracle().scores(ids, proposed)
-    whole = torch.tensor([[0.5, 4000.0, 0.3], [0.3, 7.0, 0.7], [0.4, 4000.0, 0.6]])
-    assert torch.equal(model.calls[-1], whole) and torch.equal(scores, first_minus_third(whole))
+    full_inputs = torch.tensor([[0.5, 4000.0, 0.3], [0.3, 7.0, 0.7], [0.4, 4000.0, 0.6]])
+    assert torch.equal(model.calls[-1], full_inputs) and torch.equal(scores, first_minus_third(full_inputs))
     assert ledger.costs.forwards.tolist() == [1, 2]
     assert ledger.fooled.tolist() == [True, False]
     assert ledger.best.closest[0].tolist() == pytest.approx([0.3, 7.0, 0.7]), "the find is a whole input"
@@ -198,16 +198,16 @@ def test_no_attack_changes_what_is_fixed_nor_wastes_its_budget_there(name):
     for norm in sorted(attack.distances):
         problem = linear_problem("vector", norm, n=8)
         width = problem.model.domain.shape[0]
-        columns = tuple(Column(str(at), fixed=at % FIXED == 0) for at in range(width))
+        columns = tuple(Column(str(index), fixed=index % FIXED == 0) for index in range(width))
         domain = replace(problem.model.domain, columns=columns)
         model = LinearModel(problem.model.weight, problem.model.bias, domain)
-        free = torch.tensor([at for at in range(width) if at % FIXED])
+        free = torch.tensor([index for index in range(width) if index % FIXED])
         for factor in (0.95, 1.05):
             eps = torch.cat(
                 [factor * _margin_in(model, problem.batch.x[row : row + 1], problem.batch.y[row], free, norm) for row in range(8)]
             )
             threat = Threat(distance=distance(norm), eps=eps, domain=domain)
-            ledger = Ledger(model, problem.batch, threat, **allowed(attack, norm), batch_size=5)
+            ledger = Ledger(model, problem.batch, threat, **ledger_settings(attack, norm), batch_size=5)
             attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, problem.batch.ids))
             assert torch.equal(ledger.best.closest[:, ::FIXED], problem.batch.x[:, ::FIXED])
             if factor < 1:
@@ -241,7 +241,7 @@ def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
     for norm in sorted(attack.distances & sizes.keys()):
         eps = sizes[norm]
         threat = Threat(distance=distance(norm), eps=torch.full((3,), eps), domain=domain)
-        ledger = Ledger(model, batch, threat, **allowed(attack, norm), queries=4000)
+        ledger = Ledger(model, batch, threat, **ledger_settings(attack, norm), queries=4000)
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
         assert torch.equal(ledger.best.closest[:, 1], x[:, 1])
         assert not ledger.fooled[2], "what the fixed channel decides stands"
@@ -250,9 +250,9 @@ def test_no_attack_changes_a_fixed_channel_of_a_signal(name):
 
 def _margin_in(model, x, y, free, norm):
     """(1,): the exact margin of a linear model in the columns that are free, the others being what they are in this sample."""
-    rest = x.clone()
-    rest[:, free] = 0
-    bias = model.bias + rest[0] @ model.weight.T
+    fixed_values = x.clone()
+    fixed_values[:, free] = 0
+    bias = model.bias + fixed_values[0] @ model.weight.T
     part = LinearModel(model.weight[:, free], bias, Domain(kind="vector", shape=(len(free),)))
     return part.margin(x[:, free], y[None], norm)
 
@@ -260,4 +260,4 @@ def _margin_in(model, x, y, free, norm):
 def test_batches_of_others_keep_their_shape():
     batch = Batch(ids=torch.arange(1), x=torch.zeros(1, 2), y=torch.zeros(1, dtype=torch.int64))
     ledger = Ledger(Recorder(lambda x: x), batch, threat_of(0.1))
-    assert ledger.batch is batch and ledger.whole(batch.ids, batch.x) is batch.x
+    assert ledger.batch is batch and ledger.full_inputs(batch.ids, batch.x) is batch.x

@@ -18,14 +18,14 @@ from brinell.models._torch_model import TorchModel
 SIX = Domain(kind="vector", shape=(6,))
 
 
-def ledger_of(n=4, eps=0.2, at=0.5, x0=0.4, **settings):
+def ledger_of(n=4, eps=0.2, boundary=0.5, x0=0.4, **settings):
     """`n` samples at 0.4 in front of a threshold at 0.5: class 0, and 0.1 away from class 1."""
-    model = Recorder(threshold(at))
+    model = Recorder(threshold(boundary))
     batch = batch_of(np.full((n, 2), x0), [0] * n)
     return Ledger(model, batch, threat_of(eps, n=n), **settings), batch, model
 
 
-def at(values):
+def points(values):
     """Inputs whose first value is given; the second stays at 0.4."""
     values = torch.as_tensor(values, dtype=torch.float32)
     return torch.stack([values, torch.full_like(values, 0.4)], 1)
@@ -42,7 +42,7 @@ def test_counts_forwards_and_backwards():
     oracle.gradient(batch.ids[2:], batch.x[2:], margin)
     assert ledger.costs.forwards.tolist() == [1, 2, 3, 3]
     assert ledger.costs.backwards.tolist() == [0, 0, 1, 1]
-    assert model.seen == 9
+    assert model.queries == 9
 
 
 queries = st.lists(
@@ -65,7 +65,7 @@ def test_counts_what_the_model_saw_whatever_was_asked(queries, batch_size):
         np.add.at(backwards, ids.numpy(), kind == "gradient")
     assert ledger.costs.forwards.tolist() == forwards.tolist()
     assert ledger.costs.backwards.tolist() == backwards.tolist()
-    assert model.seen == forwards.sum() == sum(f for f, _ in passes)
+    assert model.queries == forwards.sum() == sum(f for f, _ in passes)
     assert backwards.sum() == sum(b for _, b in passes)
     assert max(len(x) for x in model.calls) <= batch_size
 
@@ -88,22 +88,22 @@ def test_the_desk_is_functions_and_the_number_of_classes():
 
 def test_a_success_is_a_wrong_class_within_the_threat():
     ledger, batch, _ = ledger_of()
-    ledger.oracle().scores(batch.ids, at([0.45, 0.55, 0.6, 0.4]))
+    ledger.oracle().scores(batch.ids, points([0.45, 0.55, 0.6, 0.4]))
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.best.first_success.tolist() == [0, 1, 1, 0]
     torch.testing.assert_close(ledger.best.distance, torch.tensor([torch.inf, 0.15, 0.2, torch.inf]))
-    assert torch.equal(ledger.best.closest, torch.where(ledger.fooled[:, None], at([0.45, 0.55, 0.6, 0.4]), batch.x))
-    assert torch.equal(batch.x, at([0.4] * 4)), "noting a success wrote into the clean inputs"
+    assert torch.equal(ledger.best.closest, torch.where(ledger.fooled[:, None], points([0.45, 0.55, 0.6, 0.4]), batch.x))
+    assert torch.equal(batch.x, points([0.4] * 4)), "noting a success wrote into the clean inputs"
 
 
 def test_first_success_and_closest_are_remembered_apart():
     ledger, batch, _ = ledger_of(1, minimal=True)
     oracle = ledger.oracle()
     for value in (0.45, 0.58, 0.52, 0.56, 0.44):
-        oracle.labels(batch.ids, at([value]))
+        oracle.labels(batch.ids, points([value]))
     assert ledger.best.first_success.tolist() == [2]
     torch.testing.assert_close(ledger.best.distance, torch.tensor([0.12]))
-    torch.testing.assert_close(ledger.best.closest, at([0.52]))
+    torch.testing.assert_close(ledger.best.closest, points([0.52]))
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 100])
@@ -111,25 +111,25 @@ def test_repeated_ids_in_one_query_across_micro_batches(batch_size):
     """Sample 0 is asked about five times: wrong at its third and fifth row, the fifth one closer."""
     ledger, _, model = ledger_of(2, batch_size=batch_size)
     ids = torch.tensor([0, 1, 0, 0, 1, 0, 0])
-    ledger.oracle().scores(ids, at([0.41, 0.6, 0.42, 0.59, 0.55, 0.43, 0.51]))
+    ledger.oracle().scores(ids, points([0.41, 0.6, 0.42, 0.59, 0.55, 0.43, 0.51]))
     assert ledger.costs.forwards.tolist() == [5, 2]
     assert ledger.best.first_success.tolist() == [3, 1]
     torch.testing.assert_close(ledger.best.distance, torch.tensor([0.11, 0.15]))
-    torch.testing.assert_close(ledger.best.closest, at([0.51, 0.55]))
-    assert model.seen == 7
+    torch.testing.assert_close(ledger.best.closest, points([0.51, 0.55]))
+    assert model.queries == 7
 
 
 def test_queries_to_success_count_on_from_earlier_queries():
     ledger, batch, _ = ledger_of(2)
     ledger.oracle().scores(batch.ids, batch.x)
-    ledger.oracle().scores(torch.tensor([1, 1, 0]), at([0.41, 0.55, 0.55]))
+    ledger.oracle().scores(torch.tensor([1, 1, 0]), points([0.41, 0.55, 0.55]))
     assert ledger.best.first_success.tolist() == [2, 3]
 
 
 def test_standing_is_not_fooled_and_not_spent():
     ledger, batch, _ = ledger_of(3, queries=2)
     oracle = ledger.oracle()
-    oracle.scores(torch.tensor([0, 0, 1]), at([0.41, 0.42, 0.55]))
+    oracle.scores(torch.tensor([0, 0, 1]), points([0.41, 0.42, 0.55]))
     assert oracle.active(batch.ids).tolist() == [False, False, True]
     assert ledger.affordable(batch.ids).tolist() == [False, True, True]
 
@@ -137,27 +137,27 @@ def test_standing_is_not_fooled_and_not_spent():
 def test_a_minimal_attack_goes_on_with_the_fooled():
     ledger, batch, _ = ledger_of(2, minimal=True, queries=2)
     oracle = ledger.oracle()
-    oracle.scores(batch.ids, at([0.55, 0.41]))
+    oracle.scores(batch.ids, points([0.55, 0.41]))
     assert oracle.active(batch.ids).tolist() == [True, True]
-    oracle.scores(batch.ids[:1], at([0.52]))
+    oracle.scores(batch.ids[:1], points([0.52]))
     assert oracle.active(batch.ids).tolist() == [False, True]
 
 
 def test_a_minimal_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(1, eps=0.05, minimal=True)
-    ledger.oracle().scores(batch.ids, at([0.9]))
+    ledger.oracle().scores(batch.ids, points([0.9]))
     assert not ledger.fooled.any() and ledger.best.distance.isinf().all()
 
 
 def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
     ledger, batch, _ = ledger_of(2, eps=0.05, reach=3.0, strongest=True)
     oracle = ledger.oracle()
-    oracle.scores(batch.ids, at([0.55, 0.43]))
+    oracle.scores(batch.ids, points([0.55, 0.43]))
     assert not ledger.fooled.any() and ledger.best.distance.isinf().all() and torch.equal(ledger.best.closest, batch.x)
     assert oracle.active(batch.ids).all() and ledger.best.margin.isinf().tolist() == [True, False]
     assert torch.equal(ledger.best.strongest[0], batch.x[0]) and ledger.best.strongest[1, 0] == pytest.approx(0.43)
     with pytest.raises(ContractError, match="left the budget: 0.05 beyond 3 eps in linf"):
-        oracle.scores(batch.ids, at([0.6, 0.43]))
+        oracle.scores(batch.ids, points([0.6, 0.43]))
 
 
 @pytest.mark.parametrize(("lead", "counts"), [(0.5 * ROUNDING, False), (2 * ROUNDING, True), (0.0, False)])
@@ -175,8 +175,8 @@ def test_each_sample_has_its_own_eps():
     batch = batch_of(np.full((2, 2), 0.4), [0, 0])
     ledger = Ledger(model, batch, threat_of([0.05, 0.2]))
     with pytest.raises(ContractError, match="left the budget: 0.1 beyond eps in linf"):
-        ledger.oracle().scores(batch.ids, at([0.55, 0.55]))
-    ledger.oracle().scores(torch.tensor([1, 0]), at([0.55, 0.45]))
+        ledger.oracle().scores(batch.ids, points([0.55, 0.55]))
+    ledger.oracle().scores(torch.tensor([1, 0]), points([0.55, 0.45]))
     assert ledger.fooled.tolist() == [False, True]
 
 
@@ -184,25 +184,25 @@ def test_each_sample_has_its_own_eps():
 
 
 @pytest.mark.parametrize(
-    ("access", "refused"),
+    ("access", "denied"),
     [(Access.LABELS, ["scores", "gradient"]), (Access.SCORES, ["gradient"]), (Access.GRADIENTS, [])],
 )
-def test_access(access, refused):
+def test_access(access, denied):
     ledger, batch, model = ledger_of(access=access)
-    asked = {
+    queries = {
         "labels": lambda: ledger.oracle().labels(batch.ids, batch.x),
         "scores": lambda: ledger.oracle().scores(batch.ids, batch.x),
         "gradient": lambda: ledger.oracle().gradient(batch.ids, batch.x, margin),
     }
-    for name, ask in asked.items():
-        before = model.seen
-        if name in refused:
+    for name, ask in queries.items():
+        before = model.queries
+        if name in denied:
             with pytest.raises(ContractError, match=f"has access to {access.name.lower()} only"):
                 ask()
-            assert model.seen == before
+            assert model.queries == before
         else:
             ask()
-            assert model.seen == before + 4
+            assert model.queries == before + 4
 
 
 def test_access_of_the_target_limits_the_attack():
@@ -220,7 +220,7 @@ def test_query_budget_per_sample():
     oracle.scores(batch.ids[:1], batch.x[:1])
     with pytest.raises(ContractError, match="budget of 2 queries is spent"):
         oracle.scores(batch.ids, batch.x)
-    assert model.seen == 4, "the model saw a query that was refused"
+    assert model.queries == 4, "the model saw a query that was refused"
     oracle.gradient(batch.ids[1:], batch.x[1:], margin)
     assert ledger.costs.forwards.tolist() == [2, 2, 2]
 
@@ -229,7 +229,7 @@ def test_query_budget_counts_repeats_within_a_query():
     ledger, batch, model = ledger_of(3, queries=2)
     with pytest.raises(ContractError, match="budget of 2 queries is spent"):
         ledger.oracle().scores(torch.tensor([0, 1, 1, 1]), batch.x[[0, 1, 1, 1]])
-    assert model.seen == 0
+    assert model.queries == 0
     ledger.oracle().scores(torch.tensor([0, 1, 1]), batch.x[[0, 1, 1]])
     assert ledger.costs.forwards.tolist() == [1, 2, 0]
 
@@ -241,7 +241,7 @@ def test_out_of_bounds(x):
     inputs[2, 1] = x
     with pytest.raises(ContractError, match="left the bounds of the data"):
         ledger.oracle().scores(batch.ids, inputs)
-    assert model.seen == 0
+    assert model.queries == 0
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -270,14 +270,14 @@ def test_answers_that_are_no_numbers(ask, value):
     ledger = Ledger(model, batch, threat_of(0.2, n=2))
     extra = (margin,) if ask == "gradient" else ()
     with pytest.raises(ModelError, match="NaN or infinity"):
-        getattr(ledger.oracle(), ask)(batch.ids, at([0.4, 0.5]), *extra)
+        getattr(ledger.oracle(), ask)(batch.ids, points([0.4, 0.5]), *extra)
 
 
 def test_answers_of_another_shape():
     model = Recorder(lambda x: x[:, :1])
     ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
     with pytest.raises(ModelError, match=r"answered \(1, 1\) to 1 inputs, not \(1, 2\)"):
-        ledger.oracle().scores(torch.tensor([0]), at([0.4]))
+        ledger.oracle().scores(torch.tensor([0]), points([0.4]))
 
 
 # What the attack may hold
@@ -326,7 +326,7 @@ def test_gradients_need_no_gradient_mode():
 def test_a_model_that_ignores_its_input_has_gradient_zero():
     model = Recorder(lambda x: torch.tensor([[1.0, 0.0]]).repeat(len(x), 1))
     ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    assert ledger.oracle().gradient(torch.tensor([0]), at([0.4]), margin).grad.tolist() == [[0.0, 0.0]]
+    assert ledger.oracle().gradient(torch.tensor([0]), points([0.4]), margin).grad.tolist() == [[0.0, 0.0]]
 
 
 # Writing into what one was given
@@ -335,17 +335,17 @@ def test_a_model_that_ignores_its_input_has_gradient_zero():
 def test_an_attack_cannot_move_the_bar():
     ledger, batch, _ = ledger_of(2)
     threat = ledger._threat
-    mine = Threat(distance=distance("linf"), eps=torch.full((2,), 0.2), domain=VECTOR)
-    ledger = Ledger(Recorder(threshold(0.5)), batch, mine)
-    mine.eps.fill_(1.0)
+    own_threat = Threat(distance=distance("linf"), eps=torch.full((2,), 0.2), domain=VECTOR)
+    ledger = Ledger(Recorder(threshold(0.5)), batch, own_threat)
+    own_threat.eps.fill_(1.0)
     batch.y.fill_(1)
     with pytest.raises(ContractError, match="left the budget"):
-        ledger.oracle().scores(batch.ids, at([0.95, 0.95]))
+        ledger.oracle().scores(batch.ids, points([0.95, 0.95]))
     ledger.oracle().scores(batch.ids, batch.x)
     assert not ledger.fooled.any()
     batch.x.add_(0.1)
     with pytest.raises(ContractError, match="wrote into the clean inputs"):
-        ledger.oracle().scores(batch.ids, at([0.6, 0.6]))
+        ledger.oracle().scores(batch.ids, points([0.6, 0.6]))
     assert threat.eps.tolist() == pytest.approx([0.2, 0.2])
 
 
@@ -375,21 +375,21 @@ def test_writing_into_the_ids_is_noticed():
 
 def test_what_was_found_does_not_change_with_the_attacks_tensors():
     ledger, batch, _ = ledger_of(1)
-    x = at([0.55])
+    x = points([0.55])
     ledger.oracle().scores(batch.ids, x)
     x.fill_(0.0)
-    torch.testing.assert_close(ledger.best.closest, at([0.55]))
+    torch.testing.assert_close(ledger.best.closest, points([0.55]))
 
 
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 100))
 def test_batch_size_changes_nothing(batch_size, rows, seed):
     rng = np.random.default_rng(seed)
     ids = torch.from_numpy(rng.integers(0, 6, rows))
-    x = at(rng.uniform(0.25, 0.6, rows))
-    found = []
+    x = points(rng.uniform(0.25, 0.6, rows))
+    states = []
     for size in (1000, batch_size):
         ledger, _, _ = ledger_of(6, batch_size=size, eps=0.2)
         scores = ledger.oracle().scores(ids, x)
-        found.append([scores, ledger.costs.forwards, ledger.best.first_success, ledger.best.distance, ledger.best.closest])
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one, other)
+        states.append([scores, ledger.costs.forwards, ledger.best.first_success, ledger.best.distance, ledger.best.closest])
+    for first, second in zip(*states, strict=True):
+        assert torch.equal(first, second)

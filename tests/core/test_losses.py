@@ -67,3 +67,23 @@ def test_level_logits_do_not_divide_by_zero():
     loss = losses.dlr(logits, torch.tensor([0]))
     (grad,) = torch.autograd.grad(loss.sum(), logits)
     assert loss.item() == 0.0 and torch.isfinite(grad).all()
+
+
+@given(
+    st.integers(2, 10),
+    st.integers(0, 1000),
+    st.integers(-30, 30),
+    st.sampled_from([torch.float32, torch.float16, torch.bfloat16]),
+)
+def test_the_decision_does_not_depend_on_the_scale(classes, seed, exponent, dtype):
+    """Logits of any size keep their class, although their probabilities are rounded to one number."""
+    rng = torch.Generator().manual_seed(seed)
+    order = torch.stack([torch.randperm(classes, generator=rng) for _ in range(4)])
+    scale = 10.0**exponent if dtype == torch.float32 else 2.0 ** (exponent // 6)
+    confidence, prediction = losses.decision((order * scale).to(dtype))
+    assert torch.equal(prediction, order.argmax(1))
+    assert (confidence >= 1 / classes - 1e-2).all()
+
+
+def test_equal_logits_are_decided_as_argmax_decides():
+    assert losses.decision(torch.tensor([[1.0, 3.0, 3.0]]))[1].item() == 1

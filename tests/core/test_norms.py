@@ -7,16 +7,16 @@ from brinell.core import norms
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 64, 64), (3, 224, 224), (1, norms.BLOCK), (1, norms.BLOCK + 1), (5,)])
-@pytest.mark.parametrize("how", ["plain", "turned", "sparse", "large, then small"])
-def test_l2_of_long_rows(shape, how):
+@pytest.mark.parametrize("layout", ["plain", "turned", "sparse", "large, then small"])
+def test_l2_of_long_rows(shape, layout):
     """Within a millionth of the double, however the values lie in memory: the tolerance of a budget is ten millionths."""
     rng = torch.Generator().manual_seed(0)
     delta = torch.rand(4, *shape, generator=rng)
-    if how == "turned":
+    if layout == "turned":
         delta = delta.movedim(1, -1).contiguous().movedim(-1, 1)
-    if how == "sparse":
+    if layout == "sparse":
         delta = delta * (torch.rand(delta.shape, generator=rng) < 0.01)
-    if how == "large, then small":
+    if layout == "large, then small":
         # Small squares are lost in a large sum: in one go this is off by 10**-5.
         delta = torch.where(torch.arange(delta[0].numel()).reshape(shape) < delta[0].numel() // 2, 1.0, 0.037 * delta)
     exact = delta.double().flatten(1).norm(dim=1)

@@ -1,4 +1,4 @@
-"""What others wrote acts on no terminal, in no spreadsheet and on no page."""
+"""Text from outside has no effect on a terminal, in a spreadsheet or on a page."""
 
 import json
 

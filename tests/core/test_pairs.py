@@ -19,11 +19,11 @@ def distances(a, b, norm):
     return (a[:, None] != b[None]).sum(2).astype(float) if norm == "l0" else cdist(a, b, METRICS[norm])
 
 
-def truth(x, y, z, other, norm, own):
+def truth(x, y, z, labels_of_z, norm, skip_itself):
     size = distances(x, z, norm)
-    alike = y[:, None] == other[None, :]
-    inside = np.where(alike & ~(np.eye(len(y), len(other), dtype=bool) & own), size, np.inf)
-    return inside.min(1), np.where(alike, np.inf, size).min(1)
+    alike = y[:, None] == labels_of_z[None, :]
+    same_class = np.where(alike & ~(np.eye(len(y), len(labels_of_z), dtype=bool) & skip_itself), size, np.inf)
+    return same_class.min(1), np.where(alike, np.inf, size).min(1)
 
 
 def cloud(n, d, classes, seed, bytes_=False):
@@ -36,12 +36,12 @@ def cloud(n, d, classes, seed, bytes_=False):
 
 def test_three_points_by_hand():
     x, y = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), np.array([0, 0, 1])
-    sums, near = l2_statistics(x, y, 2)
+    sums, nearest = l2_statistics(x, y, 2)
     assert sums.means()[0, 0] == pytest.approx(5)
     assert sums.means()[0, 1] == sums.means()[1, 0] == pytest.approx((1 + 18**0.5) / 2)
     assert np.isnan(sums.means()[1, 1]), "one sample makes no pair"
-    assert near.same.tolist() == [5, 5, np.inf] and near.same_at.tolist() == [1, 0, -1]
-    assert near.other == pytest.approx([1, 18**0.5, 1]) and near.other_at.tolist() == [2, 2, 0]
+    assert nearest.same_class.tolist() == [5, 5, np.inf] and nearest.same_at.tolist() == [1, 0, -1]
+    assert nearest.other_class == pytest.approx([1, 18**0.5, 1]) and nearest.other_at.tolist() == [2, 2, 0]
     assert class_means(x, y, 2, "linf")[0] == pytest.approx([4, 2])
     assert class_means(x, y, 2, "l1")[0] == pytest.approx([7, 3.5])
     assert class_means(x, y, 2, "l0")[0] == pytest.approx([2, 1.5])
@@ -53,12 +53,12 @@ def test_any_blocks_give_every_pair(n, classes, d, seed):
     x, y = cloud(n, d, classes, seed)
     pairs.BLOCK = 7
     try:
-        sums, near = l2_statistics(torch.from_numpy(x), y, classes)
+        sums, nearest = l2_statistics(torch.from_numpy(x), y, classes)
     finally:
         pairs.BLOCK = 2048
-    same, other = truth(x, y, x, y, "l2", True)
-    np.testing.assert_allclose(near.same, same, atol=1e-4)
-    np.testing.assert_allclose(near.other, other, atol=1e-4)
+    same_class, other_class = truth(x, y, x, y, "l2", True)
+    np.testing.assert_allclose(nearest.same_class, same_class, atol=1e-4)
+    np.testing.assert_allclose(nearest.other_class, other_class, atol=1e-4)
     size = distances(x, x, "l2")
     for a in range(classes):
         for b in range(classes):
@@ -79,22 +79,22 @@ def test_searches_find_the_nearest(norm, bytes_, monkeypatch):
     y[0] = 3  # a class of one
     points = torch.from_numpy(x.astype(np.float32))
     first = l2_statistics(points, y, 4)[1]
-    near = Reference(x, y).nearest(norm, x, y, first, itself=np.arange(len(x)))
-    same, other = truth(x, y, x, y, norm, True)
-    np.testing.assert_allclose(near.same, same, rtol=1e-5)
-    np.testing.assert_allclose(near.other, other, rtol=1e-5)
-    assert near.same_at[0] == -1 and np.isinf(near.same[0])
-    at = near.other_at
-    assert (y[at] != y).all()
-    np.testing.assert_allclose(distances(x, x, norm)[np.arange(len(x)), at], other, rtol=1e-5)
+    nearest = Reference(x, y).nearest(norm, x, y, first, itself=np.arange(len(x)))
+    same_class, other_class = truth(x, y, x, y, norm, True)
+    np.testing.assert_allclose(nearest.same_class, same_class, rtol=1e-5)
+    np.testing.assert_allclose(nearest.other_class, other_class, rtol=1e-5)
+    assert nearest.same_at[0] == -1 and np.isinf(nearest.same_class[0])
+    indices = nearest.other_at
+    assert (y[indices] != y).all()
+    np.testing.assert_allclose(distances(x, x, norm)[np.arange(len(x)), indices], other_class, rtol=1e-5)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1", "l0"])
 def test_neighbours_in_another_set(norm):
     x, y = cloud(50, 80, 3, 2)
-    z, other = cloud(120, 80, 3, 3)
-    first = l2_to(torch.from_numpy(x), y, torch.from_numpy(z), other)
-    near = first if norm == "l2" else Reference(z, other).nearest(norm, x, y, first)
-    same, far = truth(x, y, z, other, norm, False)
-    np.testing.assert_allclose(near.same, same, rtol=1e-5)
-    np.testing.assert_allclose(near.other, far, rtol=1e-5)
+    z, labels_of_z = cloud(120, 80, 3, 3)
+    first = l2_to(torch.from_numpy(x), y, torch.from_numpy(z), labels_of_z)
+    nearest = first if norm == "l2" else Reference(z, labels_of_z).nearest(norm, x, y, first)
+    same_class, other_class = truth(x, y, z, labels_of_z, norm, False)
+    np.testing.assert_allclose(nearest.same_class, same_class, rtol=1e-5)
+    np.testing.assert_allclose(nearest.other_class, other_class, rtol=1e-5)

@@ -25,7 +25,7 @@ def grids(draw):
 
 def sets(grid):
     """The places of each patch, without the repeated ones."""
-    return [set(row[inside].tolist()) for row, inside in zip(grid.members, grid.inside, strict=True)]
+    return [set(row[kept_mask].tolist()) for row, kept_mask in zip(grid.members, grid.not_repeated, strict=True)]
 
 
 def test_a_signal_by_hand():
@@ -56,7 +56,7 @@ def test_ragged_edges_by_hand():
 def test_patches_of_single_channels():
     grid = PatchGrid((2, 4), (1, 2))
     assert grid.channels == 1 and grid.lattice == (2, 2)
-    assert grid.touched(torch.tensor([[False, True, True, False]])).tolist() == [
+    assert grid.covered_values(torch.tensor([[False, True, True, False]])).tolist() == [
         [[False, False, True, True], [True, True, False, False]]
     ]
 
@@ -94,9 +94,9 @@ def test_a_video_by_hand():
     ],
 )
 def test_refused(shape, patch, stride, message):
-    with pytest.raises(RequestError, match=message) as caught:
+    with pytest.raises(RequestError, match=message) as error:
         PatchGrid(shape, patch, stride)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 @settings(max_examples=40)
@@ -111,7 +111,7 @@ def test_every_place_is_covered_and_without_overlap_once(grid):
 @settings(max_examples=40)
 @given(grids())
 def test_sizes(grid):
-    assert len(grid) == math.prod(grid.lattice) == len(grid.members) == len(grid.inside)
+    assert len(grid) == math.prod(grid.lattice) == len(grid.members) == len(grid.not_repeated)
     assert grid.members.shape[1] == math.prod(grid.patch)
     assert grid.places * grid.channels == math.prod(grid.shape)
     for places, row in zip(sets(grid), grid.members, strict=True):
@@ -123,10 +123,10 @@ def test_sizes(grid):
 @given(grids())
 def test_patches_are_boxes_at_even_distances(grid):
     for number, places in enumerate(sets(grid)):
-        at = torch.unravel_index(torch.tensor(number), grid.lattice)
+        position = torch.unravel_index(torch.tensor(number), grid.lattice)
         box = [
             range(int(index) * step, min(int(index) * step + side, length))
-            for index, step, side, length in zip(at, grid.steps, grid.patch, grid.places_along, strict=True)
+            for index, step, side, length in zip(position, grid.steps, grid.patch, grid.places_along, strict=True)
         ]
         coordinates = {tuple(int(axis) for axis in torch.unravel_index(torch.tensor(p), grid.places_along)) for p in places}
         assert coordinates == {tuple(c) for c in torch.cartesian_prod(*map(torch.tensor, box)).reshape(-1, len(box)).tolist()}
@@ -145,9 +145,9 @@ def test_covers_are_the_members_turned_round(grid):
 @given(grids())
 def test_neighbours_are_mutual(grid):
     for patch, row in enumerate(grid.neighbours.tolist()):
-        for direction, other in enumerate(row):
-            if other >= 0:
-                assert grid.neighbours[other, direction ^ 1] == patch
+        for direction, neighbour in enumerate(row):
+            if neighbour >= 0:
+                assert grid.neighbours[neighbour, direction ^ 1] == patch
     inner = sum(2 * math.prod(grid.lattice) // count * (count - 1) for count in grid.lattice)
     assert int((grid.neighbours >= 0).sum()) == inner
 
@@ -162,11 +162,11 @@ def test_sides_as_people_write_them():
 @settings(max_examples=40)
 @given(grids(), st.data())
 def test_touched_values_are_those_under_the_patches(grid, data):
-    chosen = torch.tensor([data.draw(st.lists(st.booleans(), min_size=len(grid), max_size=len(grid))) for _ in range(2)])
-    touched = grid.touched(chosen)
-    assert touched.shape == (2, *grid.shape)
+    masks = torch.tensor([data.draw(st.lists(st.booleans(), min_size=len(grid), max_size=len(grid))) for _ in range(2)])
+    covered = grid.covered_values(masks)
+    assert covered.shape == (2, *grid.shape)
     members = sets(grid)
-    for row, mask in zip(chosen.tolist(), touched.view(2, grid.channels, -1), strict=True):
-        places = set().union(*(members[patch] for patch, given in enumerate(row) if given))
+    for row, mask in zip(masks.tolist(), covered.view(2, grid.channels, -1), strict=True):
+        places = set().union(*(members[patch] for patch, is_set in enumerate(row) if is_set))
         for channel in mask:
             assert set(channel.nonzero().flatten().tolist()) == places

@@ -8,7 +8,7 @@ from torch import nn
 
 from _helpers import Recorder, batch_of, mlp, threat_of
 from brinell.core.domain import Domain
-from brinell.core.eot import NEAR
+from brinell.core.eot import NEAR_BOUNDARY
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
@@ -43,7 +43,7 @@ def test_only_a_float32_answer_is_a_success():
     answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.fooled.tolist() == [False, True, True, False]
     assert ledger.best.first_success.tolist() == [0, 2, 2, 0]
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2, 2, 2, 1] and model.seen == 7
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2, 2, 2, 1] and model.queries == 7
     leads = torch.tensor([-0.001, 0.002, 0.3, -0.5])
     torch.testing.assert_close(ledger.best.margin, leads)
     torch.testing.assert_close(answer.loss, leads)
@@ -52,7 +52,7 @@ def test_only_a_float32_answer_is_a_success():
 
 
 def test_the_band_is_a_share_of_the_largest_logit():
-    ledger, batch, _ = ledger_of([-0.9 * NEAR, -1.1 * NEAR], [0.1, 0.1])
+    ledger, batch, _ = ledger_of([-0.9 * NEAR_BOUNDARY, -1.1 * NEAR_BOUNDARY], [0.1, 0.1])
     ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.costs.forwards.tolist() == [2, 1] and ledger.fooled.tolist() == [True, False]
 
@@ -86,7 +86,7 @@ def test_rows_count_as_if_asked_one_by_one(ids, batch_size):
         ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [2 * counts[0], 2 * counts[1], counts[2], counts[3]]
     )
     assert ledger.best.first_success.tolist() == [0, 2 * (counts[1] > 0), 0, 0]
-    assert model.seen == int(ledger.costs.forwards.sum()) == sum(f for f, _ in passes)
+    assert model.queries == int(ledger.costs.forwards.sum()) == sum(f for f, _ in passes)
     assert sum(b for _, b in passes) == int(ledger.costs.backwards.sum())
 
 
@@ -105,7 +105,7 @@ def test_one_sample_at_three_points(batch_size):
 def test_several_looks_are_asked_about_again_by_as_many():
     ledger, batch, model = ledger_of([0.01, -0.5], [0.3, 0.9], eot=3)
     ledger.oracle().gradient(batch.ids, batch.x, margin)
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 3] and model.seen == 9
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 3] and model.queries == 9
     assert ledger.best.first_success.tolist() == [6, 0]
 
 
@@ -116,15 +116,15 @@ def test_a_budget_has_room_for_the_second_question():
     assert oracle.active(batch.ids).tolist() == [False, True]
     with pytest.raises(ContractError, match="budget of 3 queries is spent"):
         oracle.gradient(batch.ids, batch.x, margin)
-    assert model.seen == 3
+    assert model.queries == 3
 
 
 # Real modules
 
 
 def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
-    module, seen, losses = mlp(), [], []
-    module[3].register_forward_hook(lambda _, inputs, output: seen.append(output.dtype))
+    module, dtypes, losses = mlp(), [], []
+    module[3].register_forward_hook(lambda _, inputs, output: dtypes.append(output.dtype))
 
     def loss(logits, y):
         losses.append(logits.dtype)
@@ -136,10 +136,10 @@ def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
     answers = []
     for precision in ("float32", "bf16"):
         ledger = Ledger(model, batch_of(x, y), threat, precision=precision)
-        seen.clear()
+        dtypes.clear()
         answers.append(ledger.oracle().gradient(torch.arange(7), x, loss))
         ledger.oracle().scores(torch.arange(7), x)
-        low = [dtype == torch.bfloat16 for dtype in seen]
+        low = [dtype == torch.bfloat16 for dtype in dtypes]
         assert low == ([True, *[False] * (len(low) - 1)] if precision == "bf16" else [False, False])
         assert not ledger.fooled.any()
     assert set(losses) == {torch.float32}
@@ -150,7 +150,7 @@ def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
 
 
 class Stubborn(nn.Module):
-    """Mixes what autocast has made bf16 with a type of its own."""
+    """Mixes the bf16 of autocast with another type."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What is stored lies on the levels and inside the ball, and is the nearest such input where that can be told by hand."""
+"""Stored inputs lie on the levels and inside the ball, and are the nearest such inputs in cases worked by hand."""
 
 import math
 
@@ -16,10 +16,10 @@ BYTES = Domain(kind="image", shape=(1, 1, 4), levels=256)
 
 
 def stored(values, clean, eps, norm="linf", domain=BYTES):
-    x, x0 = (torch.tensor(one).reshape(1, *domain.shape) / 255 for one in (values, clean))
+    x, x0 = (torch.tensor(array).reshape(1, *domain.shape) / 255 for array in (values, clean))
     limit = torch.tensor([eps])
-    found = quantise(x, x0, limit + tolerance(limit, distance(norm), domain), distance(norm), domain)
-    return (found * 255).round().flatten().tolist(), found
+    quantised = quantise(x, x0, limit + tolerance(limit, distance(norm), domain), distance(norm), domain)
+    return (quantised * 255).round().flatten().tolist(), quantised
 
 
 def test_the_nearest_level_stays_where_it_is_inside():
@@ -76,14 +76,14 @@ def test_whatever_was_inside_stays_inside_on_levels(norm, form, share, seed):
     eps = eps.floor() if norm == "l0" else eps
     x = domain.clamp(of.project((high - low) * torch.randn(5, 3, 4, 4, generator=rng), eps) + x0)
     limit = eps + tolerance(eps, of, domain)
-    found = quantise(x, x0, limit, of, domain)
-    assert bool((size(of, found, x0) <= limit).all())
+    quantised = quantise(x, x0, limit, of, domain)
+    assert bool((size(of, quantised, x0) <= limit).all())
     level = (high - low) / (levels - 1)
-    index = (found - low) / level
-    assert float((index - index.round()).abs().max()) < 1e-3 and float((found - x).abs().max()) <= level * 1.001
-    near = domain.round(x)
-    fits = size(of, near, x0) <= limit
-    assert torch.equal(found[fits], near[fits])
+    index = (quantised - low) / level
+    assert float((index - index.round()).abs().max()) < 1e-3 and float((quantised - x).abs().max()) <= level * 1.001
+    rounded = domain.round(x)
+    fits = size(of, rounded, x0) <= limit
+    assert torch.equal(quantised[fits], rounded[fits])
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
@@ -95,13 +95,13 @@ def test_no_value_is_given_up_in_vain(norm):
     eps = torch.full((8,), 0.1 if norm == "l2" else 0.5)
     x = of.project(0.03 * torch.randn(8, 1, 6, 6, generator=rng), eps) + x0
     limit = eps + tolerance(eps, of, domain)
-    near, found = domain.round(x), quantise(x, x0, limit, of, domain)
-    given_up = (near != found).flatten(1)
+    rounded, quantised = domain.round(x), quantise(x, x0, limit, of, domain)
+    given_up = (rounded != quantised).flatten(1)
     assert given_up.any(), "none was outside"
     for row in range(8):
-        back = [at for at in given_up[row].nonzero()[:, 0].tolist()]
-        if back:
-            dearest = max(back, key=lambda at: float((found - x).flatten(1)[row, at].abs()))
-            again = found[row : row + 1].clone()
-            again.view(-1)[dearest] = near[row].view(-1)[dearest]
-            assert float(size(of, again, x0[row : row + 1])) > float(limit[row])
+        indices = [index for index in given_up[row].nonzero()[:, 0].tolist()]
+        if indices:
+            dearest = max(indices, key=lambda index: float((quantised - x).flatten(1)[row, index].abs()))
+            restored = quantised[row : row + 1].clone()
+            restored.view(-1)[dearest] = rounded[row].view(-1)[dearest]
+            assert float(size(of, restored, x0[row : row + 1])) > float(limit[row])

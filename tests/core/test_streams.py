@@ -38,11 +38,11 @@ def test_bits_are_splitmix64_by_counter():
 @pytest.mark.parametrize("cached", [1, 7, 40])
 def test_how_many_are_drawn_together_does_not_matter(monkeypatch, cached):
     streams = Streams.of(3, torch.arange(9))
-    whole = streams.bits(2, 5), streams.uniform(2, 5), streams.uniform(), streams.bits(0)
+    expected = streams.bits(2, 5), streams.uniform(2, 5), streams.uniform(), streams.bits(0)
     monkeypatch.setattr("brinell.core.streams.CACHED", cached)
     parts = streams.bits(2, 5), streams.uniform(2, 5), streams.uniform(), streams.bits(0)
-    assert all(torch.equal(one, other) for one, other in zip(whole, parts, strict=True))
-    assert whole[3].shape == (9, 0) and whole[2].shape == (9,)
+    assert all(torch.equal(first, second) for first, second in zip(expected, parts, strict=True))
+    assert expected[3].shape == (9, 0) and expected[2].shape == (9,)
 
 
 def test_the_streams_of_a_run_never_change():
@@ -70,13 +70,13 @@ def test_tokens():
 
 @given(st.integers(0, 2**40), st.lists(st.integers(0, 2**50), min_size=1, max_size=20, unique=True), st.randoms())
 def test_order_and_company_change_nothing(seed, ids, shuffle):
-    whole = Streams.of(seed, torch.tensor(ids)).fold("attack").fold(3).uniform(2, 2)
+    full = Streams.of(seed, torch.tensor(ids)).fold("attack").fold(3).uniform(2, 2)
     order = list(range(len(ids)))
     shuffle.shuffle(order)
-    other = Streams.of(seed, torch.tensor([ids[i] for i in order])).fold("attack").fold(3).uniform(2, 2)
-    assert torch.equal(other, whole[order])
-    alone = Streams.of(seed, torch.tensor(ids[-1:])).fold("attack").fold(3).uniform(2, 2)
-    assert torch.equal(alone[0], whole[-1])
+    shuffled = Streams.of(seed, torch.tensor([ids[i] for i in order])).fold("attack").fold(3).uniform(2, 2)
+    assert torch.equal(shuffled, full[order])
+    last = Streams.of(seed, torch.tensor(ids[-1:])).fold("attack").fold(3).uniform(2, 2)
+    assert torch.equal(last[0], full[-1])
 
 
 def test_select_is_the_same_streams():
@@ -91,10 +91,10 @@ def test_drawing_twice_gives_the_same_and_folding_gives_others():
     streams = Streams.of(0, torch.arange(4))
     assert torch.equal(streams.uniform(9), streams.uniform(9))
     assert torch.equal(streams.uniform(3, 3), streams.uniform(9).reshape(4, 3, 3))
-    drawn = [streams.uniform(9)] + [streams.fold(name).uniform(9) for name in (0, 1, "0", "start", "radius")]
-    drawn.append(Streams.of(1, torch.arange(4)).uniform(9))
-    for i, one in enumerate(drawn):
-        assert not any(torch.equal(one, other) for other in drawn[i + 1 :])
+    draws = [streams.uniform(9)] + [streams.fold(name).uniform(9) for name in (0, 1, "0", "start", "radius")]
+    draws.append(Streams.of(1, torch.arange(4)).uniform(9))
+    for i, first in enumerate(draws):
+        assert not any(torch.equal(first, second) for second in draws[i + 1 :])
 
 
 def test_no_global_generator_is_touched():
@@ -108,11 +108,11 @@ def test_no_global_generator_is_touched():
     assert str(before[2]) == str(np.random.get_state())  # noqa: NPY002
 
 
-MANY = Streams.of(12345, torch.arange(400)).fold("test")
+LARGE_STREAMS = Streams.of(12345, torch.arange(400)).fold("test")
 
 
 def test_uniform():
-    u = MANY.uniform(500).flatten().double().numpy()
+    u = LARGE_STREAMS.uniform(500).flatten().double().numpy()
     assert 0 < u.min() and u.max() < 1
     assert u.mean() == pytest.approx(0.5, abs=4 / np.sqrt(12 * len(u)))
     assert u.var() == pytest.approx(1 / 12, rel=0.01)
@@ -120,7 +120,7 @@ def test_uniform():
 
 
 def test_normal():
-    z = MANY.normal(500).flatten().double().numpy()
+    z = LARGE_STREAMS.normal(500).flatten().double().numpy()
     assert np.isfinite(z).all()
     assert z.mean() == pytest.approx(0, abs=4 / np.sqrt(len(z)))
     assert z.var() == pytest.approx(1, rel=0.02)
@@ -134,22 +134,22 @@ def test_the_ends_of_the_uniform_are_finite_as_normals():
 
 @pytest.mark.parametrize("high", [1, 2, 7, 10, 1000])
 def test_integers(high):
-    drawn = MANY.integers(high, 50).flatten().numpy()
-    assert drawn.min() >= 0 and drawn.max() == high - 1
+    integers = LARGE_STREAMS.integers(high, 50).flatten().numpy()
+    assert integers.min() >= 0 and integers.max() == high - 1
     if 1 < high <= 10:
-        assert stats.chisquare(np.bincount(drawn, minlength=high)).pvalue > 1e-3
+        assert stats.chisquare(np.bincount(integers, minlength=high)).pvalue > 1e-3
 
 
 def test_streams_are_independent():
     """Across samples, across draws, across folds and across seeds: no correlation beyond chance, which is 1 / sqrt(n)."""
-    u = MANY.uniform(100).double().numpy() - 0.5
-    folded = MANY.fold(1).uniform(100).double().numpy() - 0.5
-    again = MANY.fold(2).uniform(100).double().numpy() - 0.5
+    u = LARGE_STREAMS.uniform(100).double().numpy() - 0.5
+    folded = LARGE_STREAMS.fold(1).uniform(100).double().numpy() - 0.5
+    refolded = LARGE_STREAMS.fold(2).uniform(100).double().numpy() - 0.5
     seeded = Streams.of(12346, torch.arange(400)).fold("test").uniform(100).double().numpy() - 0.5
-    pairs = [(u[:-1], u[1:]), (u[:, :-1], u[:, 1:]), (u, folded), (folded, again), (u, seeded)]
-    for one, other in pairs:
-        correlation = (one * other).mean() * 12
-        assert abs(correlation) < 4.5 / np.sqrt(one.size)
+    pairs = [(u[:-1], u[1:]), (u[:, :-1], u[:, 1:]), (u, folded), (folded, refolded), (u, seeded)]
+    for first, second in pairs:
+        correlation = (first * second).mean() * 12
+        assert abs(correlation) < 4.5 / np.sqrt(first.size)
 
 
 def test_neighbouring_samples_share_no_draw():
@@ -162,6 +162,6 @@ def test_neighbouring_samples_share_no_draw():
 def test_the_gpu_draws_the_same():
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
-    here, there = Streams.of(0, torch.arange(50)), Streams.of(0, torch.arange(50, device="cuda"))
-    assert torch.equal(here.fold("a").uniform(99), there.fold("a").uniform(99).cpu())
-    assert torch.equal(here.fold("a").integers(9, 99), there.fold("a").integers(9, 99).cpu())
+    on_cpu, on_gpu = Streams.of(0, torch.arange(50)), Streams.of(0, torch.arange(50, device="cuda"))
+    assert torch.equal(on_cpu.fold("a").uniform(99), on_gpu.fold("a").uniform(99).cpu())
+    assert torch.equal(on_cpu.fold("a").integers(9, 99), on_gpu.fold("a").integers(9, 99).cpu())

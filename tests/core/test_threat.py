@@ -65,8 +65,8 @@ def test_select():
     threat = threat_of([0.1, 0.2, 0.3])
     assert threat.select(torch.tensor([True, False, True])).eps.tolist() == pytest.approx([0.1, 0.3])
     batch = batch_of([[0.1, 0.1], [0.2, 0.2], [0.3, 0.3]], [0, 1, 0])
-    chosen = batch.select(torch.tensor([2, 0]))
-    assert chosen.ids.tolist() == [2, 0] and chosen.y.tolist() == [0, 0] and chosen.x[0, 0] == batch.x[2, 0]
+    selection = batch.select(torch.tensor([2, 0]))
+    assert selection.ids.tolist() == [2, 0] and selection.y.tolist() == [0, 0] and selection.x[0, 0] == batch.x[2, 0]
 
 
 def test_threat_of_the_helpers_is_a_threat():

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import StoredArrays, arrange, blocks, check_labels, class_names, domain_of
+from brinell.datasets._arrays import StoredArrays, arrange, blocks, domain_of
+from brinell.datasets._labels import check_labels, class_names
 
 
 @pytest.mark.parametrize(
@@ -50,9 +51,9 @@ def test_channels_come_first(stored: tuple[int, ...], options: Any, kind: str, s
     ],
 )
 def test_what_cannot_be_told_is_asked_for(stored: tuple[int, ...], options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         arrange(stored, **options)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_bytes_become_zero_to_one() -> None:
@@ -110,7 +111,8 @@ def test_rounding_at_the_bound_is_forgiven_and_moved_onto_it() -> None:
         (np.array([0, -1, 2]), "label -1"),
         (np.array([0, 0.5, 1]), "whole numbers"),
         (np.array(["a", "b", "c"]), "whole numbers"),
-        (np.eye(3), "argmax"),
+        (np.full((3, 3), 0.3), "argmax"),
+        (np.tri(3), "several labels per sample .multi-label. are not supported"),
     ],
 )
 def test_labels_are_one_whole_number_per_sample(y: Any, words: str) -> None:
@@ -121,6 +123,9 @@ def test_labels_are_one_whole_number_per_sample(y: Any, words: str) -> None:
 def test_labels_in_a_column_or_as_floats_are_whole_numbers() -> None:
     assert check_labels(np.array([[2], [0]], np.uint8), 2).tolist() == [2, 0]
     assert check_labels(np.array([2.0, 0.0]), 2).dtype == np.int64
+    assert (
+        check_labels(np.eye(3)[[2, 0, 1]], 3).tolist() == check_labels(np.eye(3, dtype=bool)[[2, 0, 1]], 3).tolist() == [2, 0, 1]
+    )
 
 
 def test_class_names() -> None:
@@ -144,8 +149,8 @@ def test_the_digest_sees_content_and_order_and_nothing_else(order: list[int], pi
     digest = stored(x, y).digest()
     assert stored(np.moveaxis(x, 1, -1).copy(), y).digest() == digest, "channels last, same content"
     assert stored(np.asfortranarray(x), y).digest() == digest
-    same = order == sorted(order)
-    assert (stored(x[order], [y[i] for i in order]).digest() == digest) == same
+    is_sorted = order == sorted(order)
+    assert (stored(x[order], [y[i] for i in order]).digest() == digest) == is_sorted
     changed = x.copy()
     changed[pixel, 0, 0, 0] ^= 1
     assert stored(changed, y).digest() != digest

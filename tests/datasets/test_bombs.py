@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from _child import in_a_child
+from _child import run_in_child
 from brinell.core import bounded
 from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError
@@ -38,9 +38,9 @@ def npy(shape: str, data: bytes = b"", descr: str = "<f4") -> bytes:
 
 
 def archive(folder: Path, **members: bytes) -> dict[str, Any]:
-    with zipfile.ZipFile(folder / "f.npz", "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(folder / "f.npz", "w", zipfile.ZIP_DEFLATED) as archive_file:
         for name, content in members.items():
-            made.writestr(f"{name}.npy", content)
+            archive_file.writestr(f"{name}.npy", content)
     return {"path": str(folder / "f.npz")}
 
 
@@ -143,9 +143,12 @@ def a_batch_with_a_long_text(folder: Path) -> Any:
 
 def weights_that_unpack(folder: Path) -> Any:
     torch.save({"weight": torch.zeros(1_000_000)}, folder / "whole.pt")
-    with zipfile.ZipFile(folder / "whole.pt") as source, zipfile.ZipFile(folder / "w.pt", "w", zipfile.ZIP_DEFLATED) as made:
+    with (
+        zipfile.ZipFile(folder / "whole.pt") as source,
+        zipfile.ZipFile(folder / "w.pt", "w", zipfile.ZIP_DEFLATED) as archive_file,
+    ):
         for name in source.namelist():
-            made.writestr(name, source.read(name))
+            archive_file.writestr(name, source.read(name))
     (folder / "whole.pt").unlink()
     (folder / "m.py").write_text("from torch import nn\ndef net():\n    return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))\n")
     return TorchModule(path=f"{folder}/m.py:net", weights=str(folder / "w.pt"))(IMAGE)
@@ -163,9 +166,9 @@ def old_weights_that_promise(folder: Path) -> Any:
 
 def an_estimator_that_unpacks(folder: Path) -> Any:
     pytest.importorskip("skops")
-    with zipfile.ZipFile(folder / "m.skops", "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr("schema.json", "{}")
-        made.writestr("a.npy", bytes(4_000_000))
+    with zipfile.ZipFile(folder / "m.skops", "w", zipfile.ZIP_DEFLATED) as archive_file:
+        archive_file.writestr("schema.json", "{}")
+        archive_file.writestr("a.npy", bytes(4_000_000))
     return Sklearn(path=str(folder / "m.skops"))(IMAGE)
 
 
@@ -186,8 +189,8 @@ def onnx_with_weights_in(folder: Path, place: str, *, node: bool = False) -> Any
         [helper.make_tensor_value_info("y", 1, ["n", 2])],
         [] if node else [tensor],
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (folder / "m.onnx").write_bytes(made.SerializeToString())
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "m.onnx").write_bytes(model.SerializeToString())
     return Onnx(path=str(folder / "m.onnx"))(IMAGE)
 
 
@@ -247,13 +250,13 @@ MOST = 1 << 30
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries() -> None:
-    """What opens them is imported before, so that no child takes memory and time for that."""
+    """Imports the libraries that open the files, so that no child process needs memory and time for that."""
     for name in ("onnx", "onnxruntime", "skops.io"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 
 
-@pytest.mark.parametrize(("bomb", "words"), BOMBS, ids=lambda one: getattr(one, "__name__", ""))
+@pytest.mark.parametrize(("bomb", "words"), BOMBS, ids=lambda value: getattr(value, "__name__", ""))
 def test_each_gives_one_line_and_takes_little(
     tmp_path: Path, bomb: Callable[[Path], Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,22 +264,22 @@ def test_each_gives_one_line_and_takes_little(
     folder = tmp_path / "d"
     folder.mkdir()
 
-    def said() -> str:
-        with pytest.raises(RequestError, match=words) as caught:
+    def open_bomb() -> str:
+        with pytest.raises(RequestError, match=words) as error:
             bomb(folder)
-        return str(caught.value)
+        return str(error.value)
 
-    line, taken = in_a_child(said)
+    line, memory = run_in_child(open_bomb)
     assert "\n" not in line and len(line) < 800
     assert not (folder / "ran").exists()
-    assert taken < MOST
+    assert memory < MOST
 
 
 def test_what_a_child_takes_is_seen() -> None:
-    size, taken = in_a_child(lambda: len(b"x" * (1 << 28)))
-    assert size == 1 << 28 and taken > size * 0.9
-    ours = b"y" * (1 << 28)
-    size, taken = in_a_child(lambda: len(ours))
-    assert size == 1 << 28 and taken < size * 0.1, "what the parent holds is not counted"
+    size, memory = run_in_child(lambda: len(b"x" * (1 << 28)))
+    assert size == 1 << 28 and memory > size * 0.9
+    parent_bytes = b"y" * (1 << 28)
+    size, memory = run_in_child(lambda: len(parent_bytes))
+    assert size == 1 << 28 and memory < size * 0.1, "what the parent holds is not counted"
     with pytest.raises(AssertionError, match="invalid literal"):
-        in_a_child(lambda: int("no number"))
+        run_in_child(lambda: int("no number"))

@@ -128,9 +128,9 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
     ],
 )
 def test_a_pickle_is_never_run(tmp_path: Path, batch: bytes, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         Cifar10(path=folder(tmp_path, test_batch=batch))()
-    assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
+    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ def test_no_image_is_in_both_halves() -> None:
 
     from sklearn.datasets import load_digits
 
-    everything = sorted((image / 16).astype(np.float32).tobytes() for image in load_digits().images)
-    assert sorted(rows("train") + rows("test")) == everything
+    all_images = sorted((image / 16).astype(np.float32).tobytes() for image in load_digits().images)
+    assert sorted(rows("train") + rows("test")) == all_images
     assert not set(rows("train")) & set(rows("test"))
 
 

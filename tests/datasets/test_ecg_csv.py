@@ -10,47 +10,49 @@ from brinell.core.errors import RequestError
 from brinell.testing.others import check_dataset
 
 
-def opened(folder: Path, text: str, **options: Any) -> Any:
+def open_table(folder: Path, text: str, **options: Any) -> Any:
     (folder / "beats.csv").write_text(text)
     return plugins.build("dataset", "ecg-csv", {"path": str(folder / "beats.csv")} | options)()
 
 
 def test_without_a_header_the_last_column_is_the_label(tmp_path: Path) -> None:
-    data = opened(tmp_path, "0.1,0.2,0.0\n0.3,0.4,0.0\n0.5,0.6,0.0\n0.7,1.0,2.0\n", classes="N+S+V+F+Q")
+    data = open_table(tmp_path, "0.1,0.2,0.0\n0.3,0.4,0.0\n0.5,0.6,0.0\n0.7,1.0,2.0\n", classes="N+S+V+F+Q")
     check_dataset(data)
     assert data.labels().tolist() == [0, 2, 0, 0], "classes take turns"
     assert data.load([0, 1]).flatten().tolist() == pytest.approx([0.1, 0.2, 0.7, 1.0])
     assert (data.domain.kind, data.domain.shape, data.classes) == ("signal", (1, 2), ("N", "S", "V", "F", "Q"))
-    assert data.info.sampling.rate == 125 and opened(tmp_path, "0.1,0.2,0\n0,1,1\n1,1,1\n", rate="0").info.sampling is None
+    assert data.info.sampling.rate == 125 and open_table(tmp_path, "0.1,0.2,0\n0,1,1\n1,1,1\n", rate="0").info.sampling is None
 
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_numbers_of_columns_are_a_header(tmp_path: Path, start: int) -> None:
     header = ",".join(str(number + start) for number in range(3))
-    assert len(opened(tmp_path, f"{header}\n0.1,0.2,1\n0,0,0\n1,1,0\n")) == 3
+    assert len(open_table(tmp_path, f"{header}\n0.1,0.2,1\n0,0,0\n1,1,0\n")) == 3
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
     text = "patient,class,t0,t1,note\np,V,-1.5,2,good\np,N,0,1,\nq,N,1,1,bad\n"
-    data = opened(tmp_path, text, groups="patient", leave="note", low="-5", high="5", unit="mV", rate="360")
+    data = open_table(tmp_path, text, groups="patient", leave="note", low="-5", high="5", unit="mV", rate="360")
     assert data.classes == ("N", "V") and data.labels().tolist() == [1, 0, 0], "patients take turns: p, q, p"
     assert data.load([0]).tolist() == [[[-1.5, 2.0]]] and (data.info.sampling.rate, data.info.sampling.unit) == (360, "mV")
-    named = opened(tmp_path, text.replace("class", "kind"), label="kind", groups="patient", leave="note", low="-5", high="5")
-    assert named.digest() == data.digest()
+    by_name = open_table(
+        tmp_path, text.replace("class", "kind"), label="kind", groups="patient", leave="note", low="-5", high="5"
+    )
+    assert by_name.digest() == data.digest()
 
 
 def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
     text = "a,b,label\n0.1,0.2,N\n0.3,,V\nnan,1,V\n1,1,V\n"
     with pytest.raises(
         RequestError, match=r"no value in column b of line 3: correct .* missing=skip \(2 rows have such\)"
-    ) as caught:
-        opened(tmp_path, text)
-    assert "\n" not in str(caught.value)
-    data = opened(tmp_path, text, missing="skip")
+    ) as error:
+        open_table(tmp_path, text)
+    assert "\n" not in str(error.value)
+    data = open_table(tmp_path, text, missing="skip")
     assert data.labels().tolist() == [0, 1] and len(data.info.remarks) == 1
     assert "2 of 4 rows of beats.csv have missing values (the first is line 3)" in data.info.remarks[0].text
     with pytest.raises(RequestError, match="no row is complete"):
-        opened(tmp_path, "a,b,label\n0.1,,N\n", missing="skip")
+        open_table(tmp_path, "a,b,label\n0.1,,N\n", missing="skip")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,6 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
     ],
 )
 def test_bad_tables_give_one_line(tmp_path: Path, text: str, options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
-        opened(tmp_path, text, **options)
-    assert "\n" not in str(caught.value)
+    with pytest.raises(RequestError, match=words) as error:
+        open_table(tmp_path, text, **options)
+    assert "\n" not in str(error.value)

@@ -17,8 +17,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save
 
-from _child import in_a_child
-from _records import record
+from _child import run_in_child
+from _records import write_record
 from brinell.core.contracts import Domain
 from brinell.core.errors import BrinellError
 from brinell.datasets.cifar10 import Cifar10
@@ -51,20 +51,20 @@ BATCH = (
 """A batch of CIFAR-10 as Python 2 wrote it."""
 
 
-def opened(dataset: Any) -> Any:
+def load_first(dataset: Any) -> Any:
     return dataset().load([0]).shape
 
 
 def npz(folder: Path) -> tuple[Path, Callable[[], Any]]:
     np.savez_compressed(folder / "f.npz", x=RNG.random((6, 4), np.float32), y=np.arange(6), classes=list("abcdef"))
-    return folder / "f.npz", lambda: opened(Npz(path=str(folder / "f.npz")))
+    return folder / "f.npz", lambda: load_first(Npz(path=str(folder / "f.npz")))
 
 
 def idx(folder: Path, pack: Callable[[bytes], bytes] = lambda content: content, end: str = "") -> Any:
     pictures = bytes((0, 0, 8, 3, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 2)) + bytes(range(12))
     (folder / f"t10k-images-idx3-ubyte{end}").write_bytes(pack(pictures))
     (folder / "t10k-labels-idx1-ubyte").write_bytes(bytes((0, 0, 8, 1, 0, 0, 0, 3, 1, 2, 3)))
-    return folder / f"t10k-images-idx3-ubyte{end}", lambda: opened(Mnist(path=str(folder)))
+    return folder / f"t10k-images-idx3-ubyte{end}", lambda: load_first(Mnist(path=str(folder)))
 
 
 def packed_idx(folder: Path) -> Any:
@@ -73,13 +73,13 @@ def packed_idx(folder: Path) -> Any:
 
 def cifar(folder: Path) -> Any:
     (folder / "test_batch").write_bytes(BATCH)
-    return folder / "test_batch", lambda: opened(Cifar10(path=str(folder)))
+    return folder / "test_batch", lambda: load_first(Cifar10(path=str(folder)))
 
 
 def picture(folder: Path, kind: str) -> Any:
     (folder / "a").mkdir()
     Image.fromarray(RNG.integers(0, 256, (9, 7, 3), np.uint8)).save(folder / f"a/f.{kind}")
-    return folder / f"a/f.{kind}", lambda: opened(ImageFolder(path=str(folder), size=4))
+    return folder / f"a/f.{kind}", lambda: load_first(ImageFolder(path=str(folder), size=4))
 
 
 def png(folder: Path) -> Any:
@@ -102,34 +102,34 @@ def listing(folder: Path) -> Any:
     for name in ("a.png", "b.png"):
         Image.fromarray(RNG.integers(0, 256, (4, 4, 3), np.uint8)).save(folder / name)
     (folder / "labels.csv").write_text("file,label,name\na.png,0,cat\nb.png,1,dog\n")
-    return folder / "labels.csv", lambda: opened(ImageFolder(path=str(folder)))
+    return folder / "labels.csv", lambda: load_first(ImageFolder(path=str(folder)))
 
 
 def classes(folder: Path) -> Any:
     listing(folder)
     (folder / "classes.json").write_text(json.dumps([{"index": 0, "name": "cat"}, {"index": 1, "name": "dog"}]))
-    return folder / "classes.json", lambda: opened(ImageFolder(path=str(folder)))
+    return folder / "classes.json", lambda: load_first(ImageFolder(path=str(folder)))
 
 
 def rows(folder: Path) -> Any:
     (folder / "t.csv").write_text("a,b,label\n" + "".join(f"{n / 7:.3f},w{n % 3},{n % 2}\n" for n in range(12)))
-    return folder / "t.csv", lambda: opened(Table(path=str(folder / "t.csv")))
+    return folder / "t.csv", lambda: load_first(Table(path=str(folder / "t.csv")))
 
 
 def parquet(folder: Path) -> Any:
     table = pa.table({"a": np.arange(40) / 7, "b": [f"w{n % 3}" for n in range(40)], "label": np.arange(40) % 2})
     pq.write_table(table, folder / "t.parquet")
-    return folder / "t.parquet", lambda: opened(Table(path=str(folder / "t.parquet")))
+    return folder / "t.parquet", lambda: load_first(Table(path=str(folder / "t.parquet")))
 
 
 def beats(folder: Path) -> Any:
     (folder / "b.csv").write_text("".join(f"{n / 9:.3f},{n / 11:.3f},0.5,{n % 2}\n" for n in range(9)))
-    return folder / "b.csv", lambda: opened(EcgCsv(path=str(folder / "b.csv")))
+    return folder / "b.csv", lambda: load_first(EcgCsv(path=str(folder / "b.csv")))
 
 
 def header(folder: Path, suffix: str = "hea") -> Any:
-    record(folder, "a", leads=("MLII", "V5"))
-    return folder / f"a.{suffix}", lambda: opened(Wfdb(path=str(folder), low=(-1e3,), high=(1e3,)))
+    write_record(folder, "a", leads=("MLII", "V5"))
+    return folder / f"a.{suffix}", lambda: load_first(Wfdb(path=str(folder), low=(-1e3,), high=(1e3,)))
 
 
 def annotations(folder: Path) -> Any:
@@ -171,7 +171,9 @@ def old_state(folder: Path) -> Any:
 
 def tensors(folder: Path) -> Any:
     (folder / "w.safetensors").write_bytes(save({"w": torch.rand(3, 2), "b": torch.zeros(2)}))
-    return folder / "w.safetensors", lambda: {name: one.shape for name, one in read_weights(folder / "w.safetensors").items()}
+    return folder / "w.safetensors", lambda: {
+        name: tensor.shape for name, tensor in read_weights(folder / "w.safetensors").items()
+    }
 
 
 def stored_rows(folder: Path) -> Any:
@@ -194,44 +196,44 @@ PIECES = (b"9" * 30, b"-", b"../", b"\x00", b"\n", b",", b"NaN", b"[" * 50)
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
     """One to six changes: bits, bytes, numbers that are large, pieces taken out, doubled, or put elsewhere."""
-    found = bytearray(content)
+    mutant = bytearray(content)
     for _ in range(rng.integers(1, 7)):
-        at, to = sorted(int(place) for place in rng.integers(0, len(found) + 1, 2))
+        start, to = sorted(int(place) for place in rng.integers(0, len(mutant) + 1, 2))
         kind = rng.integers(8)
-        if kind == 0 and found:
-            found[at % len(found)] ^= 1 << int(rng.integers(8))
-        elif kind == 1 and found:
-            found[at % len(found)] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, 0x2D, 0x39]))
+        if kind == 0 and mutant:
+            mutant[start % len(mutant)] ^= 1 << int(rng.integers(8))
+        elif kind == 1 and mutant:
+            mutant[start % len(mutant)] = int(rng.choice([0, 1, 0x7F, 0x80, 0xFF, 0x2D, 0x39]))
         elif kind == 2:
-            found[at : at + 4] = (0, 2**31 - 1, 2**32 - 1, 2**24)[rng.integers(4)].to_bytes(4, "little")
+            mutant[start : start + 4] = (0, 2**31 - 1, 2**32 - 1, 2**24)[rng.integers(4)].to_bytes(4, "little")
         elif kind == 3:
-            found[at : at + 8] = (2**63 - 1, 2**64 - 1, 2**40)[rng.integers(3)].to_bytes(8, "big")
+            mutant[start : start + 8] = (2**63 - 1, 2**64 - 1, 2**40)[rng.integers(3)].to_bytes(8, "big")
         elif kind == 4:
-            del found[at : min(to, at + 40)]
+            del mutant[start : min(to, start + 40)]
         elif kind == 5:
-            found[at:at] = found[at : min(to, at + 200)]
+            mutant[start:start] = mutant[start : min(to, start + 200)]
         elif kind == 6:
-            found[at:at] = PIECES[rng.integers(len(PIECES))]
+            mutant[start:start] = PIECES[rng.integers(len(PIECES))]
         else:
-            del found[max(at, len(found) // 2) :]
-    return bytes(found)
+            del mutant[max(start, len(mutant) // 2) :]
+    return bytes(mutant)
 
 
 def ends_of(file: Path, use: Callable[[], Any], count: int) -> dict[str, int]:
     """How often the changed file opened as before, opened otherwise, and was refused in one line."""
-    whole, ends = use(), Counter[str]()
+    original, ends = use(), Counter[str]()
     content, rng = file.read_bytes(), np.random.default_rng(7)
     for number in range(count):
         file.write_bytes(mutated(content, rng))
-        started = time.monotonic()
+        start = time.monotonic()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                ends["as before" if use() == whole else "otherwise"] += 1
+                ends["as before" if use() == original else "otherwise"] += 1
         except BrinellError as error:
             assert "\n" not in str(error) and len(str(error)) < 1000, (number, str(error))
             ends["refused"] += 1
-        assert time.monotonic() - started < SLOWEST, number
+        assert time.monotonic() - start < SLOWEST, number
     return dict(ends)
 
 
@@ -242,8 +244,8 @@ def test_a_changed_file_opens_or_gives_one_line(
 ) -> None:
     monkeypatch.setattr("brinell.datasets.wfdb.LONGEST", 2.0)
     file, use = kind(tmp_path)
-    ends, taken = in_a_child(lambda: ends_of(file, use, count))
-    assert taken < MOST
+    ends, memory = run_in_child(lambda: ends_of(file, use, count))
+    assert memory < MOST
     assert "Traceback" not in "".join(capfd.readouterr())
     if kind in (stored_rows, stored_arrays):
         assert ends == {"refused": count}, "what is sealed is never read in silence"

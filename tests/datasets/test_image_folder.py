@@ -61,7 +61,7 @@ def test_size_brings_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> No
     assert ImageFolder(path=str(tmp_path), size=7)().load([0]).shape == (1, 3, 7, 7)
 
 
-def listed(tmp_path: Path, rows: str, header: str = "file,label,name", below: str = "images") -> str:
+def write_listing(tmp_path: Path, rows: str, header: str = "file,label,name", below: str = "images") -> str:
     for name in ("a.png", "b.png", "c.png"):
         picture(tmp_path / below / name)
     (tmp_path / "labels.csv").write_text(header + "\n" + rows)
@@ -71,14 +71,14 @@ def listed(tmp_path: Path, rows: str, header: str = "file,label,name", below: st
 @pytest.mark.parametrize("column", ["label", "imagenet_index", "class_index", "index"])
 @pytest.mark.parametrize("below", [".", "images"])
 def test_a_list_gives_order_labels_and_names(tmp_path: Path, column: str, below: str) -> None:
-    path = listed(tmp_path, "c.png,2,dog\na.png,0,cat\n", f"file,{column},name", below)
+    path = write_listing(tmp_path, "c.png,2,dog\na.png,0,cat\n", f"file,{column},name", below)
     data = ImageFolder(path=path)()
     check_dataset(data)
     assert (data.labels().tolist(), data.classes) == ([2, 0], ("cat", "1", "dog"))
 
 
 def test_names_as_labels(tmp_path: Path) -> None:
-    path = listed(tmp_path, "c.png,dog\na.png,cat\n", "file,label")
+    path = write_listing(tmp_path, "c.png,dog\na.png,cat\n", "file,label")
     assert ImageFolder(path=path)().labels().tolist() == [1, 0]
     (tmp_path / "my_classes.json").write_text(json.dumps(["emu", "dog", "cat"]))
     data = ImageFolder(path=path)()
@@ -86,7 +86,7 @@ def test_names_as_labels(tmp_path: Path) -> None:
 
 
 def test_a_list_of_classes_names_them_all(tmp_path: Path) -> None:
-    path = listed(tmp_path, "c.png,2,dog\n")
+    path = write_listing(tmp_path, "c.png,2,dog\n")
     entries = [{"index": 3, "name": "emu", "wnid": "n3"}, {"index": 2, "name": "hound", "wnid": "n2"}]
     (tmp_path / "all_classes.json").write_text(json.dumps(entries))
     assert ImageFolder(path=path)().classes == ("0", "1", "hound", "emu")
@@ -104,7 +104,7 @@ def test_subfolders_are_looked_up_in_the_list_of_classes(tmp_path: Path) -> None
 
 
 def test_the_digest_sees_bytes_labels_and_order_not_names(tmp_path: Path) -> None:
-    path = listed(tmp_path, "a.png,0,x\nb.png,1,y\n")
+    path = write_listing(tmp_path, "a.png,0,x\nb.png,1,y\n")
     digest = ImageFolder(path=path)().digest()
     assert ImageFolder(path=path, size=3)().digest() != digest
     (tmp_path / "labels.csv").write_text("file,label\nb.png,1\na.png,0\n")
@@ -126,9 +126,9 @@ def test_pictures_of_two_sizes_give_one_line(tmp_path: Path) -> None:
 def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
     tree(tmp_path)
     file = tmp_path / "dog" / "b.png"
-    whole = file.read_bytes()
+    content = file.read_bytes()
     data = ImageFolder(path=str(tmp_path))()
-    file.write_bytes(whole[:-40])
+    file.write_bytes(content[:-40])
     with pytest.raises(RequestError, match="b.png is damaged"):
         data.load([3])
     file.write_bytes(b"no picture")
@@ -154,13 +154,13 @@ def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
 )
 def test_a_bad_list_gives_one_line(tmp_path: Path, rows: str, header: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
-        ImageFolder(path=listed(tmp_path, rows, header))()
+        ImageFolder(path=write_listing(tmp_path, rows, header))()
 
 
 def test_a_bad_folder_gives_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="one subfolder per class"):
         ImageFolder(path=str(tmp_path))()
-    path = listed(tmp_path, "a.png,5\n", "file,label")
+    path = write_listing(tmp_path, "a.png,5\n", "file,label")
     (tmp_path / "classes.json").write_text('["a"]')
     with pytest.raises(RequestError, match="1 names, but the labels go up to 5"):
         ImageFolder(path=path)()

@@ -31,10 +31,10 @@ class Pairs(Dataset[Any]):
 
 
 @pytest.mark.parametrize(
-    "given", [(X, Y), (X.numpy(), Y.numpy()), (X.numpy(), Y.tolist()), (TensorDataset(X, Y),), (Pairs(),), (X.double(), Y)]
+    "arguments", [(X, Y), (X.numpy(), Y.numpy()), (X.numpy(), Y.tolist()), (TensorDataset(X, Y),), (Pairs(),), (X.double(), Y)]
 )
-def test_every_form_holds_the_same(given: tuple[Any, ...]) -> None:
-    data = ArrayDataset(*given)
+def test_every_form_holds_the_same(arguments: tuple[Any, ...]) -> None:
+    data = ArrayDataset(*arguments)
     check_dataset(data)
     assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
     assert data.classes == ("0", "1", "2") and data.name == "arrays"
@@ -74,7 +74,7 @@ def test_a_domain_is_taken_at_its_word() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("arguments", "words"),
     [
         ((X * 2, Y), "from 0 to 2, outside the bounds 0 to 1"),
         ((X + torch.nan, Y), "NaN"),
@@ -90,7 +90,7 @@ def test_a_domain_is_taken_at_its_word() -> None:
         ((7,), "is no data"),
     ],
 )
-def test_bad_data_give_one_line(given: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
-        ArrayDataset(*given)
-    assert "\n" not in str(caught.value)
+def test_bad_data_give_one_line(arguments: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(RequestError, match=words) as error:
+        ArrayDataset(*arguments)
+    assert "\n" not in str(error.value)

@@ -55,9 +55,9 @@ def test_the_split_is_in_the_name(tmp_path: Path) -> None:
     ],
 )
 def test_bad_files_give_one_line(tmp_path: Path, change: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         Mnist(path=write(tmp_path, **change))()
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_gzip_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:

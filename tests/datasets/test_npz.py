@@ -47,9 +47,9 @@ def test_signals_in_other_units_with_groups(tmp_path: Path) -> None:
     assert data.labels().tolist() == [3, 0, 1, 2], "one of each record, then the second"
     assert data.load([1]).tolist() == [[[-1.5, pytest.approx(0.004)]]] and data.domain.levels == 10001
     assert (data.info.sampling.rate, data.info.sampling.unit, data.info.sampling.start) == (125, "mV", -1 / 125)
-    chosen: Any = Npz(**options, groups="record", only=("7",), rate=250.0)()  # type: ignore[arg-type]
-    assert chosen.labels().tolist() == [0, 1, 2] and chosen.info.sampling.rate == 250
-    assert chosen.digest() != Npz(**options, groups="record")().digest() != Npz(**options)().digest()  # type: ignore[arg-type]
+    selected: Any = Npz(**options, groups="record", only=("7",), rate=250.0)()  # type: ignore[arg-type]
+    assert selected.labels().tolist() == [0, 1, 2] and selected.info.sampling.rate == 250
+    assert selected.digest() != Npz(**options, groups="record")().digest() != Npz(**options)().digest()  # type: ignore[arg-type]
     for groups, only, words in (("record", ("6",), "no group '6'; it holds 5, 7"), ("nobody", (), "no array 'nobody'")):
         with pytest.raises(RequestError, match=words):
             Npz(**options, groups=groups, only=only)()  # type: ignore[arg-type]
@@ -71,16 +71,16 @@ def test_beats_with_their_rhythm(tmp_path: Path) -> None:
     assert x[1, 1:, 0].tolist() == pytest.approx([0.7] * 3), "the record whose turn is first"
     # Levels are those of the trace.
     assert torch.equal(data.domain.round(x + 0.0002)[:, 1:], (x + 0.0002)[:, 1:])
-    chosen: Any = Npz(**options, groups="record", only=("7",), rhythm=("rr", "next"))()  # type: ignore[arg-type]
-    assert torch.equal(chosen.load([0]), x[:1])
-    other: Any = Npz(**options, groups="record", rhythm=("next", "rr"))()  # type: ignore[arg-type]
-    assert len({data.digest(), other.digest(), Npz(**options, groups="record")().digest()}) == 3  # type: ignore[arg-type]
+    selected: Any = Npz(**options, groups="record", only=("7",), rhythm=("rr", "next"))()  # type: ignore[arg-type]
+    assert torch.equal(selected.load([0]), x[:1])
+    swapped: Any = Npz(**options, groups="record", rhythm=("next", "rr"))()  # type: ignore[arg-type]
+    assert len({data.digest(), swapped.digest(), Npz(**options, groups="record")().digest()}) == 3  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="rhythm= names two arrays, BEFORE.AFTER, and groups="):
         Npz(**options, rhythm=("rr", "next"))  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="no array 'rest'"):
         Npz(**options, groups="record", rhythm=("rr", "rest"))()  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="holds vectors; a rhythm is for signals: give the option kind=signal"):
-        Npz(**(options | {"kind": None}), groups="record", rhythm=("rr", "next"))()  # type: ignore[arg-type]
+        Npz(**(options | {"kind": "vector"}), groups="record", rhythm=("rr", "next"))()  # type: ignore[arg-type]
 
 
 def test_nothing_is_left_behind_in_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,9 +121,9 @@ def bad(tmp_path: Path, **arrays: Any) -> str:
     ],
 )
 def test_bad_arrays_give_one_line(tmp_path: Path, arrays: Any, options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         Npz(path=bad(tmp_path, **arrays), **options)()
-    assert "\n" not in str(caught.value) and "bad.npz" in str(caught.value)
+    assert "\n" not in str(error.value) and "bad.npz" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Intervals beside a beat: worked by hand, and what is no rhythm."""
+"""Intervals around a beat: worked by hand, and invalid rhythms."""
 
 import numpy as np
 import pytest
@@ -14,23 +14,23 @@ def test_a_small_recording_by_hand():
     """Beats at 0, 0.8, 1.2, 2.4 and 3.2 s, the third early and followed by a pause; of another recording two beats, 9 s apart."""
     before = np.array([NONE, 0.8, NONE, 0.4, 1.2, 9.0, 0.8])
     after = np.array([0.8, 0.4, 9.0, 1.2, 0.8, NONE, NONE])
-    found = rhythm(before, after, np.array([1, 1, 2, 1, 1, 2, 1]))
+    intervals = rhythm(before, after, np.array([1, 1, 2, 1, 1, 2, 1]))
     # The intervals of the first, each seen from both of its ends: 0.4 and 0.8 and 0.8 and 1.2, twice.
-    wanted = [[0.8, 0.8, 0.8], [0.8, 0.4, 0.8], [5, 5, 5], [0.4, 1.2, 0.8], [1.2, 0.8, 0.8], [5, 5, 5], [0.8, 0.8, 0.8]]
-    assert found.dtype == np.float32 and found.tolist() == [pytest.approx(row) for row in wanted] and LONGEST == 5
+    expected = [[0.8, 0.8, 0.8], [0.8, 0.4, 0.8], [5, 5, 5], [0.4, 1.2, 0.8], [1.2, 0.8, 0.8], [5, 5, 5], [0.8, 0.8, 0.8]]
+    assert intervals.dtype == np.float32 and intervals.tolist() == [pytest.approx(row) for row in expected] and LONGEST == 5
 
 
 def test_what_is_no_rhythm():
-    ones = np.ones(3)
+    unit_intervals = np.ones(3)
     with pytest.raises(RequestError, match="intervals of e.npz holds 0; intervals are seconds above 0"):
-        rhythm(ones, ones * [1, 0, 1], ones, "intervals of e.npz")
+        rhythm(unit_intervals, unit_intervals * [1, 0, 1], unit_intervals, "intervals of e.npz")
     with pytest.raises(RequestError, match="types float64 and <U1; intervals are seconds"):
-        rhythm(ones, np.array(["a", "b", "c"]), ones)
+        rhythm(unit_intervals, np.array(["a", "b", "c"]), unit_intervals)
     with pytest.raises(RequestError, match="no interval of b: leave it out"):
         rhythm(np.array([1, NONE, 1]), np.array([1, NONE, 1]), np.array(["a", "b", "a"]))
     for after in (np.ones(2), np.ones((3, 1))):
         with pytest.raises(RequestError, match="3 beats need an interval each"):
-            rhythm(ones if after.ndim == 1 else after, after, ones)
+            rhythm(unit_intervals if after.ndim == 1 else after, after, unit_intervals)
 
 
 def test_the_domain_holds_the_leads_alone_open():

@@ -64,9 +64,14 @@ def test_options(file):
     data = Table(path=str(file), label="answer", **options)()
     check_dataset(data)
     assert data.classes == options["classes"] and data.labels().tolist() == [0, 1, 1]
-    found = columns(data)
-    assert found["age"] == Column("age", 0, 100) and found["income"].fixed and found["code"].fixed and "member" not in found
-    assert found["job"] == Column("job", 0, 1, values=("baker", "cook"))
+    columns_by_name = columns(data)
+    assert (
+        columns_by_name["age"] == Column("age", 0, 100)
+        and columns_by_name["income"].fixed
+        and columns_by_name["code"].fixed
+        and "member" not in columns_by_name
+    )
+    assert columns_by_name["job"] == Column("job", 0, 1, values=("baker", "cook"))
     x = data.load([1])
     assert x.tolist() == [[pytest.approx(0.6), 0, 3000, 9]]
     assert data.domain.in_units(x.double())[0].tolist() == pytest.approx([60, 0, 3000, 9])
@@ -90,10 +95,15 @@ def test_one_hot(file):
 def test_parquet_holds_the_same(file, tmp_path):
     ages = pa.array([20, 60, 40], pa.decimal128(5, 2))
     jobs = pa.array(["cook", "baker", "cook"]).dictionary_encode()
-    rest = {"income": [1000.0, 3000.0, 2000.0], "member": [True, False, True], "code": [7, 9, 7], "answer": ["yes", "no", "no"]}
-    pq.write_table(pa.table({"age": ages, "job": jobs, **rest}), tmp_path / "people.parquet")
-    one, two = (Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet"))
-    assert one.domain == two.domain and one.digest() == two.digest()
+    remaining_columns = {
+        "income": [1000.0, 3000.0, 2000.0],
+        "member": [True, False, True],
+        "code": [7, 9, 7],
+        "answer": ["yes", "no", "no"],
+    }
+    pq.write_table(pa.table({"age": ages, "job": jobs, **remaining_columns}), tmp_path / "people.parquet")
+    from_csv, from_parquet = (Table(path=str(path), label="answer")() for path in (file, tmp_path / "people.parquet"))
+    assert from_csv.domain == from_parquet.domain and from_csv.digest() == from_parquet.digest()
 
 
 def test_a_digest_knows_units_and_what_is_fixed(file):
@@ -108,8 +118,8 @@ def test_a_digest_knows_units_and_what_is_fixed(file):
     # The same from bound to bound, in other units.
     months = file.with_name("months.csv")
     months.write_text(TEXT.replace("20,c", "240,c").replace("60,b", "720,b").replace("\n40,c", "\n480,c"), encoding="utf-8")
-    other = Table(path=str(months), label="answer")()
-    assert (other.load([0, 1, 2]) == tables[0]().load([0, 1, 2])).all() and other.digest() != tables[0]().digest()
+    in_months = Table(path=str(months), label="answer")()
+    assert (in_months.load([0, 1, 2]) == tables[0]().load([0, 1, 2])).all() and in_months.digest() != tables[0]().digest()
 
 
 def test_classes_of_numbers_are_in_the_order_of_numbers(tmp_path):
@@ -128,7 +138,7 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "why"),
+    ("text", "options", "message"),
     [
         (TEXT.replace("40,cook", ",cook"), {}, "column age of .* has no value in row 3 .1 of 3 rows.: fill it"),
         (TEXT.replace("40,cook", "40,"), {}, "column job of .* has no value in row 3"),
@@ -153,10 +163,10 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
         ("", {}, "damaged or cut short"),
     ],
 )
-def test_bad_tables(tmp_path, text, options, why):
+def test_bad_tables(tmp_path, text, options, message):
     file = tmp_path / "bad.csv"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(RequestError, match=why) as error:
+    with pytest.raises(RequestError, match=message) as error:
         Table(**{"path": str(file), "label": "answer"} | options)()
     assert "\n" not in str(error.value)
 
@@ -183,8 +193,8 @@ def test_numbers_come_back_from_their_units(tmp_path):
     x = np.concatenate([rng.normal(1e5, 3, (50, 1)), rng.normal(0, 1e-6, (50, 1)), rng.integers(0, 9, (50, 1))], 1)
     rows = [",".join(map(repr, row.tolist())) for row in x]
     file = tmp_path / "t.csv"
-    file.write_text("a,b,c,label\n" + "\n".join(f"{row},{at % 2}" for at, row in enumerate(rows)) + "\n")
+    file.write_text("a,b,c,label\n" + "\n".join(f"{row},{index % 2}" for index, row in enumerate(rows)) + "\n")
     data = Table(path=str(file), fixed=("c",))()
-    back = data.domain.in_units(data.load(range(50)).double()).numpy()
-    assert (np.abs(back - x) <= 1e-7 * np.ptp(x, 0)).all()
-    assert (back[:, 2] == x[:, 2]).all(), "what cannot change is what it was, to the last bit"
+    restored = data.domain.in_units(data.load(range(50)).double()).numpy()
+    assert (np.abs(restored - x) <= 1e-7 * np.ptp(x, 0)).all()
+    assert (restored[:, 2] == x[:, 2]).all(), "what cannot change is what it was, to the last bit"

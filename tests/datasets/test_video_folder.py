@@ -13,7 +13,7 @@ from brinell.datasets.video_folder import VideoFolder
 from brinell.testing.others import check_dataset
 
 
-def shown(x: torch.Tensor) -> np.ndarray:
+def to_pixels(x: torch.Tensor) -> np.ndarray:
     """(T, H, W, 3) uint8 of one input."""
     return (x * 255).round().byte().permute(1, 2, 3, 0).numpy()
 
@@ -25,33 +25,33 @@ def test_a_clip_is_frames_of_the_middle_at_a_stride(tmp_path: Path) -> None:
     assert (data.classes, data.labels().tolist()) == (("down", "right"), [0, 0, 0, 1, 1, 1])
     assert data.domain.kind == "video" and data.domain.shape == (3, 5, 20, 28) and data.domain.levels == 256
     # 24 frames, a clip spans 13: 11 are left over, 5 before it.
-    assert np.array_equal(shown(data.load([4])[0]), pixels["right/1.mkv"][[5, 8, 11, 14, 17]])
+    assert np.array_equal(to_pixels(data.load([4])[0]), pixels["right/1.mkv"][[5, 8, 11, 14, 17]])
 
 
 def test_several_clips_lie_at_even_distances(tmp_path: Path) -> None:
-    pixels = _videos.folder(tmp_path, each=1)["down/0.mkv"]
+    pixels = _videos.folder(tmp_path, count=1)["down/0.mkv"]
     data = VideoFolder(path=str(tmp_path), frames=4, stride=1, clips=2, size=0)()
     assert len(data) == 4 and data.labels().tolist() == [0, 0, 1, 1]
     starts = [5, 15]  # 20 frames left over: a quarter and three quarters of them
     for x, start in zip(data.load([0, 1]), starts, strict=True):
-        assert np.array_equal(shown(x), pixels[start : start + 4])
-    whole = VideoFolder(path=str(tmp_path), frames=24, stride=1, clips=3, size=0)().load([0, 1, 2])
-    assert all(np.array_equal(shown(x), pixels) for x in whole), "no room: all the same"
+        assert np.array_equal(to_pixels(x), pixels[start : start + 4])
+    clips = VideoFolder(path=str(tmp_path), frames=24, stride=1, clips=3, size=0)().load([0, 1, 2])
+    assert all(np.array_equal(to_pixels(x), pixels) for x in clips), "no room: all the same"
 
 
 def test_random_clips_depend_on_seed_and_sample_alone(tmp_path: Path) -> None:
-    pixels = _videos.folder(tmp_path, each=1, frames=40)["down/0.mkv"]
-    many = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", size=0)
-    data = many()
+    pixels = _videos.folder(tmp_path, count=1, frames=40)["down/0.mkv"]
+    open_clips = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", size=0)
+    data = open_clips()
     check_dataset(data)
-    whole = data.load(range(24))
-    firsts = [int((pixels == shown(x)[0]).all((1, 2, 3)).argmax()) for x in whole]
-    for x, first in zip(whole, firsts, strict=True):
-        assert np.array_equal(shown(x), pixels[[first, first + 2]])
+    clips = data.load(range(24))
+    firsts = [int((pixels == to_pixels(x)[0]).all((1, 2, 3)).argmax()) for x in clips]
+    for x, first in zip(clips, firsts, strict=True):
+        assert np.array_equal(to_pixels(x), pixels[[first, first + 2]])
     assert len(set(firsts)) > 12 and min(firsts) < 8 and max(firsts) > 29
-    assert torch.equal(many().load([7, 3]), whole[[7, 3]]), "whatever was asked for before"
-    other = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", seed=1, size=0)()
-    assert not torch.equal(other.load(range(24)), whole) and other.digest() != data.digest()
+    assert torch.equal(open_clips().load([7, 3]), clips[[7, 3]]), "whatever was asked for before"
+    reseeded = VideoFolder(path=str(tmp_path), frames=2, stride=2, clips=24, sampling="random", seed=1, size=0)()
+    assert not torch.equal(reseeded.load(range(24)), clips) and reseeded.digest() != data.digest()
 
 
 def test_size_brings_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> None:
@@ -77,22 +77,22 @@ def test_a_list_gives_order_labels_and_names(tmp_path: Path) -> None:
 
 
 def test_a_video_that_gives_no_clip_leaves_the_others_alone(tmp_path: Path) -> None:
-    said = _videos.with_broken_ones(tmp_path)
+    messages = _videos.with_broken_videos(tmp_path)
     data = VideoFolder(path=str(tmp_path), frames=8, stride=2)()
-    found = data.info.unreadable(range(6))
-    assert sorted(found) == [index for index, text in enumerate(said) if text]
-    for index, why in found.items():
-        assert said[index] in why and str(tmp_path) in why and "\n" not in why
-        with pytest.raises(SampleError, match=said[index]):
+    unreadable = data.info.unreadable(range(6))
+    assert sorted(unreadable) == [index for index, text in enumerate(messages) if text]
+    for index, reason in unreadable.items():
+        assert messages[index] in reason and str(tmp_path) in reason and "\n" not in reason
+        with pytest.raises(SampleError, match=messages[index]):
             data.load([index])
     assert data.load([0, 4]).shape == (2, 3, 8, 112, 112) and not data.info.unreadable([4, 0])
 
 
 def test_the_digest_sees_bytes_labels_and_sampling_not_names(tmp_path: Path) -> None:
-    _videos.folder(tmp_path, each=2)
+    _videos.folder(tmp_path, count=2)
     digest = VideoFolder(path=str(tmp_path))().digest()
-    for other in ({"frames": 8}, {"stride": 1}, {"clips": 2}, {"size": 0}, {"sampling": "random"}):
-        assert VideoFolder(path=str(tmp_path), **other)().digest() != digest
+    for settings in ({"frames": 8}, {"stride": 1}, {"clips": 2}, {"size": 0}, {"sampling": "random"}):
+        assert VideoFolder(path=str(tmp_path), **settings)().digest() != digest
     (tmp_path / "down" / "0.mkv").rename(tmp_path / "down" / "00.mkv")
     assert VideoFolder(path=str(tmp_path))().digest() == digest
     _videos.write(tmp_path / "down" / "00.mkv", _videos.clip(77))
@@ -115,8 +115,8 @@ def test_no_videos_gives_one_line(tmp_path: Path) -> None:
 def test_a_playlist_may_not_name_files_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "list.mp4").write_text("#EXTM3U\n#EXTINF:1,\nhttp://127.0.0.1:9/video.ts\n#EXT-X-ENDLIST\n")
-    (why,) = VideoFolder(path=str(tmp_path))().info.unreadable([0]).values()
-    assert "list.mp4 does not decode" in why or "holds no" in why
+    (reason,) = VideoFolder(path=str(tmp_path))().info.unreadable([0]).values()
+    assert "list.mp4 does not decode" in reason or "holds no" in reason
 
 
 def test_without_pyav_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,5 +135,5 @@ def test_published_files(shared: Path, tmp_path: Path) -> None:
         data = VideoFolder(path=str(tmp_path), frames=count, stride=1, size=24)()
         check_dataset(data)
         assert not data.info.unreadable([0])
-        (why,) = VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)().info.unreadable([0]).values()
-        assert f"too short: {count} frames" in why
+        (reason,) = VideoFolder(path=str(tmp_path), frames=count + 1, stride=1)().info.unreadable([0]).values()
+        assert f"has {count} frames" in reason

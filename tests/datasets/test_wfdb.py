@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from _records import SYMBOLS, record
+from _records import SYMBOLS, write_record
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.datasets.wfdb import SPLITS, Wfdb
 from brinell.testing.others import check_dataset
 
 
-def opened(folder: Path, **options: Any) -> Any:
+def open_records(folder: Path, **options: Any) -> Any:
     return Wfdb(path=str(folder), **options)()
 
 
 def test_beats_are_cut_where_they_are(tmp_path: Path) -> None:
-    record(tmp_path / "d", "a", symbols=SYMBOLS[:-1])
-    data = opened(tmp_path / "d")
+    write_record(tmp_path / "d", "a", symbols=SYMBOLS[:-1])
+    data = open_records(tmp_path / "d")
     check_dataset(data)
     assert [data.classes[label] for label in data.labels()] == ["N", "N", "S", "V", "Q"], "a change of rhythm is no beat"
     assert data.domain.shape == (1, 187) and (data.domain.low, data.domain.high, data.domain.levels) == (-5, 5, None)
@@ -34,74 +34,78 @@ def test_beats_are_cut_where_they_are(tmp_path: Path) -> None:
 
 
 def test_without_resampling_values_are_those_of_the_record(tmp_path: Path) -> None:
-    record(tmp_path / "d", "a", fs=100)
-    data = opened(tmp_path / "d", rate=0, before=0.1, after=0.2)
+    write_record(tmp_path / "d", "a", fs=100)
+    data = open_records(tmp_path / "d", rate=0, before=0.1, after=0.2)
     assert data.domain.shape == (1, 30) and data.info.sampling.rate == 100
     torch.testing.assert_close(data.load([0])[0, 0, 5:16], 1 - (torch.arange(-5.0, 6).abs() / 5), atol=1e-4, rtol=0)
 
 
 def test_windows_that_leave_the_record_are_passed_over(tmp_path: Path) -> None:
-    record(tmp_path / "d", "a", symbols=["N", "V"])
-    assert opened(tmp_path / "d", before=1.2).labels().tolist() == [2]
+    write_record(tmp_path / "d", "a", symbols=["N", "V"])
+    assert open_records(tmp_path / "d", before=1.2).labels().tolist() == [2]
 
 
 def test_leads_units_and_bounds(tmp_path: Path) -> None:
-    record(tmp_path / "d", "a", leads=("I", "V1"), units="uV", height=1000.0)
-    data = opened(tmp_path / "d", leads=("V1", "I"), low=(-5.0, -2.0), high=(5.0,))
+    write_record(tmp_path / "d", "a", leads=("I", "V1"), units="uV", height=1000.0)
+    data = open_records(tmp_path / "d", leads=("V1", "I"), low=(-5.0, -2.0), high=(5.0,))
     assert data.domain.low == (-5, -2) and data.domain.high == (5, 5) and data.domain.shape[0] == 2
     assert float(data.load([0]).max()) == pytest.approx(1, abs=0.08)
-    assert opened(tmp_path / "d", leads=()).domain.shape == (1, 187), "the first of each record"
+    assert open_records(tmp_path / "d", leads=()).domain.shape == (1, 187), "the first of each record"
     with pytest.raises(RequestError, match="no lead MLII; it has I, V1"):
-        opened(tmp_path / "d")
+        open_records(tmp_path / "d")
     with pytest.raises(RequestError, match="give one for all, or one for each"):
         plugins.build("dataset", "wfdb", {"low": "-1+-2+-3", "leads": "I+V1"})
 
 
 def test_the_rhythm_is_that_of_all_beats(tmp_path: Path) -> None:
     """A beat each second, but at 2 s, where a mark is none. The first window leaves the record; its beat counts all the same."""
-    record(tmp_path / "d", "a", symbols=SYMBOLS[:-1])
-    data = opened(tmp_path / "d", before=1.2, rhythm=True)
+    write_record(tmp_path / "d", "a", symbols=SYMBOLS[:-1])
+    data = open_records(tmp_path / "d", before=1.2, rhythm=True)
     check_dataset(data)
     x, low, high = data.load(range(4)), data.domain.low, data.domain.high
     assert x.shape == (4, 4, 275) and (low, high) == ((-5, 0, 0, 0), (5, 5, 5, 5)) and data.domain.free.shape == (1, 275)
     assert x[:, 1:, 0].tolist() == [[2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]] and torch.equal(x[:, 1:, 0], x[:, 1:, -1])
-    plain = opened(tmp_path / "d", before=1.2)
+    plain = open_records(tmp_path / "d", before=1.2)
     assert torch.equal(x[:, :1], plain.load(range(4))) and plain.digest() != data.digest()
-    record(tmp_path / "d", "b", symbols=["N"] * 5)
-    record(tmp_path / "d", "c", symbols=["N"])
-    data = opened(tmp_path / "d", rhythm=True)
-    assert [one.text for one in data.info.remarks] == ["record c has a single beat, and so no rhythm: left out"]
-    record(tmp_path / "d", "c", symbols=["N", "V"], apart=0.0)
-    assert opened(tmp_path / "d", rhythm=True).info.remarks[0].text.startswith("record c has beats that do not follow each other")
-    found = data.load(range(10))[:, 1:, 0]
-    assert found[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
-    assert found[data.groups == "b"].tolist() == [[1, 1, 1]] * 5
+    write_record(tmp_path / "d", "b", symbols=["N"] * 5)
+    write_record(tmp_path / "d", "c", symbols=["N"])
+    data = open_records(tmp_path / "d", rhythm=True)
+    assert [remark.text for remark in data.info.remarks] == ["record c has a single beat, and so no rhythm: left out"]
+    write_record(tmp_path / "d", "c", symbols=["N", "V"], spacing=0.0)
+    assert (
+        open_records(tmp_path / "d", rhythm=True)
+        .info.remarks[0]
+        .text.startswith("record c has beats that do not follow each other")
+    )
+    actual = data.load(range(10))[:, 1:, 0]
+    assert actual[data.groups == "a"].tolist() == [[1, 2, 1], [2, 1, 1], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
+    assert actual[data.groups == "b"].tolist() == [[1, 1, 1]] * 5
 
 
 def test_records_take_turns_and_can_be_chosen(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        record(tmp_path / "d", name, symbols=["N"] * 3 + ["V"])
-    data = opened(tmp_path / "d")
+        write_record(tmp_path / "d", name, symbols=["N"] * 3 + ["V"])
+    data = open_records(tmp_path / "d")
     assert data.groups.tolist() == ["a", "b"] * 4 and data.labels().tolist() == [0] * 6 + [2] * 2
-    assert opened(tmp_path / "d", records=("b",)).groups.tolist() == ["b"] * 4
-    assert opened(tmp_path / "d", without=("b",)).groups.tolist() == ["a"] * 4
-    assert opened(tmp_path / "d", most=3).labels().tolist() == [0, 0, 0, 2, 2]
+    assert open_records(tmp_path / "d", records=("b",)).groups.tolist() == ["b"] * 4
+    assert open_records(tmp_path / "d", without=("b",)).groups.tolist() == ["a"] * 4
+    assert open_records(tmp_path / "d", most=3).labels().tolist() == [0, 0, 0, 2, 2]
     with pytest.raises(RequestError, match="no record 'c'; it holds a, b"):
-        opened(tmp_path / "d", records=("c",))
+        open_records(tmp_path / "d", records=("c",))
 
 
 def test_no_patient_is_split(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
-        record(tmp_path / "d", name)
+        write_record(tmp_path / "d", name)
     table = tmp_path / "patients.csv"
     table.write_text("record,patient\na,ann\nb,bob\nc,ann\n")
-    assert set(opened(tmp_path / "d", records=("a", "c"), patients=str(table)).groups) == {"a", "c"}
+    assert set(open_records(tmp_path / "d", records=("a", "c"), patients=str(table)).groups) == {"a", "c"}
     for choice in ({"records": ("a", "b")}, {"without": ("c",)}):
         with pytest.raises(RequestError, match=r"records a and c are of one patient \(ann\)"):
-            opened(tmp_path / "d", patients=str(table), **choice)
+            open_records(tmp_path / "d", patients=str(table), **choice)
     table.write_text("record,patient\na,ann\n")
     with pytest.raises(RequestError, match="does not say whose record b is"):
-        opened(tmp_path / "d", patients=str(table))
+        open_records(tmp_path / "d", patients=str(table))
     assert not set(SPLITS["ds1"]) & set(SPLITS["ds2"]) and "201" not in SPLITS["ds1"]
     assert (len(SPLITS["ds1"]), len(SPLITS["ds2"])) == (21, 22), "202 is of the patient of 201"
 
@@ -117,20 +121,20 @@ def test_no_patient_is_split(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path, bad: Any, options: Any, words: str) -> None:
-    record(tmp_path / "d", "a")
-    record(tmp_path / "d", "b", **bad)
-    data = opened(tmp_path / "d", **options)
+    write_record(tmp_path / "d", "a")
+    write_record(tmp_path / "d", "b", **bad)
+    data = open_records(tmp_path / "d", **options)
     assert set(data.groups) == {"a"} and len(data.info.remarks) == 1
     assert re.search(words, data.info.remarks[0].text) and "\n" not in data.info.remarks[0].text
     if "rate" not in options:  # alone there is no other rate
         with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
-            opened(tmp_path / "d", records=("b",), **options)
+            open_records(tmp_path / "d", records=("b",), **options)
 
 
 def test_other_rates_are_resampled(tmp_path: Path) -> None:
-    record(tmp_path / "d", "a", fs=360)
-    record(tmp_path / "d", "b", fs=250)
-    data = opened(tmp_path / "d")
+    write_record(tmp_path / "d", "a", fs=360)
+    write_record(tmp_path / "d", "b", fs=250)
+    data = open_records(tmp_path / "d")
     x = data.load(range(len(data)))[:, 0]
     assert set(data.groups) == {"a", "b"} and x.argmax(1).tolist() == [62] * len(data)
     torch.testing.assert_close(x[0::2], x[1::2], atol=0.06, rtol=0)
@@ -138,47 +142,47 @@ def test_other_rates_are_resampled(tmp_path: Path) -> None:
 
 def test_damaged_files_are_left_out(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
-        record(tmp_path / "d", name)
+        write_record(tmp_path / "d", name)
     (tmp_path / "d" / "b.dat").unlink()
     (tmp_path / "d" / "c.hea").write_text("no header at all\n")
-    data = opened(tmp_path / "d")
-    assert set(data.groups) == {"a"} and [one.text[:8] for one in data.info.remarks] == ["record b", "record c"]
+    data = open_records(tmp_path / "d")
+    assert set(data.groups) == {"a"} and [remark.text[:8] for remark in data.info.remarks] == ["record b", "record c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="holds no WFDB record"):
-        opened(tmp_path / "empty")
+        open_records(tmp_path / "empty")
 
 
 def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record(tmp_path / "d", "a")
+    write_record(tmp_path / "d", "a")
     monkeypatch.setitem(sys.modules, "wfdb", None)
     with pytest.raises(RequestError, match=r"pip install 'brinell\[ecg\]'"):
-        opened(tmp_path / "d")
+        open_records(tmp_path / "d")
 
 
 def test_real_records_give_the_intervals_that_others_found(shared: Path) -> None:
-    data = opened(shared / "ecg_wfdb_records", records=("100",), rhythm=True)
+    data = open_records(shared / "ecg_wfdb_records", records=("100",), rhythm=True)
     x = data.load(range(len(data)))
     beats = (x[:, 0].numpy() * 1000).round().astype(np.int16)
-    mine = {beat.tobytes(): own for beat, own in zip(beats, x[:, 1:, 0].numpy(), strict=True)}
+    rhythm_by_beat = {beat.tobytes(): rhythm for beat, rhythm in zip(beats, x[:, 1:, 0].numpy(), strict=True)}
     with np.load(shared / "ecg_mitbih" / "mitbih_beats_test_ds2.npz") as arrays:
         of = arrays["record"] == 100
-        found = np.array([mine.get(beat.tobytes(), [np.nan] * 3) for beat in arrays["beats_uV"][of]])
-        theirs = np.stack([arrays["rr_prev_s"][of], arrays["rr_next_s"][of]], 1)
-    same = np.isclose(found[:, :2], theirs, atol=2e-3).all(1)
-    assert same.mean() > 0.95 and len(same) > 200 and np.unique(found[same, 2]).tolist() == [pytest.approx(0.794, abs=0.02)]
+        actual = np.array([rhythm_by_beat.get(beat.tobytes(), [np.nan] * 3) for beat in arrays["beats_uV"][of]])
+        expected = np.stack([arrays["rr_prev_s"][of], arrays["rr_next_s"][of]], 1)
+    equal = np.isclose(actual[:, :2], expected, atol=2e-3).all(1)
+    assert equal.mean() > 0.95 and len(equal) > 200 and np.unique(actual[equal, 2]).tolist() == [pytest.approx(0.794, abs=0.02)]
 
 
 def test_real_records_give_the_beats_that_others_cut(shared: Path) -> None:
     """Against an archive cut from the same records by its own code: every beat of it, within a microvolt."""
-    data = opened(shared / "ecg_wfdb_records", records=("100", "208"))
+    data = open_records(shared / "ecg_wfdb_records", records=("100", "208"))
     assert np.bincount(data.labels(), minlength=5).tolist()[3] == 372
-    mine: dict[bytes, int] = {}
+    label_by_beat: dict[bytes, int] = {}
     x = (data.load(range(len(data)))[:, 0].numpy() * 1000).round().astype(np.int16)
     for beat, label in zip(x, data.labels(), strict=True):
-        mine[beat.tobytes()] = int(label)
+        label_by_beat[beat.tobytes()] = int(label)
     for part, name in (("test_ds2", 100), ("train_ds1", 208)):
         with np.load(shared / "ecg_mitbih" / f"mitbih_beats_{part}.npz") as arrays:
             of = arrays["record"] == name
-            found = [mine.get(beat.tobytes()) for beat in arrays["beats_uV"][of]]
-            agree = [one == label for one, label in zip(found, arrays["labels"][of], strict=True)]
+            actual = [label_by_beat.get(beat.tobytes()) for beat in arrays["beats_uV"][of]]
+            agree = [predicted == label for predicted, label in zip(actual, arrays["labels"][of], strict=True)]
         assert np.mean(agree) > 0.95 and len(agree) > 300, "a few differ by the rounding of a single value"

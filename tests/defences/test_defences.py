@@ -18,7 +18,7 @@ DOMAIN = Domain(kind="vector", shape=(D,))
 SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1])
 
 
-def built(name, **settings):
+def build_defence(name, **settings):
     return plugins.build("defence", name, settings)
 
 
@@ -49,59 +49,59 @@ def away(batch):
 
 @pytest.mark.parametrize("name", ["pgd", "alp", "mart"])
 def test_ascent_ends_in_the_worst_corner(name, batch):
-    x_adv = built(name, steps=10).craft(linear, batch, threat(), generator())
+    x_adv = build_defence(name, steps=10).craft(linear, batch, threat(), generator())
     torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
 
 
 def test_in_l2_it_ends_at_the_worst_point_of_the_sphere(batch):
-    x_adv = built("pgd", steps=20, step_size=1.0).craft(linear, batch, threat("l2"), generator())
+    x_adv = build_defence("pgd", steps=20, step_size=1.0).craft(linear, batch, threat("l2"), generator())
     torch.testing.assert_close(x_adv, batch.x + EPS * away(batch) / math.sqrt(D), atol=1e-4, rtol=0)
     assert bool(((x_adv - batch.x).norm(dim=1) <= EPS * (1 + 1e-5)).all())
 
 
 def test_trades_goes_to_where_the_answer_differs_most(batch):
-    x_adv = built("trades").craft(linear, batch, threat(), generator())
-    moved = (x_adv - batch.x) / EPS
-    assert bool((moved.abs() > 0.999).all()), "the divergence grows along SIGNS or against them, up to a corner"
-    assert bool(((moved * SIGNS).sum(1).abs() > D - 0.01).all())
+    x_adv = build_defence("trades").craft(linear, batch, threat(), generator())
+    steps = (x_adv - batch.x) / EPS
+    assert bool((steps.abs() > 0.999).all()), "the divergence grows along SIGNS or against them, up to a corner"
+    assert bool(((steps * SIGNS).sum(1).abs() > D - 0.01).all())
 
 
 def test_fgsm_rs_is_one_clipped_step_from_noise(batch):
-    moved = (built("fgsm-rs").craft(linear, batch, threat(), generator()) - batch.x) * away(batch) / EPS
-    assert float(moved.min()) >= 0.25 - 1e-5 and float(moved.max()) <= 1 + 1e-5
-    assert (moved > 1 - 1e-5).float().mean() == pytest.approx(0.625, abs=0.1), "noise of -0.25 eps and more reaches the border"
+    steps = (build_defence("fgsm-rs").craft(linear, batch, threat(), generator()) - batch.x) * away(batch) / EPS
+    assert float(steps.min()) >= 0.25 - 1e-5 and float(steps.max()) <= 1 + 1e-5
+    assert (steps > 1 - 1e-5).float().mean() == pytest.approx(0.625, abs=0.1), "noise of -0.25 eps and more reaches the border"
 
 
 def test_n_fgsm_clips_nothing(batch):
     """Noise of up to 2 eps and a whole step stay: values go up to 3 eps, a quarter of them beyond 2 eps."""
-    moved = (built("n-fgsm").craft(linear, batch, threat(eps=0.05), generator()) - batch.x) * away(batch) / 0.05
-    assert float(moved.min()) >= -1 - 1e-4 and 2.5 < float(moved.max()) <= 3 + 1e-4
-    assert (moved > 2).float().mean() == pytest.approx(0.25, abs=0.08)
-    assert float(moved.mean()) == pytest.approx(1, abs=0.15)
+    steps = (build_defence("n-fgsm").craft(linear, batch, threat(eps=0.05), generator()) - batch.x) * away(batch) / 0.05
+    assert float(steps.min()) >= -1 - 1e-4 and 2.5 < float(steps.max()) <= 3 + 1e-4
+    assert (steps > 2).float().mean() == pytest.approx(0.25, abs=0.08)
+    assert float(steps.mean()) == pytest.approx(1, abs=0.15)
 
 
 def test_nothing_leaves_the_bounds_of_the_data():
     batch = batch_of(torch.tensor([[0.0] * D, [1.0] * D]), torch.tensor([0, 1]))
     for name in ("n-fgsm", "fgsm-rs", "pgd", "trades"):
-        x_adv = built(name).craft(linear, batch, threat(n=2, eps=0.4), generator())
+        x_adv = build_defence(name).craft(linear, batch, threat(n=2, eps=0.4), generator())
         assert DOMAIN.excess(x_adv) <= 0, name
 
 
 def test_values_that_may_not_change_do_not():
-    columns = tuple(Column(f"c{at}", fixed=at in (0, 3)) for at in range(D))
+    columns = tuple(Column(f"c{index}", fixed=index in (0, 3)) for index in range(D))
     domain = Domain(kind="vector", shape=(D,), columns=columns)
     batch = batch_of(torch.full((4, D), 0.5), torch.tensor([0, 1, 0, 1]))
     for name in ("n-fgsm", "fgsm-rs", "pgd", "trades", "mart", "alp"):
-        moved = (built(name).craft(linear, batch, threat(n=4, domain=domain), generator()) - batch.x).abs() > 0
-        assert not moved[:, [0, 3]].any() and moved[:, [1, 2, 4, 5]].any(1).all(), name
+        steps = (build_defence(name).craft(linear, batch, threat(n=4, domain=domain), generator()) - batch.x).abs() > 0
+        assert not steps[:, [0, 3]].any() and steps[:, [1, 2, 4, 5]].any(1).all(), name
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_each_sample_keeps_to_its_own_budget(batch, norm):
     eps = torch.linspace(0.01, 0.1, N)
-    given = Threat(distance=distance(norm), eps=eps, domain=DOMAIN)
-    x_adv = built("pgd").craft(linear, batch, given, generator())
-    assert bool((given.distance.size(x_adv - batch.x) <= eps * (1 + 1e-4) + 1e-7).all())
+    threat_model = Threat(distance=distance(norm), eps=eps, domain=DOMAIN)
+    x_adv = build_defence("pgd").craft(linear, batch, threat_model, generator())
+    assert bool((threat_model.distance.size(x_adv - batch.x) <= eps * (1 + 1e-4) + 1e-7).all())
 
 
 LOGITS = torch.tensor([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
@@ -113,7 +113,7 @@ def losses(name, **settings):
     """The loss where clean inputs are answered by LOGITS and crafted ones by ATTACKED."""
     network = {0: LOGITS, 1: ATTACKED}
     batch = batch_of(torch.zeros(2, D), Y)
-    return built(name, **settings).loss(lambda x: network[int(x[0, 0])], batch, torch.ones(2, D))
+    return build_defence(name, **settings).loss(lambda x: network[int(x[0, 0])], batch, torch.ones(2, D))
 
 
 def test_trades_by_hand():
@@ -130,7 +130,7 @@ def test_mart_by_hand():
 
 
 def test_alp_by_hand():
-    ce = [F.cross_entropy(one, Y, reduction="none") for one in (LOGITS, ATTACKED)]
+    ce = [F.cross_entropy(logits, Y, reduction="none") for logits in (LOGITS, ATTACKED)]
     expected = (ce[0] + ce[1]) / 2 + 0.25 * ((LOGITS - ATTACKED) ** 2).mean(1)
     torch.testing.assert_close(losses("alp", weight=0.25), expected)
 
@@ -144,33 +144,33 @@ def test_awp_moves_each_layer_by_its_share_along_the_gradient_and_back():
     network = nn.Sequential(nn.Linear(D, 4), nn.ReLU(), nn.Linear(4, 2))
     rng = generator(3)
     with torch.no_grad():
-        for one in network.parameters():
-            one.copy_(torch.randn(one.shape, generator=rng))
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=rng))
     x, y = torch.rand(8, D, generator=rng), torch.arange(8) % 2
     parameters = list(network.parameters())
-    before = [one.detach().clone() for one in parameters]
+    before = [parameter.detach().clone() for parameter in parameters]
     loss = lambda: F.cross_entropy(network(x), y)  # noqa: E731
     first = float(loss().detach())
     grads = torch.autograd.grad(loss(), parameters)
-    with built("awp", gamma=0.02).perturbed(parameters, loss):
-        for one, old, grad in zip(parameters, before, grads, strict=True):
-            moved = one.detach() - old
-            if one.ndim == 1:
-                assert not moved.any(), "biases stay"
+    with build_defence("awp", gamma=0.02).perturbed(parameters, loss):
+        for parameter, old, grad in zip(parameters, before, grads, strict=True):
+            change = parameter.detach() - old
+            if parameter.ndim == 1:
+                assert not change.any(), "biases stay"
             else:
-                torch.testing.assert_close(moved, 0.02 * old.norm() * grad / grad.norm(), atol=1e-6, rtol=1e-4)
+                torch.testing.assert_close(change, 0.02 * old.norm() * grad / grad.norm(), atol=1e-6, rtol=1e-4)
         assert float(loss().detach()) > first
-    assert all(torch.equal(one.detach(), old) for one, old in zip(parameters, before, strict=True))
+    assert all(torch.equal(parameter.detach(), old) for parameter, old in zip(parameters, before, strict=True))
 
 
 def test_distortions_follow_the_generator_alone():
     domain = Domain(kind="image", shape=(1, 8, 8))
     batch = batch_of(torch.rand(12, 1, 8, 8, generator=generator(2)), torch.zeros(12, dtype=torch.int64))
-    asked = threat(n=12, domain=domain)
-    defence = plugins.parts("defence", "distortions(distortions=brightness+gaussian-noise,severities=5)")[0]
-    one, two, other = (defence.craft(linear, batch, asked, generator(seed)) for seed in (0, 0, 1))
-    assert torch.equal(one, two) and not torch.equal(one, other)
-    assert bool(((one - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(one) <= 0
+    batch_threat = threat(n=12, domain=domain)
+    defence = plugins.build_list("defence", "distortions(distortions=brightness+gaussian-noise,severities=5)")[0]
+    first, second, third = (defence.craft(linear, batch, batch_threat, generator(seed)) for seed in (0, 0, 1))
+    assert torch.equal(first, second) and not torch.equal(first, third)
+    assert bool(((first - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(first) <= 0
 
 
 @pytest.mark.parametrize(
@@ -187,4 +187,4 @@ def test_distortions_follow_the_generator_alone():
 )
 def test_settings_that_make_no_sense_are_refused(text, line):
     with pytest.raises(RequestError, match=line.replace("(", r"\(")):
-        plugins.parts("defence", text)
+        plugins.build_list("defence", text)

@@ -72,8 +72,8 @@ class Cut(nn.Module):
     """Two classes by one pixel, with a threshold that one bit hides."""
 
     def forward(self, x):
-        left = 40 * (x.flatten(1)[:, 0] - 0.3)
-        return torch.stack([-left, left], 1)
+        lead = 40 * (x.flatten(1)[:, 0] - 0.3)
+        return torch.stack([-lead, lead], 1)
 
 
 def test_squeezing_sees_an_answer_that_hangs_on_fine_levels():
@@ -98,9 +98,9 @@ def test_mahalanobis_by_hand():
 
 def test_features_are_what_the_last_linear_layer_is_given():
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 5), nn.ReLU(), nn.Linear(5, 3))
-    one = model(module)
+    network = model(module)
     x = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(one.features(x), module[:3](x))
+    torch.testing.assert_close(network.features(x), module[:3](x))
     torch.testing.assert_close(model(Cut()).features(x), Cut()(x))
 
 

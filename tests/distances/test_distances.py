@@ -45,8 +45,8 @@ def test_ascent_is_the_steepest_step(norm, seed, magnitude):
     step = distance(norm).ascent(grad)
     torch.testing.assert_close(distance(norm).size(step), torch.ones(3))
     dual = {"linf": norms.l1, "l2": norms.l2, "l1": norms.linf}[norm]
-    risen = (step.double() * grad.double()).flatten(1).sum(1)
-    torch.testing.assert_close(risen, dual(grad.double()), rtol=1e-4, atol=0)
+    rise = (step.double() * grad.double()).flatten(1).sum(1)
+    torch.testing.assert_close(rise, dual(grad.double()), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -59,17 +59,17 @@ def test_no_step_from_gradient_zero(norm):
 
 def test_l0_keeps_the_largest_changes():
     delta = torch.tensor([[3.0, -1.0, 0.0, 2.0, -4.0], [1.0, 1.0, 1.0, 1.0, 1.0], [5.0, 0.0, 0.0, 0.0, 0.0]])
-    kept = distance("l0").project(delta, torch.tensor([2.9, 3.0, 0.0]))
-    assert kept[0].tolist() == [3, 0, 0, 0, -4]
-    assert distance("l0").size(kept).tolist() == [2, 3, 0]
+    projected = distance("l0").project(delta, torch.tensor([2.9, 3.0, 0.0]))
+    assert projected[0].tolist() == [3, 0, 0, 0, -4]
+    assert distance("l0").size(projected).tolist() == [2, 3, 0]
 
 
 def test_l0_steps_and_draws_one_value():
     grad = torch.tensor([[[0.5, -2.0], [1.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]])
     assert distance("l0").ascent(grad).tolist() == [[[0, -1], [0, 0]], [[0, 0], [0, 0]]]
-    drawn = distance("l0").sample(Streams.of(0, torch.arange(2000)), (2, 3))
-    assert (distance("l0").size(drawn) == 1).all() and drawn.abs().max() <= 1
-    places = (drawn != 0).flatten(1).float().mean(0)
+    draws = distance("l0").sample(Streams.of(0, torch.arange(2000)), (2, 3))
+    assert (distance("l0").size(draws) == 1).all() and draws.abs().max() <= 1
+    places = (draws != 0).flatten(1).float().mean(0)
     assert places.sub(1 / 6).abs().max() < 4.5 * (1 / 6 / 2000) ** 0.5
 
 
@@ -93,7 +93,7 @@ def test_l0_margin_of_a_linear_model_is_that_of_all_subsets():
     for row, margin in enumerate(model.margin(x, y, "l0").tolist()):
         fewest = float("inf")
         for ends in itertools.product((None, -1.0, 2.0), repeat=7):
-            moved = torch.tensor([value if end is None else end for value, end in zip(x[row].tolist(), ends, strict=True)])
-            if int((weight @ moved).argmax()) != int(y[row]):
+            changed = torch.tensor([value if end is None else end for value, end in zip(x[row].tolist(), ends, strict=True)])
+            if int((weight @ changed).argmax()) != int(y[row]):
                 fewest = min(fewest, sum(end is not None for end in ends))
         assert margin == fewest

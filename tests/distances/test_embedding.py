@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from _helpers import audited, batch_of, cells_of, distance, fight, plan_of
+from _helpers import batch_of, cells_of, distance, plan_of, run_attack, run_audit
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
@@ -62,14 +62,14 @@ def test_no_file_is_l2():
 def test_a_scaled_copy_of_the_input_scales_the_budget(tmp_path, attack, by):
     """Linear models: nothing falls below `by` times the exact L2 margin, all a twentieth above, as in L2."""
     problem = linear_problem("image", "l2")
-    one = scaled(tmp_path / "scaled.safetensors", by, problem.model.domain)
+    embedding = scaled(tmp_path / "scaled.safetensors", by, problem.model.domain)
     for factor in (0.95, 1.05):
         eps = factor * problem.margin
         batch = problem.batch
-        threat = Threat(distance=one, eps=by * eps, domain=problem.model.domain)
+        threat = Threat(distance=embedding, eps=by * eps, domain=problem.model.domain)
         ledger = Ledger(problem.model, batch, threat)
         plugins.build("attack", attack, {})(ledger.oracle(), batch, threat, Streams.of(0, batch.ids).fold("test"))
-        plain = fight(plugins.build("attack", attack, {}), problem.model, batch.x, batch.y, eps, "l2")
+        plain = run_attack(plugins.build("attack", attack, {}), problem.model, batch.x, batch.y, eps, "l2")
         assert ledger.fooled.tolist() == plain.fooled.tolist() == [factor > 1] * len(batch)
         if factor > 1:
             torch.testing.assert_close(
@@ -82,22 +82,25 @@ def test_a_scaled_copy_of_the_input_scales_the_budget(tmp_path, attack, by):
 def test_what_is_projected_is_within_ball_and_bounds(tmp_path_factory, seed, eps, length):
     folder = tmp_path_factory.getbasetemp() / "shared-curved.safetensors"
     layers = [["centre", 0.5, 0.3], ["linear", 6, 16], ["relu"], ["linear", 16, 3], ["unit"]]
-    one = Embedding(path=str(folder)) if folder.exists() else written(folder, layers)
+    embedding = Embedding(path=str(folder)) if folder.exists() else written(folder, layers)
     streams = Streams.of(seed, torch.arange(9))
     x0 = streams.uniform(*SHAPE)
     x = x0 + length * streams.fold("x").normal(*SHAPE)
     before = x.clone()
-    threat = Threat(distance=one, eps=torch.full((9,), eps), domain=VECTOR)
-    found = threat.project(x, x0)
-    assert torch.equal(x, before) and VECTOR.excess(found) <= VECTOR.slack
-    assert (size(one, found, x0) <= eps).all()
+    threat = Threat(distance=embedding, eps=torch.full((9,), eps), domain=VECTOR)
+    projected = threat.project(x, x0)
+    assert torch.equal(x, before) and VECTOR.excess(projected) <= VECTOR.slack
+    assert (size(embedding, projected, x0) <= eps).all()
     for rows in (slice(0, 1), slice(4, 9)):
-        assert (size(one, found[rows], x0[rows]) <= threat.eps[rows] + threat.tolerance()[rows]).all()
-    inside = (size(one, x0 + 0.01 * (x - x0), x0) < 0.9 * eps) & (VECTOR.clamp(x0 + 0.01 * (x - x0)) == x0 + 0.01 * (x - x0)).all(
-        1
+        assert (size(embedding, projected[rows], x0[rows]) <= threat.eps[rows] + threat.tolerance()[rows]).all()
+    within_ball = (size(embedding, x0 + 0.01 * (x - x0), x0) < 0.9 * eps) & (
+        VECTOR.clamp(x0 + 0.01 * (x - x0)) == x0 + 0.01 * (x - x0)
+    ).all(1)
+    close_points = (x0 + 0.01 * (x - x0))[within_ball]
+    assert torch.equal(
+        Threat(distance=embedding, eps=threat.eps[within_ball], domain=VECTOR).project(close_points, x0[within_ball]),
+        close_points,
     )
-    near = (x0 + 0.01 * (x - x0))[inside]
-    assert torch.equal(Threat(distance=one, eps=threat.eps[inside], domain=VECTOR).project(near, x0[inside]), near)
 
 
 def test_a_point_on_the_way_is_taken_where_newton_fails(tmp_path, monkeypatch):
@@ -136,7 +139,7 @@ def test_audit_and_verify(tmp_path, curved):
     x = 0.3 + 0.4 * Streams.of(2, torch.arange(20)).uniform(6)
     y = model.predict(x).argmax(1)
     ask = {"norm": f"embedding:{curved.path}", "eps": "0:0.8:5", "attack": ("pgd?steps=10", "apgd-ce", "fab")}
-    run = audited(tmp_path / "run", model, x, y, **ask)
+    run = run_audit(tmp_path / "run", model, x, y, **ask)
     records = run.records()
     assert set(records.distance.tolist()) == {"embedding"}
     fooled = records.outcome == "fooled"
@@ -155,13 +158,13 @@ def test_audit_and_verify(tmp_path, curved):
     }
     plan = plan_of(model, x, y, **ask)
     assert verify_run(run, plan).passed
-    moved = written(curved.path, [["linear", 6, 3]], scale=2.0)
-    assert moved.digest() != curved.digest()
+    rescaled = written(curved.path, [["linear", 6, 3]], scale=2.0)
+    assert rescaled.digest() != curved.digest()
     assert not verify_run(run, plan_of(model, x, y, **ask)).passed
 
 
 @pytest.mark.parametrize(
-    ("norm", "what"),
+    ("norm", "message"),
     [
         ("embedding", "names no file"),
         ("embedding:nowhere.safetensors", "there is no file nowhere.safetensors: make it with brinell train-metric"),
@@ -173,19 +176,22 @@ def test_audit_and_verify(tmp_path, curved):
         ("embedding:{tmp}/misfit.safetensors", "another network than it says"),
     ],
 )
-def test_bad_files_are_named(tmp_path, norm, what):
+def test_bad_files_are_named(tmp_path, norm, message):
     good = written(tmp_path / "other.safetensors", [["linear", 6, 2]])
     (tmp_path / "torn.safetensors").write_bytes((tmp_path / "other.safetensors").read_bytes()[:50])
     save_file({"w": torch.zeros(2)}, tmp_path / "weights.safetensors")
     domain = Domain(kind="vector", shape=(2,))
     state = {"0.weight": torch.zeros(2, 2), "0.bias": torch.zeros(2)}
     written(
-        tmp_path / "nan.safetensors", [["linear", 2, 2]], {name: one + float("nan") for name, one in state.items()}, domain=domain
+        tmp_path / "nan.safetensors",
+        [["linear", 2, 2]],
+        {name: value + float("nan") for name, value in state.items()},
+        domain=domain,
     )
     facts = {"format": 1, "kind": "embedding", "layers": [["exec", "1"]], "domain": domain.to_json(), "scale": 1.0}
     save_file(state, tmp_path / "odd.safetensors", {"brinell": json.dumps(facts)})
     written(tmp_path / "misfit.safetensors", [["linear", 2, 3]], state, domain=domain)
     assert good.embed(torch.zeros(1, 6)).shape == (1, 2)
     model = LinearModel(torch.eye(2), torch.zeros(2), domain)
-    with pytest.raises(RequestError, match=what):
+    with pytest.raises(RequestError, match=message):
         plan_of(model, [[0.4, 0.6]], [1], norm=norm.format(tmp=tmp_path), eps="0.1")

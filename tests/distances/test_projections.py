@@ -98,8 +98,8 @@ def test_l1_is_what_sorting_finds(kind, eps):
         "one": np.eye(6, 3072) * 30 - np.eye(6, 3072, 7) * 1e-4,
     }[kind].astype(np.float32)
     expected = np.stack([sorted_l1(row.astype(np.float64), eps) for row in rows])
-    found = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
+    projected = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
+    np.testing.assert_allclose(projected, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -111,8 +111,8 @@ def test_l1_is_what_a_solver_finds(seed):
     solved = minimize(
         lambda v: ((v[:6] - v[6:] - delta) ** 2).sum(), start, bounds=[(0, None)] * 12, constraints=[constraint], tol=1e-12
     )
-    found = projections.project_l1(torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2]))[0].numpy()
-    np.testing.assert_allclose(found, solved.x[:6] - solved.x[6:], atol=1e-4)
+    projected = projections.project_l1(torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2]))[0].numpy()
+    np.testing.assert_allclose(projected, solved.x[:6] - solved.x[6:], atol=1e-4)
 
 
 # Properties
@@ -123,11 +123,11 @@ def test_l1_is_what_a_solver_finds(seed):
 def test_inside_and_idempotent(norm, delta, radius):
     delta = torch.from_numpy(delta)
     eps = eps_for(delta, radius)
-    once = PROJECT[norm](delta, eps)
-    assert (SIZE[norm](once) <= eps * (1 + 2e-6) + 1e-7).all()
-    torch.testing.assert_close(PROJECT[norm](once, eps), once, atol=1e-6, rtol=1e-5)
-    inside = SIZE[norm](delta) <= eps
-    assert torch.equal(once[inside], delta[inside])
+    projected = PROJECT[norm](delta, eps)
+    assert (SIZE[norm](projected) <= eps * (1 + 2e-6) + 1e-7).all()
+    torch.testing.assert_close(PROJECT[norm](projected, eps), projected, atol=1e-6, rtol=1e-5)
+    within_ball = SIZE[norm](delta) <= eps
+    assert torch.equal(projected[within_ball], delta[within_ball])
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -137,11 +137,11 @@ def test_no_point_of_the_ball_is_nearer(norm, delta, radius, seed):
     eps = eps_for(delta, radius)
     projected = PROJECT[norm](delta, eps)
     nearest = norms.l2(projected - delta)
-    other = torch.randn(delta.shape, generator=torch.Generator().manual_seed(seed))
-    other = other * norms.per_sample(eps / SIZE[norm](other).clamp_min(1e-6), other)
+    ball_point = torch.randn(delta.shape, generator=torch.Generator().manual_seed(seed))
+    ball_point = ball_point * norms.per_sample(eps / SIZE[norm](ball_point).clamp_min(1e-6), ball_point)
     for share in (0.02, 0.3, 1.0):
         # Any point between the projection and another point of the ball is in the ball, which is convex.
-        rival = projected + share * (other - projected)
+        rival = projected + share * (ball_point - projected)
         assert (norms.l2(rival - delta) >= nearest * (1 - 1e-5) - 1e-5).all()
 
 
@@ -150,9 +150,9 @@ def test_no_point_of_the_ball_is_nearer(norm, delta, radius, seed):
 def test_each_row_alone(norm, delta, radius):
     delta = torch.from_numpy(delta)
     eps = eps_for(delta, radius)
-    together = PROJECT[norm](delta, eps)
-    alone = torch.cat([PROJECT[norm](delta[i : i + 1], eps[i : i + 1]) for i in range(len(delta))])
-    assert torch.equal(together, alone)
+    joint = PROJECT[norm](delta, eps)
+    separate = torch.cat([PROJECT[norm](delta[i : i + 1], eps[i : i + 1]) for i in range(len(delta))])
+    assert torch.equal(joint, separate)
 
 
 # Norms

@@ -18,7 +18,7 @@ NAMES = [name for name in plugins.names("distortion") if issubclass(plugins.load
 KINDS = {name.removeprefix("published-"): plugins.load("distortion", name) for name in NAMES}
 
 
-def made(name, x, severity=3, seed=0):
+def distort_with(name, x, severity=3, seed=0):
     rng = Streams.of(seed, torch.arange(len(x))).fold(name)
     level = torch.full((len(x),), severity)
     return KINDS[name]()(x, level, rng, torch.zeros(len(x), dtype=torch.int64))
@@ -36,20 +36,20 @@ def test_the_list_is_the_published_one():
 @pytest.mark.parametrize("name", KINDS)
 def test_each_keeps_the_contract(name, pictures):
     before = pictures.clone()
-    whole = made(name, pictures)
-    assert whole.shape == pictures.shape and whole.min() >= 0 and whole.max() <= 1 and torch.equal(pictures, before)
-    assert torch.equal(whole, made(name, pictures)) and not torch.equal(whole, pictures)
+    batched = distort_with(name, pictures)
+    assert batched.shape == pictures.shape and batched.min() >= 0 and batched.max() <= 1 and torch.equal(pictures, before)
+    assert torch.equal(batched, distort_with(name, pictures)) and not torch.equal(batched, pictures)
     if KINDS[name].versions is None:
-        assert not torch.equal(whole, made(name, pictures, seed=1))
+        assert not torch.equal(batched, distort_with(name, pictures, seed=1))
     # Each picture for itself: its stream, and not its place, decides.
     level, none = torch.tensor([3]), torch.zeros(1, dtype=torch.int64)
     for row in (1, 3):
-        alone = KINDS[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
-        assert torch.allclose(alone, whole[row : row + 1], atol=1e-5)
+        separate = KINDS[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
+        assert torch.allclose(separate, batched[row : row + 1], atol=1e-5)
     mixed = KINDS[name]()(
         pictures, torch.tensor([1, 3, 5, 3]), Streams.of(0, torch.arange(4)).fold(name), torch.zeros(4, dtype=torch.int64)
     )
-    assert torch.allclose(mixed[1], whole[1], atol=1e-5) and torch.allclose(mixed[3], whole[3], atol=1e-5)
+    assert torch.allclose(mixed[1], batched[1], atol=1e-5) and torch.allclose(mixed[3], batched[3], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -57,30 +57,30 @@ def test_each_keeps_the_contract(name, pictures):
 def test_pictures_of_other_forms(name, shape):
     for x in (torch.rand(2, *shape, generator=torch.Generator().manual_seed(1)), torch.zeros(2, *shape), torch.ones(2, *shape)):
         for severity in (1, 5):
-            out = made(name, x, severity)
+            out = distort_with(name, x, severity)
             assert out.shape == x.shape and bool(torch.isfinite(out).all())
 
 
 def test_light_by_hand():
     x = torch.tensor([0.2, 0.4, 0.8]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32).contiguous()
     # Value 0.8 raised by 0.15 (severity 3 at 32 pixels), the other channels in proportion.
-    assert torch.allclose(made("brightness", x)[0, :, 0, 0], torch.tensor([0.2, 0.4, 0.8]) * 0.95 / 0.8, atol=1e-5)
+    assert torch.allclose(distort_with("brightness", x)[0, :, 0, 0], torch.tensor([0.2, 0.4, 0.8]) * 0.95 / 0.8, atol=1e-5)
     # Saturation 0.75 times 0.3: value 0.8, least 0.8 (1 - 0.225).
-    assert torch.allclose(made("saturate", x, 1)[0, :, 0, 0], torch.tensor([0.62, 0.68, 0.8]), atol=1e-5)
+    assert torch.allclose(distort_with("saturate", x, 1)[0, :, 0, 0], torch.tensor([0.62, 0.68, 0.8]), atol=1e-5)
     # Grey counts as red: 2.5 times 0 plus 0.2.
     grey = torch.full((1, 3, 32, 32), 0.5)
-    assert torch.allclose(made("saturate", grey, 5)[0, :, 0, 0], torch.tensor([0.5, 0.4, 0.4]), atol=1e-5)
+    assert torch.allclose(distort_with("saturate", grey, 5)[0, :, 0, 0], torch.tensor([0.5, 0.4, 0.4]), atol=1e-5)
     half = torch.cat([torch.zeros(1, 3, 16, 32), torch.ones(1, 3, 16, 32)], 2)
-    assert made("contrast", half, 3)[0, 0, 0, 0] == pytest.approx(0.5 - 0.4 * 0.5)
+    assert distort_with("contrast", half, 3)[0, 0, 0, 0] == pytest.approx(0.5 - 0.4 * 0.5)
 
 
 def test_noise_has_its_moments():
     x = torch.full((40, 3, 32, 32), 0.5)
-    assert (made("gaussian-noise", x, 3) - x).std() == pytest.approx(0.08, rel=0.02)
-    assert (made("speckle-noise", x, 3) - x).std() == pytest.approx(0.5 * 0.12, rel=0.02)
-    shot = made("shot-noise", x, 5)
+    assert (distort_with("gaussian-noise", x, 3) - x).std() == pytest.approx(0.08, rel=0.02)
+    assert (distort_with("speckle-noise", x, 3) - x).std() == pytest.approx(0.5 * 0.12, rel=0.02)
+    shot = distort_with("shot-noise", x, 5)
     assert shot.mean() == pytest.approx(0.5, abs=0.002) and shot.std() == pytest.approx(math.sqrt(0.5 / 50), rel=0.02)
-    impulse = made("impulse-noise", x, 5)
+    impulse = distort_with("impulse-noise", x, 5)
     assert (impulse != x).float().mean() == pytest.approx(0.07, rel=0.05)
     assert (impulse == 1).float().mean() == pytest.approx(0.035, rel=0.07)
 
@@ -88,7 +88,7 @@ def test_noise_has_its_moments():
 def test_blurs_spread_a_point():
     spot = torch.zeros(1, 1, 31, 31)
     spot[0, 0, 15, 15] = 1
-    for kind in (made("gaussian-blur", spot, 5), made("defocus-blur", spot, 5)):
+    for kind in (distort_with("gaussian-blur", spot, 5), distort_with("defocus-blur", spot, 5)):
         assert kind.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(kind, kind.flip(2), atol=1e-6)
     assert smoothed(spot, 1.0)[0, 0, 15, 16] / smoothed(spot, 1.0)[0, 0, 15, 15] == pytest.approx(math.exp(-0.5), abs=1e-4)
     assert int((disk(3, 0.1) > 1e-6).sum()) == 29 and disk(10, 0.5).shape == (21, 21) and disk(3, 0.1).sum() == pytest.approx(1)
@@ -115,5 +115,5 @@ def test_equalised_histogram():
 
 def test_parameters_go_by_the_side():
     small, large = torch.full((1, 3, 32, 32), 0.5), torch.full((1, 3, 224, 224), 0.5)
-    deviations = [float((made("gaussian-noise", x, 1) - x).std()) for x in (small, large)]
+    deviations = [float((distort_with("gaussian-noise", x, 1) - x).std()) for x in (small, large)]
     assert np.allclose(deviations, [0.04, 0.08], rtol=0.05)

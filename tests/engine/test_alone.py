@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests._helpers import Recorder, audited, cells_of, threshold
+from tests._helpers import Recorder, cells_of, run_audit, threshold
 
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
@@ -19,19 +19,19 @@ def _audit(tmp_path, second):
     x = torch.full((8, 1, 4, 4), 0.5)
     x[:, 0, 0, 0] = 0.5 - torch.linspace(0.01, 0.4, 8)
     model = Recorder(threshold(0.5), DOMAIN)
-    return audited(
+    return run_audit(
         tmp_path / "run", model, x, torch.zeros(8, dtype=torch.long), eps="0.3", norm="l2", attack=("simba?steps=60", second)
     )
 
 
 def test_a_stage_alone_attacks_what_earlier_ones_broke(tmp_path):
-    apart = _audit(tmp_path / "a", "square?steps=200&alone=true")
-    after = _audit(tmp_path / "b", "square?steps=200")
-    alone = {key[2]: outcome for key, outcome in cells_of(apart.records()).items() if key[1].startswith("square")}
-    cascaded = {key[2]: outcome for key, outcome in cells_of(after.records()).items() if key[1].startswith("square")}
+    independent_run = _audit(tmp_path / "a", "square?steps=200&alone=true")
+    sequential_run = _audit(tmp_path / "b", "square?steps=200")
+    outcomes = {key[2]: outcome for key, outcome in cells_of(independent_run.records()).items() if key[1].startswith("square")}
+    cascaded = {key[2]: outcome for key, outcome in cells_of(sequential_run.records()).items() if key[1].startswith("square")}
     assert "fooled_before" in cascaded.values()
-    assert "fooled_before" not in alone.values()
-    assert any(alone[sample] == "fooled" for sample, outcome in cascaded.items() if outcome == "fooled_before")
+    assert "fooled_before" not in outcomes.values()
+    assert any(outcomes[sample] == "fooled" for sample, outcome in cascaded.items() if outcome == "fooled_before")
 
 
 def test_success_within_queries_counts_every_sample(tmp_path):
@@ -41,20 +41,22 @@ def test_success_within_queries_counts_every_sample(tmp_path):
     assert set(by_name) == {"simba?steps=60", "square?steps=200&alone=true"}
     records = run.records()
     for name, curve in by_name.items():
-        mine = records.attack == name
-        queries = records.queries_to_success[mine].compressed()
+        is_attack = records.attack == name
+        queries = records.queries_to_success[is_attack].compressed()
         for budget, rate in zip(curve.queries, curve.success, strict=True):
             assert (rate.k, rate.n) == (int((queries <= budget).sum()), 8)
-        robust = records.forwards[mine & np.isin(records.outcome.astype(str), ["survived", "survived_above"])]
+        robust = records.forwards[is_attack & np.isin(records.outcome.astype(str), ["survived", "survived_above"])]
         assert curve.queries[-1] <= max(robust.max(initial=0), queries.max(initial=0)), "nothing is said beyond what was spent"
 
 
 def test_success_within_queries_ends_at_the_budget(tmp_path):
     """Nobody can be fooled: the curve ends with the queries that were spent, and not at 5,000."""
     x, model = torch.full((4, 1, 4, 4), 0.1), Recorder(threshold(0.9), DOMAIN)
-    run = audited(tmp_path / "run", model, x, torch.zeros(4, dtype=torch.long), eps="0.1", norm="l2", attack=("square?steps=70",))
-    [found] = summarise(run.manifest, run.records(), "run").models
-    [curve] = found.success_by_queries
+    run = run_audit(
+        tmp_path / "run", model, x, torch.zeros(4, dtype=torch.long), eps="0.1", norm="l2", attack=("square?steps=70",)
+    )
+    [result] = summarise(run.manifest, run.records(), "run").models
+    [curve] = result.success_by_queries
     assert curve.queries == [50, int(run.records().forwards.max())] and 70 <= curve.queries[1] <= 71
     assert [rate.k for rate in curve.success] == [0, 0]
 
@@ -82,6 +84,6 @@ def test_the_page_draws_success_within_queries(tmp_path):
 def audited_without(out):
     """A run whose only attack uses gradients."""
     x = torch.full((2, 1, 4, 4), 0.45)
-    return audited(
+    return run_audit(
         out, Recorder(threshold(0.5), DOMAIN), x, torch.zeros(2, dtype=torch.long), eps="0.3", norm="l2", attack=("pgd",)
     )

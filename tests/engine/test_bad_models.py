@@ -8,15 +8,15 @@ import torch
 from torch import nn
 
 import brinell
-from _defences import Lying, Noisy, Quantised
-from _helpers import Recorder, audited, cells_of, mlp, plan_of, threshold, workspace
-from brinell.analysis.indicators import checks_of, unmade
+from _defences import Noisy, Quantised, WrongGradient
+from _helpers import Recorder, cells_of, mlp, plan_of, run_audit, threshold, workspace
+from brinell.analysis.indicators import checks_of, not_made
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.core.record import BROKEN, Outcome
-from brinell.engine.cascade import CASCADES
+from brinell.engine.attack_names import CASCADES
 from brinell.models._torch_model import TorchModel
 from brinell.pages import html
 
@@ -36,34 +36,36 @@ def closed(access=Access.SCORES):
 
 @pytest.mark.parametrize("attack", ["apgd-ce", "fgsm"])
 def test_a_gradient_attack_on_a_model_without_gradients_offers_the_black_box(attack):
-    with pytest.raises(RequestError) as refused:
+    with pytest.raises(RequestError) as error:
         plan_of(closed(), X, Y, attack=(attack, "fab"))
-    line = str(refused.value)
+    line = str(error.value)
     assert f"({attack}, fab: it needs gradients, and the model gives scores only)" in line
     assert line.endswith("ask for --attack black-box, which needs scores only") and "\n" not in line
 
 
 def test_what_gives_labels_only_is_offered_what_needs_no_scores():
-    with pytest.raises(RequestError, match="labels only") as refused:
+    with pytest.raises(RequestError, match="labels only") as error:
         plan_of(closed(Access.LABELS), X, Y, attack=("black-box", "fgsm"))
-    assert str(refused.value).endswith("ask for --attack hop-skip-jump, which needs labels only")
+    assert str(error.value).endswith("ask for --attack hop-skip-jump, which needs labels only")
 
 
 def test_the_black_box_cascade_runs_on_it(tmp_path):
-    run = audited(tmp_path / "run", closed(), X, Y, eps="0.05,0.25", attack=("black-box",), queries=400)
+    run = run_audit(tmp_path / "run", closed(), X, Y, eps="0.05,0.25", attack=("black-box",), queries=400)
     assert run.manifest["stages"][0]["settings"]["steps"] == 5000
     cells = cells_of(run.records())
     broken = [cells["recorder", "square?steps=5000", sample, 0.25] in BROKEN for sample in range(4)]
     assert broken == [True, True, False, True], "margins are 0.12, 0.02, 0.30, 0.19"
     html.write(run.path)
     page = (run.path / "report.html").read_text()
-    lost = {check.code for check in unmade(checks_of(run.records(), run.manifest, "recorder"))}
-    assert lost >= {"zero-gradients", "gradient-mismatch", "black-box-better"} and lost.isdisjoint({"random-answers"})
-    assert f"{len(lost)} checks could not be made" in page and "black-box-better" in page
+    missing_checks = {check.code for check in not_made(checks_of(run.records(), run.manifest, "recorder"))}
+    assert missing_checks >= {"zero-gradients", "gradient-mismatch", "black-box-better"} and missing_checks.isdisjoint(
+        {"random-answers"}
+    )
+    assert f"{len(missing_checks)} checks could not be made" in page and "black-box-better" in page
 
 
 def test_stages_that_can_run_do(tmp_path):
-    """The gradient stages of a cascade are skipped, and the black box is no better than nothing."""
+    """A cascade skips its gradient stages, and the black-box attack finds no more than no attack."""
     result = brinell.audit(closed(), (X, Y), eps="0.25", attack=("slides",), queries=300, out=tmp_path / "run").models[0]
     assert [stage.skipped is None for stage in result.stages] == [False, False, False, True]
     assert result.robust_accuracy[0].k == 1 and not result.warnings
@@ -87,7 +89,7 @@ def test_the_line_and_the_exit_code(tmp_path, capsys, monkeypatch):
     assert out == "" and len(err.splitlines()) == 1 and "--attack black-box" in err
     assert cli([*words, "--attack", "black-box", "--queries", "50", "--out", str(tmp_path / "run")]) == 0
     out, err = capsys.readouterr()
-    assert "could not be made" in out and "Traceback" not in err
+    assert "could not run" in out and "Traceback" not in err
 
 
 # Few classes
@@ -99,12 +101,12 @@ def test_every_cascade_runs_on_few_classes(tmp_path, cascade, classes):
     model = TorchModel(mlp(6, classes), Domain(kind="vector", shape=(6,)), classes)
     x = torch.rand(6, 6, generator=torch.Generator().manual_seed(1))
     y = model.predict(x).argmax(1)
-    run = audited(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
+    run = run_audit(tmp_path / "run", model, x, y, eps="0.02,0.1", attack=(cascade,), queries=20)
     records = run.records()
     assert run.manifest["state"] == "finished" and not (records.outcome == Outcome.FAILED).any()
-    found = records.outcome == Outcome.FOOLED
-    assert found.any() and (records.adv_pred[found] != records.label[found]).all()
-    assert set(records.adv_pred[found].tolist()) <= set(range(classes))
+    fooled = records.outcome == Outcome.FOOLED
+    assert fooled.any() and (records.adv_pred[fooled] != records.label[fooled]).all()
+    assert set(records.adv_pred[fooled].tolist()) <= set(range(classes))
 
 
 # Models that mislead
@@ -120,7 +122,7 @@ def vectors():
     ("defence", "code"),
     [
         (lambda net: Noisy(net, 0.3), "random-answers"),
-        (lambda net: Lying(net, "zeros"), "zero-gradients"),
+        (lambda net: WrongGradient(net, "zeros"), "zero-gradients"),
         (lambda net: Quantised(net, 4), "zero-gradients"),
     ],
 )
@@ -157,14 +159,14 @@ def test_saturated_logits_cost_the_fast_cascade_its_budget_and_no_sample(tmp_pat
     assert result.robust_accuracy[0].k == 0 and "saturated-logits" in str(result.caveat)
 
 
-@pytest.mark.parametrize(("eps", "left"), [("0.01", 4), ("0.4", 0)])
+@pytest.mark.parametrize(("eps", "remaining_accuracy"), [("0.01", 4), ("0.4", 0)])
 @pytest.mark.parametrize("cascade", ["standard", "fast"])
-def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, left):
+def test_nothing_or_everything_falls(tmp_path, capsys, cascade, eps, remaining_accuracy):
     run = tmp_path / "run"
     result = brinell.audit(Wall(), (X - 0.01, Y), eps=eps, attack=cascade, queries=40, out=run).models[0]
     rate = result.robust_accuracy[0]
-    assert (rate.k, rate.n, result.complete) == (left, 4, True)
-    assert f"{25 * left:.1f}" in (run / "report.html").read_text()
+    assert (rate.k, rate.n, result.complete) == (remaining_accuracy, 4, True)
+    assert f"{25 * remaining_accuracy:.1f}" in (run / "report.html").read_text()
     assert cli(["verify", str(run)]) == 2, "a model in memory is named as such"
     assert cli(["gate", str(run), "--robust", "0"]) == 1, "four samples are too few for the checks"
     assert cli(["gate", str(run), "--robust", "0", "--without-checks"]) == 0
@@ -188,20 +190,20 @@ class Fragile(nn.Module):
 
 def test_a_model_that_raises_on_one_sample_costs_that_sample(tmp_path, capsys):
     run = tmp_path / "run"
-    known = brinell.audit(Wall(), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "known").models[0]
+    expected = brinell.audit(Wall(), (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "known").models[0]
     model = Fragile(lambda x: (x - torch.tensor([0.19, 0.49])).abs().amax(1) < 1e-3)
     result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=run).models[0]
-    assert (known.robust_accuracy[0].k, known.robust_accuracy[0].n) == (2, 4)
+    assert (expected.robust_accuracy[0].k, expected.robust_accuracy[0].n) == (2, 4)
     assert (result.robust_accuracy[0].k, result.robust_accuracy[0].n, result.complete) == (1, 3, False)
-    (told,) = [one.text for one in result.warnings if one.code == "failed-samples"]
-    assert "1 of 4 samples could not be judged; the first: 2 in clean" in told and "this one is too much" in told
+    (message,) = [warning.text for warning in result.warnings if warning.code == "failed-samples"]
+    assert "1 of 4 samples could not be judged; the first: 2 in clean" in message and "this one is too much" in message
     assert cli(["gate", str(run), "--robust", "0"]) == 1
 
 
 def test_a_model_that_raises_on_attacked_inputs_costs_those_samples(tmp_path):
     model = Fragile(lambda x: (x[:, 1] < 0.3) & (x[:, 0] > 0.45) & (x[:, 0] != 0.37))
     result = brinell.audit(model, (X - 0.01, Y), eps="0.15", attack="apgd-ce?steps=5", out=tmp_path / "run").models[0]
-    assert {one.code for one in result.warnings} >= {"failed-samples"} and not result.complete
+    assert {warning.code for warning in result.warnings} >= {"failed-samples"} and not result.complete
     assert result.robust_accuracy[0].n == 2, "0 is led to where the model raises, and 1 is there from the start"
 
 

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, cells_of, threshold
+from _helpers import Recorder, cells_of, run_audit, threshold
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.record import Outcome
-from brinell.engine.cascade import ABOUT, ALSO, CASCADES, PRESETS, Turn, build_stages, called
+from brinell.engine.attack_names import ALIASES, CASCADE_DESCRIPTIONS, CASCADES, PRESETS
+from brinell.engine.cascade import Turn, attacks_title, build_stages
 from brinell.engine.checks import MASKING
 
 E, S, A, M, P = (
@@ -30,8 +31,8 @@ Y = np.zeros(5, dtype=int)
 
 
 def outcomes(folder, *attacks):
-    """What the last attack made of each sample at each budget."""
-    run = audited(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
+    """Outcome of the last attack on each sample at each budget."""
+    run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0.05,0.1,0.15,0.2", attack=attacks)
     cells = cells_of(run.records())
     return [[cells["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))]
 
@@ -52,8 +53,8 @@ def test_the_standard_cascade_is_the_published_one():
 
 def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
     """FGSM leaves a part of each clean margin: 0.02 of 0.12, 0.1 of 0.3, 0.04 of 0.19, at the largest budget it failed at."""
-    near = outcomes(tmp_path / "near", "fgsm", "bim?steps=3&within=0.2")
-    assert near == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
+    nearby = outcomes(tmp_path / "near", "fgsm", "bim?steps=3&within=0.2")
+    assert nearby == [[A, S, E, E], [E, E, E, E], [P, P, P, P], [M, M, M, M], [P, P, P, E]]
     wide = outcomes(tmp_path / "wide", "fgsm", "bim?steps=3&within=0.34")
     assert wide == [[A, S, E, E], [E, E, E, E], [A, A, A, S], [M, M, M, M], [A, A, S, E]]
 
@@ -85,7 +86,7 @@ DRAW = np.array([0.05, 0.2, 0.6, 0.95])
     ],
 )
 def test_who_gets_a_turn_by_hand(turn, waits, attacked):
-    assert (~turn.spared(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
+    assert (~turn.spared_samples(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
 
 
 def test_a_stage_follows_the_one_just_before_it(tmp_path):
@@ -97,10 +98,10 @@ def test_a_stage_follows_the_one_just_before_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spec", "why"), [("fgsm?last=2", "share of the clean margin"), ("fgsm?share=x", "share of the samples")]
+    ("spec", "reason"), [("fgsm?last=2", "share of the clean margin"), ("fgsm?share=x", "share of the samples")]
 )
-def test_shares_lie_between_0_and_1(spec, why):
-    with pytest.raises(RequestError, match=why):
+def test_shares_lie_between_0_and_1(spec, reason):
+    with pytest.raises(RequestError, match=reason):
         build_stages((spec,))
 
 
@@ -127,13 +128,13 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
     """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""
     x = 0.42 + 0.05 * torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     model = Recorder(rippled(ripple), Domain(kind="image", shape=(1, 8, 8)))
-    run = audited(tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
+    run = run_audit(tmp_path / "run", model, x.numpy(), np.zeros(24, dtype=int), eps="0.05", attack=("fast",))
     records = run.records()
     full = [stage["name"] for stage in run.manifest["stages"] if stage["turn"]["when"] == "masked"]
     assert len(full) == 4
     assert bool((records.forwards[np.isin(records.attack, full)] > 0).any()) == (ripple > 0)
     warnings = {warning["code"] for warning in run.manifest["warnings"]}
-    assert bool(warnings & (MASKING | {Code.AHEAD})) == (ripple > 0)
+    assert bool(warnings & (MASKING | {Code.PROBE_AHEAD})) == (ripple > 0)
 
 
 @pytest.mark.parametrize(("access", "norm", "runs"), [(3, "linf", False), (2, "linf", True), (3, "l1", True)])
@@ -141,7 +142,7 @@ def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, ac
     model = Recorder(threshold(0.5))
     model.access = Access(access)
     attacks = ("pgd?steps=2", "square?steps=2", "square?steps=5&when=masked")
-    run = audited(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
+    run = run_audit(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
     records = run.records()
     assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs
 
@@ -155,8 +156,8 @@ def test_stages_have_names_for_people():
     ]
     shorts = [stage.short for stage in build_stages(("apgd-t?steps=30", "square?last=0.6", "apgd-ce?eot=20&when=masked"))]
     assert shorts == ["APGD-T, 9 targets, 30 steps", "Square, 5000 steps", "APGD-CE, 100 steps, EOT over 20 answers"]
-    same = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
-    assert same == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
+    repeated_titles = [stage.title for stage in build_stages(("apgd-ce", "apgd-ce?steps=100"))]
+    assert repeated_titles == ["APGD-CE, 100 steps (apgd-ce)", "APGD-CE, 100 steps (apgd-ce?steps=100)"], "never two alike"
     (fab,) = build_stages(("fab-t?targets=1&steps=50&stop_at_eps=true&share=0.125",))
     assert (fab.label, fab.kept_to) == ("FAB-T, 1 target, 50 steps", "stop at eps, on 12.5 % of the samples")
     assert fab.title == "FAB-T, 1 target, 50 steps, stop at eps, on 12.5 % of the samples"
@@ -168,11 +169,11 @@ def test_stages_have_names_for_people():
 
 def test_cascades_have_names():
     """The names are those of the field, and each says what it is for."""
-    assert set(ABOUT) == set(CASCADES) and set(ALSO.values()) <= set(CASCADES)
+    assert set(CASCADE_DESCRIPTIONS) == set(CASCADES) and set(ALIASES.values()) <= set(CASCADES)
     assert build_stages(("autoattack",)) == build_stages(("standard",))
     for specs, name in {
         ("fast",): "fast cascade",
         ("autoattack",): "autoattack cascade",
         ("slides", "pgd?steps=3"): "slides cascade + PGD, 3 steps",
     }.items():
-        assert called(specs, build_stages(specs)) == name
+        assert attacks_title(specs, build_stages(specs)) == name

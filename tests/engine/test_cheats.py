@@ -2,7 +2,7 @@
 
 import pytest
 
-from _helpers import in_a_process_of_its_own, workspace
+from _helpers import run_in_process, workspace
 from brinell.cli import run as cli
 from brinell.store.run import Run
 
@@ -99,9 +99,19 @@ def work(tmp_path_factory):
     return folder
 
 
-def arguments(work, how, out):
-    (work / f"{out}.py").write_text(CHEAT.replace('how: str = ""', f"how: str = {how!r}"))
-    words = ["audit", "--data", f"npz:{work}/data.npz", "--model", f"torch:{work}/net.py:net", "--eps", "0.1,0.2", "--quiet"]
+def arguments(work, method, out):
+    (work / f"{out}.py").write_text(CHEAT.replace('how: str = ""', f"how: str = {method!r}"))
+    words = [
+        "audit",
+        "--data",
+        f"npz:{work}/data.npz",
+        "--model",
+        f"torch:{work}/net.py:net",
+        "--eps",
+        "0.1,0.2",
+        "--quiet",
+        "--in-process",
+    ]
     return [*words, "--attack", f"{work}/{out}.py:Cheat", "--out", str(work / out)]
 
 
@@ -113,8 +123,8 @@ def test_the_honest_one_is_recorded(work):
 
 @pytest.mark.parametrize("name", CHEATS)
 def test_no_cheat_gives_a_false_figure(work, name):
-    """In a process of its own, which the cheat may leave as it likes."""
+    """Run in a child process, which the cheat may leave in any state."""
     out = "".join(word[:1] for word in name.split()) + str(list(CHEATS).index(name))
-    assert in_a_process_of_its_own(arguments(work, CHEATS[name], out)) in (2, 3, 130)
+    assert run_in_process(arguments(work, CHEATS[name], out)) in (2, 3, 130)
     rows = Run.open(work / out).records() if (work / out / "manifest.json").exists() else None
     assert rows is None or not {"fooled", "survived"} & set(rows.outcome)

@@ -1,15 +1,15 @@
-"""Each way of asking a model otherwise than it was trained is planted and named; healthy models raise no alarm."""
+"""Each planted mismatch between the inputs and the training of a model is named; healthy models raise no alarm."""
 
 import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, opened
+from _helpers import Recorder, load_network, run_audit, undo_form
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
-from brinell.engine.clean_accuracy import EVERY, GAIN, SHOWN, check, forms, spread
+from brinell.engine.clean_accuracy import MIN_GAIN, SAMPLES, STRIDE, check_clean_accuracy, input_forms, spread_by_class
 
 COLOUR = Domain(kind="image", shape=(3, 6, 6))
 GREY = Domain(kind="image", shape=(1, 6, 6))
@@ -25,9 +25,11 @@ def data(domain, n=N, seed=0):
     The templates differ in brightness, in contrast and in the order of values, so that every change of form mixes them up.
     """
     rng = torch.Generator().manual_seed(seed)
-    one = torch.rand(domain.shape, generator=rng)
-    turned = one.transpose(-1, -2) if one.ndim == 3 else one.roll(9)
-    templates = torch.stack([one, one.flip(0 if len(one) == 3 else -1), turned, 0.5 * one, 0.4 + 0.3 * one])
+    template = torch.rand(domain.shape, generator=rng)
+    transposed = template.transpose(-1, -2) if template.ndim == 3 else template.roll(9)
+    templates = torch.stack(
+        [template, template.flip(0 if len(template) == 3 else -1), transposed, 0.5 * template, 0.4 + 0.3 * template]
+    )
     y = torch.arange(n) % CLASSES
     x = (templates[y] + 0.05 * torch.randn(n, *domain.shape, generator=rng)).clamp(0, 1)
     low, high = domain.bounds()
@@ -38,53 +40,44 @@ def data(domain, n=N, seed=0):
     return low + (high - low) * x, y.numpy(), lambda z: base((z - low) / (high - low))
 
 
-def undone(form, z):
-    """What a form was made of."""
-    if form.order is not None:
-        if "rows and columns" in form.text:
-            return z.transpose(-1, -2)
-        return z.permute(0, 2, 3, 1).reshape(z.shape)
-    z = z.flip(1) if form.flip else z
-    shape = (1, -1, *[1] * (z.ndim - 2))
-    return z * torch.tensor(form.std).reshape(shape) + torch.tensor(form.mean).reshape(shape)
-
-
-def looked(function, x, y, domain, spec="", classes=CLASSES):
+def check(function, x, y, domain, spec="", classes=CLASSES):
     model = Recorder(function, domain, classes)
     pred = model.predict(x).argmax(1).numpy()
-    before = model.seen
-    found, forwards = check(model, pred, y, lambda at: x[torch.as_tensor(at)], spec=spec)
-    assert forwards == model.seen - before, "every forward is counted"
-    return found, forwards
+    queries = model.queries
+    finding, forwards = check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)], spec=spec)
+    assert forwards == model.queries - queries, "every forward is counted"
+    return finding, forwards
 
 
-PLANTED = [(domain, form) for domain in (COLOUR, GREY, BYTES, FLAT, NORMALISED) for form in forms(domain)]
+PLANTED = [(domain, form) for domain in (COLOUR, GREY, BYTES, FLAT, NORMALISED) for form in input_forms(domain)]
 
 
-@pytest.mark.parametrize(("domain", "form"), PLANTED, ids=lambda one: getattr(one, "text", "") or f"{one.shape} {one.high:g}")
+@pytest.mark.parametrize(("domain", "form"), PLANTED, ids=lambda case: getattr(case, "text", "") or f"{case.shape} {case.high:g}")
 def test_inputs_in_another_form_are_named(domain, form):
     x, y, base = data(domain)
-    found, forwards = looked(lambda z: base(undone(form, z)), x, y, domain)
-    assert found.code == Code.CLEAN and found.passed is False
+    finding, forwards = check(lambda z: base(undo_form(form, z)), x, y, domain)
+    assert finding.code == Code.CLEAN and finding.passed is False
     # Which of the data's normalisations it was cannot be told from 64 samples: their means and deviations are alike.
-    assert f"with inputs {form.text.split(' of ')[0]}" in found.text
-    assert 0 < forwards <= len(forms(domain)) * SHOWN
+    assert f"with inputs {form.text.split(' of ')[0]}" in finding.text
+    assert 0 < forwards <= len(input_forms(domain)) * SAMPLES
 
 
 def test_what_a_picture_can_have_been():
-    texts = " | ".join(form.text for form in forms(COLOUR))
+    texts = " | ".join(form.text for form in input_forms(COLOUR))
     for word in ("255", "ImageNet", "CIFAR-10", "0.5", "BGR", "rows and columns", "channels were last"):
         assert word in texts
-    assert "MNIST" in " ".join(form.text for form in forms(GREY)) and "MNIST" in " ".join(form.text for form in forms(FLAT))
-    assert not forms(Domain(kind="signal", shape=(1, 9), low=0.0, high=5.0)), "millivolts have no usual normalisation"
+    assert "MNIST" in " ".join(form.text for form in input_forms(GREY)) and "MNIST" in " ".join(
+        form.text for form in input_forms(FLAT)
+    )
+    assert not input_forms(Domain(kind="signal", shape=(1, 9), low=0.0, high=5.0)), "millivolts have no usual normalisation"
 
 
 def test_the_advice_is_what_the_model_takes():
-    form = next(form for form in forms(COLOUR) if form.text.endswith("of ImageNet") and not form.flip)
+    form = next(form for form in input_forms(COLOUR) if form.text.endswith("of ImageNet") and not form.reverse_channels)
     assert form.advice("onnx:net.onnx") == ("write mean=0.485+0.456+0.406&std=0.229+0.224+0.225 in the model's options")
     assert form.advice("") == "give preprocessing={'mean': [0.485, 0.456, 0.406], 'std': [0.229, 0.224, 0.225], 'axis': -3}"
     assert form.advice("torch:net.py:make").startswith("let the model begin with (x - mean) / std with mean 0.485, 0.456, 0.406")
-    reverse = next(form for form in forms(COLOUR) if form.flip)
+    reverse = next(form for form in input_forms(COLOUR) if form.reverse_channels)
     assert reverse.advice("torch:net.py:make").endswith("x.flip(1)")
 
 
@@ -98,8 +91,8 @@ def test_the_advice_is_what_the_model_takes():
 )
 def test_classes_in_another_order_are_named(order, line):
     x, y, base = data(COLOUR, n=200)
-    found, _ = looked(lambda z: base(z)[:, np.argsort(order(np.arange(CLASSES)))], x, y, COLOUR)
-    assert found.passed is False and line in found.text
+    finding, _ = check(lambda z: base(z)[:, np.argsort(order(np.arange(CLASSES)))], x, y, COLOUR)
+    assert finding.passed is False and line in finding.text
 
 
 @pytest.mark.parametrize(("by", "line"), [(1, "take 1 from the labels"), (-1, "add 1 to the labels")])
@@ -108,8 +101,8 @@ def test_labels_that_are_shifted_by_one(by, line):
     x, y = x[y != CLASSES - 1], y[y != CLASSES - 1]
     if by < 0:
         x, y = x[y > 0], y[y > 0]
-    found, _ = looked(base, x, y + by, COLOUR)
-    assert found.passed is False and line in found.text
+    finding, _ = check(base, x, y + by, COLOUR)
+    assert finding.passed is False and line in finding.text
 
 
 def test_a_permutation_of_many_classes_is_not_made_up():
@@ -118,33 +111,33 @@ def test_a_permutation_of_many_classes_is_not_made_up():
     y = rng.permutation(500)[:200]
     logits = torch.from_numpy(rng.normal(size=(200, 500))).float()
     x = torch.arange(200)[:, None].expand(-1, 64).float() / 200
-    found, _ = looked(lambda z: logits[(z[:, 0] * 200).round().long().clamp(0, 199)], x, y, FLAT, classes=500)
-    assert found.passed is False and "no more often than by chance" in found.text and "another order" not in found.cause
+    finding, _ = check(lambda z: logits[(z[:, 0] * 200).round().long().clamp(0, 199)], x, y, FLAT, classes=500)
+    assert finding.passed is False and "no more often than by chance" in finding.text and "another order" not in finding.cause
 
 
 def test_a_constant_answer_is_chance_however_the_classes_lie():
     x, _, _ = data(COLOUR, n=600)
     y = (np.arange(600) % 10 == 0).astype(int)
-    found, _ = looked(lambda z: torch.tensor([[1.0, 0.0]]).expand(len(z), -1), x, y, COLOUR, classes=2)
-    assert found.passed is False and found.figure == found.limit == pytest.approx(0.9)
+    finding, _ = check(lambda z: torch.tensor([[1.0, 0.0]]).expand(len(z), -1), x, y, COLOUR, classes=2)
+    assert finding.passed is False and finding.figure == finding.limit == pytest.approx(0.9)
 
 
 def test_few_samples_and_one_class_cannot_tell():
     x, y, base = data(COLOUR)
-    assert looked(base, x[:3], np.array([0, 2, 1]), COLOUR)[0].passed is None
-    one = y == 2
-    assert looked(base, x[one], y[one], COLOUR)[0].passed is True
-    assert looked(lambda z: base(z).roll(2, 1), x[one], y[one], COLOUR)[0].passed is False
+    assert check(base, x[:3], np.array([0, 2, 1]), COLOUR)[0].passed is None
+    is_class = y == 2
+    assert check(base, x[is_class], y[is_class], COLOUR)[0].passed is True
+    assert check(lambda z: base(z).roll(2, 1), x[is_class], y[is_class], COLOUR)[0].passed is False
 
 
 def test_a_model_that_is_right_costs_nothing_and_a_poor_one_is_no_alarm():
     x, y, base = data(COLOUR)
-    found, forwards = looked(base, x, y, COLOUR)
-    assert (found.passed, forwards) == (True, 0)
+    finding, forwards = check(base, x, y, COLOUR)
+    assert (finding.passed, forwards) == (True, 0)
     poor = np.where(np.arange(N) % 2, y, (y + 1 + np.arange(N) % (CLASSES - 1)) % CLASSES)
-    found, forwards = looked(base, x, poor, COLOUR)
-    first = SHOWN // EVERY
-    assert found.passed is True and forwards == len(forms(COLOUR)) * first
+    finding, forwards = check(base, x, poor, COLOUR)
+    first = SAMPLES // STRIDE
+    assert finding.passed is True and forwards == len(input_forms(COLOUR)) * first
 
 
 def test_a_form_on_which_the_model_fails_is_left_out():
@@ -155,40 +148,41 @@ def test_a_form_on_which_the_model_fails_is_left_out():
             raise ModelError("outside")
         return base(z.flip(1))
 
-    found, _ = looked(narrow, x, y, COLOUR)
-    assert found.passed is False and "BGR" in found.text
+    finding, _ = check(narrow, x, y, COLOUR)
+    assert finding.passed is False and "BGR" in finding.text
 
 
 def test_the_samples_shown_are_of_every_class():
     labels = np.repeat(np.arange(8), 100)
-    at = spread(labels, SHOWN)
-    assert sorted(set(labels[at])) == list(range(8)) and len(set(at.tolist())) == SHOWN
-    assert sorted(set(labels[at[::EVERY]])) == list(range(8)) and GAIN >= 1
+    index = spread_by_class(labels, SAMPLES)
+    assert sorted(set(labels[index])) == list(range(8)) and len(set(index.tolist())) == SAMPLES
+    assert sorted(set(labels[index[::STRIDE]])) == list(range(8)) and MIN_GAIN >= 1
 
 
 def test_an_audit_says_so_before_anything_else(tmp_path):
     x, y, base = data(COLOUR)
-    form = forms(COLOUR)[0]
-    model = Recorder(lambda z: base(undone(form, z)), COLOUR, CLASSES)
-    run = audited(tmp_path / "run", model, x, y, attack="fgsm", eps="4/255")
+    form = input_forms(COLOUR)[0]
+    model = Recorder(lambda z: base(undo_form(form, z)), COLOUR, CLASSES)
+    run = run_audit(tmp_path / "run", model, x, y, attack="fgsm", eps="4/255")
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
     assert [check.code for check in result.checks if check.passed is False][0] == Code.CLEAN
-    assert result.verdict.startswith("Do not rely on") and form.text in result.verdict
+    assert result.verdict.startswith("Do not rely on")
+    assert any(form.text in check.text for check in result.checks if check.code == Code.CLEAN)
     assert any(warning.code == Code.CLEAN for warning in result.warnings)
-    spent = run.manifest["probes"]["recorder"]["forwards"]
-    every = int((run.records().forwards + run.records().judge_forwards).sum())
-    assert model.seen == spent + every
+    probe_forwards = run.manifest["probes"]["recorder"]["forwards"]
+    attack_forwards = int((run.records().forwards + run.records().judge_forwards).sum())
+    assert model.queries == probe_forwards + attack_forwards
 
 
 def test_a_model_that_is_never_right_is_told_why(tmp_path):
     x, y, base = data(COLOUR)
-    run = audited(
+    run = run_audit(
         tmp_path / "run", Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES), x[y < 4], y[y < 4], attack="fgsm", eps="4/255"
     )
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
     assert result.clean_accuracy.k == 0
-    assert "the model is right on no sample, so nothing was attacked: on clean inputs" in result.verdict
-    assert "label plus 1" in result.verdict
+    assert "misclassifies every clean input" in result.verdict
+    assert any("label plus 1" in check.text for check in result.checks if check.code == Code.CLEAN)
 
 
 @pytest.mark.parametrize(
@@ -200,11 +194,21 @@ def test_a_model_that_is_never_right_is_told_why(tmp_path):
     ],
 )
 def test_healthy_networks_raise_no_alarm(root, shared, set_, factory, weights):
-    model, _, _ = opened(root, shared, set_, factory, weights, 1)
+    model, _, _ = load_network(root, shared, set_, factory, weights, 1)
     from brinell.datasets.npz import Npz
 
     dataset = Npz(path=str(shared / set_ / f"{set_}_test.npz"))()
     x, y = dataset.load(range(200)), dataset.labels()[:200]
     with model.info.session(torch.device("cpu")), torch.no_grad():
         pred = model.predict(x).argmax(1).numpy()
-        assert check(model, pred, y, lambda at: x[torch.as_tensor(at)])[0].passed is True
+        assert check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])[0].passed is True
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e-8, 1.0, 1e8, 1e30])
+def test_clean_accuracy_does_not_depend_on_the_scale_of_the_logits(tmp_path, scale):
+    x = np.linspace(0.0, 1.0, 40, dtype=np.float32).reshape(-1, 1).repeat(2, 1)
+    y = (x[:, 0] > 0.5).astype(np.int64)
+    model = Recorder(lambda inputs: scale * torch.stack([0.5 - inputs[:, 0], inputs[:, 0] - 0.5], 1))
+    run = run_audit(tmp_path / "run", model, x, y, eps="0.1", attack=("fgsm",))
+    records = run.records()
+    assert (records.clean_pred == records.label).all()

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import brinell
-from _defences import Around, Noisy, OneHot
+from _defences import Noisy, OneHot, Wrapper
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
@@ -21,10 +21,10 @@ from brinell.models._torch_model import TorchModel
 SIX = Domain(kind="vector", shape=(6,))
 X = torch.rand(24, 6, generator=torch.Generator().manual_seed(3))
 Y = mlp(6, 3)(X).argmax(1)
-OURS = (Code.PLACE, Code.COMPANY, Code.MODE, Code.DRIFT)
+CONSISTENCY_CODES = (Code.PLACE, Code.COMPANY, Code.MODE, Code.DRIFT)
 
 
-def probed(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, between=0):
+def probe(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, extra_calls=0):
     """The findings by code, with the model and its ledger."""
     model = TorchModel(module, domain, 3)
     model.access = access
@@ -40,25 +40,25 @@ def probed(module, x=X, batch_size=128, access=Access.GRADIENTS, domain=SIX, bet
         gradients = oracle.gradient(batch.ids, x).logits if access == Access.GRADIENTS else None
         if gradients is not None:
             early = [early[0], gradients, oracle.gradient(batch.ids, x).logits]
-            for _ in range(between):
+            for _ in range(extra_calls):
                 oracle.scores(batch.ids, x)
-        before = int(ledger.costs.forwards.sum())
-        found = consistency.probe(oracle, batch, model, early, batch_size=batch_size, gradients=gradients)
-    return {one.code: one for one in found}, int(ledger.costs.forwards.sum()) - before
+        forwards = int(ledger.costs.forwards.sum())
+        findings = consistency.check_consistency(oracle, batch, model, early, batch_size=batch_size, gradients=gradients)
+    return {finding.code: finding for finding in findings}, int(ledger.costs.forwards.sum()) - forwards
 
 
-def failed(found):
-    return {code for code, one in found.items() if one.passed is False}
+def failed(findings):
+    return {code for code, finding in findings.items() if finding.passed is False}
 
 
-class BatchNormed(Around):
+class BatchNormed(Wrapper):
     """Normalises by the batch, as batch norm does that was left in training mode."""
 
     def forward(self, x):
         return self.net(nn.functional.batch_norm(x, None, None, training=True))
 
 
-class Trains(Around):
+class Trains(Wrapper):
     """Puts itself in training mode in its forward pass."""
 
     def __init__(self, net):
@@ -70,14 +70,14 @@ class Trains(Around):
         return self.net(self.norm(x))
 
 
-class Median(Around):
+class Median(Wrapper):
     """Subtracts what the median input of the batch has, which no function of torch is known for."""
 
     def forward(self, x):
         return self.net(x - 0.5 * x.median(0).values)
 
 
-class ByRow(Around):
+class ByRow(Wrapper):
     """Adds the same noise in the same row of each call."""
 
     def forward(self, x):
@@ -85,7 +85,7 @@ class ByRow(Around):
         return logits + 0.3 * torch.randn(logits.shape, generator=torch.Generator().manual_seed(0))
 
 
-class Drifting(Around):
+class Drifting(Wrapper):
     """Grows colder with each call."""
 
     def __init__(self, net, by=0.998):
@@ -97,26 +97,26 @@ class Drifting(Around):
         return self.net(x) * self.by**self.calls
 
 
-class Jumps(Around):
+class Jumps(Wrapper):
     """Answers otherwise from some call on."""
 
-    def __init__(self, net, at):
+    def __init__(self, net, call):
         super().__init__(net)
-        self.at, self.calls = at, 0
+        self.call, self.calls = call, 0
 
     def forward(self, x):
         self.calls += 1
-        return self.net(x) * (1 if self.calls < self.at else -1)
+        return self.net(x) * (1 if self.calls < self.call else -1)
 
 
-class ByGradient(Around):
+class ByGradient(Wrapper):
     """Hides behind another model while gradients are asked for."""
 
     def forward(self, x):
         return self.net(x) if not torch.is_grad_enabled() else self.net(1 - x)
 
 
-class Learns(Around):
+class Learns(Wrapper):
     """Moves a weight with each call, by so little that no two calls differ visibly."""
 
     def forward(self, x):
@@ -142,20 +142,20 @@ def test_each_dependence_is_named(name, batch_size):
     if name == "jump" and batch_size < 24:
         pytest.skip("its fifth call is among the first answers, which is for random-answers")
     defence, codes = PLANTED[name]
-    between = 10 if name == "drift" else 0  # as many calls as the other checks make
-    assert failed(probed(defence(mlp(6, 3)), batch_size=batch_size, between=between)[0]) == codes
+    extra_calls = 10 if name == "drift" else 0  # as many calls as the other checks make
+    assert failed(probe(defence(mlp(6, 3)), batch_size=batch_size, extra_calls=extra_calls)[0]) == codes
 
 
 @pytest.mark.parametrize("batch_size", [128, 2])
 def test_modules_put_in_training_mode_are_named(batch_size):
-    found, _ = probed(Trains(mlp(6, 3)), batch_size=batch_size)
-    assert failed(found) == {Code.COMPANY, Code.MODE}
-    assert "the model, net, net.0 and 4 more" in found[Code.MODE].text
-    assert "batch norm in training mode" in found[Code.COMPANY].text and "--batch-size 1" in found[Code.COMPANY].text
+    findings, _ = probe(Trains(mlp(6, 3)), batch_size=batch_size)
+    assert failed(findings) == {Code.COMPANY, Code.MODE}
+    assert "the model, net, net.0 and 4 more" in findings[Code.MODE].text
+    assert "batch norm in training mode" in findings[Code.COMPANY].text and "--batch-size 1" in findings[Code.COMPANY].text
 
 
 def test_the_cause_is_told_where_it_is_known():
-    texts = [probed(defence(mlp(6, 3)))[0][Code.COMPANY].text for defence in (BatchNormed, Median)]
+    texts = [probe(defence(mlp(6, 3)))[0][Code.COMPANY].text for defence in (BatchNormed, Median)]
     assert ["it normalises by the batch" in text for text in texts] == [True, False]
 
 
@@ -170,65 +170,65 @@ def test_a_model_that_fails_alone_is_named():
                 raise ValueError("expected more than 1 value per channel")
             return self.net(x)
 
-    found, _ = probed(Strict())
-    assert failed(found) == {Code.COMPANY} and "fails on one alone" in found[Code.COMPANY].text
+    findings, _ = probe(Strict())
+    assert failed(findings) == {Code.COMPANY} and "fails on one alone" in findings[Code.COMPANY].text
 
 
-@pytest.mark.parametrize("defence", [Around, OneHot])
+@pytest.mark.parametrize("defence", [Wrapper, OneHot])
 @pytest.mark.parametrize("batch_size", [128, 24, 7, 2, 1])
 def test_healthy_models_pass_and_cost_little(defence, batch_size):
-    found, spent = probed(defence(mlp(6, 3)), batch_size=batch_size)
-    assert [found[code].passed for code in OURS] == [True] * 4
-    assert spent == {1: 24}.get(batch_size, 3 * 24 + 8)
+    findings, forwards = probe(defence(mlp(6, 3)), batch_size=batch_size)
+    assert [findings[code].passed for code in CONSISTENCY_CODES] == [True] * 4
+    assert forwards == {1: 24}.get(batch_size, 3 * 24 + 8)
 
 
 @pytest.mark.parametrize("access", [Access.SCORES, Access.LABELS])
 def test_without_gradients_the_same(access):
-    healthy, _ = probed(mlp(6, 3), access=access)
+    healthy, _ = probe(mlp(6, 3), access=access)
     assert failed(healthy) == set() and healthy[Code.COMPANY].passed
-    assert failed(probed(BatchNormed(mlp(6, 3)), access=access)[0]) == {Code.COMPANY}
+    assert failed(probe(BatchNormed(mlp(6, 3)), access=access)[0]) == {Code.COMPANY}
 
 
 def test_batch_size_one_makes_the_batch_no_matter():
-    """A batch of one is normalised to nothing by batch norm, and is a classifier of its own all the same: no attack can gain."""
-    found, _ = probed(Median(mlp(6, 3)), batch_size=1)
-    assert failed(found) == set() and "alone" in found[Code.COMPANY].text
+    """With batch size 1 batch norm removes the input, but the classifier is consistent: no attack can gain from the batch."""
+    findings, _ = probe(Median(mlp(6, 3)), batch_size=1)
+    assert failed(findings) == set() and "alone" in findings[Code.COMPANY].text
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0])
 def test_noise_is_no_drift_and_no_company(scale):
-    """Random answers have a check and a remedy of their own; nothing else is said of them."""
-    found, spent = probed(Noisy(mlp(6, 3), scale))
-    assert [found[code].passed for code in OURS] == [None, None, True, None] and spent == 48
-    assert "random-answers" in found[Code.DRIFT].text
+    """Random answers fail only their separate check."""
+    findings, forwards = probe(Noisy(mlp(6, 3), scale))
+    assert [findings[code].passed for code in CONSISTENCY_CODES] == [None, None, True, None] and forwards == 48
+    assert "random-answers" in findings[Code.DRIFT].text
 
 
 def test_half_precision_is_allowed_its_rounding():
-    class Half(Around):
+    class Half(Wrapper):
         """Rounds by company, as kernels in bfloat16 do."""
 
         def forward(self, x):
             logits = self.net(x.bfloat16().float())
             return (logits * (1 + 0.01 * (len(x) % 2))).bfloat16().float()
 
-    assert failed(probed(Half(mlp(6, 3)), x=X[:23])[0]) == set()
+    assert failed(probe(Half(mlp(6, 3)), x=X[:23])[0]) == set()
 
-    class Full(Around):
+    class Full(Wrapper):
         def forward(self, x):
             return self.net(x) * (1 + 0.01 * (len(x) % 2))
 
-    assert failed(probed(Full(mlp(6, 3)), x=X[:23])[0]) == {Code.COMPANY}
+    assert failed(probe(Full(mlp(6, 3)), x=X[:23])[0]) == {Code.COMPANY}
 
 
 def test_logarithms_of_probabilities_near_zero_are_no_difference():
     logs = torch.tensor([[0.0, -80.0], [0.0, -60.0]])
-    assert consistency.apart(logs, torch.tensor([[0.0, -70.0], [0.0, -60.0]])).amax() < 1e-25
-    assert consistency.apart(logs + 1, logs + 2).amax() > 0.01
+    assert consistency.answer_difference(logs, torch.tensor([[0.0, -70.0], [0.0, -60.0]])).amax() < 1e-25
+    assert consistency.answer_difference(logs + 1, logs + 2).amax() > 0.01
 
 
 def test_one_sample_has_no_company():
-    found, _ = probed(mlp(6, 3), x=X[:1])
-    assert found[Code.COMPANY].passed is None and not failed(found)
+    findings, _ = probe(mlp(6, 3), x=X[:1])
+    assert findings[Code.COMPANY].passed is None and not failed(findings)
 
 
 def test_a_model_that_is_no_module_has_no_mode():
@@ -236,8 +236,8 @@ def test_a_model_that_is_no_module_has_no_mode():
     batch = batch_of(torch.rand(4, 2), [0] * 4)
     oracle = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(4), domain=VECTOR)).oracle()
     early = [oracle.scores(batch.ids, batch.x) for _ in range(2)]
-    found = {one.code: one for one in consistency.probe(oracle, batch, model, early, batch_size=4)}
-    assert found[Code.MODE].passed is None and found[Code.COMPANY].passed
+    findings = {finding.code: finding for finding in consistency.check_consistency(oracle, batch, model, early, batch_size=4)}
+    assert findings[Code.MODE].passed is None and findings[Code.COMPANY].passed
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -247,31 +247,31 @@ def test_a_model_that_answers_otherwise_on_another_device_is_named(stays):
 
     @contextmanager
     def session(device):
-        before = model.function
-        model.function = (lambda x: torch.stack([-x[:, 0], x[:, 0]], 1)) if stays else before
+        function = model.function
+        model.function = (lambda x: torch.stack([-x[:, 0], x[:, 0]], 1)) if stays else function
         yield
-        model.function = before
+        model.function = function
 
     class Device:
         type = "other"
 
-    class Here(torch.Tensor):
+    class TaggedTensor(torch.Tensor):
         def to(self, device):
             return self.as_subclass(torch.Tensor)
 
     model.info = ModelInfo(session=session)
-    x = torch.rand(4, 2).as_subclass(Here)
-    found = consistency.elsewhere(model, x, Device(), torch.device("cpu"))
-    assert found.passed is not stays and ("4 classes changed" in found.text) == stays
-    assert consistency.elsewhere(model, x, torch.device("cpu"), torch.device("cpu")).passed is None
+    x = torch.rand(4, 2).as_subclass(TaggedTensor)
+    finding = consistency.check_device(model, x, Device(), torch.device("cpu"))
+    assert finding.passed is not stays and ("4 classes changed" in finding.text) == stays
+    assert consistency.check_device(model, x, torch.device("cpu"), torch.device("cpu")).passed is None
 
 
 # In a run
 
 
-def audited(module, out, x=X, **more):
-    given = {"eps": "0.05", "attack": ("apgd-ce?steps=5", "square?steps=50"), "batch_size": 8}
-    return brinell.audit(module, (x, Y), out=out, **(given | more)).models[0]
+def audit(module, out, x=X, **options):
+    settings = {"eps": "0.05", "attack": ("apgd-ce?steps=5", "square?steps=50"), "batch_size": 8}
+    return brinell.audit(module, (x, Y), out=out, **(settings | options)).models[0]
 
 
 def states(result):
@@ -279,13 +279,13 @@ def states(result):
 
 
 def test_a_healthy_run_says_so(tmp_path):
-    result = audited(mlp(6, 3), tmp_path / "run")
-    assert [states(result)[code] for code in (*OURS, Code.WEIGHTS)] == [True] * 5
+    result = audit(mlp(6, 3), tmp_path / "run")
+    assert [states(result)[code] for code in (*CONSISTENCY_CODES, Code.WEIGHTS)] == [True] * 5
 
 
 @pytest.mark.parametrize(("defence", "code"), [(Median, Code.COMPANY), (ByRow, Code.PLACE), (ByGradient, Code.MODE)])
 def test_the_headline_is_marked(tmp_path, defence, code):
-    result = audited(defence(mlp(6, 3)), tmp_path / "run")
+    result = audit(defence(mlp(6, 3)), tmp_path / "run")
     assert states(result)[code] is False and code in str(result.caveat) and result.complete
 
 
@@ -297,20 +297,20 @@ def test_batch_norm_in_training_mode_is_marked_or_refused(tmp_path):
             super().__init__(mlp(6, 3))
             self.norm = nn.BatchNorm2d(1)
 
-    result = audited(Pictures(), tmp_path / "run", x=X.reshape(-1, 1, 2, 3))
+    result = audit(Pictures(), tmp_path / "run", x=X.reshape(-1, 1, 2, 3))
     assert [states(result)[code] for code in (Code.COMPANY, Code.MODE, Code.WEIGHTS)] == [False] * 3
     with pytest.raises(RequestError, match="batch norm is in training mode in its forward pass"):
-        audited(Trains(mlp(6, 3)), tmp_path / "other")
+        audit(Trains(mlp(6, 3)), tmp_path / "other")
 
 
 def test_weights_that_change_while_they_are_asked_are_named(tmp_path):
-    result = audited(Learns(mlp(6, 3)), tmp_path / "run")
+    result = audit(Learns(mlp(6, 3)), tmp_path / "run")
     assert states(result)[Code.WEIGHTS] is False and states(result)[Code.RANDOM], "no two calls differ visibly"
     assert "changed-weights" in str(result.caveat)
 
 
 def test_a_late_jump_is_seen_at_the_end(tmp_path):
-    result = audited(Jumps(mlp(6, 3), 150), tmp_path / "run")
+    result = audit(Jumps(mlp(6, 3), 150), tmp_path / "run")
     assert states(result)[Code.DRIFT] is False
-    (told,) = [one.text for one in result.warnings if one.code == Code.DRIFT]
-    assert "at the end the model answers 16 of 16 clean inputs otherwise" in told
+    (message,) = [warning.text for warning in result.warnings if warning.code == Code.DRIFT]
+    assert "at the end the model answers 16 of 16 clean inputs otherwise" in message

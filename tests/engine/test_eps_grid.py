@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from _helpers import distance
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.engine.eps_grid import doubts, parse_eps
+from brinell.engine.eps_grid import budget_notes, parse_eps
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ FLOATS = Domain(kind="image", shape=(1, 8, 8), low=0, high=255)
 )
 def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
     with pytest.raises(RequestError, match=re.escape(line)):
-        doubts(parse_eps(text), distance(norm), domain)
+        budget_notes(parse_eps(text), distance(norm), domain)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
     ],
 )
 def test_an_odd_budget_is_told(text, norm, domain, lines):
-    assert len(doubts(parse_eps(text), distance(norm), domain)) == lines
+    assert len(budget_notes(parse_eps(text), distance(norm), domain)) == lines
 
 
 @pytest.mark.parametrize("text", ["0:1:100000000", "0:1:" + "9" * 5000, ",".join(["0.1"] * 10_001)])

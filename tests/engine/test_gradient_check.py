@@ -17,7 +17,7 @@ from brinell.datasets.digits import Digits
 from brinell.engine.adaptive import conditions, find_repair
 from brinell.engine.checks import MASKING
 from brinell.engine.gradient_check import GradientCheck, agreement
-from brinell.engine.repair import along, candidates, culprits
+from brinell.engine.repair import find_culprits, repair_candidates, with_surrogate
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 
@@ -47,10 +47,10 @@ class Blur(nn.Module):
         return x + (torch.rand_like(x) * (x.sum() - x.sum().detach()) * 30).sub(0)
 
 
-def only(*at):
+def only(*index):
     """1 but at the chosen entries of the first axis."""
     mask = torch.ones(3, 1, 1)
-    mask[list(at)] = 0
+    mask[list(index)] = 0
     return mask
 
 
@@ -84,17 +84,17 @@ def check_of(model, x, y, eps=8 / 255, norm="linf"):
     return check, ledger
 
 
-def seen(net, change, **more):
+def verdict_of(net, change, **options):
     x, y = inputs(net)
-    check, _ = check_of(TorchModel(Before(net, change), IMAGES), x, y, **more)
-    return check.doubtful(), check.look()
+    check, _ = check_of(TorchModel(Before(net, change), IMAGES), x, y, **options)
+    return check.is_doubtful(), check.full_check()
 
 
 # Known answers
 
 
 @pytest.mark.parametrize(
-    ("real", "foretold", "expected"),
+    ("real", "predicted_change", "expected"),
     [
         ([1.0, -2.0, 0.5], [1.0, -2.0, 0.5], 0.0),
         ([1.0, -2.0, 0.5], [0.0, 0.0, 0.0], 1.0),
@@ -103,35 +103,35 @@ def seen(net, change, **more):
         ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),
     ],
 )
-def test_disagreement_by_hand(real, foretold, expected):
-    found = agreement(torch.tensor(real), torch.tensor(foretold), torch.zeros(len(real)))
-    assert found.disagreement == pytest.approx(expected) and found.samples == len(real)
+def test_disagreement_by_hand(real, predicted_change, expected):
+    result = agreement(torch.tensor(real), torch.tensor(predicted_change), torch.zeros(len(real)))
+    assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
 
 
 def test_what_is_rounding_is_not_judged():
-    found = agreement(torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6))
-    assert found.samples == 0 and found.disagreement != found.disagreement
+    result = agreement(torch.tensor([1e-7, 0.0]), torch.tensor([-1e-7, 0.0]), torch.full((2,), 1e-6))
+    assert result.samples == 0 and result.disagreement != result.disagreement
 
 
 def test_a_slope_that_is_half_the_true_one():
-    foretold = torch.tensor([1.0, -2.0, 3.0])
-    assert agreement(2 * foretold, foretold, torch.zeros(3)).slope == pytest.approx(2)
+    predicted_change = torch.tensor([1.0, -2.0, 3.0])
+    assert agreement(2 * predicted_change, predicted_change, torch.zeros(3)).slope == pytest.approx(2)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
 def test_a_smooth_network_passes_at_every_budget(net, norm):
     for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
-        doubtful, verdict = seen(net, lambda x: x, eps=eps, norm=norm)
+        doubtful, verdict = verdict_of(net, lambda x: x, eps=eps, norm=norm)
         assert not doubtful and not verdict.wrong and verdict.disagreement < 0.02
 
 
 def test_the_glance_costs_what_it_says(net):
     x, y = inputs(net)
     check, ledger = check_of(TorchModel(net, IMAGES), x, y)
-    before = ledger.costs.forwards.clone(), ledger.costs.backwards.clone()
-    assert not check.doubtful()
-    assert (ledger.costs.forwards - before[0]).tolist() == [5] * 24 + [0] * 40
-    assert (ledger.costs.backwards - before[1]).tolist() == [1] * 24 + [0] * 40
+    costs = ledger.costs.forwards.clone(), ledger.costs.backwards.clone()
+    assert not check.is_doubtful()
+    assert (ledger.costs.forwards - costs[0]).tolist() == [5] * 24 + [0] * 40
+    assert (ledger.costs.backwards - costs[1]).tolist() == [1] * 24 + [0] * 40
 
 
 class Half(nn.Module):
@@ -149,31 +149,31 @@ def test_what_half_precision_rounds_away_is_not_judged(net):
     """Steps within a small budget change such answers by less than they are rounded; within a large one they can be seen."""
     x, y = inputs(net)
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5 / 255)
-    assert check.doubtful()
-    verdict = check.look()
+    assert check.is_doubtful()
+    verdict = check.full_check()
     assert verdict.disagreement != verdict.disagreement and not verdict.wrong
     check, _ = check_of(TorchModel(Half(net), IMAGES), x, y, eps=0.5)
-    assert not check.look().wrong
+    assert not check.full_check().wrong
 
 
 # Planted faults
 
 
-def left(x):
+def left_half(x):
     mask = torch.ones(8, 8)
     mask[:4, :4] = 0
     return masked(mask)(x)
 
 
 def dots(x):
-    at = torch.arange(8)
-    return masked(((at[:, None] + at[None]) % 2 == 0).float())(x)
+    index = torch.arange(8)
+    return masked(((index[:, None] + index[None]) % 2 == 0).float())(x)
 
 
 FAULTS = {
     "a channel without": (masked(only(2)), "no gradient at 64 of 192 values (channel 2)"),
     "two channels without": (masked(only(0, 1)), "no gradient at 128 of 192 values (channels 0, 1)"),
-    "a corner without": (left, "no gradient at 48 of 192 values, in every channel alike"),
+    "a corner without": (left_half, "no gradient at 48 of 192 values, in every channel alike"),
     "every second pixel without": (dots, "no gradient at 96 of 192 values, in every channel alike"),
     "opposite in a channel": (lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(), "opposite sign in channel 1"),
     "half of it detached": (lambda x: x / 2 + x.detach() / 2, "it is 0.50 of the true one"),
@@ -190,13 +190,13 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_wrong_gradient_is_found_and_named(net, name):
     change, cause = FAULTS[name]
-    doubtful, verdict = seen(net, change)
+    doubtful, verdict = verdict_of(net, change)
     assert doubtful and verdict.wrong
     assert cause in "; ".join(verdict.causes)
 
 
 def test_a_rounding_finer_than_attacks_step_is_told_and_passes(net):
-    _, verdict = seen(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
+    _, verdict = verdict_of(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
     assert not verdict.wrong and verdict.coarse_only
 
 
@@ -220,9 +220,9 @@ class Thermometer(nn.Module):
 
 def test_the_module_to_blame_is_named(net):
     blind = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.Tanh(), Rounded()), net)
-    found = culprits(TorchModel(blind, IMAGES), inputs(net)[0])
-    assert [str(one) for one in found] == ["module 1.1 (Rounded) returns zeros"]
-    assert not culprits(TorchModel(net, IMAGES), inputs(net)[0])
+    culprits = find_culprits(TorchModel(blind, IMAGES), inputs(net)[0])
+    assert [str(culprit) for culprit in culprits] == ["module 1.1 (Rounded) returns zeros"]
+    assert not find_culprits(TorchModel(net, IMAGES), inputs(net)[0])
 
 
 @pytest.mark.parametrize("name", ["a channel without", "every second pixel without", "half of it detached"])
@@ -231,13 +231,13 @@ def test_a_repair_answers_alike_and_has_the_intact_gradient(net, name):
     model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
     repaired, _, _ = find_repair(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64)
     assert repaired.disagreement < 0.02
-    hooked = dict(candidates(model, x, []))["the identity for all that lies before module net"]
+    hooked = dict(repair_candidates(model, x, []))["the identity for all that lies before module net"]
     intact = x.clone().requires_grad_()
-    for one in (repaired.model, hooked):
+    for repair in (repaired.model, hooked):
         leaf = x.clone().requires_grad_()
-        answers = one.predict(leaf)
+        answers = repair.predict(leaf)
         torch.testing.assert_close(answers, net(x))
-        torch.testing.assert_close(one.predict(x), net(x))
+        torch.testing.assert_close(repair.predict(x), net(x))
         torch.testing.assert_close(
             *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
         )
@@ -248,24 +248,24 @@ def test_a_network_is_fitted_where_the_shape_changes():
     module = seeded(nn.Sequential(Thermometer(), nn.Conv2d(24, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)))
     x = inputs(module)[0]
     model = TorchModel(module, IMAGES)
-    repaired = dict(candidates(model, x, culprits(model, x)))["a fitted network for module 0"]
+    repaired = dict(repair_candidates(model, x, find_culprits(model, x)))["a fitted network for module 0"]
     leaf = x.clone().requires_grad_()
     answers = repaired.predict(leaf)
     torch.testing.assert_close(answers, module(x))
     margin = answers.sort(1).values @ torch.tensor([0.0, 0.0, 1.0, -1.0])
     (grad,) = torch.autograd.grad(margin.sum(), leaf)
-    risen = module((x + 0.15 * grad.sign()).clamp(0, 1)).gather(1, module(x).argmax(1)[:, None])[:, 0]
-    assert (risen < module(x).amax(1)).float().mean() > 0.9, "a step along the stand-in's gradient lowers the true logit"
+    logits = module((x + 0.15 * grad.sign()).clamp(0, 1)).gather(1, module(x).argmax(1)[:, None])[:, 0]
+    assert (logits < module(x).amax(1)).float().mean() > 0.9, "a step along the stand-in's gradient lowers the true logit"
 
 
 def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
-    model, other = TorchModel(Before(net, torch.round), IMAGES), TorchModel(net, IMAGES)
+    model, surrogate = TorchModel(Before(net, torch.round), IMAGES), TorchModel(net, IMAGES)
     x = inputs(net, 4)[0].requires_grad_()
-    both = along(model, other)
-    answers = both.predict(x)
+    combined = with_surrogate(model, surrogate)
+    answers = combined.predict(x)
     torch.testing.assert_close(answers, model.predict(x))
     torch.testing.assert_close(torch.autograd.grad(answers[:, 1].sum(), x)[0], torch.autograd.grad(net(x)[:, 1].sum(), x)[0])
-    assert both.digest() == model.digest()
+    assert combined.digest() == model.digest()
 
 
 def test_what_waits_for_what():
@@ -285,11 +285,11 @@ def test_an_audit_goes_around_a_blind_block():
     mask = torch.zeros(1, 8, 8)
     mask[..., 0] = 1  # only the first column has a gradient
     x, y = data.load(range(60)), torch.from_numpy(data.labels()[:60])
-    whole, blind = (brinell.audit(net, (x, y), eps="0.15").models[0] for net in (intact, Before(intact, masked(mask))))
-    assert abs(blind.robust_accuracy[-1].k - whole.robust_accuracy[-1].k) <= 1
+    intact_result, blind = (brinell.audit(net, (x, y), eps="0.15").models[0] for net in (intact, Before(intact, masked(mask))))
+    assert abs(blind.robust_accuracy[-1].k - intact_result.robust_accuracy[-1].k) <= 1
     failed = {check.code: check.text for check in blind.checks if check.passed is False}
     assert "no gradient at" in failed["gradient-mismatch"] and "gradient-mismatch" not in {
-        check.code for check in whole.checks if check.passed is False
+        check.code for check in intact_result.checks if check.passed is False
     }
     assert any("attacked with the identity" in remark.text for remark in blind.remarks)
     gained = [stage for stage in blind.stages if "gradient=repaired" in stage.attack and stage.drop]

@@ -1,4 +1,4 @@
-"""An attack in a process of its own finds what it finds in ours, gets nothing but its samples and the oracle, and may fail."""
+"""An attack in a child process finds the same examples, gets only its samples and the oracle, and may fail."""
 
 import os
 import time
@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, batch_of, mlp, rows_of, threat_of
+from _helpers import Recorder, batch_of, mlp, rows_of, run_audit, threat_of
+from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.frames import HEAD, Pipe, PipeError
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.engine import isolation
-from brinell.engine.isolation import Isolated
+from brinell.isolation import attack as isolated_attack
 from brinell.store.run import Run
 
 CUBE = Domain(kind="vector", shape=(6,))
@@ -126,18 +126,20 @@ def rows(run: Run) -> Any:
 def test_the_records_are_the_same(attack: str, tmp_path: Path, targeted: str | None) -> None:
     x, y = data()
     settings = {"eps": "0.05:0.2:3", "attack": (attack,), "batch_size": 5, "targeted": targeted}
-    plain = audited(tmp_path / "plain", model(), x, y, **settings)
-    apart = audited(tmp_path / "apart", model(), x, y, isolate=True, **settings)
-    assert rows(plain) == rows(apart) and (plain.records().outcome == "fooled").any()
+    plain = run_audit(tmp_path / "plain", model(), x, y, in_process=True, **settings)
+    isolated = run_audit(tmp_path / "apart", model(), x, y, **settings)
+    assert rows(plain) == rows(isolated) and (plain.records().outcome == "fooled").any()
     samples = range(len(x))
-    one, other = (run.adversarial("recorder", attack, samples) for run in (plain, apart))
-    assert one.keys() == other.keys() and all((one[sample] == other[sample]).all() for sample in one)
-    one, other = (run.extras("recorder", attack, samples) for run in (plain, apart))
-    assert one.keys() == other.keys() and all((one[sample]["last"] == other[sample]["last"]).all() for sample in one)
-    assert plain.manifest["stages"] == apart.manifest["stages"] and plain.manifest["remarks"] == apart.manifest["remarks"]
+    expected, examples = (run.adversarial("recorder", attack, samples) for run in (plain, isolated))
+    assert expected.keys() == examples.keys() and all((expected[sample] == examples[sample]).all() for sample in expected)
+    expected, examples = (run.extras("recorder", attack, samples) for run in (plain, isolated))
+    assert expected.keys() == examples.keys() and all(
+        (expected[sample]["last"] == examples[sample]["last"]).all() for sample in expected
+    )
+    assert plain.manifest["stages"] == isolated.manifest["stages"] and plain.manifest["remarks"] == isolated.manifest["remarks"]
     # A run that was begun the one way goes on the other way, with nothing to do.
-    again = audited(tmp_path / "plain", model(), x, y, isolate=True, resume=True, **settings)
-    assert rows(again) == rows(apart)
+    resumed = run_audit(tmp_path / "plain", model(), x, y, resume=True, **settings)
+    assert rows(resumed) == rows(isolated)
 
 
 BUILT_IN = ("apgd:APGD?steps=5", "fab:FAB?steps=3&restarts=1", "square:Square?steps=20", "hop_skip_jump:HopSkipJump?steps=2")
@@ -149,20 +151,20 @@ def test_attacks_of_all_kinds_find_the_same(tmp_path: Path, spec: str) -> None:
     """Named by their modules they count as files."""
     x, y = data()
     settings = {"eps": "0.05:0.2:3", "attack": (f"brinell.attacks.{spec}",)}
-    plain, apart = (audited(tmp_path / str(one), model(), x, y, isolate=one, **settings) for one in (False, True))
-    assert rows(plain) == rows(apart)
+    plain, isolated = (run_audit(tmp_path / str(here), model(), x, y, in_process=here, **settings) for here in (True, False))
+    assert rows(plain) == rows(isolated)
 
 
-def run_one(attack: str, how: str) -> Any:
+def run_one(attack: str, mode: str) -> Any:
     x, y = data()
-    recorder, apart = model(), Isolated(attack, {"how": how})
+    recorder, attack_ = model(), plugins.build("attack", attack, {"how": mode})
     batch = batch_of(x, y)
     threat = threat_of(0.1, "linf", CUBE, n=len(x))
-    ledger = Ledger(recorder, batch, threat, access=apart.access)  # type: ignore[arg-type]
+    ledger = Ledger(recorder, batch, threat, access=attack_.access)  # type: ignore[arg-type]
     try:
-        return apart(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
+        return attack_(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
     finally:
-        assert apart._process is None or how == "look"
+        assert not attack_._process.running or mode == "look"
 
 
 def test_a_child_that_fails_is_one_line(attack: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +176,7 @@ def test_a_child_that_fails_is_one_line(attack: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("mode", "message"),
     [
         ("exit", "ended with SystemExit"),
         ("hang", "its time is over"),
@@ -183,35 +185,33 @@ def test_a_child_that_fails_is_one_line(attack: str, monkeypatch: pytest.MonkeyP
         ("endless", "more often than the 12 times that it declares"),
     ],
 )
-def test_children_that_fail_otherwise(attack: str, monkeypatch: pytest.MonkeyPatch, how: str, said: str) -> None:
-    monkeypatch.setattr(isolation, "OWN_TIME", 3.0)
+def test_children_that_fail_otherwise(attack: str, monkeypatch: pytest.MonkeyPatch, mode: str, message: str) -> None:
+    monkeypatch.setattr(isolated_attack, "GROUP_SECONDS", 3.0)
     began = time.monotonic()
-    with pytest.raises(ContractError, match=said):
-        run_one(attack, how)
+    with pytest.raises(ContractError, match=message):
+        run_one(attack, mode)
     assert time.monotonic() - began < 60
 
 
 @pytest.mark.slow
 def test_the_child_has_no_token_no_file_and_may_write_none(attack: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BRINELL_TOKEN", "secret")
-    with (tmp_path / "records").open("w") as held:
-        os.set_inheritable(held.fileno(), True)
-        assert [one.text for one in run_one(attack, "look").remarks] == ["nothing"]
+    with (tmp_path / "records").open("w") as file:
+        os.set_inheritable(file.fileno(), True)
+        assert [remark.text for remark in run_one(attack, "look").remarks] == ["nothing"]
 
 
-def test_what_cannot_be_built_is_one_line(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_built_is_one_line(attack: str) -> None:
     with pytest.raises(RequestError, match="has no option 'stops', did you mean 'steps'"):
-        Isolated(attack, {"stops": 3})
-    assert cli(["audit", "--isolate", "--attack", "pgd"]) == 2
-    assert "--isolate is for attacks that are files" in capsys.readouterr().err
+        plugins.build("attack", attack, {"stops": 3})
 
 
 def test_the_parent_imports_nothing_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.py"
     file.write_text("import os\nos._exit(0)\n")
-    assert cli(["audit", "--isolate", "--attack", f"{file}:Own", "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert "failed: it ended without an answer (exit code 0)" in said and said.count("\n") == 1
+    assert cli(["audit", "--attack", f"{file}:Own", "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "failed: it ended without an answer (exit code 0)" in error and error.count("\n") == 1
 
 
 # Frames, with this process on both ends
@@ -219,9 +219,9 @@ def test_the_parent_imports_nothing_of_the_file(tmp_path: Path, capsys: pytest.C
 
 @pytest.fixture
 def ends() -> Any:
-    here, there = os.pipe(), os.pipe()
-    yield Pipe(here[0], there[1], most=1000, left=5.0), Pipe(there[0], here[1], most=1000, left=5.0)
-    for descriptor in (*here, *there):
+    first, second = os.pipe(), os.pipe()
+    yield Pipe(first[0], second[1], most=1000, seconds=5.0), Pipe(second[0], first[1], most=1000, seconds=5.0)
+    for descriptor in (*first, *second):
         try:
             os.close(descriptor)
         except OSError:
@@ -229,49 +229,49 @@ def ends() -> Any:
 
 
 def test_frames_bring_arrays_back(ends: Any) -> None:
-    one, other = ends
+    first, second = ends
     sent = {"x": torch.randn(3, 2), "n": torch.tensor([-5, 2**60]), "b": torch.tensor(True), "none": torch.zeros(0, 4)}
-    one.send("hello", {"a": [1, None, "ü"]}, sent)
-    frame = other.receive()
-    assert (frame.op, frame.told) == ("hello", {"a": [1, None, "ü"]}) and frame.arrays.keys() == sent.keys()
+    first.send("hello", {"a": [1, None, "ü"]}, sent)
+    frame = second.receive()
+    assert (frame.op, frame.fields) == ("hello", {"a": [1, None, "ü"]}) and frame.arrays.keys() == sent.keys()
     assert all(torch.equal(frame.arrays[name], sent[name]) and frame.arrays[name].dtype == sent[name].dtype for name in sent)
 
 
 @pytest.mark.parametrize(
-    ("raw", "said"),
+    ("raw", "message"),
     [
         ((HEAD + 1).to_bytes(8, "little"), "head of"),
         (b"\x02\0\0\0\0\0\0\0{x", "no JSON"),
         (b"\x02\0\0\0\0\0\0\0[]", "it is no table"),
-        ('{"op":"a","told":{},"arrays":{"x":["|O",[1]]}}', "must be <f4"),
-        ('{"op":"a","told":{},"arrays":{"x":["<f4",[-1]]}}', "whole numbers of at least 0"),
-        ('{"op":"a","told":{},"arrays":{"x":["<f4",[100000,100000]]}}', "40000000000 bytes, and 1000 are the most"),
-        ('{"op":7,"told":{},"arrays":{}}', "op is 7"),
+        ('{"op":"a","fields":{},"arrays":{"x":["|O",[1]]}}', "must be <f4"),
+        ('{"op":"a","fields":{},"arrays":{"x":["<f4",[-1]]}}', "whole numbers of at least 0"),
+        ('{"op":"a","fields":{},"arrays":{"x":["<f4",[100000,100000]]}}', "40000000000 bytes, and 1000 are the most"),
+        ('{"op":7,"fields":{},"arrays":{}}', "op is 7"),
         ("[" * 5000, "no JSON"),
     ],
 )
-def test_forged_frames_are_refused(ends: Any, raw: Any, said: str) -> None:
-    one, other = ends
+def test_forged_frames_are_refused(ends: Any, raw: Any, message: str) -> None:
+    first, second = ends
     if isinstance(raw, str):
         raw = len(raw).to_bytes(8, "little") + raw.encode()
-    os.write(one._writer, raw)
-    with pytest.raises(PipeError, match=said):
-        other.receive()
+    os.write(first._writer, raw)
+    with pytest.raises(PipeError, match=message):
+        second.receive()
 
 
 def test_silence_has_an_end(ends: Any) -> None:
-    one, other = ends
-    other.left = 0.2
+    first, second = ends
+    second.remaining = 0.2
     with pytest.raises(PipeError, match="its time is over"):
-        other.receive()
-    os.close(one._writer)
-    other.left = 1.0
+        second.receive()
+    os.close(first._writer)
+    second.remaining = 1.0
     with pytest.raises(PipeError, match="ended without"):
-        other.receive()
+        second.receive()
 
 
 @pytest.mark.parametrize(
-    ("op", "arrays", "said"),
+    ("op", "arrays", "message"),
     [
         ("scores", {}, "without the ids"),
         ("scores", {"ids": torch.tensor([12])}, "none of its group"),
@@ -289,15 +289,15 @@ def test_silence_has_an_end(ends: Any) -> None:
         ("weights", {"ids": torch.tensor([0]), "x": torch.zeros(1, 6)}, "which no oracle answers"),
     ],
 )
-def test_questions_that_make_no_sense(op: str, arrays: Any, said: str) -> None:
+def test_questions_that_make_no_sense(op: str, arrays: Any, message: str) -> None:
     from brinell.core.frames import Frame
-    from brinell.engine.isolation import _Talk
+    from brinell.isolation.oracle import OracleProxy
 
     x, y = data()
     batch = batch_of(x, y)
     ledger = Ledger(model(), batch, threat_of(0.1, "linf", CUBE, n=len(x)))  # type: ignore[arg-type]
-    talk = _Talk(ledger.oracle(), batch, 5)
-    told = {"loss": False, "extra": int("extra0" in arrays)}
-    with pytest.raises(PipeError, match=said):
-        talk.answer(Frame(op, told, arrays), lambda **_: (x, x))
+    talk = OracleProxy(ledger.oracle(), batch, 5)
+    fields = {"loss": False, "extra": int("extra0" in arrays)}
+    with pytest.raises(PipeError, match=message):
+        talk.answer(Frame(op, fields, arrays), lambda **_: (x, x))
     assert int(ledger.costs.forwards.sum()) == 0

@@ -1,4 +1,4 @@
-"""Whatever kind of answers a network gives, it is recognised, told, and has one headline."""
+"""Whatever kind of answers a network gives, it is recognise_answers, told, and has one headline."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,23 @@ import torch
 from torch import nn
 
 import brinell
-from _defences import Around, OneHot, Scaled, Softmax
-from _helpers import COUNT, Recorder, audited, mlp, plan_of, rows_of, workspace
+from _defences import OneHot, Scaled, Softmax, Wrapper
+from _helpers import COUNT, Recorder, mlp, plan_of, rows_of, run_audit, workspace
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import ModelInfo
-from brinell.engine.answers import SEEN, grid, kind_of_answers, settled
-from brinell.models._answers import KINDS, Answered, BeforeSquashing, of_lead, of_sigmoids, recognise, recognised
+from brinell.engine.answers import SAMPLES, check_answer_kind, grid, with_logits
+from brinell.models._answers import (
+    KINDS,
+    LogitModel,
+    SquashingInputs,
+    kind_of_answers,
+    logits_of_difference,
+    logits_of_sigmoids,
+    recognise_answers,
+)
 from brinell.models._torch_model import TorchModel
 from brinell.studies.verification.run import verify_run
 
@@ -29,17 +37,17 @@ with torch.no_grad():
     BINARY[3].bias -= BINARY(X).median()
 
 
-class LogSoftmax(Around):
+class LogSoftmax(Wrapper):
     def forward(self, x):
         return self.net(x).log_softmax(1)
 
 
-class Sigmoids(Around):
+class Sigmoids(Wrapper):
     def forward(self, x):
         return torch.sigmoid(self.net(x))
 
 
-class Opaque(Around):
+class Opaque(Wrapper):
     """Probabilities that no function of torch made, so that nothing can be read before them."""
 
     def forward(self, x):
@@ -47,12 +55,12 @@ class Opaque(Around):
         return odds / odds.sum(1, keepdim=True)
 
 
-class OpaqueSigmoids(Around):
+class OpaqueSigmoids(Wrapper):
     def forward(self, x):
         return 1 / (1 + (-self.net(x)).exp())
 
 
-class Lead(Around):
+class Lead(Wrapper):
     """Two logits of a network that gives one."""
 
     def forward(self, x):
@@ -60,17 +68,17 @@ class Lead(Around):
         return torch.cat([0 * z, z], 1)
 
 
-class Flat(Around):
+class Flat(Wrapper):
     def forward(self, x):
         return self.net(x).squeeze(1)
 
 
-class FlatProbability(Around):
+class FlatProbability(Wrapper):
     def forward(self, x):
         return torch.sigmoid(self.net(x)).squeeze(1)
 
 
-class Rounded(Around):
+class Rounded(Wrapper):
     """Probabilities of two decimals."""
 
     def forward(self, x):
@@ -99,13 +107,13 @@ class Rounded(Around):
     ],
 )
 def test_each_kind_is_recognised(answers, kind):
-    assert recognise(answers) == kind and kind in KINDS
+    assert kind_of_answers(answers) == kind and kind in KINDS
 
 
 def test_conversions_by_hand():
-    assert of_lead(torch.tensor([[2.0], [-4.0]])).tolist() == [[-1.0, 1.0], [2.0, -2.0]]
+    assert logits_of_difference(torch.tensor([[2.0], [-4.0]])).tolist() == [[-1.0, 1.0], [2.0, -2.0]]
     values = torch.tensor([[0.0, 0.5, 0.75, 1.0]])
-    low, middle, right, high = of_sigmoids(values)[0].tolist()
+    low, middle, right, high = logits_of_sigmoids(values)[0].tolist()
     assert (
         middle == 0
         and abs(right - np.log(3)) < 1e-6
@@ -128,18 +136,18 @@ def test_floats_lie_on_no_grid(values):
 
 def test_what_went_into_a_softmax_is_read_exactly():
     z = LOGITS[:4].clone()
-    with BeforeSquashing() as seen:
+    with SquashingInputs() as recorder:
         through = nn.functional.softmax(z, dim=1).float().reshape(4, 10)
-        other, classes = torch.softmax(z, 0), torch.sigmoid(z)[:, :3]
-    assert torch.equal(seen.before(through)[0], z) and seen.before(through)[1] == "probabilities"
-    assert seen.before(other) is None and seen.before(classes) is None
+        probabilities, classes = torch.softmax(z, 0), torch.sigmoid(z)[:, :3]
+    assert torch.equal(recorder.before(through)[0], z) and recorder.before(through)[1] == "probabilities"
+    assert recorder.before(probabilities) is None and recorder.before(classes) is None
 
 
 # Models
 
 
 def network(module):
-    return recognised(TorchModel(module.eval(), SIX), X)
+    return recognise_answers(TorchModel(module.eval(), SIX), X)
 
 
 @pytest.mark.parametrize("wrap", [Softmax, Sigmoids])
@@ -160,7 +168,7 @@ FLATTENERS = {
 }
 
 
-class Flattened(Around):
+class Flattened(Wrapper):
     """Answers behind one of these functions."""
 
     def __init__(self, net, function):
@@ -174,9 +182,9 @@ class Flattened(Around):
 @pytest.mark.parametrize("function", FLATTENERS.values(), ids=FLATTENERS)
 def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them(function):
     plain = Scaled(mlp(6, 3), 30.0)
-    found = network(Flattened(plain, function))
-    assert found.info.answers == "squashed" and torch.equal(found.predict(X), plain(X))
-    assert torch.equal(Answered(found.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
+    answers = network(Flattened(plain, function))
+    assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
+    assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
 
 
 @pytest.mark.parametrize("function", [lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)])
@@ -186,25 +194,25 @@ def test_what_changes_the_order_is_left_as_it_is(function):
 
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
     inner = TorchModel(Softmax(mlp(6, 3)), SIX)
-    one = Answered(inner, "probabilities")
-    assert one.digest() != inner.digest() and one.classes == 3 and one.info.answers == "probabilities"
-    assert one.info.training is not None and network(mlp(6, 3)).info.answers is None
+    model = LogitModel(inner, "probabilities")
+    assert model.digest() != inner.digest() and model.classes == 3 and model.info.answers == "probabilities"
+    assert model.info.training is not None and network(mlp(6, 3)).info.answers is None
 
 
 def test_a_model_that_says_what_it_answers_is_not_asked():
     model = Recorder(lambda x: x, SIX, 6)
     model.info = ModelInfo(answers="logits")
-    assert recognised(model, X) is model and not model.calls
+    assert recognise_answers(model, X) is model and not model.calls
 
 
 def test_what_cannot_be_so_is_told():
-    class Later(Around):
+    class Later(Wrapper):
         def forward(self, x):
             p = self.net(x).exp()
             return p / p.sum(1, keepdim=True) * (1 if x[0, 0] < 1 else 3)
 
     model = network(Later(mlp(6, 3)))
-    with pytest.raises(ModelError, match="a number outside of 0 to 1: say what it answers"):
+    with pytest.raises(ModelError, match="now one is outside 0 to 1: say what it answers"):
         model.predict(torch.ones(1, 6))
 
 
@@ -221,7 +229,7 @@ def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
 @pytest.mark.parametrize(
     ("wrap", "words", "passed"),
     [
-        (Around, "answers are logits", True),
+        (Wrapper, "answers are logits", True),
         (Softmax, "answers are probabilities", True),
         (Opaque, "answers are probabilities", True),
         (LogSoftmax, "logarithms of probabilities", True),
@@ -233,16 +241,16 @@ def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
 def test_the_check_says_what_the_answers_are(wrap, words, passed):
     model = network(wrap(mlp(6, 3)))
     with torch.no_grad():
-        found = kind_of_answers(model.predict(X), model)
-    assert found.code == Code.ANSWERS and found.passed is passed and words in found.text
+        finding = check_answer_kind(model.predict(X), model)
+    assert finding.code == Code.ANSWERS and finding.passed is passed and words in finding.text
 
 
 def test_half_precision_is_named():
     with torch.no_grad():
         logits = mlp(6, 3)(X)
     model = TorchModel(mlp(6, 3), SIX)
-    assert "in bfloat16" in kind_of_answers(logits.bfloat16().float(), model).text
-    assert "float16" not in kind_of_answers(logits, model).text
+    assert "in bfloat16" in check_answer_kind(logits.bfloat16().float(), model).text
+    assert "float16" not in check_answer_kind(logits, model).text
 
 
 # In a run
@@ -251,9 +259,9 @@ def test_half_precision_is_named():
 SHORT = ("apgd-ce?steps=20", "square?steps=60")
 
 
-def headline(module, y, out, **more):
-    given = {"eps": "0.02,0.06", "attack": "standard", "queries": 100}
-    result = brinell.audit(module.eval(), (X, y), out=out, **(given | more)).models[0]
+def headline(module, y, out, **options):
+    settings = {"eps": "0.02,0.06", "attack": "standard", "queries": 100}
+    result = brinell.audit(module.eval(), (X, y), out=out, **(settings | options)).models[0]
     return [rate.k for rate in (result.clean_accuracy, *result.robust_accuracy)], result
 
 
@@ -265,25 +273,25 @@ def plain(tmp_path_factory):
 
 @pytest.mark.parametrize("wrap", [Softmax, Opaque, LogSoftmax, Sigmoids])
 def test_one_network_has_one_headline(tmp_path, plain, wrap):
-    y, known = plain
-    found, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
-    assert found == known and known[0] == 30 and 0 < known[1] < 30
-    assert not [one for one in result.checks if one.passed is False and one.code != Code.UNCONSTRAINED]
+    y, expected = plain
+    figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
+    assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
+    assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
 
 
 def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
-    y, known = plain
-    found, _ = headline(OpaqueSigmoids(mlp(6, 3)), y, tmp_path / "run")
-    assert np.abs(np.array(found) - known).max() <= 1
+    y, expected = plain
+    figures, _ = headline(OpaqueSigmoids(mlp(6, 3)), y, tmp_path / "run")
+    assert np.abs(np.array(figures) - expected).max() <= 1
 
 
-@pytest.mark.parametrize("wrap", [Around, Flat, FlatProbability, Sigmoids])
+@pytest.mark.parametrize("wrap", [Wrapper, Flat, FlatProbability, Sigmoids])
 def test_a_single_number_is_two_classes(tmp_path, wrap):
     y = (BINARY(X)[:, 0] > 0).long()
     assert 5 < int(y.sum()) < 25
-    known, _ = headline(Lead(BINARY), y, tmp_path / "two", attack=SHORT)
-    found, result = headline(wrap(BINARY), y, tmp_path / "one", attack=SHORT)
-    assert found == known and known[0] == 30 and known[-1] < 30
+    expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack=SHORT)
+    figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack=SHORT)
+    assert figures == expected and expected[0] == 30 and expected[-1] < 30
     assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
 
 
@@ -294,21 +302,20 @@ def softmax(x):
 def test_what_the_kind_is_recognised_by_is_counted_and_asked_once(tmp_path):
     """A model that counts by itself: its kind costs sixteen forwards; a run that goes on, and a verification, ask for none."""
     model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
-    run = audited(tmp_path / "run", model, X, y, eps="0.02", attack=("fgsm",))
-    records, spent = run.records(), run.manifest["probes"]["recorder"]
-    assert run.manifest["answers"] == {"recorder": "probabilities"} and [len(x) for x in model.calls[:2]] == [SEEN, len(X)]
-    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + spent["forwards"]
-    said = Recorder(softmax, SIX, 3)
-    said.info = ModelInfo(answers="logits")
-    without = audited(tmp_path / "said", said, X, y, eps="0", attack=("fgsm",))
-    assert "recorder" not in without.manifest["answers"] and len(said.calls[0]) == len(X)
+    run = run_audit(tmp_path / "run", model, X, y, eps="0.02", attack=("fgsm",))
+    records, costs = run.records(), run.manifest["probes"]["recorder"]
+    assert run.manifest["answers"] == {"recorder": "probabilities"} and [len(x) for x in model.calls[:2]] == [SAMPLES, len(X)]
+    assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + costs["forwards"]
+    declared = Recorder(softmax, SIX, 3)
+    declared.info = ModelInfo(answers="logits")
+    without = run_audit(tmp_path / "said", declared, X, y, eps="0", attack=("fgsm",))
+    assert "recorder" not in without.manifest["answers"] and len(declared.calls[0]) == len(X)
     resumed = Recorder(softmax, SIX, 3)
-    again = audited(tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",))
-    assert again.manifest["probes"]["recorder"] == spent and not resumed.seen
-    assert rows_of(again.records()) == rows_of(records)
+    resumed_run = run_audit(tmp_path / "run", resumed, X, y, resume=True, eps="0.02", attack=("fgsm",))
+    assert resumed_run.manifest["probes"]["recorder"] == costs and not resumed.queries
+    assert rows_of(resumed_run.records()) == rows_of(records)
     proof = Recorder(softmax, SIX, 3)
     assert verify_run(run, plan_of(proof, X, y, eps="0.02", attack=("fgsm",))).passed
-    assert len(proof.calls[0]) == len(X)
 
 
 def test_a_run_that_was_stopped_once_the_kind_is_known_keeps_it(tmp_path):
@@ -322,27 +329,27 @@ def test_a_run_that_was_stopped_once_the_kind_is_known_keeps_it(tmp_path):
 
     stopped = Recorder(stops, SIX, 3)
     with pytest.raises(KeyboardInterrupt):
-        audited(tmp_path / "run", stopped, X, y, eps="0.02", attack=("fgsm",))
+        run_audit(tmp_path / "run", stopped, X, y, eps="0.02", attack=("fgsm",))
     model = Recorder(softmax, SIX, 3)
-    run = audited(tmp_path / "run", model, X, y, resume=True, eps="0.02", attack=("fgsm",))
-    whole = audited(tmp_path / "whole", Recorder(softmax, SIX, 3), X, y, eps="0.02", attack=("fgsm",))
-    assert len(model.calls[0]) == len(X) and rows_of(run.records()) == rows_of(whole.records())
-    assert run.manifest["probes"] == whole.manifest["probes"] and run.manifest["answers"] == whole.manifest["answers"]
+    run = run_audit(tmp_path / "run", model, X, y, resume=True, eps="0.02", attack=("fgsm",))
+    full_run = run_audit(tmp_path / "whole", Recorder(softmax, SIX, 3), X, y, eps="0.02", attack=("fgsm",))
+    assert len(model.calls[0]) == len(X) and rows_of(run.records()) == rows_of(full_run.records())
+    assert run.manifest["probes"] == full_run.manifest["probes"] and run.manifest["answers"] == full_run.manifest["answers"]
 
 
 def test_no_bad_input_costs_a_query(tmp_path):
-    """What a plan refuses, it refuses before the model is asked anything; so does a dry run."""
+    """A plan and a dry run refuse invalid requests before they query the model."""
     model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
     with pytest.raises(RequestError, match="two models are called"):
         plan_of((model, model), X, y)
     with pytest.raises(RequestError):
         brinell.audit(model, (X, y), eps="0.1", targeted="7", out=tmp_path / "run")
     plan_of(model, X, y)
-    assert not model.seen and not (tmp_path / "run").exists()
+    assert not model.queries and not (tmp_path / "run").exists()
 
 
 def test_the_user_knows_better(tmp_path):
-    class Unsure(Around):
+    class Unsure(Wrapper):
         """A single logit that lies between 0 and 1 on all data."""
 
         def forward(self, x):
@@ -380,4 +387,4 @@ def test_data_without_samples_is_refused_elsewhere():
                 return {}
 
     model = TorchModel(mlp(6, 3), SIX)
-    assert settled(model, Empty(), {}) is model
+    assert with_logits(model, Empty(), {}) is model

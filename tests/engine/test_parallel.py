@@ -1,4 +1,4 @@
-"""Groups in two halves: both at the model at once, each with an attack of its own, and neither outlives the other's failure."""
+"""Groups in two halves: both query the model at once, each has its own copy of the attack, and a failure stops both."""
 
 import threading
 
@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import VECTOR, Recorder, audited, distance, rows_of, threshold
+from _helpers import VECTOR, Recorder, distance, rows_of, run_audit, threshold
 from brinell.attacks.square import Square
 from brinell.core.errors import UnreachableError
 from brinell.core.model import Access, ModelInfo
 from brinell.engine import retry
 from brinell.engine.cascade import Stage
-from brinell.engine.shard import Group, Setting
+from brinell.engine.shard import Group, ShardSetting
 
 PATIENCE = 20.0
 """Seconds after which a half that does not come is not side by side."""
@@ -35,7 +35,7 @@ class Elsewhere(Recorder):
 
 
 def setting_of(model, attack):
-    return Setting(
+    return ShardSetting(
         name="net",
         model=model,
         stage=Stage(name="mine", plugin="mine", attack=attack),
@@ -86,11 +86,11 @@ def test_both_halves_are_under_way_at_once_and_keep_apart():
     model = Elsewhere(threshold(0.34))
     passes = []
     setting = setting_of(model, Remembering(threading.Barrier(2)))
-    setting = Setting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
-    found = retry.attack(setting, group_of(5), lambda sample, why: None)
-    assert found.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(found.records.outcome) == {"fooled"}
-    assert found.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]
-    assert sorted(found.arrays) == [0, 1, 2, 3, 4]
+    setting = ShardSetting(**{**vars(setting), "on_pass": lambda forwards, backwards: passes.append(forwards)})
+    result = retry.attack_group(setting, group_of(5), lambda sample, reason: None)
+    assert result.records.sample_id.tolist() == [0, 1, 2, 3, 4] and set(result.records.outcome) == {"fooled"}
+    assert result.records.forwards.tolist() == [2] * 5 and sorted(passes) == [2, 2, 3, 3]
+    assert sorted(result.arrays) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])
@@ -98,11 +98,11 @@ def test_the_rows_are_those_of_one_piece(tmp_path, n):
     x = torch.rand(n, *VECTOR.shape, generator=torch.Generator().manual_seed(n)) * 0.4
     y = torch.zeros(n, dtype=torch.int64)
     request = {"eps": "0.05:0.25:3", "attack": ("square?steps=40",)}
-    here = Recorder(threshold(0.45))
-    here.access = Access.SCORES
-    whole = audited(tmp_path / "whole", here, x, y, **request)
-    parted = audited(tmp_path / "parted", Elsewhere(threshold(0.45)), x, y, **request)
-    assert rows_of(parted.records()) == rows_of(whole.records())
+    local_model = Recorder(threshold(0.45))
+    local_model.access = Access.SCORES
+    full_run = run_audit(tmp_path / "whole", local_model, x, y, **request)
+    parted = run_audit(tmp_path / "parted", Elsewhere(threshold(0.45)), x, y, **request)
+    assert rows_of(parted.records()) == rows_of(full_run.records())
 
 
 class Failing(Elsewhere):
@@ -110,13 +110,13 @@ class Failing(Elsewhere):
 
     def __init__(self):
         super().__init__(threshold(0.9))
-        self.other = threading.Event()
+        self.second = threading.Event()
 
     def predict(self, x):
         if (x[:, 0] < 0.1).any():
-            assert self.other.wait(PATIENCE)
+            assert self.second.wait(PATIENCE)
             raise UnreachableError("nobody is there any more")
-        self.other.set()
+        self.second.set()
         return super().predict(x)
 
 
@@ -124,5 +124,5 @@ def test_a_half_that_fails_ends_the_other():
     group, model, steps = group_of(4), Failing(), 20_000
     group.x[:2] = 0.0
     with pytest.raises(UnreachableError, match="nobody"):
-        retry.attack(setting_of(model, Square(steps=steps)), group, lambda sample, why: None)
+        retry.attack_group(setting_of(model, Square(steps=steps)), group, lambda sample, reason: None)
     assert 0 < len(model.calls) < steps

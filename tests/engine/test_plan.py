@@ -9,8 +9,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.engine import toml
-from brinell.engine.cascade import CASCADES, PRESETS, build_stages
-from brinell.engine.cells import cell
+from brinell.engine.attack_names import CASCADES, PRESETS
+from brinell.engine.cascade import build_stages
+from brinell.engine.cells import content_hash
 from brinell.engine.plan import choose_device, make_plan
 from brinell.engine.request import Request
 
@@ -29,6 +30,7 @@ class OnlyImages:
     distances: ClassVar = frozenset({"linf"})
     domains: ClassVar = frozenset({"image"})
     family: ClassVar = "minimal"
+    targeted: ClassVar = False
 
     def cost(self, classes):
         return 10 * classes, 0
@@ -121,9 +123,9 @@ def test_samples_are_the_first_where_these_are_asked_for():
 
 
 def test_a_thousand_samples_unless_told():
-    many = np.full((1001, 2), 0.4, dtype=np.float32)
-    assert len(plan_of(model(), many, np.zeros(1001, dtype=int)).ids) == 1000
-    assert len(plan_of(model(), many, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
+    inputs = np.full((1001, 2), 0.4, dtype=np.float32)
+    assert len(plan_of(model(), inputs, np.zeros(1001, dtype=int)).ids) == 1000
+    assert len(plan_of(model(), inputs, np.zeros(1001, dtype=int), samples=1001).ids) == 1001
 
 
 def test_cost_at_most():
@@ -187,7 +189,7 @@ def test_two_models_of_one_name():
 )
 def test_settings_out_of_range(values, message):
     with pytest.raises(RequestError, match=message):
-        toml.make_request(values)
+        toml.parse_audit_request(values)
 
 
 @pytest.mark.parametrize(
@@ -227,17 +229,24 @@ def test_groups_hold_full_batches_within_memory():
     "request_",
     [
         Request(),
-        Request(data='npz:a "quoted" näme.npz', model=("a", "b\\c"), attack=("pgd?steps=3",), samples=5, queries=7, seed=9),
+        Request(
+            data='npz:a "quoted" näme.npz',
+            model=("a", "torch:b\\c.py:net"),
+            attack=("pgd?steps=3",),
+            samples=5,
+            queries=7,
+            seed=9,
+        ),
     ],
 )
 def test_toml_round_trip(tmp_path, request_):
     file = tmp_path / "run.toml"
     file.write_text(toml.dump(request_), encoding="utf-8")
-    assert toml.make_request(toml.load(file)) == request_
+    assert toml.parse_audit_request(toml.load(file)) == request_
 
 
 def test_one_model_may_be_written_without_brackets():
-    assert toml.make_request({"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
+    assert toml.parse_audit_request({"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
 
 
 @pytest.mark.parametrize(("content", "message"), [(b"data = ", "is no TOML"), (b"\xff\xfe", "is no TOML"), (None, "there is no")])
@@ -250,9 +259,9 @@ def test_toml_that_cannot_be_read(tmp_path, content, message):
 
 
 def test_cells_name_their_content():
-    one = cell(a=1, b=[1, 2.5, "x"], c={"p": 1, "q": 2})
-    assert one == cell(c={"q": 2, "p": 1}, b=[1, 2.5, "x"], a=1) and len(one) == 24
-    assert len({one, cell(a=1), cell(a="1"), cell(a=1.5), cell(b=1)}) == 5
+    digest = content_hash(a=1, b=[1, 2.5, "x"], c={"p": 1, "q": 2})
+    assert digest == content_hash(c={"q": 2, "p": 1}, b=[1, 2.5, "x"], a=1) and len(digest) == 24
+    assert len({digest, content_hash(a=1), content_hash(a="1"), content_hash(a=1.5), content_hash(b=1)}) == 5
     with pytest.raises(ValueError, match="not JSON compliant"):
-        cell(a=float("nan"))
+        content_hash(a=float("nan"))
     assert VECTOR == Domain(kind="vector", shape=(2,))

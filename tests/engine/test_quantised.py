@@ -1,35 +1,35 @@
-"""Quantised adversarial examples in an audit whose budget is no whole number of levels."""
+"""Quantised adversarial examples in an audit whose budget is not a whole number of levels."""
 
 import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited
+from _helpers import Recorder, run_audit
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.domain import Domain
 from brinell.core.record import Outcome
 from brinell.engine.plan import make_plan
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.studies.verification.run import verify_run
 
 IMAGE = Domain(kind="image", shape=(1, 4, 4), levels=256)
 
 
-def mean_above(at):
+def mean_above(threshold):
     """Class 1 where the mean is above: every value counts alike, and the Linf margin is the distance of the mean."""
 
     def logits(x):
-        z = 100 * (x.flatten(1).mean(1) - at)
+        z = 100 * (x.flatten(1).mean(1) - threshold)
         return torch.stack([-z, z], 1)
 
     return logits
 
 
-def run_at(folder, eps, at=0.4, **request):
+def run_at(folder, eps, threshold=0.4, **request):
     x = np.full((20, 1, 4, 4), 80 / 255, np.float32)
     x[10:] = 78 / 255
-    return audited(folder, Recorder(mean_above(at), IMAGE), x, np.zeros(20, int), attack="fgsm", eps=eps, **request)
+    return run_audit(folder, Recorder(mean_above(threshold), IMAGE), x, np.zeros(20, int), attack="fgsm", eps=eps, **request)
 
 
 @pytest.mark.parametrize("eps", ["0.1", "0.3", "26/255"])
@@ -45,7 +45,7 @@ def test_what_is_broken_stays_broken_once_it_is_rounded_inside_eps(tmp_path, eps
 
 def test_what_needs_the_last_half_level_is_told_to_be_lost(tmp_path):
     """78 + 25.5 levels reach 103.2, and 78 + 25 do not; at the next larger eps the nearest levels count."""
-    run = run_at(tmp_path / "run", "0.1,26/255", at=103.2 / 255)
+    run = run_at(tmp_path / "run", "0.1,26/255", threshold=103.2 / 255)
     result = summarise_model(run.manifest, run.records(), "run", "recorder")
     assert [rate.k for rate in result.robust_accuracy] == [0, 0]
     assert [rate.k for rate in result.quantised_robust_accuracy] == [10, 0]
@@ -54,15 +54,24 @@ def test_what_needs_the_last_half_level_is_told_to_be_lost(tmp_path):
 def test_every_forward_of_it_is_counted_and_verified(tmp_path):
     x = np.full((20, 1, 4, 4), 80 / 255, np.float32)
     x[10:] = 78 / 255
-    model = Recorder(mean_above(103.2 / 255), IMAGE)
-    run = audited(tmp_path / "run", model, x, np.zeros(20, int), attack="fgsm", eps="0.1,26/255")
+
+    class Shared(Recorder):
+        """Its copies count with it."""
+
+        def __deepcopy__(self, memo):
+            return self
+
+    model = Shared(mean_above(103.2 / 255), IMAGE)
+    run = run_audit(tmp_path / "run", model, x, np.zeros(20, int), attack="fgsm", eps="0.1,26/255")
     records = run.records()
-    spent = int((records.forwards + records.judge_forwards).sum())
-    assert model.seen == spent + run.manifest["probes"]["recorder"]["forwards"]
+    forwards = int((records.forwards + records.judge_forwards).sum())
+    assert model.queries == forwards + run.manifest["probes"]["recorder"]["forwards"]
     from brinell.datasets._memory import ArrayDataset
 
     data = ArrayDataset(x, np.zeros(20, int), domain=IMAGE)
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
-    found = verify_run(run, plan, Silent())
-    problems = [one for one in found.problems if not one.where.startswith(("tables/", "report.html"))]  # no page was made
-    assert not problems and found.successes == 20
+    verification = verify_run(run, plan, SilentProgress())
+    problems = [
+        problem for problem in verification.problems if not problem.location.startswith(("tables/", "report.html"))
+    ]  # no page was made
+    assert not problems and verification.successes == 20

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, carry_out, cells_of, mlp, plan_of, rows_of, same_rows, threshold
+from _helpers import Recorder, assert_same_rows, cells_of, mlp, plan_of, rows_of, run_audit, run_plan, threshold
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
@@ -25,16 +25,16 @@ NOISE = 0.4
 class Noisy(Recorder):
     """Says class 1 where the first value is above `at`, with noise on its logits or on its input, which moves the lead by 0.4."""
 
-    def __init__(self, where, at=0.5):
+    def __init__(self, place, level=0.5):
         draw = torch.Generator().manual_seed(7)
 
         def logits(x):
             noise = torch.randn(len(x), generator=draw) * NOISE
-            if where == "input":
-                return threshold(at)(x + noise[:, None] / 20)
-            return threshold(at)(x) + torch.stack([-noise / 2, noise / 2], 1)
+            if place == "input":
+                return threshold(level)(x + noise[:, None] / 20)
+            return threshold(level)(x) + torch.stack([-noise / 2, noise / 2], 1)
 
-        super().__init__(logits, name=f"noisy {where}")
+        super().__init__(logits, name=f"noisy {place}")
 
 
 def fooled(run, attack):
@@ -42,13 +42,13 @@ def fooled(run, attack):
     return records.sample_id[(records.attack == attack) & (records.outcome == Outcome.FOOLED)].tolist()
 
 
-@pytest.mark.parametrize("where", ["logits", "input"])
-def test_the_mean_finds_what_one_look_calls_by_luck(tmp_path, where):
+@pytest.mark.parametrize("place", ["logits", "input"])
+def test_the_mean_finds_what_one_look_calls_by_luck(tmp_path, place):
     """Beyond the boundary by a standard deviation of one look, which luck bridges in forty tries; by five of the mean of 30."""
-    lucky = audited(tmp_path / "one", Noisy(where), X, Y, eps=str(EPS), attack=("bim?steps=40",))
+    lucky = run_audit(tmp_path / "one", Noisy(place), X, Y, eps=str(EPS), attack=("bim?steps=40",))
     assert len([sample for sample in fooled(lucky, "bim?steps=40") if sample >= 8]) >= 6
     attack = "bim?steps=40&eot=30"
-    mean = audited(tmp_path / "mean", Noisy(where), X, Y, eps=str(EPS), attack=(attack,))
+    mean = run_audit(tmp_path / "mean", Noisy(place), X, Y, eps=str(EPS), attack=(attack,))
     assert fooled(mean, attack) == list(range(8))
 
 
@@ -62,22 +62,24 @@ def test_a_noisy_gradient_is_followed_along_its_mean(tmp_path):
 
     domain = Domain(kind="vector", shape=(12,))
     x, y = np.full((12, 12), 0.5, dtype=np.float32), np.zeros(12, dtype=int)
-    found = {}
+    results = {}
     for attack in ("fgsm", "fgsm?eot=100"):
-        run = audited(tmp_path / attack[4:], Recorder(logits, domain), x, y, eps="0.3", attack=(attack,), domain=domain)
+        run = run_audit(tmp_path / attack[4:], Recorder(logits, domain), x, y, eps="0.3", attack=(attack,), domain=domain)
         stored = run.adversarial("recorder", attack, range(12))
-        found[attack] = np.mean([np.sign(array - 0.5).sum() for array in stored.values()])
-    assert found["fgsm"] < 10 < 11.5 < found["fgsm?eot=100"]
+        results[attack] = np.mean([np.sign(array - 0.5).sum() for array in stored.values()])
+    assert results["fgsm"] < 10 < 11.5 < results["fgsm?eot=100"]
 
 
 def test_a_model_without_noise_has_the_same_verdict(tmp_path):
-    one, three = (
-        audited(tmp_path / str(eot), Recorder(threshold(0.5)), X, Y, eps="0:0.2:5", attack=(f"bim?steps=3{more}", f"fgsm{also}"))
-        for eot, more, also in ((1, "", ""), (3, "&eot=3", "?eot=3"))
+    single, three = (
+        run_audit(
+            tmp_path / str(eot), Recorder(threshold(0.5)), X, Y, eps="0:0.2:5", attack=(f"bim?steps=3{suffix}", f"fgsm{also}")
+        )
+        for eot, suffix, also in ((1, "", ""), (3, "&eot=3", "?eot=3"))
     )
     names = dict(zip(("bim?steps=3&eot=3", "fgsm?eot=3", CLEAN), ("bim?steps=3", "fgsm", CLEAN), strict=True))
-    cost = {key: (f, b, j) for key, f, b, j in costs(one)}
-    assert cells_of(one.records()) == {
+    cost = {key: (f, b, j) for key, f, b, j in costs(single)}
+    assert cells_of(single.records()) == {
         (model, names[attack], sample, eps): outcome
         for (model, attack, sample, eps), outcome in cells_of(three.records()).items()
     }
@@ -94,22 +96,22 @@ def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     """Stages of 1, 2 and 5 looks; the first check takes as many as the one that takes most."""
     model = Noisy("logits")
     attack = ("fgsm", "bim?steps=3&eot=2", "apgd-ce?steps=4&eot=5")
-    run = audited(tmp_path / "run", model, X, Y, eps="0:0.2:4", attack=attack)
-    records, looks = run.records(), run.manifest["probes"][model.name]["forwards"]  # for the checks, outside the records
+    run = run_audit(tmp_path / "run", model, X, Y, eps="0:0.2:4", attack=attack)
+    records, probe_forwards = run.records(), run.manifest["probes"][model.name]["forwards"]  # for the checks, outside the records
     assert set(records.forwards[records.attack == CLEAN].tolist()) == {5}
     for name, eot in zip(attack, (1, 2, 5), strict=True):
-        mine = records.attack == name
-        assert not (records.forwards[mine] % eot).any() and records.forwards[mine].any()
-        found = mine & (records.outcome == Outcome.FOOLED)
-        assert set(records.judge_forwards[found].tolist()) <= {eot}
-    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+        is_attack = records.attack == name
+        assert not (records.forwards[is_attack] % eot).any() and records.forwards[is_attack].any()
+        fooled = is_attack & (records.outcome == Outcome.FOOLED)
+        assert set(records.judge_forwards[fooled].tolist()) <= {eot}
+    assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + probe_forwards
 
 
 @pytest.mark.parametrize("queries", [5, 9, 12])
 def test_a_budget_of_queries_holds_in_evaluations(tmp_path, queries):
-    run = audited(tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries)
-    spent = run.records().forwards[run.records().attack != CLEAN]
-    assert 0 < spent.max() <= queries
+    run = run_audit(tmp_path / "run", Noisy("logits"), X, Y, eps="0:0.2:4", attack=("bim?steps=4&eot=5",), queries=queries)
+    forwards = run.records().forwards[run.records().attack != CLEAN]
+    assert 0 < forwards.max() <= queries
 
 
 def stopped(monkeypatch, plan, out):
@@ -125,20 +127,20 @@ def stopped(monkeypatch, plan, out):
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_shard", stop)
         with pytest.raises(KeyboardInterrupt):
-            carry_out(plan, out)
+            run_plan(plan, out)
 
 
 def test_a_random_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    """What was found stays as it was found: asked again, the model would answer with other numbers."""
+    """A resumed run keeps its results, because the model would answer with other numbers."""
 
     def plan():
         return plan_of(Noisy("input"), X, Y, eps="0.05:0.2:4", attack=("bim?steps=3&eot=4", "fgsm?eot=4"), batch_size=1)
 
     stopped(monkeypatch, plan(), tmp_path / "run")
-    kept = Run.open(tmp_path / "run").shards(stage_cell(plan(), plan().models[0], plan().stages[0]))
-    rows = [row for records in kept.values() for row in rows_of(records, without=())]
+    shards = Run.open(tmp_path / "run").shards(stage_cell(plan(), plan().models[0], plan().stages[0]))
+    rows = [row for records in shards.values() for row in rows_of(records, without=())]
     assert rows
-    run = carry_out(plan(), tmp_path / "run", resume=True)
+    run = run_plan(plan(), tmp_path / "run", resume=True)
     assert run.manifest["state"] == "finished" and len(cells_of(run.records())) == 16 * (1 + 2 * 4)
     assert set(rows) <= set(rows_of(run.records(), without=()))
 
@@ -147,28 +149,28 @@ def test_a_run_without_noise_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypa
     def plan():
         return plan_of(Recorder(threshold(0.5)), X, Y, eps="0.05:0.2:4", attack=("pgd?steps=3&eot=3",), batch_size=1)
 
-    whole = carry_out(plan(), tmp_path / "whole")
+    full_run = run_plan(plan(), tmp_path / "whole")
     stopped(monkeypatch, plan(), tmp_path / "run")
-    same_rows(whole.records(), carry_out(plan(), tmp_path / "run", resume=True).records())
+    assert_same_rows(full_run.records(), run_plan(plan(), tmp_path / "run", resume=True).records())
 
 
-@pytest.mark.parametrize("where", ["logits", "input"])
-def test_a_random_run_is_verified_by_the_mean(tmp_path, where):
-    """A boundary that lies elsewhere is told, though the answers are noisy."""
+@pytest.mark.parametrize("place", ["logits", "input"])
+def test_a_random_run_is_verified_by_the_mean(tmp_path, place):
+    """Verification notices a shifted boundary in spite of noisy answers."""
     settings = {"eps": "0.05:0.2:4", "attack": ("bim?steps=4&eot=20",)}
-    run = audited(tmp_path / "run", Noisy(where), X, Y, **settings)
-    result = verify_run(run, plan_of(Noisy(where), X, Y, **settings))
+    run = run_audit(tmp_path / "run", Noisy(place), X, Y, **settings)
+    result = verify_run(run, plan_of(Noisy(place), X, Y, **settings))
     assert result.passed and result.successes == 16 and result.predictions == 16
-    problems = verify_run(run, plan_of(Noisy(where, at=0.6), X, Y, **settings)).problems
-    assert [problem.count for problem in problems if problem.what == "the model is right on the stored input"] == [16]
-    problems = verify_run(run, plan_of(Noisy(where, at=0.3), X, Y, **settings)).problems
-    assert [problem.count for problem in problems if "for the clean input" in problem.what] == [16]
+    problems = verify_run(run, plan_of(Noisy(place, level=0.6), X, Y, **settings)).problems
+    assert [problem.count for problem in problems if problem.description == "the model is right on the stored input"] == [16]
+    problems = verify_run(run, plan_of(Noisy(place, level=0.3), X, Y, **settings)).problems
+    assert [problem.count for problem in problems if "for the clean input" in problem.description] == [16]
 
 
 def test_chance_excuses_what_one_mean_says_and_another_denies(tmp_path):
     """Finds on the boundary itself, where each mean of the looks decides by the toss of a coin."""
     x, y, settings = X[8:] + np.float32([0.02, 0]), Y[8:], {"eps": "0.1", "attack": ("bim?steps=10&eot=20",)}
-    run = audited(tmp_path / "run", Noisy("logits"), x, y, **settings)
+    run = run_audit(tmp_path / "run", Noisy("logits"), x, y, **settings)
     assert len(fooled(run, "bim?steps=10&eot=20")) == 8
     records = run.records()
     assert (records.adv_margin[records.outcome == Outcome.FOOLED] < 0).any()
@@ -218,7 +220,7 @@ def test_what_cannot_be_carried_out(request_, message):
 
 def test_a_precision_that_there_is_not():
     with pytest.raises(RequestError, match="precision is 'half': input should be 'float32' or 'bf16'"):
-        toml.make_request({"precision": "half"})
+        toml.parse_audit_request({"precision": "half"})
 
 
 def test_cells_tell_looks_and_precision_apart():
@@ -239,11 +241,11 @@ def test_successes_of_a_bf16_run_are_those_of_float32(tmp_path):
     x = torch.rand(40, 8, generator=torch.Generator().manual_seed(5))
     y = module(x).argmax(1)
     settings = {"eps": "0.02:0.2:5", "attack": ("apgd-ce?steps=8", "fab-t?steps=5", "apgd-t?steps=5")}
-    runs = [audited(tmp_path / p, model, x.numpy(), y.numpy(), precision=p, **settings) for p in ("float32", "bf16")]
+    runs = [run_audit(tmp_path / p, model, x.numpy(), y.numpy(), precision=p, **settings) for p in ("float32", "bf16")]
     full, low = (run.records() for run in runs)
     assert rows_of(full) != rows_of(low), "bf16 changed nothing at all"
-    found = low.outcome == Outcome.FOOLED
-    assert found.sum() > 20 and low.adv_margin[found].min() > 0
+    fooled = low.outcome == Outcome.FOOLED
+    assert fooled.sum() > 20 and low.adv_margin[fooled].min() > 0
     for attack in settings["attack"]:
         for sample, array in runs[1].adversarial("mlp", attack, range(40)).items():
             assert module(torch.as_tensor(array)[None]).argmax() != y[sample]

@@ -1,4 +1,4 @@
-"""A class by which a model rejects inputs: judged by a criterion of its own, and asked about where nobody declared it."""
+"""A reject class changes the criterion; an undeclared one raises a warning."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,8 @@ class Guarded(nn.Module):
         self.until = until
 
     def forward(self, x):
-        at = x[:, 0]
-        return 20 * torch.stack([0.5 - at, at - self.until, torch.minimum(at - 0.5, self.until - at)], 1)
+        x0 = x[:, 0]
+        return 20 * torch.stack([0.5 - x0, x0 - self.until, torch.minimum(x0 - 0.5, self.until - x0)], 1)
 
 
 CRITERION = NotRejected(2)
@@ -40,10 +40,10 @@ def test_margins_by_hand():
     logits = torch.tensor([[3.0, 1.0, 2.0], [1.0, 0.0, 5.0], [1.0, 4.0, 2.0], [0.0, 4.0, 6.0]])
     y = torch.zeros(4, dtype=torch.long)
     assert CRITERION.margin(logits, y, logits).tolist() == [-2.0, -5.0, 2.0, -2.0]
-    seen = CRITERION.shown(logits, y)
-    assert seen[:, :2].tolist() == [[3.0, 1.0], [5.0, 0.0], [2.0, 4.0], [6.0, 4.0]]
-    assert (seen[:, 2] < seen[:, :2].amin(1)).all(), "the reject class leads nowhere"
-    torch.testing.assert_close(CRITERION.margin(seen, y, seen), CRITERION.margin(logits, y, logits))
+    attack_logits = CRITERION.logits_for_attack(logits, y)
+    assert attack_logits[:, :2].tolist() == [[3.0, 1.0], [5.0, 0.0], [2.0, 4.0], [6.0, 4.0]]
+    assert (attack_logits[:, 2] < attack_logits[:, :2].amin(1)).all(), "the reject class leads nowhere"
+    torch.testing.assert_close(CRITERION.margin(attack_logits, y, attack_logits), CRITERION.margin(logits, y, logits))
 
 
 def test_the_gradient_goes_through_the_class_that_holds():
@@ -71,32 +71,34 @@ def test_the_ledger_shows_and_judges_by_it():
     assert ledger.best.answer.argmax(1).tolist() == [1]
 
 
-def audit(out, until=0.7, y=CLASS, **more):
-    given = {"eps": "0.2,0.5", "attack": ("apgd-ce?steps=20", "fab?steps=20", "square?steps=200"), "queries": 200}
-    return brinell.audit(Guarded(until), (LINE, y), out=out, **(given | more)).models[0]
+def audit(out, until=0.7, y=CLASS, **options):
+    settings = {"eps": "0.2,0.5", "attack": ("apgd-ce?steps=20", "fab?steps=20", "square?steps=200"), "queries": 200}
+    return brinell.audit(Guarded(until), (LINE, y), out=out, **(settings | options)).models[0]
 
 
-@pytest.mark.parametrize("named", ["last", "2"])
-def test_rejected_inputs_are_no_success(tmp_path, named):
+@pytest.mark.parametrize("class_spec", ["last", "2"])
+def test_rejected_inputs_are_no_success(tmp_path, class_spec):
     """At 0.2 class 1 begins out of reach of 0.45; at 0.5 it is within reach of 0.2 and more."""
-    result = audit(tmp_path / "run", reject_class=named)
+    result = audit(tmp_path / "run", reject_class=class_spec)
     reach = int((LINE[:, 0] + 0.5 < 0.7).sum())
     assert [rate.k for rate in result.robust_accuracy] == [30, reach] and result.clean_accuracy.k == 30
     assert result.criterion == "misclassified and not rejected"
-    assert any("0 of 30 clean inputs (0.0 %) are rejected" in one.text for one in result.remarks)
+    assert any("0 of 30 clean inputs (0.0 %) are rejected" in remark.text for remark in result.remarks)
     assert brinell.verify(result.folder, Guarded(), (LINE, CLASS)).passed
-    assert not [one for one in result.warnings if one.code == "extra-class"]
+    assert not [remark for remark in result.warnings if remark.code == "extra-class"]
 
 
 def test_undeclared_it_counts_and_is_told(tmp_path):
     result = audit(tmp_path / "run", y=np.where(np.arange(30) < 29, 0, 1))
     assert result.robust_accuracy[0].k < 20
-    (told,) = [one.text for one in result.warnings if one.code == "extra-class"]
-    assert "are taken for class 2, which the data has not" in told and "--reject-class 2" in told
+    (message,) = [warning.text for warning in result.warnings if warning.code == "extra-class"]
+    assert "are taken for class 2, which the data has not" in message and "--reject-class 2" in message
 
 
 def test_data_of_fewer_classes_than_the_model_knows_raises_no_alarm(tmp_path):
-    assert not [one for one in audit(tmp_path / "run").warnings if one.code == "extra-class"], "two classes more, or none of two"
+    assert not [warning for warning in audit(tmp_path / "run").warnings if warning.code == "extra-class"], (
+        "two classes more, or none of two"
+    )
 
 
 def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
@@ -115,6 +117,6 @@ def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
 def test_what_makes_no_sense_is_refused(tmp_path, capsys, words, line):
     work = workspace(tmp_path)
     command = ["audit", "--data", f"npz:{work / 'data.npz'}", "--eps", "0.1", "--attack", "fgsm", "--out", str(tmp_path / "run")]
-    more = words if line else [*words, "--reject-class", "2"]
-    assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *more]) == 2
+    arguments = words if line else [*words, "--reject-class", "2"]
+    assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
     assert (line or "leave it out") in capsys.readouterr().err

@@ -46,34 +46,34 @@ def never(z, rule):
     return z.amax(1) - 5
 
 
-def looked_at(decide, eps=0.4):
+def path_of(decide, eps=0.4):
     model = TorchModel(Rejecting(decide), THREE)
-    return model, *rejection.look(model, batch_of(LINE, [0] * 24), distance("linf"), eps, REJECT, batch_size=32)
+    return model, *rejection.follow_gradient(model, batch_of(LINE, [0] * 24), distance("linf"), eps, REJECT, batch_size=32)
 
 
 @pytest.mark.parametrize(("decide", "passed"), [(smooth, True), (by_thousands, False), (by_one, False), (never, None)])
 def test_a_rule_without_a_slope_jumps(decide, passed):
-    _, looked, ledger = looked_at(decide)
-    found = rejection.finding(looked, ledger, REJECT)
-    assert found.passed is passed and found.code == "rejection-jumps"
+    _, path, ledger = path_of(decide)
+    finding = rejection.check_sharpness(path, ledger, REJECT)
+    assert finding.passed is passed and finding.code == "rejection-jumps"
     if passed is not None:
-        assert found.figure == (0.0 if passed else 1.0)
+        assert finding.figure == (0.0 if passed else 1.0)
 
 
 def test_the_cost_is_as_told():
-    _, _, ledger = looked_at(smooth)
+    _, _, ledger = path_of(smooth)
     assert ledger.costs.forwards.tolist() == [7] * 24 and ledger.costs.backwards.tolist() == [6] * 24
 
 
 @pytest.fixture(scope="module")
 def rule():
-    return rejection.fitted(looked_at(by_thousands)[1], REJECT)
+    return rejection.fit_rule(path_of(by_thousands)[1], REJECT)
 
 
 def test_the_rule_decides_as_the_model_does(rule):
-    assert rule.wrong <= 0.05
-    others = torch.tensor([[3.0, -3.0, -9.0], [0.1, -0.1, -9.0]])
-    assert (rule.score(others) > 0).tolist() == [False, True]
+    assert rule.error <= 0.05
+    other_logits = torch.tensor([[3.0, -3.0, -9.0], [0.1, -0.1, -9.0]])
+    assert (rule.score(other_logits) > 0).tolist() == [False, True]
 
 
 @settings(max_examples=20, deadline=None)
@@ -82,15 +82,15 @@ def test_the_classes_are_those_of_the_model(rule, seed, decide):
     """Also where the rule is wrong: it was fitted on other inputs."""
     model = TorchModel(Rejecting(decide), THREE)
     x = torch.rand(50, 3, generator=torch.Generator().manual_seed(seed))
-    made = rejection.Smoothed(model, rule).predict(x)
-    assert (made.argmax(1) == model.predict(x).argmax(1)).all()
-    assert (made[:, :REJECT] == model.predict(x)[:, :REJECT]).all()
+    logits = rejection.SmoothRejection(model, rule).predict(x)
+    assert (logits.argmax(1) == model.predict(x).argmax(1)).all()
+    assert (logits[:, :REJECT] == model.predict(x)[:, :REJECT]).all()
 
 
 def test_the_gradient_is_that_of_the_rule_also_where_it_is_overruled(rule):
-    made = rejection.Smoothed(TorchModel(Rejecting(never), THREE), rule)
+    smoothed = rejection.SmoothRejection(TorchModel(Rejecting(never), THREE), rule)
     x = torch.tensor([[0.49, 0.1, 0.1]], requires_grad=True)
-    answer = made.predict(x)
+    answer = smoothed.predict(x)
     (answer[:, REJECT] - answer[:, :REJECT].amax(1)).sum().backward()
     assert answer.argmax(1) != REJECT and x.grad[0, 0] > 0, "nearer to 0.5 the rule rejects more"
 
@@ -100,9 +100,9 @@ def test_what_the_other_logits_do_not_determine_is_not_fitted():
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(*shape, 4, generator=draw)
     logits[..., REJECT] = torch.where(torch.rand(shape, generator=draw) > 0.5, 100.0, -100.0)
-    assert rejection.fitted(rejection.Looked(torch.zeros(*shape, 3), logits), REJECT) is None
+    assert rejection.fit_rule(rejection.GradientPath(torch.zeros(*shape, 3), logits), REJECT) is None
     logits[..., REJECT] = -100.0
-    assert rejection.fitted(rejection.Looked(torch.zeros(*shape, 3), logits), REJECT) is None, "nothing is rejected"
+    assert rejection.fit_rule(rejection.GradientPath(torch.zeros(*shape, 3), logits), REJECT) is None, "nothing is rejected"
 
 
 def audit(decide, out):
@@ -119,7 +119,9 @@ def audit(decide, out):
 def test_an_audit_goes_around_it_and_says_so(tmp_path):
     jumping, sloping = audit(by_thousands, tmp_path / "a"), audit(smooth, tmp_path / "b")
     assert jumping.robust_accuracy[-1].k == sloping.robust_accuracy[-1].k < 24
-    checks = [{check.code: check.passed for check in one.checks}.get("rejection-jumps") for one in (jumping, sloping)]
+    checks = [{check.code: check.passed for check in result.checks}.get("rejection-jumps") for result in (jumping, sloping)]
     assert checks == [False, True]
-    assert [way.way for way in jumping.ways_around] == ["a smooth rule fitted to the rejections"] and not sloping.ways_around
-    assert "the reject class is decided by a rule without a slope" in jumping.verdict
+    assert [repair.way for repair in jumping.ways_around] == [
+        "a smooth rule fitted to the rejections"
+    ] and not sloping.ways_around
+    assert any("by a rule without a slope" in check.text for check in jumping.checks if check.passed is False)

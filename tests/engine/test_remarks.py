@@ -1,7 +1,7 @@
-"""What an attack says of how it went: from the monitors to manifest, results, page and terminal."""
+"""Remarks of an attack: from the monitors to manifest, results, page and terminal."""
 
 import torch
-from tests._helpers import Recorder, audited
+from tests._helpers import Recorder, run_audit
 
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.domain import Domain
@@ -20,7 +20,7 @@ def _run(out, lead, **settings):
 
     x = torch.full((12, 1, 6, 6), 0.5)
     y = torch.zeros(12, dtype=torch.long)
-    return audited(out, Recorder(logits, DOMAIN), x, y, eps="0.5", norm="l2", attack=(ATTACK,), **settings)
+    return run_audit(out, Recorder(logits, DOMAIN), x, y, eps="0.5", norm="l2", attack=(ATTACK,), **settings)
 
 
 def test_much_distance_and_no_success_is_remarked(tmp_path):
@@ -37,8 +37,8 @@ def test_much_distance_and_no_success_is_remarked(tmp_path):
     assert "model: what a model on another machine says of itself" in html.write(run.path).read_text()
     del run.manifest["remarks"][model.model]["model"]
     run.save_manifest()
-    again = _run(tmp_path / "run", lead=3.0, resume=True)
-    assert summarise(again.manifest, again.records(), "").models[0].remarks == model.remarks
+    resumed = _run(tmp_path / "run", lead=3.0, resume=True)
+    assert summarise(resumed.manifest, resumed.records(), "").models[0].remarks == model.remarks
 
 
 def test_an_attack_that_succeeds_tells_its_policy_and_nothing_else(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, audited, cells_of, mlp, rows_of, same_rows
+from _helpers import Recorder, assert_same_rows, cells_of, mlp, rows_of, run_audit
 from _inference_server import InferenceServer
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -26,12 +26,12 @@ COSTS = ("seconds",)
 def served(x):
     """The network's answers, each row by itself, so that its float bits do not depend on how requests are cut."""
     with torch.no_grad():
-        return torch.cat([NET(one[None]) for one in torch.from_numpy(np.array(x, np.float32))]).numpy()
+        return torch.cat([NET(row[None]) for row in torch.from_numpy(np.array(x, np.float32))]).numpy()
 
 
-def here(x):
+def local_logits(x):
     with torch.no_grad():
-        return torch.cat([NET(one[None]) for one in x])
+        return torch.cat([NET(row[None]) for row in x])
 
 
 @pytest.fixture(autouse=True)
@@ -43,23 +43,23 @@ def remote(url, **options):
     return Http(path=url, **(QUICK | options))(SIX)
 
 
-def audit_of(server, out, *, resume=False, **more):
+def audit_of(server, out, *, resume=False, **options):
     with server.running() as url:
-        return audited(out, remote(url), X, Y, resume=resume, **(REQUEST | more))
+        return run_audit(out, remote(url), X, Y, resume=resume, **(REQUEST | options))
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
     """The same network in this process, without its gradients."""
-    model = Recorder(here, SIX, 3, name="net")
+    model = Recorder(local_logits, SIX, 3, name="net")
     model.access = Access.SCORES
-    return audited(tmp_path_factory.mktemp("local") / "run", model, X, Y, **REQUEST)
+    return run_audit(tmp_path_factory.mktemp("local") / "run", model, X, Y, **REQUEST)
 
 
-def spent(run):
+def spent_queries(run):
     """Forwards that the run owns to: of rows, of the judge, of the checks."""
-    records, looks = run.records(), run.manifest["probes"]["net"]
-    return int(records.forwards.sum() + records.judge_forwards.sum()) + looks["forwards"]
+    records, probes = run.records(), run.manifest["probes"]["net"]
+    return int(records.forwards.sum() + records.judge_forwards.sum()) + probes["forwards"]
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -67,10 +67,12 @@ def test_the_records_are_those_of_the_model_itself(tmp_path, local, binary):
     server = InferenceServer(served, (6,), binary=binary)
     run = audit_of(server, tmp_path / "run")
     assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
-    assert run.manifest["traffic"]["net"]["inputs"] == spent(run)
+    assert run.manifest["traffic"]["net"]["inputs"] == spent_queries(run)
     assert (Outcome.FOOLED in run.records().outcome) and (Outcome.SURVIVED in run.records().outcome)
-    said = run.manifest["remarks"].get("net", {}).get("model", {})
-    assert ("json" in said) is not binary and run.manifest["models"][0]["served"]["encoding"] == ("binary" if binary else "json")
+    remarks = run.manifest["remarks"].get("net", {}).get("model", {})
+    assert ("json" in remarks) is not binary and run.manifest["models"][0]["served"]["encoding"] == (
+        "binary" if binary else "json"
+    )
 
 
 @pytest.mark.parametrize("fault", ["503", "500", "closed", "html", "delay0.3"])
@@ -79,14 +81,14 @@ def test_one_request_in_ten_that_fails_changes_no_record(tmp_path, local, fault)
     slow = fault.startswith("delay")
     server = InferenceServer(served, (6,), faults=lambda number: fault if number % 10 == 7 and (not slow or number < 60) else "")
     with server.running() as url:
-        run = audited(tmp_path / "run", remote(url, timeout=0.2 if slow else 10.0), X, Y, **REQUEST)
+        run = run_audit(tmp_path / "run", remote(url, timeout=0.2 if slow else 10.0), X, Y, **REQUEST)
     assert rows_of(run.records(), without=COSTS) == rows_of(local.records(), without=COSTS)
-    told = run.manifest["traffic"]["net"]
-    assert told["inputs"] == spent(run)
-    faults = sum(count for what, count in told.items() if what not in ("inputs", "requests"))
-    assert faults == sum(server.done.values()) >= 5
+    traffic = run.manifest["traffic"]["net"]
+    assert traffic["inputs"] == spent_queries(run)
+    faults = sum(count for kind, count in traffic.items() if kind not in ("inputs", "requests"))
+    assert faults == sum(server.fault_counts.values()) >= 5
     if not slow:  # what came too late was answered all the same
-        assert server.rows == spent(run) + 8, "two requests of four probes settle how the server is asked"
+        assert server.rows == spent_queries(run) + 8, "two requests of four probes settle how the server is asked"
 
 
 def picky(limit):
@@ -105,21 +107,25 @@ def test_a_sample_that_the_server_refuses_stands_as_failed_and_the_others_go_on(
     run = audit_of(InferenceServer(picky(limit), (6,)), tmp_path / "run", eps="0.02,0.1")
     records = run.records()
     cells = cells_of(records)
-    lost = [sample for sample in range(24) if cells["net", "clean", sample, 0.0] == Outcome.FAILED]
-    assert lost == sorted((X[:, 0] > limit).nonzero()[:, 0].tolist()) and len(lost) == 2
-    assert all(cells["net", "square?steps=30", sample, eps] == Outcome.FAILED for sample in lost for eps in (0.02, 0.1))
-    later = {s for (_, attack, s, _), outcome in cells.items() if attack != "clean" and outcome == Outcome.FAILED} - set(lost)
+    failed_samples = [sample for sample in range(24) if cells["net", "clean", sample, 0.0] == Outcome.FAILED]
+    assert failed_samples == sorted((X[:, 0] > limit).nonzero()[:, 0].tolist()) and len(failed_samples) == 2
+    assert all(cells["net", "square?steps=30", sample, eps] == Outcome.FAILED for sample in failed_samples for eps in (0.02, 0.1))
+    later = {s for (_, attack, s, _), outcome in cells.items() if attack != "clean" and outcome == Outcome.FAILED} - set(
+        failed_samples
+    )
     assert later and all(float(X[sample, 0]) > limit - 0.1 for sample in later), "only those near the limit"
     above = [sample for sample in later if cells["net", "square?steps=30", sample, 0.1] == Outcome.FAILED]
     assert above and all(cells["net", "square?steps=30", sample, 0.02] == Outcome.FAILED for sample in above)
     assert len(cells) == 24 * 3, "one row for each sample and budget"
     reference = cells_of(audit_of(InferenceServer(served, (6,)), tmp_path / "fine", eps="0.02,0.1").records())
-    assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(lost))
+    assert all(cells[key] == reference[key] for key in cells if key[2] not in later | set(failed_samples))
     failed = run.manifest["failed"]["net"]
-    assert set(failed["clean"]) == {str(sample) for sample in lost}
-    assert all("HTTP 400, first value above" in why for stage in failed.values() for why in stage.values())
-    (told,) = [one for one in run.manifest["warnings"] if one["code"] == "failed-samples"]
-    assert told["text"].startswith(f"{len(lost) + len(later)} of 24 samples could not be judged; the first: {lost[0]} in clean")
+    assert set(failed["clean"]) == {str(sample) for sample in failed_samples}
+    assert all("HTTP 400, first value above" in reason for stage in failed.values() for reason in stage.values())
+    (failure_warning,) = [warning for warning in run.manifest["warnings"] if warning["code"] == "failed-samples"]
+    assert failure_warning["text"].startswith(
+        f"{len(failed_samples) + len(later)} of 24 samples could not be judged; the first: {failed_samples[0]} in clean"
+    )
     html.write(run.path)
     assert "could not be judged" in (run.path / "report.html").read_text()
 
@@ -140,24 +146,26 @@ def test_random_answers_are_noticed(tmp_path):
     run = audit_of(
         InferenceServer(lambda x: served(x) + rng.normal(0, 0.01, (len(x), 3)).astype(np.float32), (6,)), tmp_path / "run"
     )
-    assert "random-answers" in [one["code"] for one in run.manifest["warnings"]]
+    assert "random-answers" in [warning["code"] for warning in run.manifest["warnings"]]
 
 
 def test_a_model_that_is_exchanged_in_between_is_noticed(tmp_path):
     server = InferenceServer(served, (6,))
     server.function = lambda x: served(x) if server.requests < 60 else served(x)[:, ::-1].copy()
     run = audit_of(server, tmp_path / "run")
-    (told,) = [one["text"] for one in run.manifest["warnings"] if one["code"] == "answers-drift"]
-    assert "at the end the model answers" in told and "another one took its place" in told
+    (message,) = [warning["text"] for warning in run.manifest["warnings"] if warning["code"] == "answers-drift"]
+    assert "at the end the model answers" in message and "another one took its place" in message
 
 
 def test_labels_only(tmp_path):
     with InferenceServer(lambda x: served(x).argmax(1), (6,)).running() as url:
         model = remote(url, classes=3)
-        run = audited(tmp_path / "run", model, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2")
+        run = run_audit(
+            tmp_path / "run", model, X, Y, eps="0.5", attack=("hop-skip-jump?steps=2&samples=10&starts=10",), norm="l2"
+        )
     records = run.records()
     assert (records.outcome == Outcome.FOOLED).sum() > 12 and run.manifest["models"][0]["access"] == "labels"
-    assert not [one for one in run.manifest["warnings"] if one["code"] == "probabilities"]
+    assert not [warning for warning in run.manifest["warnings"] if warning["code"] == "probabilities"]
 
 
 def test_the_command_line(tmp_path, capsys, monkeypatch):
@@ -169,18 +177,18 @@ def test_the_command_line(tmp_path, capsys, monkeypatch):
     with server.running() as url:
         words = ["audit", "--data", f"npz:{tmp_path / 'data.npz'}", "--eps", "0.05,0.1", "--attack", "square?steps=20"]
         words += ["--batch-size", "1", "--model", f"{url}?backoff=0.001&retries=1", "--out", str(out)]
-        server.faults = lambda number: "503" if number > 200 else ""
+        server.faults = lambda number: "503" if number > 400 else ""
         assert cli(words) == 3
         line = capsys.readouterr().err.splitlines()[-1]
-        assert "see to the server, then try again" in line and f"brinell audit --resume --out {out}" in line
-        kept = {path.name for path in (out / "records").iterdir()}
-        assert any(name.startswith("shard-") for name in kept) and any(name.startswith("part-") for name in kept)
+        assert "check the server, then try again" in line and f"brinell audit --resume --out {out}" in line
+        files = {path.name for path in (out / "records").iterdir()}
+        assert any(name.startswith("shard-") for name in files) and any(name.startswith("part-") for name in files)
         server.faults = lambda number: ""
         assert cli(["audit", "--resume", "--out", str(out)]) == 0
-        whole = tmp_path / "whole"
-        assert cli([*words[:-1], str(whole)]) == 0
+        full_run = tmp_path / "whole"
+        assert cli([*words[:-1], str(full_run)]) == 0
         assert cli(["verify", str(out)]) == 0
-    same_rows(Run.open(out).records(), Run.open(whole).records())
-    for path in [*out.rglob("*"), *whole.rglob("*")]:
+    assert_same_rows(Run.open(out).records(), Run.open(full_run).records())
+    for path in [*out.rglob("*"), *full_run.rglob("*")]:
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
     assert "s3cret" not in "".join(capsys.readouterr())

@@ -1,4 +1,4 @@
-"""Which samples a run takes: small selections hold every class, larger ones hold smaller ones, and published orders stay."""
+"""Selection of samples: small selections hold every class, larger ones contain smaller ones, and published orders stay."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.digits import Digits
 from brinell.engine.cells import clean_cell
 from brinell.engine.request import Request
-from brinell.engine.selection import choose, missing, stratified
+from brinell.engine.selection import choose_samples, missing_class_notes, stratified_order
 from brinell.models._torch_model import TorchModel
 
 SORTED = np.repeat(np.arange(10), 50)
@@ -22,40 +22,40 @@ def data(labels):
     return ArrayDataset(np.zeros((len(labels), 2), np.float32), labels)
 
 
-def chosen(labels, **request):
-    return choose(Request(**request), data(labels))
+def select_from(labels, **request):
+    return choose_samples(Request(**request), data(labels))
 
 
 def test_a_folder_sorted_by_class_gives_every_class():
-    found = chosen(SORTED, samples=20)
-    assert found.how == "stratified" and found.ids.tolist() == sorted(found.ids.tolist())
-    assert np.bincount(SORTED[found.ids]).tolist() == [2] * 10
-    assert found.text(500) == "20 of 500 samples, drawn stratified by class"
+    selection = select_from(SORTED, samples=20)
+    assert selection.method == "stratified" and selection.ids.tolist() == sorted(selection.ids.tolist())
+    assert np.bincount(SORTED[selection.ids]).tolist() == [2] * 10
+    assert selection.text(500) == "20 of 500 samples, drawn stratified by class"
 
 
 def test_the_first_and_random_ones_on_request():
-    assert chosen(SORTED, samples=20, select="first").ids.tolist() == list(range(20))
-    drawn = chosen(SORTED, samples=200, select="random")
-    assert drawn.how == "random" and len(set(drawn.ids.tolist())) == 200
-    assert np.bincount(SORTED[drawn.ids], minlength=10).std() > 0, "chance does not share them out evenly"
+    assert select_from(SORTED, samples=20, select="first").ids.tolist() == list(range(20))
+    random_selection = select_from(SORTED, samples=200, select="random")
+    assert random_selection.method == "random" and len(set(random_selection.ids.tolist())) == 200
+    assert np.bincount(SORTED[random_selection.ids], minlength=10).std() > 0, "chance does not share them out evenly"
 
 
 def test_all_samples_are_all_however_they_are_chosen():
     for select in ("first", "stratified", "random", None):
-        found = chosen(SORTED, select=select)
-        assert (found.how, found.ids.tolist()) == ("all", list(range(500)))
-        assert found.text(500) == "all 500 of 500 samples"
+        selection = select_from(SORTED, select=select)
+        assert (selection.method, selection.ids.tolist()) == ("all", list(range(500)))
+        assert selection.text(500) == "all 500 of 500 samples"
 
 
 def test_published_test_sets_keep_their_order():
-    found = choose(Request(samples=20), Digits()())
-    assert (found.how, found.ids.tolist()) == ("first", list(range(20)))
-    assert choose(Request(samples=20, select="stratified"), Digits()()).how == "stratified"
+    selection = choose_samples(Request(samples=20), Digits()())
+    assert (selection.method, selection.ids.tolist()) == ("first", list(range(20)))
+    assert choose_samples(Request(samples=20, select="stratified"), Digits()()).method == "stratified"
 
 
 def test_the_seed_decides():
-    one, same, other = (chosen(SORTED, samples=50, seed=seed).ids.tolist() for seed in (0, 0, 1))
-    assert one == same != other
+    first, repeat, reseeded = (select_from(SORTED, samples=50, seed=seed).ids.tolist() for seed in (0, 0, 1))
+    assert first == repeat != reseeded
 
 
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=80), st.data())
@@ -63,18 +63,18 @@ def test_every_prefix_is_stratified(labels, draw):
     """Each class has its share up to one sample, and one at least where there are as many samples as classes."""
     labels = np.array(labels)
     n = draw.draw(st.integers(1, len(labels)))
-    order = stratified(labels, np.random.default_rng(len(labels)).uniform(size=len(labels)))
+    order = stratified_order(labels, np.random.default_rng(len(labels)).uniform(size=len(labels)))
     assert sorted(order.tolist()) == list(range(len(labels)))
-    there, counts = np.unique(labels, return_counts=True)
-    taken = np.array([int((labels[order[:n]] == one).sum()) for one in there])
-    assert (taken >= 1).all() or (n < len(there) and taken.max() == 1)
+    classes, counts = np.unique(labels, return_counts=True)
+    prefix_counts = np.array([int((labels[order[:n]] == label).sum()) for label in classes])
+    assert (prefix_counts >= 1).all() or (n < len(classes) and prefix_counts.max() == 1)
     # A class is never a whole sample of its own behind another, as shares of their sizes go.
-    assert ((taken[:, None] - 1) / counts[:, None] <= (taken / counts)[None] + 1e-12).all()
+    assert ((prefix_counts[:, None] - 1) / counts[:, None] <= (prefix_counts / counts)[None] + 1e-12).all()
 
 
 def test_what_is_asked_for_must_be_there():
     with pytest.raises(RequestError, match="samples is 501, and arrays has 500"):
-        chosen(SORTED, samples=501)
+        select_from(SORTED, samples=501)
 
 
 # In a plan
@@ -90,25 +90,25 @@ def planned(labels, classes=10, **request):
 
 
 def test_a_plan_takes_them_and_its_cells_say_so():
-    drawn, first = planned(SORTED, samples=20), planned(SORTED, samples=20, select="first")
-    assert drawn.ids.tolist() == chosen(SORTED, samples=20).ids.tolist()
-    assert drawn.labels.tolist() == SORTED[drawn.ids].tolist() and first.ids.tolist() == list(range(20))
-    assert clean_cell(drawn, drawn.models[0]) != clean_cell(first, first.models[0])
+    stratified, first = planned(SORTED, samples=20), planned(SORTED, samples=20, select="first")
+    assert stratified.ids.tolist() == select_from(SORTED, samples=20).ids.tolist()
+    assert stratified.labels.tolist() == SORTED[stratified.ids].tolist() and first.ids.tolist() == list(range(20))
+    assert clean_cell(stratified, stratified.models[0]) != clean_cell(first, first.models[0])
     another = planned(SORTED, samples=20, seed=3)
-    assert clean_cell(drawn, drawn.models[0]) != clean_cell(another, another.models[0])
+    assert clean_cell(stratified, stratified.models[0]) != clean_cell(another, another.models[0])
 
 
 def test_classes_without_samples_are_told_before_the_first_attack():
-    told = [line for line in planned(SORTED, samples=20, select="first").doubts if "have no sample" in line]
-    assert told == [
+    notes = [line for line in planned(SORTED, samples=20, select="first").notes if "have no sample" in line]
+    assert notes == [
         "9 of 10 classes have no sample among the 20 of this run (1, 2, 3, 4, 5 and 4 more): nothing is known about them"
     ]
-    assert not [line for line in planned(SORTED, samples=20).doubts if "have no sample" in line]
+    assert not [line for line in planned(SORTED, samples=20).notes if "have no sample" in line]
 
 
 def test_labels_that_are_counted_from_one_are_told_before_the_first_attack():
-    told = [line for line in planned(SORTED + 1, classes=11).doubts if "counted from 1" in line]
-    assert len(told) == 1 and "take 1 from each" in told[0]
+    notes = [line for line in planned(SORTED + 1, classes=11).notes if "counted from 1" in line]
+    assert len(notes) == 1 and "take 1 from each" in notes[0]
     with pytest.raises(BrinellError, match=r"the labels of the data run from 1 to 10: they are counted from 1"):
         planned(SORTED + 1)
     with pytest.raises(BrinellError, match=r"counted from 1"):  # also where no sample of the run is of the last class
@@ -116,4 +116,4 @@ def test_labels_that_are_counted_from_one_are_told_before_the_first_attack():
 
 
 def test_a_class_or_two_of_many_that_are_not_there_are_no_sign_of_that():
-    assert "nothing is known" in missing(np.array([3, 4]), np.array([3, 4]), tuple("abcdefghij"))[0]
+    assert "nothing is known" in missing_class_notes(np.array([3, 4]), np.array([3, 4]), tuple("abcdefghij"))[0]

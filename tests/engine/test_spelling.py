@@ -6,8 +6,8 @@ import pytest
 
 from brinell.core.errors import RequestError
 from brinell.engine.request import Request
-from brinell.engine.spelling import spelled
-from brinell.engine.toml import checked
+from brinell.engine.spelling import expand_spec
+from brinell.engine.toml import parse_request
 
 MODELS = """
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Plugin:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def workspace(tmp_path, monkeypatch):
     """Empty files under the names that people have, which is all that is looked at."""
     for name in (
         "data.npz photos/cat/1.jpg photos/dog/2.JPG clips/run/1.mp4 listed/labels.csv listed/images/1.png heap/1.png heap/2.png "
@@ -74,9 +74,9 @@ UNDERSTOOD = [
 
 
 @pytest.mark.parametrize(("kind", "bare", "spec"), UNDERSTOOD)
-def test_bare_paths_are_understood(kind, bare, spec, here):
-    assert spelled(kind, bare) == spec
-    assert spelled(kind, spec) == spec, "what is spelt stays"
+def test_bare_paths_are_understood(kind, bare, spec, workspace):
+    assert expand_spec(kind, bare) == spec
+    assert expand_spec(kind, spec) == spec, "what is spelt stays"
 
 
 ANSWERED = [
@@ -99,14 +99,14 @@ ANSWERED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "bare", "said"), ANSWERED)
-def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare, said, here):
+@pytest.mark.parametrize(("kind", "bare", "message"), ANSWERED)
+def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare, message, workspace):
     with pytest.raises(RequestError) as error:
-        spelled(kind, bare)
-    assert re.search(said, str(error.value)), error.value
+        expand_spec(kind, bare)
+    assert re.search(message, str(error.value)), error.value
 
 
-def test_requests_keep_the_spec_and_not_the_path(here):
-    request = checked(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
+def test_requests_keep_the_spec_and_not_the_path(workspace):
+    request = parse_request(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
     assert (request.data, request.model) == ("image-folder:photos", ("onnx:net.onnx", "digits-cnn"))
     assert request.surrogate == "torch:models.py:make"

@@ -8,7 +8,7 @@ from _helpers import batch_of, distance
 from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.engine.adaptive import find_repair
-from brinell.engine.repair import candidates, straightened
+from brinell.engine.repair import repair_candidates, with_straight_through
 from brinell.engine.straight_through import StraightThrough
 from brinell.models._torch_model import TorchModel
 
@@ -33,17 +33,17 @@ def decorated(x):
     return 3 * x
 
 
-def gradient(function, at, attach):
-    x = torch.tensor(at, requires_grad=True)
-    with StraightThrough(attach=attach) as way:
+def gradient(function, point, attach):
+    x = torch.tensor(point, requires_grad=True)
+    with StraightThrough(attach=attach) as mode:
         out = function(x)
     torch.testing.assert_close(out, function(x.detach())), "values stay as they are"
     grad = torch.autograd.grad(out.sum(), x)[0] if out.requires_grad else torch.zeros_like(x)
-    return grad.tolist(), way.caught
+    return grad.tolist(), mode.changed_calls
 
 
 @pytest.mark.parametrize(
-    ("function", "attach", "slope", "caught"),
+    ("function", "attach", "slope", "is_caught"),
     [
         (lambda x: torch.round(2 * x), False, [2.0, 2.0], 1),
         (lambda x: (2 * x).floor() + x.ceil() + torch.trunc(x), False, [4.0, 4.0], 3),
@@ -56,13 +56,13 @@ def gradient(function, at, attach):
         (lambda x: x.square(), True, [0.6, 2.4], 0),
     ],
 )
-def test_gradients_by_hand(function, attach, slope, caught):
-    found = gradient(function, [0.3, 1.2], attach)
-    assert found[0] == pytest.approx(slope) and found[1] == caught
+def test_gradients_by_hand(function, attach, slope, is_caught):
+    result = gradient(function, [0.3, 1.2], attach)
+    assert result[0] == pytest.approx(slope) and result[1] == is_caught
 
 
 @pytest.mark.parametrize(
-    ("function", "caught"),
+    ("function", "is_caught"),
     [
         (lambda x: (x > 0.5).float(), 1),
         (lambda x: 1 - (x < 0.5).to(torch.float32), 1),
@@ -71,25 +71,27 @@ def test_gradients_by_hand(function, attach, slope, caught):
         (lambda x: torch.nn.functional.one_hot(torch.stack([-x, x], 1).argmax(1), 2).float()[:, 1], 1),
     ],
 )
-def test_decisions_rise_with_what_they_compare(function, caught):
+def test_decisions_rise_with_what_they_compare(function, is_caught):
     x = torch.tensor([0.3, 1.2], requires_grad=True)
-    with StraightThrough(attach=False, decide=True) as way:
+    with StraightThrough(attach=False, decide=True) as mode:
         out = function(x)
     torch.testing.assert_close(out, function(x.detach()))
-    assert way.caught == caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
+    assert mode.changed_calls == is_caught and (torch.autograd.grad(out.sum(), x)[0] > 0).all()
 
 
 def test_a_one_hot_answer_gets_a_gradient():
-    net = seeded(Between).last
+    net = seeded(Middle).last
     model = TorchModel(nn.Sequential(net, OneHot()), Domain(kind="vector", shape=(16,)))
     x = torch.rand(64, 16, generator=torch.Generator().manual_seed(0))
-    way = dict(candidates(model, x, []))["the identity at every rounding and detachment, and smooth decisions"]
+    repaired = dict(repair_candidates(model, x, []))["the identity at every rounding and detachment, and smooth decisions"]
     leaf = x.clone().requires_grad_()
-    answers = way.predict(leaf)
+    answers = repaired.predict(leaf)
     torch.testing.assert_close(answers, model.predict(x))
     expected = x.clone().requires_grad_()
     soft = 10 * net(expected).softmax(1)
-    torch.testing.assert_close(*(torch.autograd.grad(out[:, 0].sum(), at)[0] for out, at in ((answers, leaf), (soft, expected))))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out[:, 0].sum(), point)[0] for out, point in ((answers, leaf), (soft, expected)))
+    )
 
 
 class OneHot(nn.Module):
@@ -109,7 +111,7 @@ def test_integers_stay_integers():
         assert torch.tensor([3, 4]).sign().dtype == torch.int64
 
 
-class Between(nn.Module):
+class Middle(nn.Module):
     """Rounds between two layers, in its own forward pass and in no module."""
 
     def __init__(self):
@@ -122,13 +124,13 @@ class Between(nn.Module):
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["module", "callable"])
 def test_a_rounding_in_no_module_is_gone_around(hidden):
-    net = seeded(Between)
+    net = seeded(Middle)
     model = TorchModel(nn.Sequential(net) if not hidden else Hiding(net), FOUR)
     x = torch.rand(64, 4, generator=torch.Generator().manual_seed(0))
     repaired, forwards, backwards = find_repair(
         model, batch_of(x, net(x).argmax(1)), distance("linf"), 0.2, Streams.of(0, torch.arange(64)), batch_size=64
     )
-    assert repaired.way == "the identity at every rounding" and forwards and backwards
+    assert repaired.substitute == "the identity at every rounding" and forwards and backwards
     leaf = x.clone().requires_grad_()
     answers = repaired.model.predict(leaf)
     torch.testing.assert_close(answers, net(x))
@@ -141,25 +143,27 @@ class Hiding(nn.Module):
 
     def __init__(self, net):
         super().__init__()
-        self.held = [net]
+        self.modules_ = [net]
 
     def forward(self, x):
-        return self.held[0](x)
+        return self.modules_[0](x)
 
 
 def test_a_model_that_rounds_nothing_has_no_such_way():
     model = TorchModel(seeded(lambda: nn.Linear(4, 3)), FOUR)
-    assert not [told for told, _ in candidates(model, torch.rand(8, 4), []) if "rounding" in told]
+    assert not [description for description, _ in repair_candidates(model, torch.rand(8, 4), []) if "rounding" in description]
 
 
 def test_detachments_are_another_way_than_roundings():
-    class Both(Between):
+    class MiddleAndEnd(Middle):
         def forward(self, x):
             return super().forward(x) + self.last(self.first(x).detach())
 
-    model = TorchModel(seeded(Both), FOUR)
-    ways = [told for told, _ in candidates(model, torch.rand(8, 4), [])]
-    assert ways[:2] == ["the identity at every rounding", "the identity at every rounding and detachment"]
+    model = TorchModel(seeded(MiddleAndEnd), FOUR)
+    descriptions = [description for description, _ in repair_candidates(model, torch.rand(8, 4), [])]
+    assert descriptions[:2] == ["the identity at every rounding", "the identity at every rounding and detachment"]
     x = torch.rand(5, 4, requires_grad=True)
-    attached, rounded = (torch.autograd.grad(straightened(model, attach=one).predict(x).sum(), x)[0] for one in (True, False))
+    attached, rounded = (
+        torch.autograd.grad(with_straight_through(model, attach=attach).predict(x).sum(), x)[0] for attach in (True, False)
+    )
     torch.testing.assert_close(attached, 2 * rounded)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from _helpers import Recorder, audited, carry_out, cells_of, mlp, plan_of, rows_of, threshold
+from _helpers import Recorder, cells_of, mlp, plan_of, rows_of, run_audit, run_plan, threshold
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, ModelError
 from brinell.core.record import BROKEN, CLEAN, COLUMNS, Outcome
@@ -43,7 +43,7 @@ def recorder(**settings):
 
 
 def test_every_outcome_by_hand(tmp_path):
-    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
     assert table(run, "fgsm") == FIRST
     assert table(run, "bim?steps=3") == SECOND
     clean = {key[2]: outcome for key, outcome in cells_of(run.records()).items() if key[1] == CLEAN}
@@ -53,20 +53,20 @@ def test_every_outcome_by_hand(tmp_path):
 
 def test_every_column_by_hand(tmp_path):
     """Sample 0 is 0.12 from the boundary: FGSM wins at 0.2, and the find is moved to 0.15, the smallest budget that holds one."""
-    run = audited(tmp_path / "run", recorder(), X[:1], Y[:1], eps=EPS, attack=("fgsm",))
-    found = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.15] for name in run.records().__dataclass_fields__}
+    run = run_audit(tmp_path / "run", recorder(), X[:1], Y[:1], eps=EPS, attack=("fgsm",))
+    columns = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.15] for name in run.records().__dataclass_fields__}
     z = 10 * (0.38 + 0.15 - 0.5)
     confidence = 1 / (1 + np.exp(-2 * z))
-    assert found["label"] == 0 and found["clean_pred"] == 0 and found["adv_pred"] == 1 and found["quantised_pred"] == 1
-    assert found["clean_confidence"] == pytest.approx(1 / (1 + np.exp(-2.4)), rel=1e-5)
-    assert found["adv_confidence"] == pytest.approx(confidence, rel=1e-4)
-    assert found["adv_margin"] == pytest.approx(2 * z, rel=1e-4)
+    assert columns["label"] == 0 and columns["clean_pred"] == 0 and columns["adv_pred"] == 1 and columns["quantised_pred"] == 1
+    assert columns["clean_confidence"] == pytest.approx(1 / (1 + np.exp(-2.4)), rel=1e-5)
+    assert columns["adv_confidence"] == pytest.approx(confidence, rel=1e-4)
+    assert columns["adv_margin"] == pytest.approx(2 * z, rel=1e-4)
     # The second value has no gradient and does not move.
-    assert [found[norm] for norm in ("linf", "l2", "l1", "l0")] == pytest.approx([0.15, 0.15, 0.15, 1], rel=1e-5)
-    assert found["quantised_within"] is True
+    assert [columns[norm] for norm in ("linf", "l2", "l1", "l0")] == pytest.approx([0.15, 0.15, 0.15, 1], rel=1e-5)
+    assert columns["quantised_within"] is True
     # Gradient, look, and two bisecting looks at 0.1 and 0.15; the second forward won first.
-    assert (found["forwards"], found["backwards"], found["queries_to_success"]) == (4, 1, 2)
-    assert found["judge_forwards"] == 1
+    assert (columns["forwards"], columns["backwards"], columns["queries_to_success"]) == (4, 1, 2)
+    assert columns["judge_forwards"] == 1
     stored = run.adversarial("recorder", "fgsm", [0])[0]
     np.testing.assert_allclose(stored, [0.53, 0.1], rtol=1e-5)
     failed = {name: cells_of(run.records(), name)["recorder", "fgsm", 0, 0.1] for name in ("forwards", "backwards", "adv_pred")}
@@ -77,25 +77,25 @@ def test_every_column_by_hand(tmp_path):
 
 def test_what_the_records_say_is_what_the_model_was_asked(tmp_path):
     model = recorder()
-    run = audited(tmp_path / "run", model, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
     records = run.records()
-    looks = run.manifest["probes"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
-    assert model.seen == records.forwards.sum() + records.judge_forwards.sum() + looks
+    probe_forwards = run.manifest["probes"]["recorder"]["forwards"]  # for the checks before the attacks, outside the records
+    assert model.queries == records.forwards.sum() + records.judge_forwards.sum() + probe_forwards
 
 
 def test_one_failing_attack_per_stage_and_sample(tmp_path):
     """Forwards of FGSM by hand: 2 a failure; a success costs 2, and its bisection of the levels below 1 or 2 more."""
-    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"))
     records = run.records()
     for stage in ("fgsm", "bim?steps=3"):
         survived = records.sample_id[(records.attack == stage) & (records.outcome == S)]
         assert len(set(survived.tolist())) == len(survived)
-    spent = {sample: 0 for sample in range(5)}
+    counts = {sample: 0 for sample in range(5)}
     for (_, attack, sample, _), forwards in cells_of(records, "forwards").items():
-        spent[sample] += forwards if attack == "fgsm" else 0
+        counts[sample] += forwards if attack == "fgsm" else 0
     # 0: win at 0.2, looks at 0.1 and 0.15, failure at 0.1.   1: win, looks at 0.1 and 0.05.   2: failure.   3: none.
     # 4: win at 0.2, looks at 0.1 and 0.15, failure at 0.15.
-    assert spent == {0: 6, 1: 4, 2: 2, 3: 0, 4: 6}
+    assert counts == {0: 6, 1: 4, 2: 2, 3: 0, 4: 6}
     bim = {sample: 0 for sample in range(5)}
     for (_, attack, sample, _), forwards in cells_of(records, "forwards").items():
         bim[sample] += forwards if attack.startswith("bim") else 0
@@ -113,7 +113,7 @@ def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels)
     x = np.array([[0.5 - margin, 0.5] for margin in margins], dtype=np.float32)
     eps = ",".join(f"{level}/100" for level in levels)
     out = tmp_path_factory.mktemp("run")
-    run = audited(out, recorder(), x, [0] * len(x), eps=eps, attack=("fgsm", "bim?steps=2"), batch_size=batch_size)
+    run = run_audit(out, recorder(), x, [0] * len(x), eps=eps, attack=("fgsm", "bim?steps=2"), batch_size=batch_size)
     outcomes = cells_of(run.records())
     assert len(outcomes) == len(x) * (1 + 2 * len(levels))
     for (_, attack, sample, level), outcome in outcomes.items():
@@ -143,13 +143,13 @@ def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path, attack, norm
     assert len(x) > 10
 
     def broken(name, eps):
-        run = audited(tmp_path / name, problem.model, x, y, eps=eps, attack=attack, norm=norm)
+        run = run_audit(tmp_path / name, problem.model, x, y, eps=eps, attack=attack, norm=norm)
         rows = cells_of(run.records())
         return {(sample, level) for (_, stage, sample, level), outcome in rows.items() if stage != CLEAN and outcome in BROKEN}
 
     swept = broken("sweep", ",".join(f"{level:.9f}" for level in levels))
-    apart = set().union(*(broken(f"one-{i}", f"{level:.9f}") for i, level in enumerate(levels)))
-    assert swept == apart
+    separate = set().union(*(broken(f"one-{i}", f"{level:.9f}") for i, level in enumerate(levels)))
+    assert swept == separate
     assert swept == {(i, round(level, 9)) for i in range(len(x)) for level in levels if margin[i] < level}
 
 
@@ -165,8 +165,8 @@ def audit_mlp(out, **request):
     x = torch.rand(30, 8, generator=torch.Generator().manual_seed(5))
     y = module(x).argmax(1).numpy()
     y[::7] = (y[::7] + 1) % 3
-    chosen = {"eps": "0.02:0.2:6", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
-    return audited(out, model, x.numpy(), y, **chosen)
+    settings = {"eps": "0.02:0.2:6", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
+    return run_audit(out, model, x.numpy(), y, **settings)
 
 
 def test_batch_and_group_size_do_not_matter(tmp_path):
@@ -189,7 +189,7 @@ def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
     attacks = ("square?steps=20", "fab-t?steps=2&targets=2", "apgd-ce?steps=6", "apgd-t?steps=3&targets=3", "fmn?steps=5")
     model, x, y = DigitsCnn()(data.domain), data.load(range(300)).numpy(), data.labels()[:300]
     settings = {"domain": data.domain, "eps": "0.05:0.2:3", "attack": attacks}
-    runs = [audited(tmp_path / str(size), model, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
+    runs = [run_audit(tmp_path / str(size), model, x, y, batch_size=size, **settings) for size in (32, 128, 500)]
     cells = [cells_of(run.records()) for run in runs]
     assert cells[0] == cells[1] == cells[2]
     breaking = {key[1] for key, outcome in cells[0].items() if outcome == F}
@@ -197,20 +197,20 @@ def test_batches_of_32_128_and_500_find_the_same_digits(tmp_path):
 
 
 def test_the_same_run_twice_is_the_same_to_the_bit(tmp_path):
-    one, two = (audit_mlp(tmp_path / name) for name in "ab")
-    assert rows_of(one.records()) == rows_of(two.records())
-    arrays = [name for name in one.digests() if name.startswith("arrays/")]
-    assert arrays and all(one.digests()[name] == two.digests()[name] for name in arrays)
+    first, two = (audit_mlp(tmp_path / name) for name in "ab")
+    assert rows_of(first.records()) == rows_of(two.records())
+    arrays = [name for name in first.digests() if name.startswith("arrays/")]
+    assert arrays and all(first.digests()[name] == two.digests()[name] for name in arrays)
 
 
 def test_another_seed_draws_others(tmp_path):
-    one, two = (audit_mlp(tmp_path / str(seed), seed=seed) for seed in (0, 1))
-    assert rows_of(one.records(), without=INEXACT) != rows_of(two.records(), without=INEXACT)
+    first, two = (audit_mlp(tmp_path / str(seed), seed=seed) for seed in (0, 1))
+    assert rows_of(first.records(), without=INEXACT) != rows_of(two.records(), without=INEXACT)
 
 
 def test_the_order_of_samples_does_not_matter(tmp_path):
     order = np.array([3, 1, 4, 0, 2])
-    run = audited(tmp_path / "run", recorder(), X[order], Y[order], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", recorder(), X[order], Y[order], eps=EPS, attack=("fgsm", "bim?steps=3"))
     assert table(run, "fgsm") == [FIRST[i] for i in order]
     assert table(run, "bim?steps=3") == [SECOND[i] for i in order]
 
@@ -219,12 +219,12 @@ def test_several_models_are_as_each_alone(tmp_path):
     def models():
         return recorder(name="near"), Recorder(threshold(0.71), name="far")
 
-    both = audited(tmp_path / "both", models(), X, Y, eps=EPS, attack=("fgsm",))
-    alone = [audited(tmp_path / model.name, model, X, Y, eps=EPS, attack=("fgsm",)) for model in models()]
-    assert rows_of(both.records()) == sorted(rows_of(alone[0].records()) + rows_of(alone[1].records()), key=str)
-    assert [model["name"] for model in both.manifest["models"]] == ["near", "far"]
-    assert table(both, "fgsm", "near") == FIRST
-    assert table(both, "fgsm", "far")[3] == [A, A, S, F]
+    joint_run = run_audit(tmp_path / "both", models(), X, Y, eps=EPS, attack=("fgsm",))
+    single_runs = [run_audit(tmp_path / model.name, model, X, Y, eps=EPS, attack=("fgsm",)) for model in models()]
+    assert rows_of(joint_run.records()) == sorted(rows_of(single_runs[0].records()) + rows_of(single_runs[1].records()), key=str)
+    assert [model["name"] for model in joint_run.manifest["models"]] == ["near", "far"]
+    assert table(joint_run, "fgsm", "near") == FIRST
+    assert table(joint_run, "fgsm", "far")[3] == [A, A, S, F]
 
 
 # Ends of the range
@@ -232,29 +232,31 @@ def test_several_models_are_as_each_alone(tmp_path):
 
 def test_eps_zero_alone(tmp_path):
     model = recorder()
-    run = audited(tmp_path / "run", model, X, Y, eps="0", attack=("fgsm",))
+    run = run_audit(tmp_path / "run", model, X, Y, eps="0", attack=("fgsm",))
     records = run.records()
-    looks = run.manifest["probes"]["recorder"]["forwards"]
-    assert records.attack.tolist() == [CLEAN] * 5 and model.seen == 5 + looks, "beyond a look each, and those of the checks"
+    probe_forwards = run.manifest["probes"]["recorder"]["forwards"]
+    assert records.attack.tolist() == [CLEAN] * 5 and model.queries == 5 + probe_forwards, (
+        "beyond a look each, and those of the checks"
+    )
     assert run.manifest["eps"] == [0.0] and run.manifest["state"] == "finished"
 
 
 def test_everything_wrong_from_the_start(tmp_path):
     model = recorder()
-    run = audited(tmp_path / "run", model, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
-    looks = run.manifest["probes"]["recorder"]["forwards"]
-    assert looks == 4 and model.seen == 4 + looks, "an attack was spent on what is wrong anyway"
+    run = run_audit(tmp_path / "run", model, X[3:4].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    probe_forwards = run.manifest["probes"]["recorder"]["forwards"]
+    assert probe_forwards == 4 and model.queries == 4 + probe_forwards, "an attack was spent on what is wrong anyway"
     assert table(run, "fgsm") == table(run, "bim?steps=3") == [[M] * 4] * 4
 
 
 def test_nothing_fooled(tmp_path):
-    run = audited(tmp_path / "run", recorder(), X[2:3].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", recorder(), X[2:3].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
     assert table(run, "fgsm") == table(run, "bim?steps=3") == [[A, A, A, S]] * 4
     assert run.adversarial("recorder", "fgsm", range(4)) == {}
 
 
 def test_everything_fooled_at_the_smallest_budget(tmp_path):
-    run = audited(tmp_path / "run", recorder(), X[1:2].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
+    run = run_audit(tmp_path / "run", recorder(), X[1:2].repeat(4, 0), Y[:4], eps=EPS, attack=("fgsm", "bim?steps=3"))
     assert table(run, "fgsm") == [[F, B, B, B]] * 4
     assert table(run, "bim?steps=3") == [[E] * 4] * 4
     assert run.records().forwards[run.records().attack == "bim?steps=3"].sum() == 0
@@ -262,7 +264,7 @@ def test_everything_fooled_at_the_smallest_budget(tmp_path):
 
 @pytest.mark.parametrize("queries", [1, 2, 3, 5])
 def test_query_budget_holds_for_attack_and_bisection(tmp_path, queries):
-    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"), queries=queries)
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"), queries=queries)
     records = run.records()
     assert records.forwards.max() <= queries
     assert len(cells_of(records)) == 5 + 2 * 5 * 4
@@ -274,7 +276,7 @@ def test_query_budget_holds_for_attack_and_bisection(tmp_path, queries):
 
 # A minimal attack, and attacks that do not fit
 
-MINE = """
+USER_ATTACKS = """
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -292,6 +294,7 @@ class Bisect:
     distances: ClassVar = frozenset({"linf"})
     domains: ClassVar = frozenset({"vector"})
     family: ClassVar = "minimal"
+    targeted: ClassVar = False
 
     def cost(self, classes):
         return 11, 1
@@ -325,57 +328,60 @@ class Cheats(Bisect):
 
 
 @pytest.fixture
-def mine(tmp_path):
+def attack_file(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(MINE)
+    file.write_text(USER_ATTACKS)
     return file
 
 
-def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, mine):
-    spec = f"{mine}:Bisect"
+def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, attack_file):
+    spec = f"{attack_file}:Bisect"
     model = recorder()
-    run = audited(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"))
+    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"))
     assert table(run, spec) == FIRST
     assert table(run, "fgsm") == SECOND
-    spent = cells_of(run.records(), "forwards")
-    by_sample = [sum(n for key, n in spent.items() if key[1] == spec and key[2] == sample) for sample in range(5)]
+    forwards = cells_of(run.records(), "forwards")
+    by_sample = [sum(n for key, n in forwards.items() if key[1] == spec and key[2] == sample) for sample in range(5)]
     assert by_sample == [11, 11, 11, 0, 11]
     # The find is as close as the attack brought it, not moved to a budget.
     assert cells_of(run.records(), "linf")["recorder", spec, 0, 0.15] == pytest.approx(0.12, abs=0.001)
 
 
-def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, mine):
-    spec = f"{mine}:OnlyImages"
-    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"))
+def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, attack_file):
+    spec = f"{attack_file}:OnlyImages"
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"))
     assert table(run, spec) == [[Outcome.SKIPPED] * 4] * 3 + [[M] * 4] + [[Outcome.SKIPPED] * 4]
     assert table(run, "fgsm") == FIRST
-    assert run.manifest["skipped"] == [{"model": "recorder", "stage": spec, "why": "it works on image inputs, not on a vector"}]
+    assert run.manifest["skipped"] == [
+        {"model": "recorder", "stage": spec, "reason": "it works on image inputs, not on a vector"}
+    ]
 
 
-def test_an_attack_that_cheats_stops_the_run(tmp_path, mine):
+def test_an_attack_that_cheats_stops_the_run(tmp_path, attack_file):
     with pytest.raises(ContractError, match="left the budget"):
-        audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{mine}:Cheats",))
+        run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{attack_file}:Cheats",))
 
 
 # As stored
 
 
 def test_success_of_quantised_examples(tmp_path):
-    """Eleven levels, boundary at 0.42: a find at 0.43 is stored as 0.4, which is no find; one at 0.46 as 0.5, beyond eps."""
+    """Eleven levels, boundary at 0.42: an example at 0.43 is stored as 0.4, which does not fool; one at 0.46 as 0.5, beyond
+    eps."""
     domain = Domain(kind="vector", shape=(2,), levels=11)
     model = Recorder(threshold(0.42), domain)
     x = np.array([[0.4, 0.5]], dtype=np.float32)
-    found = {}
+    outcomes = {}
     for eps in ("0.03", "0.06", "0.1"):
-        run = audited(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
+        run = run_audit(tmp_path / eps, model, x, [0], eps=eps, attack=("fgsm",), domain=domain)
         records = run.records()
         row = records.outcome == F
-        found[eps] = (
+        outcomes[eps] = (
             records.adv_pred[row].tolist() + records.quantised_pred[row].tolist() + records.quantised_within[row].tolist()
         )
         # Inside 0.06 the find is stored as 0.4, where it is none: then the nearest level is looked at too.
         assert records.judge_forwards[row].tolist() == [2 if eps == "0.06" else 1]
-    assert found == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
+    assert outcomes == {"0.03": [1, 0, True], "0.06": [1, 1, False], "0.1": [1, 1, True]}
 
 
 # Models that answer what cannot be judged
@@ -392,20 +398,20 @@ def test_success_of_quantised_examples(tmp_path):
 )
 def test_answers_that_cannot_be_judged(tmp_path, function, message):
     with pytest.raises(ModelError, match=message):
-        audited(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
+        run_audit(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
 
 
 def test_the_gallery_keeps_clean_inputs_of_the_fooled(tmp_path):
-    run = audited(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm",))
-    kept = run.clean()
-    assert sorted(kept) == [0, 1, 4]
-    for sample, array in kept.items():
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm",))
+    gallery = run.clean()
+    assert sorted(gallery) == [0, 1, 4]
+    for sample, array in gallery.items():
         np.testing.assert_array_equal(array, X[sample])
 
 
 def test_the_manifest_says_what_was_run(tmp_path):
     plan = plan_of(recorder(), X, Y, eps="0,8/255", attack=("fgsm",), seed=3)
-    manifest = carry_out(plan, tmp_path / "run").manifest
+    manifest = run_plan(plan, tmp_path / "run").manifest
     assert manifest["state"] == "finished" and manifest["created"] <= manifest["finished"]
     assert manifest["seed"] == 3 and manifest["eps"] == [0, 8 / 255] and manifest["eps_text"] == ["0", "8/255"]
     assert manifest["data"]["n"] == manifest["data"]["total"] == 5

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import brinell
-from _helpers import Recorder, audited, plan_of
+from _helpers import Recorder, plan_of, run_audit
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.datasets._memory import ArrayDataset
@@ -17,8 +17,8 @@ Y = np.array([1, 1, 1, 0])
 
 def bands(x):
     """Class 0 below 0.3, class 1 from there to 0.7, class 2 above: Linf distances can be read off the first value."""
-    at = x.flatten(1)[:, 0]
-    return 20 * torch.stack([0.3 - at, torch.minimum(at - 0.3, 0.7 - at), at - 0.7], 1)
+    x0 = x.flatten(1)[:, 0]
+    return 20 * torch.stack([0.3 - x0, torch.minimum(x0 - 0.3, 0.7 - x0), x0 - 0.7], 1)
 
 
 def net():
@@ -34,24 +34,24 @@ def outcomes(run, eps):
 @pytest.mark.parametrize("attack", ["pgd?steps=20&random_start=false", "apgd-ce?steps=20", "fab?steps=20", "square?steps=200"])
 def test_only_the_target_class_counts(tmp_path, attack):
     """From 0.5 both neighbours are 0.2 away: at 0.21 class 2 is reached, from 0.45 class 0 alone is."""
-    run = audited(tmp_path / "run", net(), X, Y, attack=(attack,), eps="0.21", targeted="2")
+    run = run_audit(tmp_path / "run", net(), X, Y, attack=(attack,), eps="0.21", targeted="2")
     assert outcomes(run, 0.21) == {0: "fooled", 1: "survived", 2: "fooled", 3: "survived"}
     records = run.records()
-    found = records.outcome == Outcome.FOOLED
-    assert (records.adv_pred[found] == 2).all() and (records.target == 2).all() and (records.adv_margin[found] > 0).all()
-    untargeted = audited(tmp_path / "untargeted", net(), X, Y, attack=(attack,), eps="0.21")
+    fooled = records.outcome == Outcome.FOOLED
+    assert (records.adv_pred[fooled] == 2).all() and (records.target == 2).all() and (records.adv_margin[fooled] > 0).all()
+    untargeted = run_audit(tmp_path / "untargeted", net(), X, Y, attack=(attack,), eps="0.21")
     assert outcomes(untargeted, 0.21)[1] == "fooled", "untargeted, the nearer class 0 counts as well"
     assert run.manifest["criterion"] == {"name": "targeted", "towards": "2"}
 
 
 def test_samples_of_the_target_class_are_left_out(tmp_path):
-    run = audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="0")
+    run = run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="0")
     records = run.records()
     assert set(records.sample_id.tolist()) == {0, 1, 2} and (records.target == 0).all()
 
 
 def test_each_sample_has_its_least_likely_class(tmp_path):
-    run = audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="least-likely")
+    run = run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.21", targeted="least-likely")
     records = run.records()
     clean = records.attack == CLEAN
     assert records.target[clean].tolist() == bands(torch.as_tensor(X)).argmin(1).tolist()
@@ -59,16 +59,16 @@ def test_each_sample_has_its_least_likely_class(tmp_path):
 
 def test_a_random_class_is_never_the_true_one_and_the_same_again(tmp_path):
     x, y = np.repeat(X[:1], 40, axis=0), np.ones(40, dtype=np.int64)
-    run = audited(tmp_path / "run", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random")
+    run = run_audit(tmp_path / "run", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random")
     clean = run.records().target[run.records().attack == CLEAN]
     assert set(clean.tolist()) == {0, 2}
-    again = audited(tmp_path / "again", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random", batch_size=7)
-    assert again.records().target[again.records().attack == CLEAN].tolist() == clean.tolist()
+    repeat = run_audit(tmp_path / "again", net(), x, y, attack=("fgsm",), eps="0.1", targeted="random", batch_size=7)
+    assert repeat.records().target[repeat.records().attack == CLEAN].tolist() == clean.tolist()
 
 
 @pytest.mark.parametrize("targeted", ["2", "least-likely", "random"])
 def test_verification_judges_by_the_target_class(tmp_path, targeted):
-    audited(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.25", targeted=targeted)
+    run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.25", targeted=targeted)
     data = ArrayDataset(X, Y, domain=net().domain)
     assert brinell.verify(tmp_path / "run", net(), data).passed
     inverted = Recorder(lambda x: bands(x)[:, [2, 1, 0]], classes=3)

@@ -39,10 +39,10 @@ def accuracy(root: Path, data: Dataset, file: str, factory: str, weights: Path, 
 
 @pytest.mark.parametrize(("data", "factory", "weights", "published"), SMALL)
 def test_small_networks(root: Path, shared: Path, data: str, factory: str, weights: str, published: float) -> None:
-    opened = Npz(path=str(shared / data / f"{data}_test.npz"))()
-    found = accuracy(root, opened, data, factory, shared / f"{weights}.safetensors", range(200))
+    dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
+    measured = accuracy(root, dataset, data, factory, shared / f"{weights}.safetensors", range(200))
     # Three standard errors of 200 samples: a wrong normalisation costs more than that.
-    assert abs(found - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
+    assert abs(measured - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
 
 
 @pytest.mark.slow
@@ -50,8 +50,10 @@ def test_small_networks(root: Path, shared: Path, data: str, factory: str, weigh
 def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, factory: str, published: float) -> None:
     monkeypatch.setenv("BRINELL_SHARED", str(shared))
     data = ImageFolder(path=str(shared / "imagenet_samples"))()
-    found = accuracy(root, data, "imagenet", factory, shared / "imagenet_weights" / f"{factory}.safetensors", range(0, 250, 10))
-    assert abs(found - published) < 3 * (published * (1 - published) / 25) ** 0.5
+    measured = accuracy(
+        root, data, "imagenet", factory, shared / "imagenet_weights" / f"{factory}.safetensors", range(0, 250, 10)
+    )
+    assert abs(measured - published) < 3 * (published * (1 - published) / 25) ** 0.5
 
 
 @pytest.mark.parametrize(
@@ -119,8 +121,8 @@ def test_a_transformer_out_of_onnx_answers_as_the_file_does(root, shared, file, 
     x, labels = data.load(range(200)).requires_grad_(), torch.from_numpy(data.labels()[:200])
     answers = module(x)
     session = onnxruntime.InferenceSession(str(shared / "onnx" / f"{file}.onnx"))
-    theirs = torch.from_numpy(session.run(None, {"input": module.normalise(x.detach()).numpy()})[0])
-    torch.testing.assert_close(answers.detach(), theirs, atol=1e-5, rtol=0)
+    reference_logits = torch.from_numpy(session.run(None, {"input": module.normalise(x.detach()).numpy()})[0])
+    torch.testing.assert_close(answers.detach(), reference_logits, atol=1e-5, rtol=0)
     assert abs(float((answers.argmax(1) == labels).float().mean()) - published) < 0.1
     (gradient,) = torch.autograd.grad(answers.sum(), x)
     assert gradient.flatten(1).norm(dim=1).min() > 0

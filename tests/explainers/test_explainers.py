@@ -38,7 +38,7 @@ def linear(domain, weight):
     return Counted(net)
 
 
-def asked(explainer, net, domain, x, y=None, batch_size=128, classes=2):
+def explain(explainer, net, domain, x, y=None, batch_size=128, classes=2):
     """Maps of inputs by an explainer, with the ledger that counted."""
     net.eval()
     model = TorchModel(net, domain, classes, name="net")
@@ -46,8 +46,8 @@ def asked(explainer, net, domain, x, y=None, batch_size=128, classes=2):
     anywhere = torch.full((len(x),), torch.inf)
     threat = Threat(distance=plugins.build("distance", "linf", {}), eps=anywhere, domain=domain)
     ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=batch_size, minimal=True)
-    opened = explainer.opened(net, domain) if hasattr(explainer, "opened") else explainer
-    return opened(ledger.oracle(), ledger.batch, domain, Streams.of(0, torch.arange(len(x)))), ledger
+    attached = explainer.attach(net, domain) if hasattr(explainer, "attach") else explainer
+    return attached(ledger.oracle(), ledger.batch, domain, Streams.of(0, torch.arange(len(x)))), ledger
 
 
 def build(name, **settings):
@@ -60,7 +60,7 @@ def inputs(n, domain=IMAGE, seed=0):
 
 def test_gradient_of_a_linear_model_is_its_weights():
     weight = torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
-    maps, ledger = asked(build("gradient"), linear(IMAGE, weight), IMAGE, inputs(3))
+    maps, ledger = explain(build("gradient"), linear(IMAGE, weight), IMAGE, inputs(3))
     assert torch.allclose(maps, weight[0].abs().reshape(1, 8, 8).expand(3, 8, 8))
     assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1, 1]
 
@@ -72,10 +72,10 @@ def test_integrated_gradients_add_up_to_the_change_of_the_logit():
     threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((3,), torch.inf), domain=IMAGE)
     batch = Batch(ids=torch.arange(3), x=x, y=torch.tensor([0, 1, 0]))
     ledger = Ledger(model, batch, threat, minimal=True)
-    found = build("integrated-gradients", steps=200).attributions(ledger.oracle(), batch, IMAGE)
+    attributions = build("integrated-gradients", steps=200).attributions(ledger.oracle(), batch, IMAGE)
     with torch.no_grad():
         change = (net(x) - net(torch.zeros_like(x))).gather(1, batch.y[:, None])[:, 0]
-    assert torch.allclose(found.flatten(1).sum(1), change, atol=1e-3)
+    assert torch.allclose(attributions.flatten(1).sum(1), change, atol=1e-3)
 
 
 def test_occlusion_points_at_the_only_pixel_that_matters():
@@ -83,7 +83,7 @@ def test_occlusion_points_at_the_only_pixel_that_matters():
     weight[0, 8 * 2 + 5] = 9.0  # row 2, column 5
     x = torch.zeros(2, 1, 8, 8)
     x[:, 0, 2, 5] = 1.0
-    maps, ledger = asked(build("occlusion", windows=8), linear(IMAGE, weight), IMAGE, x)
+    maps, ledger = explain(build("occlusion", windows=8), linear(IMAGE, weight), IMAGE, x)
     assert maps[0].flatten().argmax() == 8 * 2 + 5
     assert maps[0, 7, 0] == pytest.approx(0, abs=1e-6)
     assert ledger.costs.forwards.tolist() == [50, 50], "49 windows of two by two, and the clean input"
@@ -91,17 +91,17 @@ def test_occlusion_points_at_the_only_pixel_that_matters():
 
 def test_shapley_values_of_an_additive_game_are_its_parts():
     worth = torch.tensor([[0.5, -0.2, 0.1, 0.9]])
-    chosen = torch.tensor([[[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1.0]]])
-    values = torch.cat([torch.tensor([[0.3, 0.3 + 1.3]]), 0.3 + (chosen * worth[:, None]).sum(2)], 1)
-    assert torch.allclose(kernel_shap._shapley(chosen, values, 1e-9), worth, atol=1e-5)
+    subsets = torch.tensor([[[1, 0, 0, 0], [0, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1.0]]])
+    values = torch.cat([torch.tensor([[0.3, 0.3 + 1.3]]), 0.3 + (subsets * worth[:, None]).sum(2)], 1)
+    assert torch.allclose(kernel_shap._shapley(subsets, values, 1e-9), worth, atol=1e-5)
 
 
 def test_shapley_values_of_a_product_share_it():
     # Worth 1 if both of the first two players are there: they get a half each, the third nothing.
     subsets = [[1, 0, 0], [0, 1, 1], [0, 1, 0], [1, 0, 1], [0, 0, 1], [1, 1, 0]]
-    chosen = torch.tensor([subsets], dtype=torch.float32)
-    values = torch.cat([torch.tensor([[0.0, 1.0]]), chosen[..., 0] * chosen[..., 1]], 1)
-    assert torch.allclose(kernel_shap._shapley(chosen, values, 1e-9), torch.tensor([[0.5, 0.5, 0.0]]), atol=1e-5)
+    subset_masks = torch.tensor([subsets], dtype=torch.float32)
+    values = torch.cat([torch.tensor([[0.0, 1.0]]), subset_masks[..., 0] * subset_masks[..., 1]], 1)
+    assert torch.allclose(kernel_shap._shapley(subset_masks, values, 1e-9), torch.tensor([[0.5, 0.5, 0.0]]), atol=1e-5)
 
 
 class Tiny(nn.Module):
@@ -120,7 +120,7 @@ class Tiny(nn.Module):
 def test_grad_cam_by_hand():
     # Channel weights are 3/64 and -1/64, so the map is relu(3 x - 2 x) / 64 = x / 64; of the other class nothing is left.
     x = inputs(2)
-    maps, ledger = asked(build("grad-cam"), Tiny(), IMAGE, x, torch.tensor([0, 1]))
+    maps, ledger = explain(build("grad-cam"), Tiny(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
     assert torch.equal(maps[1], torch.zeros(8, 8))
     assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [1, 1]
@@ -140,17 +140,17 @@ class Pooled(Tiny):
 
 def test_grad_cam_does_not_look_behind_the_pooling():
     x = inputs(2)
-    maps, ledger = asked(build("grad-cam"), Pooled(), IMAGE, x, torch.tensor([0, 1]))
+    maps, ledger = explain(build("grad-cam"), Pooled(), IMAGE, x, torch.tensor([0, 1]))
     assert torch.allclose(maps[0], x[0, 0] / 64, atol=1e-6)
     assert ledger.costs.forwards.tolist() == [2, 1], "the first sample is asked about once more, to see which layer fits"
-    assert torch.equal(maps, asked(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0])
+    assert torch.equal(maps, explain(build("grad-cam", layer="conv"), Pooled(), IMAGE, x, torch.tensor([0, 1]))[0])
 
 
 def test_grad_cam_names_the_layers_where_one_is_missing():
     with pytest.raises(RequestError, match="no layer 'cnov'; its last ones are conv"):
-        build("grad-cam", layer="cnov").opened(Tiny(), IMAGE)
+        build("grad-cam", layer="cnov").attach(Tiny(), IMAGE)
     with pytest.raises(RequestError, match="no convolution"):
-        build("grad-cam").opened(nn.Linear(2, 2), IMAGE)
+        build("grad-cam").attach(nn.Linear(2, 2), IMAGE)
 
 
 class Block(nn.Module):
@@ -185,7 +185,7 @@ class Transformer(nn.Module):
 def test_grad_cam_of_a_transformer_puts_its_tokens_back():
     net = Transformer()
     assert grad_cam.usual_layers(net) == ("blocks.1.norm1",)
-    maps, _ = asked(build("grad-cam"), net, IMAGE, inputs(2))
+    maps, _ = explain(build("grad-cam"), net, IMAGE, inputs(2))
     assert maps.shape == (2, 8, 8)
     tokens = torch.arange(17.0).reshape(1, 17, 1)
     assert grad_cam.on_grid(tokens, (8, 8), "x")[0, 0].tolist() == (torch.arange(16.0) + 1).reshape(4, 4).tolist()
@@ -206,10 +206,10 @@ def test_guided_backpropagation_by_hand():
     # Above 1/2 the true gradient is 1 - 1 = 0; the guided one drops the negative part and leaves 1.
     domain = Domain(kind="vector", shape=(2,))
     x = torch.tensor([[0.2, 0.9]])
-    assert asked(build("gradient"), Folded(), domain, x)[0].tolist() == [[1.0, 0.0]]
-    assert asked(build("guided-backprop"), Folded(), domain, x)[0].tolist() == [[1.0, 1.0]]
+    assert explain(build("gradient"), Folded(), domain, x)[0].tolist() == [[1.0, 0.0]]
+    assert explain(build("guided-backprop"), Folded(), domain, x)[0].tolist() == [[1.0, 1.0]]
     with pytest.raises(RequestError, match="none was called"):
-        asked(build("guided-backprop"), linear(domain, torch.eye(2)), domain, x)
+        explain(build("guided-backprop"), linear(domain, torch.eye(2)), domain, x)
 
 
 def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
@@ -218,16 +218,16 @@ def test_a_fitted_prior_finds_what_a_linear_game_is_made_of():
     domain = Domain(kind="image", shape=(1, 6, 6))
     priors = [covariance(torch.zeros(1, 1, 6, 6), domain, cells, (length,), 0)[0] for length in (0.04, 0.3)]
     rng = torch.Generator().manual_seed(0)
-    shown = (torch.rand(200, 36, generator=rng) < 0.5).float()
-    seen = shown - shown.mean(0)
+    masks = (torch.rand(200, 36, generator=rng) < 0.5).float()
+    centred_masks = masks - masks.mean(0)
     worth = torch.zeros(36)
     worth[[3, 20]] = torch.tensor([2.0, -1.0])
-    found = rlab.fitted(seen, seen @ worth, priors)
-    assert torch.allclose(found, worth, atol=0.15)
+    fitted_worth = rlab.fit_worth(centred_masks, centred_masks @ worth, priors)
+    assert torch.allclose(fitted_worth, worth, atol=0.15)
     smooth = torch.linalg.cholesky(priors[1]) @ torch.randn(36, generator=rng)
-    noisy = seen @ smooth + 3 * torch.randn(200, generator=rng)
-    close = torch.corrcoef(torch.stack([rlab.fitted(seen, noisy - noisy.mean(), priors), smooth]))[0, 1]
-    rough = torch.corrcoef(torch.stack([rlab.fitted(seen, noisy - noisy.mean(), priors[:1]), smooth]))[0, 1]
+    noisy = centred_masks @ smooth + 3 * torch.randn(200, generator=rng)
+    close = torch.corrcoef(torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors), smooth]))[0, 1]
+    rough = torch.corrcoef(torch.stack([rlab.fit_worth(centred_masks, noisy - noisy.mean(), priors[:1]), smooth]))[0, 1]
     assert close > 0.9 and close > rough
 
 
@@ -235,10 +235,10 @@ def test_the_same_cells_look_alike_and_far_ones_do_not():
     x = torch.zeros(1, 1, 8, 8)
     x[..., :4] = 1.0
     cells = Cells.over(IMAGE, 64)
-    found = covariance(x, IMAGE, cells, (0.25,), 0.5)[0]
-    assert torch.allclose(found, found.T) and torch.linalg.eigvalsh(found).min() > 0
-    assert found[0, 1] > found[0, 2] > found[0, 3], "nearer cells are more alike"
-    assert found[3, 4] < found[3, 2] / 5, "across the edge they are not"
+    similarities = covariance(x, IMAGE, cells, (0.25,), 0.5)[0]
+    assert torch.allclose(similarities, similarities.T) and torch.linalg.eigvalsh(similarities).min() > 0
+    assert similarities[0, 1] > similarities[0, 2] > similarities[0, 3], "nearer cells are more alike"
+    assert similarities[3, 4] < similarities[3, 2] / 5, "across the edge they are not"
 
 
 def test_what_is_hidden_is_blurred_within_the_bounds_and_a_constant_stays():
@@ -254,10 +254,10 @@ def test_what_is_hidden_is_blurred_within_the_bounds_and_a_constant_stays():
 )
 def test_cost_and_full_batches(name, settings, most):
     net = linear(IMAGE, torch.randn(2, 64, generator=torch.Generator().manual_seed(1)))
-    _, ledger = asked(build(name, **settings), net, IMAGE, inputs(64))
+    _, ledger = explain(build(name, **settings), net, IMAGE, inputs(64))
     net.sizes.clear()
-    _, ledger = asked(build(name, **settings), net, IMAGE, inputs(64))
+    _, ledger = explain(build(name, **settings), net, IMAGE, inputs(64))
     assert int(ledger.costs.forwards.max()) <= most
-    shown = net.sizes
-    assert sum(shown) == int(ledger.costs.forwards.sum())
-    assert sum(shown) / (128 * len(shown)) >= 0.9
+    sizes = net.sizes
+    assert sum(sizes) == int(ledger.costs.forwards.sum())
+    assert sum(sizes) / (128 * len(sizes)) >= 0.9

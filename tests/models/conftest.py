@@ -1,4 +1,4 @@
-"""What all tests of models need."""
+"""Fixtures of all tests of models."""
 
 import pytest
 

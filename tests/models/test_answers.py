@@ -11,25 +11,25 @@ from brinell.models import _answers as answers
 def test_the_softmax_of_the_logits_is_the_probability_again(weights):
     p = torch.tensor(weights, dtype=torch.float64)
     p = (p / p.sum())[None]
-    logits = answers.of_probabilities(p)
+    logits = answers.logits_of_probabilities(p)
     assert logits.dtype == torch.float32
     assert torch.allclose(logits.double().softmax(1), p, atol=1e-6)
     assert torch.allclose(cross_entropy(logits, torch.tensor([0])).double(), -p[:, 0].log(), atol=1e-5)
 
 
 def test_none_is_a_finite_logit():
-    logits = answers.of_probabilities(torch.tensor([[1.0, 0.0, 0.0]]))
+    logits = answers.logits_of_probabilities(torch.tensor([[1.0, 0.0, 0.0]]))
     assert logits[0].tolist() == pytest.approx([0, -87.3365, -87.3365], abs=1e-3)
 
 
 def test_a_class_alone_is_a_certainty():
-    logits = answers.of_labels(torch.tensor([2, 0]), 3)
+    logits = answers.logits_of_labels(torch.tensor([2, 0]), 3)
     assert logits.argmax(1).tolist() == [2, 0] and logits.softmax(1).amax(1).tolist() == [1, 1]
     assert not answers.are_probabilities(logits)
 
 
 @pytest.mark.parametrize(
-    ("rows", "said"),
+    ("rows", "expected"),
     [
         ([[0.2, 0.8], [1.0, 0.0]], True),
         ([[0.2, 0.8], [0.9, 0.2]], False),
@@ -37,5 +37,5 @@ def test_a_class_alone_is_a_certainty():
         ([[1.0], [1.0]], False),
     ],
 )
-def test_which_answers_are_probabilities(rows, said):
-    assert answers.are_probabilities(torch.tensor(rows)) is said
+def test_which_answers_are_probabilities(rows, expected):
+    assert answers.are_probabilities(torch.tensor(rows)) is expected

@@ -1,4 +1,4 @@
-"""Functions of one's own as models: what they are asked with is what they take, and what they answer is what they said."""
+"""Your functions as models: they receive the inputs that they take, and the model returns their answers."""
 
 import functools
 
@@ -43,7 +43,7 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    ("function", "access", "asked"),
+    ("function", "access", "forms"),
     [
         (torch_scores, Access.GRADIENTS, "tensors with gradients"),
         (array_scores, Access.SCORES, "numpy arrays"),
@@ -55,12 +55,12 @@ class Output:
     ],
     ids=["torch", "numpy", "no-gradient", "logits", "dict", "list", "partial"],
 )
-def test_scores_of_any_library(function, access, asked):
+def test_scores_of_any_library(function, access, forms):
     model = of(function)
     check_model(model)
     assert model.access == access and model.classes == 4
     assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
-    assert any(f"asked with {one} of shape (n, 3, 4, 5)" in model.info.notes[0] for one in asked.split("|"))
+    assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
 
 
 def test_labels():
@@ -68,8 +68,8 @@ def test_labels():
         model = of(function)
         assert model.access == Access.LABELS and model.classes == 4
         assert torch.equal(model.predict(X).argmax(1), LOGITS.argmax(1))
-    whole = of(lambda x: array_scores(x).argmax(1) * 1.0 + 1, labels=True)
-    assert whole.access == Access.LABELS
+    model = of(lambda x: array_scores(x).argmax(1) * 1.0 + 1, labels=True)
+    assert model.access == Access.LABELS
     with pytest.raises(RequestError, match="labels or as scores: say which by answers='labels' or answers='logit'"):
         of(lambda x: array_scores(x).argmax(1) * 1.0 + 1)
 
@@ -84,7 +84,7 @@ def test_the_function_gets_the_layout_of_the_data_and_the_normalisation():
         assert x.shape[1:] == (4, 5, 3)
         return x.permute(0, 3, 1, 2).flatten(1) @ WEIGHT
 
-    model = of(last, as_given=lambda x: x.permute(0, 2, 3, 1), preprocessing={"mean": 0.25, "std": 0.5})
+    model = of(last, user_layout=lambda x: x.permute(0, 2, 3, 1), preprocessing={"mean": 0.25, "std": 0.5})
     assert torch.allclose(model.predict(X), (2 * X - 0.5).flatten(1) @ WEIGHT, atol=1e-4)
 
 
@@ -99,8 +99,8 @@ def test_modules_inside_are_in_evaluation_mode_and_left_as_they_were():
 
 def test_the_digest_follows_what_the_function_refers_to():
     net = nn.Sequential(nn.Flatten(), nn.Linear(60, 4))
-    one, other = of(lambda x: net(x)).digest(), of(lambda x: net(x) + 0).digest()
-    assert one != other and one == of(lambda x: net(x)).digest()
+    first, second = of(lambda x: net(x)).digest(), of(lambda x: net(x) + 0).digest()
+    assert first != second and first == of(lambda x: net(x)).digest()
     model = of(lambda x: net(x))
     first = model.digest()
     assert first == model.digest()
@@ -119,7 +119,7 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
             return {}
 
         def __getstate__(self):
-            return [np.arange(7) + at for at in range(50)]
+            return [np.arange(7) + index for index in range(50)]
 
     assert len({digest_of(Estimator()) for _ in range(20)}) == 1
 
@@ -136,6 +136,6 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
     ],
 )
 def test_a_function_that_cannot_be_asked(function, words):
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         of(function)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)

@@ -33,7 +33,7 @@ def test_it_reads_digits() -> None:
 
 
 def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = DigitsCnn()(DOMAIN).digest()
+    digest = DigitsCnn()(DOMAIN).digest()
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "new"))
     generator, threads = torch.random.get_rng_state(), torch.get_num_threads()
     torch.set_num_threads(threads + 1)  # sums, and so weights, would depend on it
@@ -43,7 +43,7 @@ def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path
         assert torch.get_num_threads() == threads + 1
     finally:
         torch.set_num_threads(threads)
-    assert model.digest() == kept
+    assert model.digest() == digest
     assert torch.equal(torch.random.get_rng_state(), generator)
     assert [file.name for file in (tmp_path / "new").iterdir()] == [cache_file().name], "and no part of a file is left"
 
@@ -104,10 +104,10 @@ def test_other_data_are_refused() -> None:
 
 @pytest.mark.slow
 def test_retrained_and_narrower_ones_have_weights_and_names_of_their_own() -> None:
-    usual, narrow, again = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
+    usual, narrow, reseeded = DigitsCnn(), DigitsCnn(width=4), DigitsCnn(width=4, seed=1)
     assert digits_cnn.recipe_of() == digits_cnn.RECIPE
-    assert [one.called for one in (usual, narrow, again)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
-    models = [one(DOMAIN) for one in (usual, narrow, again)]
+    assert [factory.display_name for factory in (usual, narrow, reseeded)] == ["digits-cnn", "digits-cnn-w4", "digits-cnn-w4-s1"]
+    models = [factory(DOMAIN) for factory in (usual, narrow, reseeded)]
     assert len({model.digest() for model in models}) == 3
     assert [model.info.parameters for model in models] == [38282, 2570, 2570]
     assert min(accuracy(models[1]), accuracy(models[2])) >= 0.9

@@ -109,14 +109,14 @@ def _under(net, x):
 )
 def test_a_target_takes_it_where_it_pays(net, kind, times, monkeypatch):
     """Its gradient is that of the module, and the other way is asked as often as it pays: not at all without gradients."""
-    asked = []
+    requests = []
     plain = first_conv.input_gradient
-    monkeypatch.setattr(first_conv, "input_gradient", lambda *words: asked.append(1) or plain(*words))
+    monkeypatch.setattr(first_conv, "input_gradient", lambda *words: requests.append(1) or plain(*words))
     model = TorchModel(net, Domain(kind="image", shape=kind))
     x = torch.rand(3, *kind, generator=torch.Generator().manual_seed(0)).requires_grad_()
     with torch.no_grad():
         model.predict(x)
-    found = torch.autograd.grad(model.predict(x).logsumexp(1).sum(), x)
+    gradients = torch.autograd.grad(model.predict(x).logsumexp(1).sum(), x)
     expected = torch.autograd.grad(net(x).logsumexp(1).sum(), x)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
-    assert len(asked) == times
+    torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-6)
+    assert len(requests) == times

@@ -49,24 +49,28 @@ def vit():
     ],
 )
 def test_pictures_are_prepared_as_the_processor_does_it(kind, settings):
-    class Shown(torch.nn.Module):
+    class EchoNetwork(torch.nn.Module):
         """Answers with what it is shown."""
 
         def forward(self, x):
             return x.flatten(1)
 
     processor = getattr(transformers, kind)(**settings)
-    wanted = processor(images=PIL.Image.fromarray(PICTURE), return_tensors="pt")["pixel_values"].flatten(1)
-    shown = with_processor(Shown(), processor, IMAGE, "net").predict(X)
+    expected = processor(images=PIL.Image.fromarray(PICTURE), return_tensors="pt")["pixel_values"].flatten(1)
+    features = with_processor(EchoNetwork(), processor, IMAGE, "net").predict(X)
     # Libraries round resized pictures to bytes, and cut off at the bounds what bicubic overshoots.
-    assert shown.shape == wanted.shape and (shown - wanted).abs().quantile(0.99) < 0.025 and (shown - wanted).abs().max() < 0.3
-    assert wanted.std() > 0.2
+    assert (
+        features.shape == expected.shape
+        and (features - expected).abs().quantile(0.99) < 0.025
+        and (features - expected).abs().max() < 0.3
+    )
+    assert expected.std() > 0.2
 
 
 def test_the_order_of_the_channels_is_part_of_the_digest(vit):
     sizes = {"size": {"shortest_edge": 40}, "crop_size": {"height": 32, "width": 32}}
-    both = [transformers.MobileViTImageProcessor(do_flip_channel_order=way, **sizes) for way in (True, False)]
-    assert len({with_processor(vit, one, IMAGE, "net").digest() for one in both}) == 2
+    processors = [transformers.MobileViTImageProcessor(do_flip_channel_order=way, **sizes) for way in (True, False)]
+    assert len({with_processor(vit, candidate, IMAGE, "net").digest() for candidate in processors}) == 2
 
 
 def test_a_folder(tmp_path, vit):
@@ -89,13 +93,13 @@ def test_a_folder(tmp_path, vit):
 
 def test_what_cannot_be_opened(tmp_path):
     for path, words in (("", "names no model"), ("./nowhere", "no folder ./nowhere"), (str(tmp_path), "cannot be opened")):
-        with pytest.raises(RequestError, match=words) as caught:
+        with pytest.raises(RequestError, match=words) as error:
             HuggingFace(path=path)(IMAGE)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("settings", "words"),
     [
         ({"do_resize": True, "size": {"longest_edge": 5, "shortest_edge": 3}}, "states a size of"),
         ({"do_resize": True, "size": 8, "resample": 0}, "PIL's filter 0"),
@@ -103,9 +107,9 @@ def test_what_cannot_be_opened(tmp_path):
         ({"rescale_offset": True}, "by an offset"),
     ],
 )
-def test_a_processor_that_does_more(said, words):
+def test_a_processor_that_does_more(settings, words):
     with pytest.raises(RequestError, match=words):
-        view_of(said, (8, 8), 3, "net")
+        view_of(settings, (8, 8), 3, "net")
 
 
 def test_waves():
@@ -117,10 +121,10 @@ def test_waves():
     network = transformers.Wav2Vec2ForSequenceClassification(config).eval()
     extractor = transformers.Wav2Vec2FeatureExtractor()
     x = torch.linspace(-1, 1, 400).reshape(1, 1, 400)
-    shown = extractor(x[0, 0].numpy(), sampling_rate=16000, return_tensors="pt")["input_values"]
+    features = extractor(x[0, 0].numpy(), sampling_rate=16000, return_tensors="pt")["input_values"]
     with torch.no_grad():
-        wanted = network(shown).logits
-        assert torch.allclose(with_processor(network, extractor, WAVE, "w").predict(x), wanted, atol=1e-5)
+        expected = network(features).logits
+        assert torch.allclose(with_processor(network, extractor, WAVE, "w").predict(x), expected, atol=1e-5)
     with pytest.raises(RequestError, match="makes spectrograms"):
         with_processor(network, transformers.WhisperFeatureExtractor(), WAVE, "w")
 
@@ -130,11 +134,44 @@ def test_in_memory_with_processor_or_pipeline(tmp_path, vit):
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     with torch.no_grad():
         y = vit(
-            processor(images=[PIL.Image.fromarray(one) for one in pictures], return_tensors="pt")["pixel_values"]
+            processor(images=[PIL.Image.fromarray(picture) for picture in pictures], return_tensors="pt")["pixel_values"]
         ).logits.argmax(1)
     quick = {"eps": 0.1, "attack": "fgsm"}
     result = brinell.audit(vit, (pictures, y), preprocessing=processor, out=tmp_path / "a", **quick)
     assert result.models[0].clean_accuracy.value == 1
     pipe = transformers.pipeline("image-classification", model=vit, image_processor=processor)
-    again = brinell.audit({"pipe": pipe}, (pictures, y), out=tmp_path / "b", **quick)
-    assert again.models[0].robust_accuracy == result.models[0].robust_accuracy and again.models[0].model == "pipe"
+    second = brinell.audit({"pipe": pipe}, (pictures, y), out=tmp_path / "b", **quick)
+    assert second.models[0].robust_accuracy == result.models[0].robust_accuracy and second.models[0].model == "pipe"
+
+
+CODE = """
+import pathlib
+pathlib.Path({mark!r}).touch()
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+class Config(ViTConfig):
+    model_type = {kind!r}
+class Net(ViTForImageClassification):
+    config_class = Config
+class Processor(ViTImageProcessor):
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["vit", "a-kind-of-its-own"])
+@pytest.mark.parametrize("name", ["config.json", "preprocessor_config.json"])
+def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path, vit, monkeypatch, kind, name):
+    """`auto_map` names Python of the folder, for which transformers would ask y or n on standard input."""
+    folder, mark = tmp_path / "net", tmp_path / "mark"
+    vit.save_pretrained(folder)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    (folder / "code.py").write_text(CODE.format(mark=str(mark), kind=kind))
+    classes = {"AutoConfig": "code.Config", "AutoModelForImageClassification": "code.Net", "AutoImageProcessor": "code.Processor"}
+    facts = json.loads((folder / name).read_text()) | {"auto_map": classes}
+    facts |= {"model_type": kind} if name == "config.json" else {"image_processor_type": "Processor"}
+    (folder / name).write_text(json.dumps(facts))
+    monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("standard input was read"))
+    try:
+        assert HuggingFace(path=str(folder))(IMAGE).classes == 4  # by the classes of transformers
+    except RequestError as error:
+        assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
+    assert not mark.exists()

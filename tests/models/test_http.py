@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _inference_server import InferenceServer
-from _served import IMAGE, linear, opened, some, total
+from _served import IMAGE, linear, open_model, random_inputs, total
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ModelError, RequestError, UnreachableError
 from brinell.core.model import Access
@@ -28,13 +28,13 @@ from brinell.testing import check_model
 def test_a_linear_model_answers_what_it_would_here(binary):
     server = InferenceServer(linear, binary=binary)
     with server.running() as url:
-        model = opened(url)
-        x = some(150)
+        model = open_model(url)
+        x = random_inputs(150)
         assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy()))), "no digit is lost on the way"
         check_model(model)
     assert (model.classes, model.access, model.name) == (3, Access.SCORES, "net")
     assert model.served["encoding"] == ("binary" if binary else "json")
-    assert [one.code for one in model.remarks()] == ([] if binary else ["json"])
+    assert [remark.code for remark in model.remarks()] == ([] if binary else ["json"])
     if not binary:
         assert "no binary tensors here" in model.remarks()[0].text
 
@@ -46,10 +46,10 @@ def test_a_linear_model_answers_what_it_would_here(binary):
 def test_every_float_comes_through(values, binary):
     x = np.array(values, np.float32).reshape(-1, 2)
     body, headers = request(Slot("x", "FP32", (2,)), x, binary=binary)
-    server = InferenceServer(lambda given: given)
-    back, told = server.infer(body, headers.get("Inference-Header-Content-Length"))
-    assert np.array_equal(server.seen[0], x)
-    assert np.array_equal(answer(back, told), x)
+    server = InferenceServer(lambda inputs: inputs)
+    reply, reply_headers = server.infer(body, headers.get("Inference-Header-Content-Length"))
+    assert np.array_equal(server.inputs[0], x)
+    assert np.array_equal(answer(reply, reply_headers), x)
 
 
 @pytest.mark.parametrize(("datatype", "kind"), [("FP16", np.float16), ("FP64", np.float64), ("UINT8", np.uint8)])
@@ -58,26 +58,26 @@ def test_datatypes(datatype, kind, encoding):
     server = InferenceServer(total, (2,), datatype=datatype)
     x = torch.tensor([[0.0, 1.0], [0.2, 0.6]])
     with server.running() as url:
-        opened(url, encoding=encoding).predict(x)
-    sent = server.seen[-1]
+        open_model(url, encoding=encoding).predict(x)
+    sent = server.inputs[-1]
     expected = np.array([[0, 255], [51, 153]], np.uint8) if kind is np.uint8 else x.numpy().astype(kind)
     assert sent.dtype == kind and np.array_equal(sent, expected)
 
 
 def test_bytes_are_remarked_and_any_range_can_be_asked_for():
     with InferenceServer(total, (2,), datatype="UINT8").running() as url:
-        assert "rounded" in [one.code for one in opened(url).remarks()]
+        assert "rounded" in [remark.code for remark in open_model(url).remarks()]
     server = InferenceServer(total)
     with server.running() as url:
-        opened(url, low=-1.0, high=1.0).predict(torch.tensor([[0.0, 0.75]]))
-        assert server.seen[-1].tolist() == [[-1, 0.5]]
+        open_model(url, low=-1.0, high=1.0).predict(torch.tensor([[0.0, 0.75]]))
+        assert server.inputs[-1].tolist() == [[-1, 0.5]]
 
 
 def test_normalisation_is_done_on_the_way_out():
     server = InferenceServer(total, (3, 2, 4))
     with server.running() as url:
-        opened(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
-    assert server.seen[-1][0, :, 0, 0].tolist() == [0, 1, 0.5]
+        open_model(url, IMAGE, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0)).predict(torch.full((1, 3, 2, 4), 0.5))
+    assert server.inputs[-1][0, :, 0, 0].tolist() == [0, 1, 0.5]
 
 
 def test_columns_are_sent_in_their_own_units():
@@ -85,11 +85,11 @@ def test_columns_are_sent_in_their_own_units():
     domain = Domain(kind="vector", shape=(2,), low=(0.0, 0.0), high=(1.0, 2.0), columns=columns)
     server = InferenceServer(total)
     with server.running() as url:
-        opened(url, domain).predict(torch.tensor([[0.5, 2.0]]))
-        assert server.seen[-1].tolist() == [[45, 2]]
-        assert set(np.concatenate(server.seen)[:, 1].tolist()) <= {0, 1, 2}, "a category is never in between"
+        open_model(url, domain).predict(torch.tensor([[0.5, 2.0]]))
+        assert server.inputs[-1].tolist() == [[45, 2]]
+        assert set(np.concatenate(server.inputs)[:, 1].tolist()) <= {0, 1, 2}, "a category is never in between"
         with pytest.raises(RequestError, match="units of their table"):
-            opened(url, domain, low=0.0, high=1.0)
+            open_model(url, domain, low=0.0, high=1.0)
 
 
 @pytest.mark.parametrize(
@@ -108,28 +108,28 @@ def test_columns_are_sent_in_their_own_units():
 def test_layouts(stated, options, sent):
     metadata = {"name": "net", "inputs": [{"name": "x", "datatype": "FP32", "shape": stated}]}
     server = InferenceServer(total, metadata=metadata)
-    x = some(5, IMAGE)
+    x = random_inputs(5, IMAGE)
     with server.running() as url:
-        opened(url, IMAGE, **options).predict(x)
-    assert np.array_equal(server.seen[-1], sent(x).numpy())
+        open_model(url, IMAGE, **options).predict(x)
+    assert np.array_equal(server.inputs[-1], sent(x).numpy())
 
 
 def test_a_grey_image_needs_no_channel():
     domain = Domain(kind="image", shape=(1, 2, 4))
     server = InferenceServer(total, (2, 4))
     with server.running() as url:
-        opened(url, domain).predict(some(3, domain))
-    assert server.seen[-1].shape == (3, 2, 4)
+        open_model(url, domain).predict(random_inputs(3, domain))
+    assert server.inputs[-1].shape == (3, 2, 4)
 
 
 def test_a_fixed_batch_is_filled_and_the_filling_counts_for_nothing():
     metadata = {"name": "net", "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 2]}]}
     server = InferenceServer(linear, metadata=metadata)
-    x = some(6)
+    x = random_inputs(6)
     with server.running() as url:
-        model = opened(url)
+        model = open_model(url)
         assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
-    assert {len(one) for one in server.seen} == {4} and model.traffic() == {"inputs": 6, "requests": 2}
+    assert {len(batch) for batch in server.inputs} == {4} and model.traffic() == {"inputs": 6, "requests": 2}
 
 
 # What the answers are
@@ -139,22 +139,22 @@ def test_probabilities_become_their_logarithm():
     def softmax(x):
         return torch.from_numpy(linear(30 * x)).softmax(1).numpy()
 
-    x = some(20)
+    x = random_inputs(20)
     with InferenceServer(softmax).running() as url:
-        model = opened(url)
+        model = open_model(url)
         logits = model.predict(x)
         assert torch.allclose(logits.softmax(1), torch.from_numpy(softmax(x.numpy())), atol=1e-6)
-        assert "probabilities" in [one.code for one in model.remarks()] and bool(torch.isfinite(logits).all())
-        assert torch.equal(opened(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy())))
+        assert "probabilities" in [remark.code for remark in model.remarks()] and bool(torch.isfinite(logits).all())
+        assert torch.equal(open_model(url, answers="logits").predict(x), torch.from_numpy(softmax(x.numpy())))
 
 
 @pytest.mark.parametrize("form", [lambda labels: labels, lambda labels: labels[:, None]])
 def test_labels(form):
     with InferenceServer(lambda x: form(linear(x).argmax(1))).running() as url:
         with pytest.raises(RequestError, match="classes="):
-            opened(url)
-        model = opened(url, classes=4)
-        x = some(9)
+            open_model(url)
+        model = open_model(url, classes=4)
+        x = random_inputs(9)
         assert model.access == Access.LABELS and model.classes == 4
         assert model.predict(x).argmax(1).tolist() == linear(x.numpy()).argmax(1).tolist()
         check_model(model)
@@ -163,21 +163,21 @@ def test_labels(form):
 def test_labels_as_floats_have_to_be_named():
     with InferenceServer(lambda x: linear(x).argmax(1).astype(np.float32)).running() as url:
         with pytest.raises(ModelError, match="answers=labels&classes="):
-            opened(url)
-        assert opened(url, answers="labels", classes=3).access == Access.LABELS
+            open_model(url)
+        assert open_model(url, answers="labels", classes=3).access == Access.LABELS
 
 
 def test_one_of_several_outputs():
     def reply(x, y):
-        one = {"datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}
-        return {"outputs": [one | {"name": "a"}, one | {"name": "b", "data": (-y).tolist()}]}
+        output = {"datatype": "FP32", "shape": list(y.shape), "data": y.tolist()}
+        return {"outputs": [output | {"name": "a"}, output | {"name": "b", "data": (-y).tolist()}]}
 
     server = InferenceServer(linear, reply=reply)
-    x = some(3)
+    x = random_inputs(3)
     with server.running() as url:
         with pytest.raises(ModelError, match=r"2 outputs \(a, b\): name one with the option output="):
-            opened(url)
-        assert torch.equal(opened(url, output="b").predict(x), -torch.from_numpy(linear(x.numpy())))
+            open_model(url)
+        assert torch.equal(open_model(url, output="b").predict(x), -torch.from_numpy(linear(x.numpy())))
     head = json.loads(server.bodies[-1][: int(server.headers[-1]["Inference-Header-Content-Length"])])
     assert head["outputs"] == [{"name": "b", "parameters": {"binary_data": True}}]
 
@@ -188,8 +188,8 @@ def test_one_of_several_outputs():
 def test_requests_fly_together_and_never_more_than_said():
     server = InferenceServer(linear, faults=lambda number: "delay0.02")
     with server.running() as url:
-        opened(url, rows=5, concurrency=3).predict(some(60))
-    assert server.most == 3 and max(len(x) for x in server.seen[-12:]) == 5 and len(server.seen[-12:]) == 12
+        open_model(url, rows=5, concurrency=3).predict(random_inputs(60))
+    assert server.peak == 3 and max(len(x) for x in server.inputs[-12:]) == 5 and len(server.inputs[-12:]) == 12
 
 
 # The token
@@ -198,35 +198,38 @@ def test_requests_fly_together_and_never_more_than_said():
 def test_the_token_is_sent_and_stands_nowhere(monkeypatch):
     secret = "s3cret-t0ken"
     with InferenceServer(linear, token=secret).running() as url:
-        with pytest.raises(UnreachableError, match="BRINELL_TOKEN") as refused:
-            opened(url)
+        with pytest.raises(UnreachableError, match="BRINELL_TOKEN") as error:
+            open_model(url)
         monkeypatch.setenv("BRINELL_TOKEN", secret)
-        model = opened(url)
+        model = open_model(url)
         assert model.classes == 3
-        told = repr([model.served, model.remarks(), model.digest(), vars(model)])
-        assert secret not in told + str(refused.value)
+        texts = repr([model.served, model.remarks(), model.digest(), vars(model)])
+        assert secret not in texts + str(error.value)
         monkeypatch.setenv("BRINELL_OTHER", "wr0ng")
-        with pytest.raises(UnreachableError) as refused:
-            opened(url, token_env="BRINELL_OTHER")
-        assert "wr0ng" not in str(refused.value) and "BRINELL_OTHER" in str(refused.value)
+        with pytest.raises(UnreachableError) as error:
+            open_model(url, token_env="BRINELL_OTHER")
+        assert "wr0ng" not in str(error.value) and "BRINELL_OTHER" in str(error.value)
 
 
 @pytest.mark.parametrize("escaped", [False, True])
 def test_a_token_that_the_server_says_again_is_masked(monkeypatch, escaped):
     secret = "s3cret-token-of-mine"
     monkeypatch.setenv("BRINELL_TOKEN", secret)
-    said = "\\u0073" + secret[1:] if escaped else secret
-    with dripping(lambda line: answered(f'{{"platform": "{said}", "versions": ["{said}"], "inputs": "{said}"}}')) as url:
-        with pytest.raises(RequestError) as refused:
-            opened(url)
-        assert secret not in str(refused.value)
-    slot = f'{{"name": "{said}", "datatype": "FP32", "shape": [-1, 9]}}'
-    told = f'{{"platform": "{said}", "versions": ["{said}"], "inputs": [{slot}]}}'
-    with dripping(lambda line: answered(told)) as url, pytest.raises(RequestError, match="takes inputs of shape") as refused:
-        opened(url)
-    assert secret not in str(refused.value)
+    echoed = "\\u0073" + secret[1:] if escaped else secret
+    with dripping(lambda line: answered(f'{{"platform": "{echoed}", "versions": ["{echoed}"], "inputs": "{echoed}"}}')) as url:
+        with pytest.raises(RequestError) as error:
+            open_model(url)
+        assert secret not in str(error.value)
+    slot = f'{{"name": "{echoed}", "datatype": "FP32", "shape": [-1, 9]}}'
+    metadata = f'{{"platform": "{echoed}", "versions": ["{echoed}"], "inputs": [{slot}]}}'
+    with dripping(lambda line: answered(metadata)) as url, pytest.raises(RequestError, match="takes inputs of shape") as error:
+        open_model(url)
+    assert secret not in str(error.value)
     channel = Channel("model", "BRINELL_TOKEN", timeout=1, retries=0, backoff=0, concurrency=1)
-    assert channel.masked({"platform": f"a {secret}", "versions": [secret, 1]}) == {"platform": "a ***", "versions": ["***", 1]}
+    assert channel.mask_token({"platform": f"a {secret}", "versions": [secret, 1]}) == {
+        "platform": "a ***",
+        "versions": ["***", 1],
+    }
 
 
 def answered(body):
@@ -263,15 +266,15 @@ def dripping(answer, pause=0.0):
 def test_a_server_that_sends_a_byte_at_a_time_does_not_outlast_the_timeout(part):
     long = {"status": b"HTTP/1.1 200 " + b"O" * 999, "header": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 999}
     content = long.get(part, answered(" " * 999)[:-1])
-    started = time.monotonic()
+    start = time.monotonic()
     with dripping(lambda line: content, pause=0.05) as url, pytest.raises(UnreachableError, match="no answer within 0.5 s"):
-        opened(url, retries=0, timeout=0.5)
-    assert time.monotonic() - started < 3
+        open_model(url, retries=0, timeout=0.5)
+    assert time.monotonic() - start < 3
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "ümlaut"])
 def test_a_token_that_is_none(monkeypatch, token):
     monkeypatch.setenv("BRINELL_TOKEN", token)
-    with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="no bearer token") as refused:
-        opened(url)
-    assert token not in str(refused.value)
+    with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="no valid bearer token") as error:
+        open_model(url)
+    assert token not in str(error.value)

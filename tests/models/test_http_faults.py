@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _inference_server import InferenceServer
-from _served import IMAGE, linear, opened, some, total
+from _served import IMAGE, linear, open_model, random_inputs, total
 from brinell import plugins
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.models._protocol import AnswerError, answer
@@ -20,36 +20,40 @@ from brinell.models._protocol import AnswerError, answer
 def test_a_fault_is_asked_again_and_counted_apart(fault):
     """Requests 5, 8, 11 go wrong; the probes are those before."""
     server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
-    x = some(40)
+    x = random_inputs(40)
     with server.running() as url:
-        model = opened(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
+        model = open_model(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
         assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
-    told = model.traffic()
-    assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (40, 10, 3) and server.done[fault] == 3
+    traffic = model.traffic()
+    assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (40, 10, 3) and server.fault_counts[
+        fault
+    ] == 3
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_no_attempt():
     """As many as may be kept are asked again at once, with no attempt to spare and a wait that would be noticed."""
-    server, x = InferenceServer(linear), some(4)
+    server, x = InferenceServer(linear), random_inputs(4)
     with server.running() as url:
-        model = opened(url, retries=0, backoff=600.0, concurrency=3)
+        model = open_model(url, retries=0, backoff=600.0, concurrency=3)
         before = server.requests
         server.faults = lambda number: "closed" if number <= before + 3 else ""
         assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
-    told = model.traffic()
-    assert (told.pop("inputs"), told.pop("requests"), sum(told.values())) == (4, 1, 3) and server.done["closed"] == 3
+    traffic = model.traffic()
+    assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (4, 1, 3) and server.fault_counts[
+        "closed"
+    ] == 3
 
 
 def free_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def test_a_server_that_is_down():
-    with pytest.raises(UnreachableError, match="does not answer .*attempts.*see to the server, then try again") as refused:
-        opened(f"http://127.0.0.1:{free_port()}/v2/models/net", retries=2)
-    assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
+    with pytest.raises(UnreachableError, match="does not answer .*attempts.*check the server, then try again") as error:
+        open_model(f"http://127.0.0.1:{free_port()}/v2/models/net", retries=2)
+    assert error.value.exit_code == 3 and "\n" not in str(error.value)
 
 
 def test_a_server_that_is_slow():
@@ -57,16 +61,16 @@ def test_a_server_that_is_slow():
         InferenceServer(linear, faults=lambda number: "delay0.3").running() as url,
         pytest.raises(UnreachableError, match=r"2 attempts, no answer within 0.05 s"),
     ):
-        opened(url, retries=1, timeout=0.05)
+        open_model(url, retries=1, timeout=0.05)
 
 
 @pytest.mark.parametrize("fault", ["html", "500"])
 def test_a_server_that_stops_making_sense_is_no_failed_sample(fault):
     server = InferenceServer(linear, faults=lambda number: fault if number > 2 else "")
     with server.running() as url:
-        model = opened(url)
-        with pytest.raises(UnreachableError, match="no longer works: it answers .*see to the server"):
-            model.predict(some(3))
+        model = open_model(url)
+        with pytest.raises(UnreachableError, match="no longer works: it answers .*check the server"):
+            model.predict(random_inputs(3))
 
 
 def test_an_input_that_the_server_refuses():
@@ -76,7 +80,7 @@ def test_an_input_that_the_server_refuses():
         return linear(x)
 
     with InferenceServer(picky).running() as url:
-        model = opened(url)
+        model = open_model(url)
         x = torch.full((3, 2), 0.5)
         x[1, 0] = 1
         with pytest.raises(SampleError, match="HTTP 400, value too large"):
@@ -94,7 +98,7 @@ def test_a_refusal_calls_off_what_waits_behind_it():
 
     server = InferenceServer(picky)
     with server.running() as url:
-        model = opened(url, rows=1, concurrency=2)
+        model = open_model(url, rows=1, concurrency=2)
         server.faults = lambda number: "delay0.02"
         x = torch.full((40, 2), 0.5)
         x[1, 0] = 1
@@ -116,23 +120,23 @@ def test_a_refusal_calls_off_what_waits_behind_it():
     ],
 )
 def test_answers_that_no_classifier_gives(function, line):
-    with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as refused:
-        opened(url)
-    assert "\n" not in str(refused.value)
+    with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as error:
+        open_model(url)
+    assert "\n" not in str(error.value)
 
 
 def test_more_classes_than_said():
     with InferenceServer(linear).running() as url, pytest.raises(ModelError, match="answers 3 classes, and classes=2 was given"):
-        opened(url, classes=2)
+        open_model(url, classes=2)
 
 
 def test_other_classes_than_at_the_beginning():
     server = InferenceServer(linear)
     with server.running() as url:
-        model = opened(url)
+        model = open_model(url)
         server.function = lambda x: linear(x).repeat(2, 1)
         with pytest.raises(UnreachableError, match=r"shape \(3, 6\), not \(3, 3\)"):
-            model.predict(some(3))
+            model.predict(random_inputs(3))
 
 
 @pytest.mark.parametrize(
@@ -150,15 +154,15 @@ def test_other_classes_than_at_the_beginning():
 def test_metadata_that_do_not_fit(metadata, options, line):
     with (
         InferenceServer(linear, metadata={"name": "net"} | metadata).running() as url,
-        pytest.raises(RequestError, match=line) as refused,
+        pytest.raises(RequestError, match=line) as error,
     ):
-        opened(url, **options)
-    assert "\n" not in str(refused.value)
+        open_model(url, **options)
+    assert "\n" not in str(error.value)
 
 
 def test_channels_that_could_be_first_or_last():
     with InferenceServer(total, (24,)).running() as url, pytest.raises(RequestError, match="layout=first or layout=last"):
-        opened(url, IMAGE)
+        open_model(url, IMAGE)
 
 
 @pytest.mark.parametrize(
@@ -172,14 +176,14 @@ def test_channels_that_could_be_first_or_last():
     ],
 )
 def test_addresses(path, line):
-    with pytest.raises(RequestError, match=line) as refused:
-        opened(path)
-    assert "pw" not in str(refused.value)
+    with pytest.raises(RequestError, match=line) as error:
+        open_model(path)
+    assert "pw" not in str(error.value)
 
 
 def test_a_model_that_is_not_there():
     with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="HTTP 404, no such model.*check the URL"):
-        opened(url + "x")
+        open_model(url + "x")
 
 
 @pytest.mark.parametrize("options", [{"rows": 0}, {"timeout": 0}, {"retries": -1}, {"datatype": "INT3"}, {"low": 0.0}])

@@ -1,4 +1,4 @@
-"""An audit of a model behind a real server of the protocol: MLServer, in an environment of its own."""
+"""An audit of a model behind a real server of the protocol: MLServer, in a separate environment."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from _helpers import same_rows
+from _helpers import assert_same_rows
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.user_files import import_file
@@ -38,14 +38,14 @@ def test_one_command_audits_it(tmp_path, capsys, monkeypatch, network, served):
     out = tmp_path / "run"
     words = ["audit", "--data", "digits", "--samples", "40", "--eps", "0.05,0.1", "--attack", "square?steps=40"]
     assert cli([*words, "--model", f"{served}?name=digits-cnn&rows=16", "--out", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (remark,) = told["remarks"]
+    answer = json.loads(capsys.readouterr().out)
+    (remark,) = answer["remarks"]
     assert (remark["attack"], remark["code"]) == ("model", "json") and "takes no binary tensors" in remark["text"]
     records, manifest = Run.open(out).records(), Run.open(out).manifest
-    spent = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["probes"]["digits-cnn"]["forwards"]
-    assert manifest["traffic"]["digits-cnn"] == {"inputs": spent, "requests": manifest["traffic"]["digits-cnn"]["requests"]}
+    forwards = int(records.forwards.sum() + records.judge_forwards.sum()) + manifest["probes"]["digits-cnn"]["forwards"]
+    assert manifest["traffic"]["digits-cnn"] == {"inputs": forwards, "requests": manifest["traffic"]["digits-cnn"]["requests"]}
     assert cli([*words, "--model", "digits-cnn", "--out", str(tmp_path / "here")]) == 0
-    here = Run.open(tmp_path / "here").records()
-    assert np.isin(["fooled", "survived"], here.outcome).all()
-    same_rows(records, here)
+    local_records = Run.open(tmp_path / "here").records()
+    assert np.isin(["fooled", "survived"], local_records.outcome).all()
+    assert_same_rows(records, local_records)
     assert cli(["verify", str(out)]) == 0 and (out / "report.html").is_file()

@@ -1,13 +1,14 @@
 """Files of ONNX as targets: the same answers as a calculation by hand, and one clear line for each that cannot be asked."""
 
 import sys
+import time
 
 import numpy as np
 import pytest
 import torch
 
 from brinell.core.domain import Column, Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
 from brinell.models.onnx import Onnx
 from brinell.testing import check_model
@@ -23,12 +24,12 @@ X = torch.from_numpy(RNG.random((7, 3, 4, 5), dtype=np.float32))
 LOGITS = X.flatten(1) @ torch.from_numpy(WEIGHT)
 
 
-def written(path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, more=(), **save):
+def written(path, shape=("n", 3, 4, 5), nodes=(), outputs=("logits",), kind=FLOAT, initializers=(), **save):
     """A file of ONNX: flatten, multiply by WEIGHT, then `nodes`."""
     graph = helper.make_graph(
         [helper.make_node("Flatten", ["x"], ["flat"]), helper.make_node("MatMul", ["flat", "weight"], ["logits"]), *nodes],
         "graph",
-        [helper.make_tensor_value_info("x", kind, shape), *more],
+        [helper.make_tensor_value_info("x", kind, shape), *initializers],
         [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs],
         [onnx.numpy_helper.from_array(WEIGHT, "weight")],
     )
@@ -69,29 +70,29 @@ def test_a_fixed_number_of_samples_is_asked_that_many_at_a_time(file):
 
 def test_channels_last(file):
     model = written(file, shape=("n", 4, 5, 3))(IMAGE)
-    wanted = X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(model.predict(X), wanted, atol=1e-5)
+    expected = X.permute(0, 2, 3, 1).flatten(1) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(model.predict(X), expected, atol=1e-5)
     written(file, shape=("n", "a", "b", "c"))
     first, last = (Onnx(path=str(file), layout=way)(IMAGE) for way in ("first", "last"))
-    assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(last.predict(X), wanted, atol=1e-5)
+    assert torch.allclose(first.predict(X), LOGITS, atol=1e-5) and torch.allclose(last.predict(X), expected, atol=1e-5)
     assert first.digest() != last.digest()
 
 
 def test_normalisation(file):
     written(file)
     model = Onnx(path=str(file), mean=(0.1, 0.2, 0.3), std=(0.5,))(IMAGE)
-    wanted = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(model.predict(X), wanted, atol=1e-4)
+    expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(model.predict(X), expected, atol=1e-4)
     with pytest.raises(RequestError, match="mean has 2 numbers for 3 channels"):
         Onnx(path=str(file), mean=(0.1, 0.2))(IMAGE)
 
 
 def test_columns_of_a_table_are_given_in_their_units(file):
-    columns = tuple(Column(str(at), 100.0, 100.0 + at + 1) for at in range(60))
+    columns = tuple(Column(str(index), 100.0, 100.0 + index + 1) for index in range(60))
     model = written(file, shape=("n", 60))(Domain(kind="vector", shape=(60,), columns=columns))
     x = X.flatten(1)
-    wanted = (100 + x * torch.arange(1, 61)) @ torch.from_numpy(WEIGHT)
-    assert torch.allclose(model.predict(x), wanted, rtol=1e-4, atol=1e-2)
+    expected = (100 + x * torch.arange(1, 61)) @ torch.from_numpy(WEIGHT)
+    assert torch.allclose(model.predict(x), expected, rtol=1e-4, atol=1e-2)
 
 
 def test_one_of_several_outputs(file):
@@ -119,22 +120,22 @@ def test_one_of_several_outputs(file):
 
 def test_weights_beside_the_file_are_part_of_the_digest(file):
     options = {"save_as_external_data": True, "size_threshold": 0, "location": "net.data"}
-    made = written(file, **options)
-    digest = made(IMAGE).digest()
+    model_file = written(file, **options)
+    digest = model_file(IMAGE).digest()
     data = bytearray((file.parent / "net.data").read_bytes())
     data[0] ^= 1
     (file.parent / "net.data").write_bytes(data)
-    assert made(IMAGE).digest() != digest
+    assert model_file(IMAGE).digest() != digest
     assert written(file)(IMAGE).digest() != digest
 
 
 def test_other_shapes(file):
-    made = written(file)
+    model_file = written(file)
     for shape in ((3, 4, 6), (1, 4, 5), (4, 5, 3)):
         with pytest.raises(RequestError, match=r"net takes inputs of shape \[3, 4, 5\], and the data has images of shape"):
-            made(Domain(kind="image", shape=shape))
+            model_file(Domain(kind="image", shape=shape))
     with pytest.raises(RequestError, match=r"takes inputs of shape \[3, 4, 5\], and the data has vectors of shape \[60\]"):
-        made(Domain(kind="vector", shape=(60,)))
+        model_file(Domain(kind="vector", shape=(60,)))
 
 
 def test_no_axis_for_the_samples(file):
@@ -157,10 +158,10 @@ def test_a_shape_that_only_running_shows(file):
 
 
 def test_two_inputs_and_inputs_that_are_no_numbers(file):
-    other = helper.make_tensor_value_info("z", FLOAT, ["n", 4])
+    second_output = helper.make_tensor_value_info("z", FLOAT, ["n", 4])
     add = helper.make_node("Add", ["logits", "z"], ["sum"])
     with pytest.raises(RequestError, match="net has 2 inputs .x .*, z .*: Brinell asks models of one"):
-        written(file, nodes=[add], outputs=["sum"], more=[other])(IMAGE)
+        written(file, nodes=[add], outputs=["sum"], initializers=[second_output])(IMAGE)
     cast = helper.make_node("Cast", ["x"], ["float"], to=FLOAT)
     graph = helper.make_graph(
         [cast, helper.make_node("Flatten", ["float"], ["flat"])],
@@ -178,18 +179,18 @@ def test_files_that_cannot_be_read(file, monkeypatch):
         Onnx(path=str(file))(IMAGE)
     with pytest.raises(RequestError, match="write onnx:FILE"):
         Onnx()(IMAGE)
-    made = written(file)
-    whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2])
+    model_file = written(file)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
     with pytest.raises(RequestError, match="net.onnx is damaged or no ONNX file") as error:
-        made(IMAGE)
+        model_file(IMAGE)
     assert "\n" not in str(error.value)
-    file.write_bytes(whole)
+    file.write_bytes(content)
     for module in ("onnx", "onnxruntime"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             with pytest.raises(RequestError, match=rf"^{module} is not installed.*pip install 'brinell\[onnx\]'$"):
-                made(IMAGE)
+                model_file(IMAGE)
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"std": (0.5, 0.0)}])
@@ -216,16 +217,40 @@ def test_files_as_others_export_them(file):
     assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
     # What holds its number of samples inside is asked one by one.
     written(file, shape=(1, 60, 1), nodes=[reshape], outputs=["rows"])
-    whole = onnx.load(file)
-    whole.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4]), "four"))
-    onnx.save(whole, file)
+    model_proto = onnx.load(file)
+    model_proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1, 4]), "four"))
+    onnx.save(model_proto, file)
     model = Onnx(path=str(file))(grey)
     assert model.batch == 1 and "takes one input at a time, and is asked that many" in model.info.notes[1]
     assert torch.allclose(model.predict(X.reshape(7, 1, 6, 10)), LOGITS, atol=1e-5)
 
 
 def test_a_first_axis_is_freed_only_where_the_answers_stay(file):
-    """What looks across the samples answers otherwise when it is asked about many at once."""
+    """A network that mixes samples gives other answers in larger batches."""
     nodes = [helper.make_node("ReduceMax", ["logits"], ["top"], axes=[0]), helper.make_node("Add", ["logits", "top"], ["rows"])]
     model = written(file, shape=(1, 3, 4, 5), nodes=nodes, outputs=["rows"])(IMAGE)
     assert model.batch == 1 and torch.allclose(model.predict(X), 2 * LOGITS, atol=1e-4)
+
+
+@pytest.mark.parametrize("turns", [10**12, 2**62])
+def test_a_loop_without_an_end_is_stopped_in_time(file, monkeypatch, turns):
+    monkeypatch.setattr("brinell.models.onnx.LONGEST", 0.5)
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["go_on"]), helper.make_node("Identity", ["z"], ["same"])],
+        "body",
+        [
+            helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("z", FLOAT, None),
+        ],
+        [helper.make_tensor_value_info("go_on", onnx.TensorProto.BOOL, []), helper.make_tensor_value_info("same", FLOAT, None)],
+    )
+    constants = [
+        helper.make_node("Constant", [], ["turns"], value=helper.make_tensor("n", onnx.TensorProto.INT64, [], [turns])),
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", onnx.TensorProto.BOOL, [], [True])),
+    ]
+    loop = helper.make_node("Loop", ["turns", "true", "logits"], ["late"], body=body)
+    start = time.monotonic()
+    with pytest.raises(ModelError, match="net has not answered 8 inputs in 0.5 s: its graph may hold a loop without an end"):
+        written(file, nodes=[*constants, loop], outputs=["late"])(IMAGE)
+    assert time.monotonic() - start < 10

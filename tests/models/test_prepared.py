@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.models._prepared import Prepared, View, prepared
+from brinell.models._prepared import Prepared, View, prepare
 from brinell.models.timm import Timm, view_of
 from brinell.models.torchvision import Torchvision
 from brinell.testing.others import check_model
@@ -39,19 +39,19 @@ def pixels(height: int, width: int, n: int = 1) -> Tensor:
     return x.clamp(0, 1).mul(255).round() / 255
 
 
-class Shown(nn.Module):
+class EchoNetwork(nn.Module):
     """A network that answers with what it is shown."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1)
 
 
-def shown(view: View, x: Tensor, resize: Any = "library") -> Tensor:
-    return Prepared(Shown(), view, *x.shape[2:], resize)(x).view(len(x), 3, *view.size)
+def prepare_input(view: View, x: Tensor, resize: Any = "library") -> Tensor:
+    return Prepared(EchoNetwork(), view, *x.shape[2:], resize)(x).view(len(x), 3, *view.size)
 
 
-def plain(size: int, resized: int, **more: Any) -> View:
-    return View(**({"size": (size, size), "resized": (resized, resized), "mean": (0.0,) * 3, "std": (1.0,) * 3} | more))
+def plain(size: int, resized: int, **settings: Any) -> View:
+    return View(**({"size": (size, size), "resized": (resized, resized), "mean": (0.0,) * 3, "std": (1.0,) * 3} | settings))
 
 
 def test_the_middle_of_a_picture_by_hand() -> None:
@@ -59,21 +59,21 @@ def test_the_middle_of_a_picture_by_hand() -> None:
     view = plain(2, 4, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
     middle = torch.tensor([5.0, 6.0, 9.0, 10.0]) / 16
     expected = torch.stack([(middle - 0.5) / 0.5, (middle - 0.25) / 0.25, middle]).view(3, 2, 2)
-    assert torch.allclose(shown(view, x)[0], expected, atol=1e-6)
+    assert torch.allclose(prepare_input(view, x)[0], expected, atol=1e-6)
 
 
 def test_a_picture_of_the_network_s_size_stays_as_it_is_unless_asked() -> None:
     view, x = plain(8, 16), pixels(8, 8)
-    assert torch.equal(shown(view, x, "auto"), x)
-    assert not torch.allclose(shown(view, x, "library"), x, atol=0.01)
-    assert torch.equal(shown(view, pixels(20, 24), "auto"), shown(view, pixels(20, 24), "library"))
+    assert torch.equal(prepare_input(view, x, "auto"), x)
+    assert not torch.allclose(prepare_input(view, x, "library"), x, atol=0.01)
+    assert torch.equal(prepare_input(view, pixels(20, 24), "auto"), prepare_input(view, pixels(20, 24), "library"))
 
 
 def test_a_border_holds_the_mean() -> None:
     view = plain(4, 4, scaling="longer", mean=(0.3, 0.4, 0.5), std=(0.1, 0.2, 0.3))
-    seen = shown(view, torch.ones(1, 3, 2, 4))
-    assert bool((seen[:, :, [0, 3]] == 0).all())
-    assert torch.allclose(seen[0, :, 1, 0], torch.tensor([7.0, 3.0, 0.5 / 0.3]))
+    prepared = prepare_input(view, torch.ones(1, 3, 2, 4))
+    assert bool((prepared[:, :, [0, 3]] == 0).all())
+    assert torch.allclose(prepared[0, :, 1, 0], torch.tensor([7.0, 3.0, 0.5 / 0.3]))
 
 
 @pytest.mark.parametrize(("height", "width"), [(32, 32), (75, 50), (64, 201), (224, 224)])
@@ -91,9 +91,9 @@ def test_as_timm_prepares_pictures(height: int, width: int, crop_mode: str, inte
     }
     x = pixels(height, width)
     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
-    theirs = data.create_transform(**config)(picture)
-    # They round to 8 bits after each axis, the border's mean too, and cut off in between what a bicubic distortion overshoots.
-    levels = (shown(view_of(config), x)[0] - theirs).abs() * 255 * 0.22
+    reference = data.create_transform(**config)(picture)
+    # timm rounds to 8 bits after each axis, also the mean of the border, and clips the overshoot of bicubic interpolation.
+    levels = (prepare_input(view_of(config), x)[0] - reference).abs() * 255 * 0.22
     assert float(levels.max()) < (1.05 if interpolation == "bilinear" else 3.5)
     assert float(levels.mean()) < 0.35
 
@@ -106,14 +106,14 @@ def test_as_torchvision_prepares_pictures(name: str, height: int, width: int) ->
     from brinell.models.torchvision import _view
 
     x = pixels(height, width)
-    ours, theirs = shown(_view(transforms), x), transforms(x)
-    inside = ours.abs() < 1.5  # theirs do not cut off what the bicubic distortion overshoots in tensors
-    assert torch.allclose(ours[inside], theirs[inside], atol=1e-5) and float(inside.float().mean()) > 0.5
+    prepared, reference = prepare_input(_view(transforms), x), transforms(x)
+    unclipped = prepared.abs() < 1.5  # torchvision does not clip the overshoot of bicubic interpolation
+    assert torch.allclose(prepared[unclipped], reference[unclipped], atol=1e-5) and float(unclipped.float().mean()) > 0.5
 
 
 def test_gradients_reach_the_data_s_own_pixels() -> None:
     x = pixels(24, 36).requires_grad_()
-    (grad,) = torch.autograd.grad(shown(plain(16, 18, mode="bicubic"), x).square().sum(), x)
+    (grad,) = torch.autograd.grad(prepare_input(plain(16, 18, mode="bicubic"), x).square().sum(), x)
     used = grad.abs().amax((0, 1)) > 0
     assert grad.shape == x.shape and bool(used[3:-3, 8:-8].all())
     assert not used[:, 0].any() and not used[:, -1].any(), "what is cut off plays no part"
@@ -123,9 +123,9 @@ def test_other_bounds_are_brought_to_0_and_1() -> None:
     view = plain(8, 8)
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     eight_bit = Domain(kind="image", shape=(3, 8, 8), low=0.0, high=255.0)
-    one, other = prepared(network, view, pictures(8, 8), "auto", "it"), prepared(network, view, eight_bit, "auto", "it")
+    first, second = prepare(network, view, pictures(8, 8), "auto", "it"), prepare(network, view, eight_bit, "auto", "it")
     x = pixels(8, 8)
-    assert torch.allclose(one.predict(x), other.predict(x * 255), atol=1e-5)
+    assert torch.allclose(first.predict(x), second.predict(x * 255), atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -156,16 +156,16 @@ def test_timm_with_weights_from_a_file(tiny: Path, tmp_path: Path) -> None:
     x = pixels(40, 52)
     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
     with torch.no_grad():
-        theirs = network(timm.data.create_transform(**config)(picture)[None])
-        assert float((model.predict(x) - theirs).abs().max()) < 0.1 * float(theirs.std())
+        reference = network(timm.data.create_transform(**config)(picture)[None])
+        assert float((model.predict(x) - reference).abs().max()) < 0.1 * float(reference.std())
         # A .pth that wraps the state, and the same answers; another preparation is another digest.
         torch.save({"state_dict": {f"module.{key}": value for key, value in load_file(tiny).items()}}, tmp_path / "tiny.pth")
-        again = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(pictures(40, 52))
-        assert torch.equal(again.predict(x), model.predict(x)) and again.name == "mine"
-    assert again.digest() == model.digest()
+        reloaded = Timm(path=TINY, weights=str(tmp_path / "tiny.pth"), name="mine")(pictures(40, 52))
+        assert torch.equal(reloaded.predict(x), model.predict(x)) and reloaded.name == "mine"
+    assert reloaded.digest() == model.digest()
     ready = pictures(160, 160)
-    one, other = (Timm(path=TINY, weights=str(tiny), resize=how)(ready) for how in ("auto", "library"))  # type: ignore[arg-type]
-    assert one.digest() != other.digest()
+    automatic, by_library = (Timm(path=TINY, weights=str(tiny), resize=resize)(ready) for resize in ("auto", "library"))  # type: ignore[arg-type]
+    assert automatic.digest() != by_library.digest()
 
 
 def test_timm_from_a_folder_of_its_own_kind(tiny: Path, tmp_path: Path) -> None:
@@ -194,9 +194,9 @@ def test_timm_that_cannot_be_fetched_says_which_file_to_give(tmp_path: Path, mon
     hub = library("huggingface_hub")
     monkeypatch.setattr(hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError) as error:
         Timm(path=TINY)(pictures(32, 32))
-    text = str(caught.value)
+    text = str(error.value)
     assert text.startswith(f"timm:{TINY} cannot be made with timm's own weights (") and "\n" not in text
     assert f"fetch model.safetensors of timm/{TINY} on the Hugging Face Hub and name it, timm:{TINY}?weights=FILE" in text
 
@@ -231,18 +231,18 @@ def test_torchvision_with_weights_from_a_file(tmp_path: Path) -> None:
     transforms = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.transforms()
     x = pixels(60, 80)
     with torch.no_grad():
-        theirs = network(transforms(x))
-        assert torch.allclose(model.predict(x), theirs, atol=1e-4 * float(theirs.abs().max()))
+        reference = network(transforms(x))
+        assert torch.allclose(model.predict(x), reference, atol=1e-4 * float(reference.abs().max()))
 
 
 def test_torchvision_by_its_own_download(hub: Path) -> None:
     network = squeezenet()
     url = library("torchvision").models.SqueezeNet1_1_Weights.DEFAULT.url
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises(RequestError) as error:
         Torchvision(path="squeezenet1_1")(pictures(32, 32))
-    assert "\n" not in str(caught.value)
-    assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(caught.value)
-    assert str(caught.value).endswith(f"{url} and name it, torchvision:squeezenet1_1?weights=FILE")
+    assert "\n" not in str(error.value)
+    assert "cannot be fetched (URLError: <urlopen error no network>): fetch https://" in str(error.value)
+    assert str(error.value).endswith(f"{url} and name it, torchvision:squeezenet1_1?weights=FILE")
     torch.save(network.state_dict(), hub / Path(url).name)
     model = Torchvision(path="squeezenet1_1")(pictures(224, 224))
     assert torch.equal(model.module.network.state_dict()["features.0.weight"], network.state_dict()["features.0.weight"])
@@ -254,8 +254,8 @@ def test_torchvision_by_its_own_download(hub: Path) -> None:
 def test_published_networks_that_normalise_again() -> None:
     # torchvision makes these otherwise for its weights than without any; a file of those weights needs the same.
     models = library("torchvision").models
-    made = Torchvision(path="googlenet")._network(models, 1000)
-    assert made.transform_input and made.aux_logits
+    network = Torchvision(path="googlenet")._network(models, 1000)
+    assert network.transform_input and network.aux_logits
 
 
 @pytest.mark.parametrize(
@@ -277,9 +277,9 @@ def test_published_networks_that_normalise_again() -> None:
 )
 def test_bad_requests_give_one_line(plugin: Any, settings: dict[str, Any], domain: Domain, words: str) -> None:
     library("timm")
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         plugin(**settings)(domain)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("domain", [Domain(kind="signal", shape=(3, 40)), Domain(kind="image", shape=(1, 28, 28))])

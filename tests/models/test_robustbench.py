@@ -124,13 +124,13 @@ def test_a_block_by_hand() -> None:
         for conv in (block.conv_0, block.conv_1):
             conv.weight.zero_()[0, 0, 1, 1] = 1
         x = torch.tensor([[[[2.0, -1.0]]]])
-        found = block(x)
+        output = block(x)
 
     def active(value: float) -> float:
         value /= math.sqrt(1 + 1e-5)
         return value / (1 + math.exp(-value))
 
-    assert found.flatten().tolist() == pytest.approx([2 + active(active(2.0)), -1 + active(active(-1.0))], rel=1e-5)
+    assert output.flatten().tolist() == pytest.approx([2 + active(active(2.0)), -1 + active(active(-1.0))], rel=1e-5)
 
 
 def test_filters_are_standardised_by_hand() -> None:
@@ -138,8 +138,8 @@ def test_filters_are_standardised_by_hand() -> None:
     with torch.no_grad():
         conv.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4))
         # Mean 2.5, variance 1.25.
-        found = conv(torch.tensor([1.0, 0.0, 0.0, 2.0]).view(1, 1, 1, 4))
-    assert float(found) == pytest.approx((-1.5 + 2 * 1.5) / math.sqrt(1.25))
+        output = conv(torch.tensor([1.0, 0.0, 0.0, 2.0]).view(1, 1, 1, 4))
+    assert float(output) == pytest.approx((-1.5 + 2 * 1.5) / math.sqrt(1.25))
 
 
 def test_the_mixture_of_two_answers_by_hand() -> None:
@@ -153,11 +153,11 @@ def test_the_mixture_of_two_answers_by_hand() -> None:
             head.weight.zero_()
         mixture.standard.head.conv.bias.copy_(torch.tensor([1.0] + [0.0] * 9))
         mixture.robust.logits.bias.copy_(torch.tensor([0.0] * 9 + [2.0]))
-        found = mixture(torch.rand(1, 3, 32, 32)).exp().flatten()
+        output = mixture(torch.rand(1, 3, 32, 32)).exp().flatten()
     alpha = 0.04 / (1 + math.exp(-(2.0 * (1.0 / math.sqrt(4.0 + 1e-5)) + 1.05))) + 0.96
     standard, robust = math.exp(1.2) / (math.exp(1.2) + 9), math.exp(0.6) / (math.exp(0.6) + 9)
-    assert float(found[0]) == pytest.approx((1 - alpha) * standard + alpha * (1 - robust) / 9, rel=1e-5)
-    assert float(found[9]) == pytest.approx((1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5)
+    assert float(output[0]) == pytest.approx((1 - alpha) * standard + alpha * (1 - robust) / 9, rel=1e-5)
+    assert float(output[9]) == pytest.approx((1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5)
 
 
 @pytest.mark.parametrize("make", [narrow, narrow_ra, narrow_mixture])
@@ -222,13 +222,13 @@ def test_a_mixture_from_three_files_or_one(tmp_path: Path, parts: tuple[Mixture,
     mixture, files = parts
     model = RobustBench(path="Bai2023Improving_edm", weights=tuple(files))(CIFAR)
     save_file(mixture.state_dict(), tmp_path / "all.safetensors")
-    whole = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
+    reopened = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(model.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
-        assert torch.equal(whole.predict(x), model.predict(x))
+        assert torch.equal(reopened.predict(x), model.predict(x))
         assert model.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
-    assert model.digest() == whole.digest()
+    assert model.digest() == reopened.digest()
     check_model(model)
 
 
@@ -239,9 +239,9 @@ def test_bad_requests_give_one_line(tmp_path: Path, parts: tuple[Mixture, list[s
     torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
 
     def check(words: str, domain: Domain = CIFAR, **settings: Any) -> None:
-        with pytest.raises(RequestError, match=words) as caught:
+        with pytest.raises(RequestError, match=words) as error:
             RobustBench(**settings)(domain)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(error.value)
 
     check("names no model")
     check(rf"needs its checkpoint: .*robustbench:{NAME}\?weights={NAME}.pt$", path=NAME)
@@ -264,10 +264,10 @@ def test_bad_requests_give_one_line(tmp_path: Path, parts: tuple[Mixture, list[s
 
 
 def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    requests = []
 
     def load_model(**request: str) -> nn.Module:
-        asked.append(request)
+        requests.append(request)
         if request["model_name"] == "None2020":
             raise KeyError("None2020")
         return filled(narrow())
@@ -278,6 +278,8 @@ def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "robustbench.utils", utils)
     model = RobustBench(path="Gowal2021Improving_28_10", threat="L2", folder="zoo")(CIFAR)
     assert (model.name, model.classes) == ("Gowal2021Improving_28_10", 10)
-    assert asked == [{"model_name": "Gowal2021Improving_28_10", "model_dir": "zoo", "dataset": "cifar10", "threat_model": "L2"}]
+    assert requests == [
+        {"model_name": "Gowal2021Improving_28_10", "model_dir": "zoo", "dataset": "cifar10", "threat_model": "L2"}
+    ]
     with pytest.raises(RequestError, match="the package robustbench cannot load None2020 .*KeyError"):
         RobustBench(path="None2020")(CIFAR)

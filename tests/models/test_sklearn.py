@@ -25,7 +25,7 @@ skops = library("skops.io")
 TREE = "sklearn.tree._tree.Tree"
 DATA, NAMES = load_wine().data, np.array(["red", "rose", "white"])[load_wine().target]
 COLUMNS = tuple(
-    Column(str(at), float(low), float(high)) for at, (low, high) in enumerate(zip(DATA.min(0), DATA.max(0), strict=True))
+    Column(str(index), float(low), float(high)) for index, (low, high) in enumerate(zip(DATA.min(0), DATA.max(0), strict=True))
 )
 DOMAIN = Domain(kind="vector", shape=(13,), columns=COLUMNS)
 X = torch.from_numpy((DATA - DATA.min(0)) / np.ptp(DATA, 0)).float()
@@ -66,8 +66,8 @@ def test_a_forest_is_sure_of_what_all_trees_say(saved):
 def test_the_decision_function_where_there_are_no_probabilities(saved):
     estimator = LinearSVC(max_iter=20000).fit(StandardScaler().fit_transform(DATA), NAMES)
     model = saved(make_pipeline(StandardScaler().fit(DATA), estimator))
-    wanted = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
-    assert torch.allclose(model.predict(X), wanted, atol=1e-4)
+    expected = torch.from_numpy(estimator.decision_function(StandardScaler().fit_transform(DATA))).float()
+    assert torch.allclose(model.predict(X), expected, atol=1e-4)
 
 
 def test_two_classes_of_one_score(saved):
@@ -97,8 +97,8 @@ def test_pictures_are_flattened(saved):
     domain = Domain(kind="image", shape=(1, 4, 4))
     model = saved(estimator, domain)
     check_model(model)
-    found = model.predict(torch.from_numpy(x).float()).softmax(1)
-    assert torch.allclose(found.double(), torch.from_numpy(estimator.predict_proba(x.reshape(40, 16))), atol=1e-5)
+    probabilities = model.predict(torch.from_numpy(x).float()).softmax(1)
+    assert torch.allclose(probabilities.double(), torch.from_numpy(estimator.predict_proba(x.reshape(40, 16))), atol=1e-5)
 
 
 def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
@@ -110,21 +110,21 @@ def test_a_pipeline_over_named_columns_gets_names_and_texts(saved, monkeypatch):
     columns = (Column("age", 20.0, 60.0), Column("zip", fixed=True), Column("job", fixed=True, values=("baker", "cook")))
     domain = Domain(kind="vector", shape=(3,), low=0.0, high=(1.0, 9.0, 1.0), columns=columns)
     x = torch.tensor([[0.0, 5.0, 1.0], [1.0, 5.0, 0.0], [0.5, 5.0, 1.0], [0.75, 5.0, 0.0]])
-    found = saved(estimator, domain).predict(x).softmax(1).double()
-    assert torch.allclose(found, torch.from_numpy(estimator.predict_proba(table)), atol=1e-5)
+    probabilities = saved(estimator, domain).predict(x).softmax(1).double()
+    assert torch.allclose(probabilities, torch.from_numpy(estimator.predict_proba(table)), atol=1e-5)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
         with pytest.raises(RequestError, match="^pandas is not installed, in which model takes the texts of categories"):
             saved(estimator, domain)
-    other = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
+    other_domain = Domain(kind="vector", shape=(1,), columns=(Column("age"),))
     with pytest.raises(RequestError, match="was fitted with a column 'job', which the data has not: it has age"):
-        saved(estimator, other)
+        saved(estimator, other_domain)
 
 
 def test_a_digest_is_of_the_file_and_of_what_is_asked(saved, tmp_path):
     model = saved(LogisticRegression().fit(X.numpy(), NAMES))
-    again, other = (Sklearn(path=str(tmp_path / "model.skops"), answers=what)(DOMAIN) for what in (None, "labels"))
-    assert model.digest() == again.digest() != other.digest()
+    reloaded, label_model = (Sklearn(path=str(tmp_path / "model.skops"), answers=answers)(DOMAIN) for answers in (None, "labels"))
+    assert model.digest() == reloaded.digest() != label_model.digest()
     assert saved(LogisticRegression(C=2.0).fit(X.numpy(), NAMES)).digest() != model.digest()
 
 
@@ -146,9 +146,9 @@ def test_what_is_no_classifier(saved, tmp_path):
     with pytest.raises(RequestError, match=r"shape \(1, 6\) for 4 classes: .* needs decision_function_shape='ovr'"):
         four = np.arange(len(X)) % 4
         saved(SVC(decision_function_shape="ovo").fit(X.numpy(), four))
-    several = RandomForestClassifier(2).fit(DATA, np.stack([NAMES, NAMES], 1))
+    multi_output = RandomForestClassifier(2).fit(DATA, np.stack([NAMES, NAMES], 1))
     with pytest.raises(RequestError, match="of several labels each"):
-        saved(several, trusted=(TREE,))
+        saved(multi_output, trusted=(TREE,))
 
 
 def test_other_features(saved):

@@ -1,4 +1,4 @@
-"""Modules from a file of one's own, with weights from another."""
+"""Modules from a user's file, with weights from another file."""
 
 import zipfile
 from pathlib import Path
@@ -43,8 +43,8 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def weights(file: Path) -> dict[str, torch.Tensor]:
     rng = torch.Generator().manual_seed(0)
-    own: dict[str, torch.Tensor] = import_file(file).net().state_dict()
-    return {key: torch.rand(value.shape, generator=rng) if value.is_floating_point() else value for key, value in own.items()}
+    state: dict[str, torch.Tensor] = import_file(file).net().state_dict()
+    return {key: torch.rand(value.shape, generator=rng) if value.is_floating_point() else value for key, value in state.items()}
 
 
 def load(file: Path, factory: str = "net", **options: str) -> Any:
@@ -119,9 +119,9 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
 def test_bad_requests_give_one_line(file: Path, path: str, options: dict[str, str], words: str) -> None:
     places = {"file": str(file), "folder": str(file.parent)}
     filled = {key: value.format(**places) for key, value in options.items()}
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         TorchModule(path=path.format(**places), **filled)(VECTOR)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_model_that_cannot_take_the_data(file: Path) -> None:
@@ -142,16 +142,16 @@ def test_weights_that_do_not_fit_are_named(
     file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, change: Any, words: str
 ) -> None:
     save_file(change(weights), tmp_path / "w.safetensors")
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         load(file, weights=str(tmp_path / "w.safetensors"))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.pt"
-    torch.save(nn.Linear(2, 2), whole)
+    module_file = tmp_path / "whole.pt"
+    torch.save(nn.Linear(2, 2), module_file)
     with pytest.raises(RequestError, match="pickle of more than tensors, which is never loaded: save model.state_dict"):
-        read_weights(whole)
+        read_weights(module_file)
     evil = tmp_path / "evil.pt"
     with zipfile.ZipFile(evil, "w") as archive:
         archive.writestr("evil/data.pkl", b"cos\nsystem\n(S'echo no > /dev/null'\ntR.")
@@ -180,6 +180,6 @@ def test_damaged_weights(tmp_path: Path, name: str, content: bytes | None) -> No
         (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
         content = file.read_bytes()[:500]
     file.write_bytes(content)
-    with pytest.raises(RequestError, match="damaged|never loaded") as caught:
+    with pytest.raises(RequestError, match="damaged|never loaded") as error:
         read_weights(file)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)

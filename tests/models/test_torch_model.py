@@ -59,7 +59,7 @@ def state(module: nn.Module) -> list[Any]:
     ]
 
 
-def same(before: list[Any], after: list[Any]) -> bool:
+def outputs_equal(before: list[Any], after: list[Any]) -> bool:
     weights = all(torch.equal(a[1], b[1]) for a, b in zip(before[0], after[0], strict=True))
     return weights and before[1:] == after[1:]
 
@@ -127,9 +127,9 @@ def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
     ],
 )
 def test_a_module_that_does_not_fit(answer: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as caught:
+    with pytest.raises(RequestError, match=words) as error:
         TorchModel(Answers(answer), IMAGE, name="mine")
-    assert "\n" not in str(caught.value) and str(caught.value).startswith("mine ")
+    assert "\n" not in str(error.value) and str(error.value).startswith("mine ")
 
 
 def test_the_probe_lies_within_the_bounds() -> None:
@@ -142,20 +142,20 @@ def test_nothing_changes() -> None:
     module = net()
     before = state(module)
     model = TorchModel(module, IMAGE)
-    assert same(before, state(module)), "by the probe"
+    assert outputs_equal(before, state(module)), "by the probe"
     with model.session("cpu"):
         assert not any(part.training for part in module.modules())
         leaf = X.clone().requires_grad_()
         (grad,) = torch.autograd.grad(model.predict(leaf).sum(), leaf)
         assert grad.abs().sum() > 0
-    assert same(before, state(module)), "by a session"
+    assert outputs_equal(before, state(module)), "by a session"
     with pytest.raises(KeyboardInterrupt), model.session():
         raise KeyboardInterrupt
-    assert same(before, state(module)), "by a session that was broken off"
+    assert outputs_equal(before, state(module)), "by a session that was broken off"
     with model.session(), model.session():
         pass
     model.predict(X)
-    assert same(before, state(module)), "by a call outside of a session"
+    assert outputs_equal(before, state(module)), "by a call outside of a session"
     assert torch.equal(model.predict(X), model.predict(X)), "dropout is off"
 
 
@@ -168,10 +168,10 @@ def test_no_weight_gradient_is_made() -> None:
         leaf = X.clone().requires_grad_()
         with model.session():
             loss = model.predict(leaf).sum()
-            with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as seen:
+            with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
                 torch.autograd.grad(loss, leaf)
         return sorted(
-            (event.key, event.count) for event in seen.key_averages() if event.key.startswith(("aten::mm", "aten::conv"))
+            (event.key, event.count) for event in profiler.key_averages() if event.key.startswith(("aten::mm", "aten::conv"))
         )
 
     assert products(True) == products(False) != []
@@ -201,7 +201,7 @@ def test_the_digest_sees_whatever_changes_an_answer() -> None:
 
     statistics = net()
     statistics[1].running_mean[0] = 0.5
-    others = [
+    variants = [
         TorchModel(changed("0.weight"), IMAGE),
         TorchModel(changed("4.bias"), IMAGE),
         TorchModel(statistics, IMAGE),
@@ -212,7 +212,7 @@ def test_the_digest_sees_whatever_changes_an_answer() -> None:
         TorchModel(net(), IMAGE, bounds=(0, 255)),
         TorchModel(net(), IMAGE, code="other"),
     ]
-    assert len({digest, *(other.digest() for other in others)}) == len(others) + 1
+    assert len({digest, *(variant.digest() for variant in variants)}) == len(variants) + 1
 
 
 def test_the_digest_does_not_see_addresses() -> None:

@@ -34,29 +34,29 @@ def make(synthetic, tmp_path):
         keep=lambda rows: None,
         **changes,
     ) -> Path:
-        stages = synthetic.SEVERAL
+        stages = synthetic.TWO_STAGES
         manifest = synthetic.manifest(list(breaks), eps, len(labels), classes, **changes)
         run = Run(tmp_path / "run", manifest)
-        run.path.mkdir()
-        run.save_manifest()
+        (run.path / "records").mkdir(parents=True)
         shape = tuple(manifest["data"]["domain"]["shape"])
         rng = np.random.default_rng(0)
         clean = {i: rng.random(shape, dtype=np.float32) for i in range(0, len(labels), 2)}
-        run.save_clean("c" * 16, clean)
         for model, distances in breaks.items():
             rows = synthetic.records(model, labels, eps, distances, classes=len(classes))
-            chosen = keep(rows)
-            rows = rows if chosen is None else synthetic.keep(rows, chosen)
-            for i, stage in enumerate(stages):
-                cell = manifest["stages"][i]["cells"][model]
-                mine = (rows.attack == stage) | ((rows.attack == "clean") & (i == 0))
+            selection = keep(rows)
+            rows = rows if selection is None else synthetic.keep(rows, selection)
+            first = next(entry["cells"]["clean"] for entry in manifest["models"] if entry["name"] == model)
+            run.save_clean(first, clean)
+            cells = {"clean": first} | {stage["name"]: stage["cells"][model] for stage in manifest["stages"]}
+            for stage in ("clean", *stages):
+                cell = cells[stage]
                 path = run.path / "records" / f"part-{cell}.parquet"
-                path.parent.mkdir(exist_ok=True)
-                parquet.write(path, synthetic.keep(rows, mine), cell)
+                parquet.write(path, synthetic.keep(rows, rows.attack == stage), cell)
                 fooled = rows.sample_id[(rows.attack == stage) & (rows.outcome == "fooled")]
                 arrays = {int(s): (clean[int(s)] * 0.9).astype(np.float32) for s in fooled if int(s) in clean}
                 if arrays:
                     run._save_arrays(f"part-{cell}-0000", {str(sample): array for sample, array in arrays.items()})
+        run.save_manifest()
         return run.path
 
     return make

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from _browser import ALL_VIEWS, check_everywhere, chromium, opened
+from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from brinell.pages import html
 
 pytestmark = pytest.mark.browser
@@ -26,19 +26,23 @@ def distances(n: int, seed: int, scale: float) -> np.ndarray:
 
 
 @pytest.fixture
-def one(make):
+def single_page(make):
     return html.write(make({"net": distances(120, 0, 0.1)}, np.arange(120) % 10, EPS, CLASSES))
 
 
 @pytest.fixture
 def three(make):
     """Of three models two break at the same distances, so that their curves coincide."""
-    same = distances(120, 1, 0.12)
-    return html.write(make({"weak": distances(120, 0, 0.05), "firm": same, "twin": same}, np.arange(120) % 10, EPS, CLASSES))
+    equal_distances = distances(120, 1, 0.12)
+    return html.write(
+        make(
+            {"weak": distances(120, 0, 0.05), "firm": equal_distances, "twin": equal_distances}, np.arange(120) % 10, EPS, CLASSES
+        )
+    )
 
 
-def test_one_model_everywhere(browser, one):
-    check_everywhere(browser, one, ALL_VIEWS)
+def test_one_model_everywhere(browser, single_page):
+    check_everywhere(browser, single_page, ALL_VIEWS)
 
 
 def test_seven_models_with_long_names_everywhere(browser, make):
@@ -52,20 +56,20 @@ def test_signals_everywhere(browser, make):
 
 
 def test_curves_that_coincide_can_both_be_seen(browser, three):
-    with opened(browser, three) as tab:
-        drawn = tab.evaluate(
+    with open_page(browser, three) as tab:
+        drawn_marks = tab.evaluate(
             """[...document.querySelectorAll("#verdict svg.large .line")].map(line => {
                 const style = getComputedStyle(line);
                 return [line.getAttribute("points"), style.stroke, style.strokeDasharray];
             })"""
         )
-    assert len(drawn) == 3 and drawn[1][0] == drawn[2][0], "the twins have one curve"
-    assert drawn[1][1] != drawn[2][1] and drawn[1][2] != drawn[2][2]
-    assert drawn[2][2] != "none", "what lies on top has gaps through which the other shows"
+    assert len(drawn_marks) == 3 and drawn_marks[1][0] == drawn_marks[2][0], "the twins have one curve"
+    assert drawn_marks[1][1] != drawn_marks[2][1] and drawn_marks[1][2] != drawn_marks[2][2]
+    assert drawn_marks[2][2] != "none", "what lies on top has gaps through which the other shows"
 
 
-def test_values_by_pointer_keys_and_touch(browser, one):
-    with opened(browser, one, has_touch=True) as tab:
+def test_values_by_pointer_keys_and_touch(browser, single_page):
+    with open_page(browser, single_page, has_touch=True) as tab:
         figure = tab.locator("#verdict svg.large")
         marks = figure.locator(".dot")
         assert marks.count() == 9 and figure.locator("title").count() == 0, "the box takes the place of the browser's own"
@@ -87,20 +91,20 @@ def test_values_by_pointer_keys_and_touch(browser, one):
 
 
 def test_at_one_budget_all_models_are_told(browser, three):
-    with opened(browser, three) as tab:
+    with open_page(browser, three) as tab:
         tab.locator("#verdict svg.large").focus()
         tab.keyboard.press("End")
         assert [line.partition(",")[0] for line in tab.locator(".tip").inner_text().splitlines()] == ["weak", "firm", "twin"]
 
 
-def column(tab, table: str, at: int) -> list[str]:
-    return tab.locator(f"{table} tbody tr > :nth-child({at})").evaluate_all(
+def column(tab, table: str, column_index: int) -> list[str]:
+    return tab.locator(f"{table} tbody tr > :nth-child({column_index})").evaluate_all(
         'all => all.map(one => one.firstChild?.textContent ?? "")'
     )
 
 
-def test_tables_sort(browser, one):
-    with opened(browser, one) as tab:
+def test_tables_sort(browser, single_page):
+    with open_page(browser, single_page) as tab:
         heat = ".heat:not(.plain)"
         head = tab.locator(f"{heat} thead th").nth(3)
         head.locator("button").click()
@@ -116,8 +120,8 @@ def test_tables_sort(browser, one):
         assert column(tab, "#study table", 1)[-1] == "overall", "totals stay where they are"
 
 
-def test_tables_are_saved_as_csv_without_formulas(browser, one):
-    with opened(browser, one) as tab:
+def test_tables_are_saved_as_csv_without_formulas(browser, single_page):
+    with open_page(browser, single_page) as tab:
         with tab.expect_download() as waited:
             tab.locator("#classes .csv").first.click()
         text = waited.value.path().read_text(encoding="utf-8-sig")
@@ -131,17 +135,18 @@ def test_tables_are_saved_as_csv_without_formulas(browser, one):
     assert any(row.startswith('"great white shark, Carcharo') for row in rows)
 
 
-def test_without_scripts_everything_reads(browser, one):
-    with opened(browser, one, java_script_enabled=False) as tab:
+def test_without_scripts_everything_reads(browser, single_page):
+    with open_page(browser, single_page, java_script_enabled=False) as tab:
         assert tab.locator(".csv").count() == 0 and tab.locator("#verdict .dot title").count() == 9
         tab.locator("summary").first.click()
         assert tab.locator(".grid-figures svg").first.is_visible()
+        tab.get_by_text("Provenance", exact=True).last.click()
         text = tab.inner_text("main")
     assert "Clean accuracy" in text and "brinell audit --data digits" in text
 
 
-def test_on_paper_what_is_folded_is_there_and_colours_are_light(browser, one):
-    with opened(browser, one, color_scheme="dark") as tab:
+def test_on_paper_what_is_folded_is_there_and_colours_are_light(browser, single_page):
+    with open_page(browser, single_page, color_scheme="dark") as tab:
         tab.emulate_media(media="print")
         assert tab.locator("#study table").is_visible() and tab.locator(".tools").first.is_hidden()
         assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(26, 28, 31)"

@@ -19,16 +19,16 @@ def video(frames: int = 10, side: int = 12, channels: int = 3) -> np.ndarray:
 
 
 def images(html: str) -> list[Image.Image]:
-    found = re.findall(r'src="data:image/(?:png|webp);base64,([^"]+)"', html)
-    return [Image.open(io.BytesIO(base64.b64decode(one))) for one in found]
+    encoded_images = re.findall(r'src="data:image/(?:png|webp);base64,([^"]+)"', html)
+    return [Image.open(io.BytesIO(base64.b64decode(encoded))) for encoded in encoded_images]
 
 
 def test_a_strip_holds_a_frame_of_each_quarter() -> None:
     html = picture(video(), "video", 0, 1, title="a <hand>")
     strip, motion = images(html)
     assert strip.size == (4 * 12 + 3, 12)
-    shades = [strip.getpixel((13 * at + 5, 5))[0] for at in range(4)]
-    assert shades == [round(255 * at / 10) for at in (0, 3, 6, 8)]
+    shades = [strip.getpixel((13 * level + 5, 5))[0] for level in range(4)]
+    assert shades == [round(255 * level / 10) for level in (0, 3, 6, 8)]
     assert "a &lt;hand&gt;, frames 1, 4, 7, 9 of 10" in html and "<hand>" not in html
     assert motion.format == "WEBP" and motion.n_frames == 10 and motion.size == (12, 12)
     assert all(f"flex-grow:{ratio:.3f}" in html for ratio in (51 / 12, 1)), "both equally high"
@@ -46,8 +46,8 @@ def test_touched_places_are_surrounded_by_a_line() -> None:
     line[2:8, 4:10] = True
     line[3:7, 5:9] = False
     assert np.array_equal(marked[:, 13:25], line)
-    everything, _ = images(film(clean * 0 + 1, 0, 1, title="", clean=clean * 0))
-    edge = (np.asarray(everything.convert("RGB"))[:, :12] == filmstrip.MARK).all(2)
+    fully_changed, _ = images(film(clean * 0 + 1, 0, 1, title="", clean=clean * 0))
+    edge = (np.asarray(fully_changed.convert("RGB"))[:, :12] == filmstrip.MARK).all(2)
     assert edge[0].all() and edge[:, 0].all() and not edge[1:-1, 1:-1].any(), "a frame that changed all over"
 
 
@@ -64,9 +64,9 @@ def test_the_frames_that_changed_most_are_shown() -> None:
 
 @pytest.mark.parametrize(("frames", "strip", "moving"), [(1, 1, 0), (3, 3, 3), (16, 4, 16), (50, 4, 13)])
 def test_numbers_of_frames(frames: int, strip: int, moving: int) -> None:
-    shown = images(picture(video(frames), "video", 0, 1, title=""))
-    assert shown[0].width == 12 * strip + strip - 1
-    assert (shown[1].n_frames if moving else len(shown)) == (moving or 1)
+    strips = images(picture(video(frames), "video", 0, 1, title=""))
+    assert strips[0].width == 12 * strip + strip - 1
+    assert (strips[1].n_frames if moving else len(strips)) == (moving or 1)
 
 
 def test_other_bounds_channels_and_sizes() -> None:

@@ -9,9 +9,9 @@ RESULT = GateResult(
     run="runs/a b",
     passed=False,
     checks=[
-        Check(code="clean-accuracy", name="clean accuracy", passed=True, observed=0.9, low=0.8, required=0.7, why="fine"),
-        Check(**ROBUST, name="robust accuracy at eps 8/255", observed=0.5, low=0.4, why='40 < 60 & "\x07"'),
-        Check(**ROBUST, name="robust accuracy at eps 1/255", observed=None, low=None, why="missing"),
+        Check(code="clean-accuracy", name="clean accuracy", passed=True, observed=0.9, low=0.8, required=0.7, text="fine"),
+        Check(**ROBUST, name="robust accuracy at eps 8/255", observed=0.5, low=0.4, text='40 < 60 & "\x07"'),
+        Check(**ROBUST, name="robust accuracy at eps 1/255", observed=None, low=None, text="missing"),
     ],
 )
 

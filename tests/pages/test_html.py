@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from brinell.analysis.indicators import checks_of, unmade
+from brinell.analysis.indicators import checks_of, not_made
 from brinell.core.errors import RequestError
 from brinell.pages import html
 from brinell.pages.tables import csv_text
@@ -92,10 +92,16 @@ def test_one_model(make):
     k = int((worst > 0.2).sum())
     assert f"{k} of 200" in page.text
     assert f"{100 * k / 200:.1f} %" in page.text
-    assert "apgd-dlr" in page.text and "What is robust" in page.text and "brinell audit --data digits" in page.text
+    assert "apgd-dlr" in page.text and "Where it breaks" in page.text and "brinell audit --data digits" in page.text
     assert "d" * 32 in page.text and "m" * 32 in page.text
     assert page.images == 36 and page.figures >= 1 + 10 + 1 + 1
     assert "Model against model" not in page.text and "apgd-ce, apgd-dlr · 2026" in page.text
+
+
+def test_exactly_half_of_the_accuracy_left_is_not_less_than_half(make):
+    distances = np.where(np.arange(40) < 20, 0.05, 9.0)
+    page = check(html.render(make({"net": np.stack([distances, distances])}, np.arange(40) % 2, [0.1], ["a", "b"])))
+    assert "At least half of its clean accuracy remains over the whole range" in page.text
 
 
 def test_the_bars_of_the_stages_follow_each_other_and_fill_the_whole(make):
@@ -103,12 +109,13 @@ def test_the_bars_of_the_stages_follow_each_other_and_fill_the_whole(make):
     run = make(breaks, np.arange(50) % 2, [0.0, 0.1], ["a", "b"])
     text = html.render(run)
     rows = Run.open(run).records()
-    spent = [float(rows.seconds[rows.attack == stage].sum()) for stage in ("apgd-ce", "apgd-dlr")]
+    seconds = [float(rows.seconds[rows.attack == stage].sum()) for stage in ("apgd-ce", "apgd-dlr")]
     bars = [
         (float(x), float(width)) for x, width in re.findall(r'<rect class="bar" x="([^"]+)" width="([^"]+)" height="8"', text)
     ]
     assert bars == [
-        pytest.approx((100 * sum(spent[:at]) / sum(spent), 100 * one / sum(spent)), abs=0.01) for at, one in enumerate(spent)
+        pytest.approx((100 * sum(seconds[:at]) / sum(seconds), 100 * seconds_of_stage / sum(seconds)), abs=0.01)
+        for at, seconds_of_stage in enumerate(seconds)
     ]
 
 
@@ -128,10 +135,10 @@ def test_the_headline_tells_the_eps_at_which_classes_differ_most_beside_the_larg
     labels = np.arange(40) % 2
     run = make({"net": np.tile(np.where(labels == 0, 0.05, 0.15), (2, 1))}, labels, [0.0, 0.04, 0.1, 0.2], ["a", "b"])
     page = check(html.render(run))
-    head = page.text.partition("What is robust")[0]
+    head = page.text.partition("Where it breaks")[0]
     assert re.search(r"Clean accuracy ?100.0 %", head.replace("\u00a0", " "))
     assert re.search(r"Robust accuracy at 26/255 ?50.0 %.*classes differ most here", head.replace("\u00a0", " "))
-    assert re.search(r"Robust accuracy at 51/255 ?0.0 %.*Worst class at 26/255 ?0.0 %.*a$", head.replace("\u00a0", " ").strip())
+    assert re.search(r"Robust accuracy at 51/255 ?0.0 %.*Worst class at 26/255 ?0.0 %.*of.20 ?a ", head.replace("\u00a0", " "))
 
 
 def test_attacks_that_had_nothing_to_do_are_folded_into_a_line(make):
@@ -142,16 +149,19 @@ def test_attacks_that_had_nothing_to_do_are_folded_into_a_line(make):
     page = check(html.render(path))
     stages = page.text.partition("The attacks, stage by stage")[2].partition("Do the attacks fail")[0]
     assert "1 apgd-ce" in stages and "2 APGD-DLR" not in stages
-    assert "1 more had nothing to do" in stages and "APGD-DLR, 30 steps (if \u2264 6 % of the margin is left)" in stages
+    assert "1 more stage had nothing to do" in stages and "APGD-DLR, 30 steps (if \u2264 6 % of the margin is left)" in stages
 
 
 def test_a_table_carries_the_headings_of_its_columns_for_narrow_screens():
     table = "<table><thead><tr>{}</tr></thead><tbody><tr>{}</tr></tbody></table>"
     heads = "".join(f'<th scope="col">{name}</th>' for name in ("class", "A &amp; B", "0.5 <b>x</b>", "n"))
-    made = html.labelled(table.format(heads, '<th scope="row">k</th><td>1</td><td>2</td><td>3</td>'))
-    assert '<table class=" stack">' in made and '<td data-label="A &amp; B">1</td><td data-label="0.5 x">2</td>' in made
-    few = table.format(heads.partition("</th>")[0] + "</th>", "<td>1</td>")
-    assert html.labelled(few) == few
+    labelled_table = html.labelled(table.format(heads, '<th scope="row">k</th><td>1</td><td>2</td><td>3</td>'))
+    assert (
+        '<table class=" stack">' in labelled_table
+        and '<td data-label="A &amp; B">1</td><td data-label="0.5 x">2</td>' in labelled_table
+    )
+    small_table = table.format(heads.partition("</th>")[0] + "</th>", "<td>1</td>")
+    assert html.labelled(small_table) == small_table
 
 
 def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not():
@@ -165,7 +175,7 @@ def test_a_thousand_classes(make):
     run = make({"net": random_breaks(2000, 0)}, np.arange(2000) % 1000, [i / 100 for i in range(20)], names, shape=(3, 16, 16))
     page = check(html.render(run))
     assert "The other 985 classes are in tables/per_class.csv" in page.text
-    assert "Fewer than 10 samples in 1000 of 1000 classes" in page.text
+    assert "1000 of 1000 classes have fewer than 10 samples" in page.text
     assert "too few to tell classes apart" in page.text
 
 
@@ -181,7 +191,7 @@ def test_everything_fooled(make):
     run = make({"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"])
     page = check(html.render(run))
     assert "No model is robust on a single sample" in page.text
-    assert "not one of 40 is robust" in page.text
+    assert "Robust accuracy at 51/255 is 0 %: every sample has an adversarial example." in page.text
 
 
 def unfinished(make, eps, keep):
@@ -198,7 +208,7 @@ def test_an_unfinished_run_says_so(make):
 
 def test_a_run_that_has_only_begun(make):
     page = unfinished(make, [0.0, 0.1], lambda rows: np.zeros(len(rows), bool))
-    assert "No sample has been judged yet." in page.text
+    assert "Robust accuracy is not known yet: no attack is finished." in page.text
 
 
 @pytest.mark.parametrize(
@@ -213,7 +223,7 @@ def test_every_kind_of_input(make, kind, shape):
     assert (page.images > 0) == (kind in {"image", "video"})
 
 
-def kept(synthetic, *failed):
+def recorded_checks(synthetic, *failed):
     """The checks that a manifest keeps of one model."""
     return [{"code": code, "passed": code not in failed, "text": f"words about {code}"} for code in synthetic.CODES]
 
@@ -225,21 +235,22 @@ def test_a_figure_whose_checks_passed_lists_them_and_nothing_else(make):
 
 
 def test_a_figure_whose_checks_failed_is_marked(make, synthetic):
-    checks = {"net": kept(synthetic, "zero-gradients", "misleading-gradients")}
+    checks = {"net": recorded_checks(synthetic, "zero-gradients", "misleading-gradients")}
     probes = {"net": {"forwards": 1234, "backwards": 56}}
     page = check(
         html.render(
             make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks, probes=probes)
         )
     )
-    card = page.text[page.text.index("Robust accuracy at") :][:200]
-    assert "2 checks failed" in card and "zero-gradients" not in card
+    cards = page.text.partition("Clean accuracy")[2]
+    card = cards[cards.rindex("Robust accuracy at", 0, cards.index("2 checks failed")) :][:200]
+    assert "zero-gradients" not in card
     assert page.text.count("Robust accuracy: 2 checks failed (zero-gradients, misleading-gradients)") == 1
     assert "words about zero-gradients" in page.text and "1 234 forwards and 56 backwards" in page.text
 
 
 def test_of_several_models_each_is_marked_alone(make, synthetic):
-    checks = {"good": kept(synthetic), "bad": kept(synthetic, "unconstrained-failure")}
+    checks = {"good": recorded_checks(synthetic), "bad": recorded_checks(synthetic, "unconstrained-failure")}
     breaks = {"good": random_breaks(60, 0), "bad": random_breaks(60, 1, 0.5)}
     page = check(html.render(make(breaks, np.arange(60) % 3, [0.1, 9], ["a", "b", "c"], checks=checks)))
     assert "Robust accuracy of bad: " in page.text and "Robust accuracy of good: " not in page.text
@@ -248,22 +259,25 @@ def test_of_several_models_each_is_marked_alone(make, synthetic):
 
 
 def checks_section(page: Page) -> str:
-    return page.text.partition("Do the attacks fail for the right reason? ")[2].partition("Accuracy and drop per class")[0]
+    return page.text.partition("Gradient-masking checks ")[2].partition("Accuracy and drop per class")[0]
 
 
-def test_the_checks_begin_with_whether_to_believe_the_figure(make, synthetic):
+def test_the_page_begins_with_the_verdict(make, synthetic):
     breaks = {"net": random_breaks(60, 0)}
     blind = {"code": "gradient-mismatch", "passed": False, "text": "words", "cause": "there is no gradient in channel 2"}
-    checks = {"net": [blind if one["code"] == blind["code"] else one for one in kept(synthetic)]}
+    checks = {"net": [blind if entry["code"] == blind["code"] else entry for entry in recorded_checks(synthetic)]}
     page = check(html.render(make(breaks, np.arange(60) % 3, [0.1], ["a", "b", "c"], checks=checks)))
-    assert re.match(r"Read \d+\.\d % as an upper bound: there is no gradient in channel 2, and attacks", checks_section(page))
+    opening = (
+        r"Robust accuracy at \S+ may be well below \d+\.\d %: there is no gradient in channel 2\.\s*What to do: Read the failed"
+    )
+    assert re.search(opening, page.text)
 
 
 def test_of_several_models_each_is_believed_or_not(make, synthetic):
     breaks = {"good": random_breaks(60, 0), "bad": random_breaks(60, 1, 0.5)}
-    checks = {"good": kept(synthetic), "bad": kept(synthetic, "answers-by-company")}
+    checks = {"good": recorded_checks(synthetic), "bad": recorded_checks(synthetic, "answers-by-company")}
     section = checks_section(check(html.render(make(breaks, np.arange(60) % 3, [0.1], ["a", "b", "c"], checks=checks))))
-    assert re.match(r"good: Believe [^.]+\.\d % .* bad: Do not rely on", section)
+    assert re.search(r"passed good: Robust accuracy at \S+ is at most [^.]+\.\d %: .* bad: Do not rely on", section)
 
 
 def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):
@@ -283,12 +297,16 @@ def test_what_went_around_the_gradient_is_listed_with_what_it_gained(make):
 
 def test_a_run_without_checks_opens(make):
     run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.1], ["a", "b", "c"])
-    opened = Run.open(run)
-    del opened.manifest["checks"]
-    opened.save_manifest()
+    stored_run = Run.open(run)
+    del stored_run.manifest["checks"]
+    stored_run.save_manifest()
     page = check(html.render(run))
-    lost = len(unmade(checks_of(opened.records(), opened.manifest, "net")))
-    assert lost > 10 and f"{lost} checks could not be made" in page.text and "the run has not come to it yet" in page.text
+    missing_checks = len(not_made(checks_of(stored_run.records(), stored_run.manifest, "net")))
+    assert (
+        missing_checks > 10
+        and f"{missing_checks} checks could not be made" in page.text
+        and "the run has not come to it yet" in page.text
+    )
 
 
 def test_names_are_escaped(make):
@@ -309,8 +327,8 @@ def test_write_puts_page_and_tables_into_the_run(make):
     run = make(breaks, np.arange(60) % 3, [0.0, 0.1], ["a", "b", "c"])
     assert html.write(run) == run / "report.html"
     assert (run / "report.html").read_text(encoding="utf-8") == html.render(run)
-    found = {path.name: path.read_text().splitlines() for path in (run / "tables").iterdir()}
-    assert set(found) == {
+    table_lines = {path.name: path.read_text().splitlines() for path in (run / "tables").iterdir()}
+    assert set(table_lines) == {
         "robust_accuracy.csv",
         "per_class.csv",
         "total_drop.csv",
@@ -319,8 +337,8 @@ def test_write_puts_page_and_tables_into_the_run(make):
         "distributions.csv",
         "comparison.csv",
     }
-    assert len(found["per_class.csv"]) == 1 + 2 * 3 * 2
-    assert found["robust_accuracy.csv"][0] == "model,what,eps,eps_text,value,low,high,k,n,missing"
+    assert len(table_lines["per_class.csv"]) == 1 + 2 * 3 * 2
+    assert table_lines["robust_accuracy.csv"][0] == "model,what,eps,eps_text,value,low,high,k,n,missing"
 
 
 def test_no_run_is_one_clear_line(tmp_path):
@@ -330,9 +348,9 @@ def test_no_run_is_one_clear_line(tmp_path):
 
 def test_where_nothing_broke_nothing_is_said_of_rounding(make):
     holds = html.render(make({"net": np.full((2, 40), 9.0)}, np.arange(40) % 2, [0.1], ["a", "b"]))
-    assert "still one when it is quantised" not in holds
+    assert "remains adversarial after rounding" not in holds
 
 
 def test_where_something_broke_rounding_is_told(make):
     breaks = html.render(make({"net": np.full((2, 40), 0.05)}, np.arange(40) % 2, [0.1], ["a", "b"]))
-    assert "still one when it is quantised" in breaks or "once the adversarial example is rounded" in breaks
+    assert "remains adversarial after rounding" in breaks or "rounding to the levels" in breaks

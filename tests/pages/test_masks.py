@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from _helpers import Recorder, audited
-from brinell.analysis.masks import Lattice, Placed, Standing, placed, sensitivity
+from _helpers import Recorder, run_audit
+from brinell.analysis.masks import Lattice, Placement, Standing, placements_of, sensitivity
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
 from brinell.pages.gallery import COLOURS
@@ -19,21 +19,23 @@ from brinell.pages.html import render
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
 
-def weighed(kind, where):
+def weighed(kind, places):
     """Class 1 where the mean of the values at `where` exceeds a half: nothing else counts."""
     domain = Domain(kind=kind, shape=SHAPES[kind])
 
     def logits(x):
-        z = 20 * (x[(slice(None), 0, *where)].flatten(1).mean(1) - 0.5)
+        z = 20 * (x[(slice(None), 0, *places)].flatten(1).mean(1) - 0.5)
         return torch.stack([-z, z], 1)
 
     return Recorder(logits, domain)
 
 
-def played(tmp_path, kind, where, distortions="brightness+dead-pixel", **request):
+def played(tmp_path, kind, places, distortions="brightness+dead-pixel", **request):
     x = np.full((3, *SHAPES[kind]), 0.45, dtype=np.float32)
     attack = f"rlab?distortions={distortions}&patch=2&steps=80&policy=greedy"
-    return audited(tmp_path / kind, weighed(kind, where), x, np.zeros(3, dtype=np.int64), attack=(attack,), norm="l2", **request)
+    return run_audit(
+        tmp_path / kind, weighed(kind, places), x, np.zeros(3, dtype=np.int64), attack=(attack,), norm="l2", **request
+    )
 
 
 def stage(run):
@@ -41,20 +43,23 @@ def stage(run):
 
 
 @pytest.mark.parametrize(
-    ("kind", "where"), [("image", (slice(2, 4), slice(0, 2))), ("signal", (slice(4, 6),)), ("video", (slice(0, 2),) * 3)]
+    ("kind", "places"), [("image", (slice(2, 4), slice(0, 2))), ("signal", (slice(4, 6),)), ("video", (slice(0, 2),) * 3)]
 )
-def test_the_mask_is_what_changed(tmp_path, kind, where):
+def test_the_mask_is_what_changed(tmp_path, kind, places):
     """Only the patch that counts is needed; the values that differ from the clean input lie below the mask."""
-    run = played(tmp_path, kind, where, eps="0.5,1,2")
+    run = played(tmp_path, kind, places, eps="0.5,1,2")
     model, attack = stage(run)
-    marks, inputs = placed(run, model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2])
+    marks, inputs = placements_of(run, model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2])
     assert sorted(marks) == sorted(inputs) == [0, 1, 2]
-    for sample, one in marks.items():
+    for sample, changed_places in marks.items():
         changed = (inputs[sample] != np.float32(0.45)).any(0)
-        assert changed.any() and (changed <= (one.mask() >= 0)).all()
-        assert one.standing[0].distortion in ("brightness", "dead-pixel") and 1 <= one.standing[0].severity <= 5
+        assert changed.any() and (changed <= (changed_places.mask() >= 0)).all()
+        assert (
+            changed_places.standing[0].distortion in ("brightness", "dead-pixel")
+            and 1 <= changed_places.standing[0].severity <= 5
+        )
         # What stands there was scaled as a whole to the input that is kept.
-        assert np.linalg.norm(inputs[sample] - 0.45) <= one.length * (1 + 1e-4)
+        assert np.linalg.norm(inputs[sample] - 0.45) <= changed_places.length * (1 + 1e-4)
     page = render(run.path)
     assert page.count('<div class="mask">') == 3 and "1 of " in page and "severity" in page
 
@@ -64,32 +69,35 @@ def test_the_map_knows_what_counts(tmp_path):
     run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), eps="0.01")
     model, attack = stage(run)
     maps = sensitivity(run, model, attack, [0, 1, 2, 9])
-    assert sorted(maps) == [0, 1, 2] and not placed(run, model, attack, [0, 1, 2])
-    for one in maps.values():
-        assert one.shape == (3, 3, 2) and one.dtype == np.float32 and (one >= 0).all()
-        assert np.unravel_index(one.max(2).argmax(), (3, 3)) == (1, 0)
+    assert sorted(maps) == [0, 1, 2] and not placements_of(run, model, attack, [0, 1, 2])
+    for placement in maps.values():
+        assert placement.shape == (3, 3, 2) and placement.dtype == np.float32 and (placement >= 0).all()
+        assert np.unravel_index(placement.max(2).argmax(), (3, 3)) == (1, 0)
     assert run.legend(model, attack)["distortions"] == ["brightness", "dead-pixel"]
 
 
 def test_other_attacks_say_nothing(tmp_path):
     x = np.full((2, 1, 6, 6), 0.45, dtype=np.float32)
-    where = (slice(0, 2), slice(0, 2))
-    run = audited(
-        tmp_path / "run", weighed("image", where), x, np.zeros(2, dtype=np.int64), attack=("square",), norm="l2", eps="2"
+    places = (slice(0, 2), slice(0, 2))
+    run = run_audit(
+        tmp_path / "run", weighed("image", places), x, np.zeros(2, dtype=np.int64), attack=("square",), norm="l2", eps="2"
     )
     model, attack = stage(run)
     assert run.adversarial(model, attack, [0, 1]) and not run.extras(model, attack, [0, 1]) and not run.legend(model, attack)
-    assert placed(run, model, attack, [0, 1]) == sensitivity(run, model, attack, [0, 1]) == {}
+    assert placements_of(run, model, attack, [0, 1]) == sensitivity(run, model, attack, [0, 1]) == {}
     assert 'class="mask"' not in render(run.path)
 
 
 def test_overlap_and_ragged_edges_by_hand():
     """Length 5, sides of 2 every 1... patches 0 and 1 overlap at place 1, which the lower number keeps; the last is cut off."""
     over = Lattice(lengths=(5,), patch=(2,), stride=(1,))
-    both = (Standing(patch=0, distortion="a", severity=1, draw=0), Standing(patch=1, distortion="b", severity=2, draw=0))
-    one = Placed(lattice=over, standing=both, length=1.0)
-    assert over.shape == (4,) and one.mask().tolist() == [0, 0, 1, -1, -1]
-    assert one.share() == pytest.approx(0.6) and one.share("b") == pytest.approx(0.2)
+    placed_distortions = (
+        Standing(patch=0, distortion="a", severity=1, draw=0),
+        Standing(patch=1, distortion="b", severity=2, draw=0),
+    )
+    placement = Placement(lattice=over, standing=placed_distortions, length=1.0)
+    assert over.shape == (4,) and placement.mask().tolist() == [0, 0, 1, -1, -1]
+    assert placement.share() == pytest.approx(0.6) and placement.share("b") == pytest.approx(0.2)
     ragged = Lattice(lengths=(5, 3), patch=(2, 2), stride=(2, 2))
     assert ragged.shape == (3, 2) and ragged.slices()[-1] == (slice(4, 5), slice(2, 3))
 
@@ -99,24 +107,24 @@ def test_each_filter_has_its_colour(tmp_path):
     run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), distortions="brightness", eps="2")
     (first, *_) = re.findall(r'<div class="mask"><img[^>]*base64,([^"]+)"', render(run.path))
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(first))).convert("RGB")).astype(int)
-    inside, outside = pixels[2, 0], pixels[5, 5]
+    inside_colour, outside = pixels[2, 0], pixels[5, 5]
     assert len(set(outside.tolist())) == 1, "what bears nothing is grey"
-    assert np.argsort(inside).tolist() == np.argsort(COLOURS[0]).tolist() and inside[2] - inside[0] > 60
+    assert np.argsort(inside_colour).tolist() == np.argsort(COLOURS[0]).tolist() and inside_colour[2] - inside_colour[0] > 60
 
 
 @pytest.mark.parametrize(
-    ("told", "line"),
+    ("extras", "line"),
     [
-        (Extras(arrays={"a": torch.zeros(2)}, legend={"kind": "x"}), "extras 'a' have 2 rows for 3 samples"),
+        (Extras(arrays={"a": torch.zeros(2)}, legend={"kind": "x"}), "extras 'a' have shape .2,. for 3 samples"),
         (Extras(arrays={"a": torch.zeros(3)}), "have no legend"),
     ],
     ids=["rows", "legend"],
 )
-def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch, told, line):
+def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch, extras, line):
     from brinell.attacks.rlab import RLAB
     from brinell.core.errors import ContractError
 
-    monkeypatch.setattr(RLAB, "__call__", lambda *_: told)
+    monkeypatch.setattr(RLAB, "__call__", lambda *_: extras)
     with pytest.raises(ContractError, match=line):
         played(tmp_path, "signal", (slice(4, 6),), eps="1")
 
@@ -129,9 +137,11 @@ def test_a_run_that_goes_on_keeps_what_was_told(tmp_path):
     extras, inputs, records = run.extras(model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2]), run.part(cell)
     for path in run.path.glob(f"*/part-{cell}*"):
         path.unlink()
+    run.manifest["state"] = "running"
+    run.save_manifest()
     run.save_shard(cell, "again", records, inputs, extras)
-    again = run.extras(model, attack, [0, 1, 2])
-    assert sorted(again) == [0, 1, 2]
-    for sample, named in extras.items():
-        assert {name: array.tolist() for name, array in named.items()} == {n: a.tolist() for n, a in again[sample].items()}
+    reread = run.extras(model, attack, [0, 1, 2])
+    assert sorted(reread) == [0, 1, 2]
+    for sample, arrays in extras.items():
+        assert {name: array.tolist() for name, array in arrays.items()} == {n: a.tolist() for n, a in reread[sample].items()}
     np.testing.assert_array_equal(run.adversarial(model, attack, [1])[1], inputs[1])

@@ -20,18 +20,18 @@ def test_curve_puts_points_where_they_belong():
 
 
 def test_curve_leaves_gaps_where_there_is_no_data():
-    nothing = Rate(eps=0.1, value=None, low=None, high=None, n=0, k=0)
-    svg = figures.curve([figures.Series(name="m", rates=[nothing], style=0)], [(0.1, "0.1")], title="t")
+    no_rate = Rate(eps=0.1, value=None, low=None, high=None, n=0, k=0)
+    svg = figures.curve([figures.Series(name="m", rates=[no_rate], style=0)], [(0.1, "0.1")], title="t")
     assert "<circle" not in svg and "<polyline" not in svg
 
 
 @pytest.mark.parametrize("eps", [[0.1], [i / 20 for i in range(21)], [0.0, 0.001, 0.002, 0.004, 0.5], [0.0, 1 / 255, 64 / 255]])
 def test_ticks_do_not_run_into_each_other(eps):
     ticks = [(figures.LARGE.x(e / max(eps)), f"{e:.4g}") for e in eps]
-    shown = figures._spaced(ticks, small=False)
-    assert ticks[-1] in shown
-    for (a, left), (b, right) in zip(shown, shown[1:], strict=False):
-        assert b - a > 6.5 * (len(left) + len(right)) / 2
+    spaced = figures._spaced(ticks, small=False)
+    assert ticks[-1] in spaced
+    for (a, text_before), (b, right) in zip(spaced, spaced[1:], strict=False):
+        assert b - a > 6.5 * (len(text_before) + len(right)) / 2
 
 
 def test_evenly_spaced_budgets_get_evenly_spaced_ticks():
@@ -46,8 +46,8 @@ def test_histogram_counts_everything():
     assert histogram_of_counts(np.array([1.0, 3.0, 3.0])).counts.tolist() == [1, 0, 2]
     assert histogram_of_counts(np.array([1.0, 10.0, 100.0, 1000.0]), bins=2).counts.tolist() == [2, 2]
     assert histogram_of_counts(np.array([])) is None
-    many = histogram_of_counts(np.arange(1.0, 5001.0))
-    assert many.counts.sum() == 5000 and (np.diff(many.edges) >= 1).all()
+    counts = histogram_of_counts(np.arange(1.0, 5001.0))
+    assert counts.counts.sum() == 5000 and (np.diff(counts.edges) >= 1).all()
     assert histogram(np.array([]), bins=4) is None
     svg = figures.histogram(
         Histogram(edges=np.array([0.0, 1, 2]), counts=np.array([3, 1])),
@@ -82,3 +82,16 @@ def test_numbers_as_people_read_them():
     assert words.count(1234567) == "1\u202f234\u202f567"
     assert (words.short(0.031372), words.short(1234.4)) == ("0.0314", "1\u202f234")
     assert words.clip("a rather long name, indeed", 14) == "a rather long…"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_classes_that_are_alike_are_not_said_to_differ(seed):
+    """Property: classes with one true rate get the caveat; classes far apart, with samples enough, get none about the ends."""
+    rng = np.random.default_rng(seed)
+    classes, n = int(rng.integers(2, 40)), int(rng.integers(5, 60))
+    alike = sorted(rng.binomial(n, 0.4, classes).tolist())
+    if alike[0] < alike[-1]:
+        assert "the order may be chance" in words._order_caveat([rate(k, n) for k in alike])
+    apart = words._order_caveat([rate(k, 200) for k in (10, *[100] * classes, 190)])
+    assert apart == ""
+    assert "1 of the other 2 classes may be as weak" in words._order_caveat([rate(k, 200) for k in (10, 12, 190)])

@@ -12,10 +12,10 @@ from brinell.pages import traces
 SAMPLING = {"rate": 125.0, "unit": "mV", "start": -0.496, "leads": ["MLII"]}
 
 
-def pair(length=187, channels=1, at=(10, 20), by=0.5):
+def pair(length=187, channels=1, span=(10, 20), by=0.5):
     clean = np.sin(np.arange(length) / 9)[None].repeat(channels, 0).astype(np.float32)
     adversarial = clean.copy()
-    adversarial[-1, at[0] : at[1]] += by
+    adversarial[-1, span[0] : span[1]] += by
     return clean, adversarial
 
 
@@ -45,10 +45,10 @@ def test_segments_cover_what_was_touched_and_nothing_else(mask):
 
 
 def test_words():
-    assert traces.touched(*pair(length=100), SAMPLING) == "10\u00a0% of 0.8 s"
+    assert traces.describe_change(*pair(length=100), SAMPLING) == "10\u00a0% of 0.8 s"
     clean, adversarial = pair(length=100)
     adversarial[0, 50] = 9
-    assert traces.touched(clean, adversarial, None) == "11\u00a0% of 100 values (2 places)"
+    assert traces.describe_change(clean, adversarial, None) == "11\u00a0% of 100 values (2 places)"
 
 
 def test_axes_are_seconds_and_millivolts():
@@ -63,10 +63,10 @@ def test_axes_are_seconds_and_millivolts():
 
 
 def test_the_mark_stands_where_the_values_are():
-    svg = traces.overlay(*pair(length=101, at=(50, 51)), None, title="t")
-    left, width = map(float, re.search(r'<rect class="touched" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg).groups())
+    svg = traces.overlay(*pair(length=101, span=(50, 51)), None, title="t")
+    start, width = map(float, re.search(r'<rect class="touched" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg).groups())
     x = [float(point.split(",")[0]) for point in re.findall(r'points="([^"]+)"', svg)[0].split()]
-    assert left < x[50] < left + width and left > x[49] and left + width < x[51]
+    assert start < x[50] < start + width and start > x[49] and start + width < x[51]
 
 
 def test_the_channels_that_changed_most_are_shown_in_their_order():

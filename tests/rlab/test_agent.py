@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
-from brinell.rlab.agent import BY_CHANCE, FORMAT, P_INIT, Agent, chosen, fingerprint, load, named
+from brinell.rlab.agent import BY_CHANCE, FORMAT, P_INIT, Agent, choose_policy, find_agent, fingerprint, load
 from brinell.rlab.env import PATCH_FEATURES, WHOLE_FEATURES
 from brinell.rlab.interface import Observation
 from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
@@ -31,20 +31,20 @@ def learned(seed=0, families=3):
 def turn_of(patches=7, families=3, n=2):
     rng = Streams.of(5, torch.arange(n))
     features = {"patch": rng.normal(patches, PATCH_FEATURES), "whole": rng.fold("w").normal(WHOLE_FEATURES)}
-    every = torch.ones(n, patches, dtype=torch.bool)
-    return Observation(features, (every, every, torch.ones(n, families, dtype=torch.bool)))
+    all_allowed = torch.ones(n, patches, dtype=torch.bool)
+    return Observation(features, (all_allowed, all_allowed, torch.ones(n, families, dtype=torch.bool)))
 
 
 def test_round_trip(tmp_path):
     agent, path = learned(), tmp_path / "agent.safetensors"
     agent.save(path)
-    again = load(path)
-    assert again.about == agent.about and again.network.families == 3 and again.network.width == 8
-    for one, other in ((agent.prior, again.prior), (agent.network, again.network)):
-        assert one.state_dict().keys() == other.state_dict().keys()
-        assert all(torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items())
+    loaded = load(path)
+    assert loaded.about == agent.about and loaded.network.families == 3 and loaded.network.width == 8
+    for part, loaded_part in ((agent.prior, loaded.prior), (agent.network, loaded.network)):
+        assert part.state_dict().keys() == loaded_part.state_dict().keys()
+        assert all(torch.equal(value, loaded_part.state_dict()[name]) for name, value in part.state_dict().items())
     rng = Streams.of(1, torch.arange(2))
-    choices = [each.policy((2, 1, 1)).act(turn_of(), rng) for each in (agent, again)]
+    choices = [policy_agent.policy((2, 1, 1)).act(turn_of(), rng) for policy_agent in (agent, loaded)]
     assert all(torch.equal(*pair) for pair in zip(*choices, strict=True))
     assert fingerprint(str(path)) == fingerprint(str(path)) != fingerprint("greedy")
 
@@ -52,29 +52,32 @@ def test_round_trip(tmp_path):
 def test_a_prior_alone_is_a_policy(tmp_path):
     path = tmp_path / "prior.safetensors"
     Agent(prior=learned().prior).save(path)
-    again = load(path)
-    assert again.network is None and isinstance(again.policy((2, 1, 1)), Greedy) and again.about == {}
+    loaded = load(path)
+    assert loaded.network is None and isinstance(loaded.policy((2, 1, 1)), Greedy) and loaded.about == {}
 
 
 def test_names():
-    assert isinstance(named("greedy").policy((1, 1, 1)), Greedy)
-    assert isinstance(named("prior").policy((1, 1, 1)), Greedy) and named("prior").prior.covariance_for(3) is not None
+    assert isinstance(find_agent("greedy").policy((1, 1, 1)), Greedy)
+    assert isinstance(find_agent("prior").policy((1, 1, 1)), Greedy) and find_agent("prior").prior.covariance_for(3) is not None
     for name in ("random-placement", "random-search"):
-        assert isinstance(named(name).policy((1, 1, 1)), Random)
+        assert isinstance(find_agent(name).policy((1, 1, 1)), Random)
     assert len({fingerprint(name) for name in ("greedy", "prior", "random-placement", "random-search")}) == 4
 
 
 def test_random_placement_leaves_the_variants_to_the_linear_model_and_random_search_does_not():
     rules = Rules(removals=0.5, temperature=0.3)
-    assert named("greedy").rules(rules) == rules
-    assert named("random-placement").rules(rules) == replace(rules, candidates=1, p_init=P_INIT)
-    assert named("random-search").rules(rules).temperature == BY_CHANCE and named("random-search").rules(rules).removals == 0
+    assert find_agent("greedy").rules(rules) == rules
+    assert find_agent("random-placement").rules(rules) == replace(rules, candidates=1, p_init=P_INIT)
+    assert (
+        find_agent("random-search").rules(rules).temperature == BY_CHANCE
+        and find_agent("random-search").rules(rules).removals == 0
+    )
 
 
 @pytest.mark.parametrize(("kind", "name"), [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")])
 def test_the_default_is_decided_by_the_kind_of_data(kind, name):
-    assert chosen("default", kind).name == name and "docs/rlab.md" in chosen("default", kind).why
-    assert chosen("random-search", kind) == ("random-search", "it was asked for")
+    assert choose_policy("default", kind).name == name and "docs/results/rlab.md" in choose_policy("default", kind).reason
+    assert choose_policy("random-search", kind) == ("random-search", "it was asked for")
 
 
 def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):
@@ -98,8 +101,8 @@ def rewritten(path, out, head=None, tensors=None):
     return out
 
 
-def head_of(**other):
-    return {"format": FORMAT, "features": PATCH_FEATURES, "families": 3, "width": 8, "scale": 1.0, "about": {}} | other
+def head_of(**changes):
+    return {"format": FORMAT, "features": PATCH_FEATURES, "families": 3, "width": 8, "scale": 1.0, "about": {}} | changes
 
 
 def test_what_is_no_policy_is_refused(tmp_path):
@@ -123,12 +126,12 @@ def test_what_is_no_policy_is_refused(tmp_path):
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("other", [{"format": FORMAT + 1}, {"features": PATCH_FEATURES - 1}], ids=str)
-def test_another_version_is_refused(tmp_path, other):
+@pytest.mark.parametrize("version", [{"format": FORMAT + 1}, {"features": PATCH_FEATURES - 1}], ids=str)
+def test_another_version_is_refused(tmp_path, version):
     good = tmp_path / "good.safetensors"
     learned().save(good)
     with pytest.raises(RequestError, match="was written by another version of brinell: train it anew"):
-        load(rewritten(good, tmp_path / "other", head=head_of(**other)))
+        load(rewritten(good, tmp_path / "other", head=head_of(**version)))
 
 
 def test_a_damaged_policy_is_refused(tmp_path):

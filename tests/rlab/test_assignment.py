@@ -39,8 +39,8 @@ def state(shape, patch, stride=None, *, kind="image", n=1, x=None, distortions=N
     domain = Domain(kind=kind, shape=shape)
     x = torch.zeros(n, *shape) if x is None else x
     distortions = [Counted(calls=[])] if distortions is None else distortions
-    chosen = variants(distortions, domain, severities, draws=2)
-    cache = DistortionCache(x, domain, chosen, Streams.of(0, torch.arange(len(x))), **settings)
+    variant_list = variants(distortions, domain, severities, draws=2)
+    cache = DistortionCache(x, domain, variant_list, Streams.of(0, torch.arange(len(x))), **settings)
     return Assignment(PatchGrid(shape, patch, stride), cache)
 
 
@@ -71,11 +71,11 @@ def test_overlap_by_hand():
 
 def test_several_edits_of_one_candidate_and_filled_up_lists():
     a = state((1, 1, 6), (1, 2), n=2)
-    rows, nothing = ints(0, 1), len(a.grid)
-    x = a.candidates(rows, torch.tensor([[0, 2], [1, nothing]]), torch.tensor([[0, 1], [0, CLEAN]]))
+    rows, none_chosen = ints(0, 1), len(a.grid)
+    x = a.candidates(rows, torch.tensor([[0, 2], [1, none_chosen]]), torch.tensor([[0, 1], [0, CLEAN]]))
     assert (x[:, 0, 0] * 16).tolist() == [[2, 2, 0, 0, 4, 4], [0, 0, 2, 2, 0, 0]]
     assert not a.x.any(), "a candidate leaves the state as it is"
-    a.edit(rows, torch.tensor([[0, 2], [1, nothing]]), torch.tensor([[0, 1], [0, CLEAN]]))
+    a.edit(rows, torch.tensor([[0, 2], [1, none_chosen]]), torch.tensor([[0, 1], [0, CLEAN]]))
     assert torch.equal(a.x, x)
 
 
@@ -93,9 +93,9 @@ def test_mixtures():
     noise, blur, signed = 0, 2, 3
     a.edit(ints(0), torch.tensor([[0, 1, 2]]), torch.tensor([[noise, blur, signed]]))
     for patch, variant in enumerate((noise, blur, signed)):
-        whole = a.cache.inputs(ints(0), ints(variant))
-        mask = a.grid.touched(torch.arange(4)[None] == patch)
-        assert torch.equal(a.x[mask], whole[mask])
+        full = a.cache.inputs(ints(0), ints(variant))
+        mask = a.grid.covered_values(torch.arange(4)[None] == patch)
+        assert torch.equal(a.x[mask], full[mask])
     assert torch.equal(a.x[..., 4:, 4:], x[..., 4:, 4:])
 
 
@@ -128,14 +128,14 @@ KIND = {2: "signal", 3: "image", 4: "video"}
 OF: dict[int, Assignment] = {}
 
 
-def fresh(which):
+def fresh(kind):
     """Four random samples of a shape, with nothing on them; banks are kept, since they never change."""
-    shape, patch, stride = GRIDS[which]
-    if which not in OF:
-        x = Streams.of(which, torch.arange(4)).uniform(*shape)
+    shape, patch, stride = GRIDS[kind]
+    if kind not in OF:
+        x = Streams.of(kind, torch.arange(4)).uniform(*shape)
         distortions = [GaussianNoise(), GaussianBlur(), SignedPatch()]
-        OF[which] = state(shape, patch, stride, kind=KIND[len(shape)], x=x, distortions=distortions, severities=(1, 5))
-    return Assignment(OF[which].grid, OF[which].cache)
+        OF[kind] = state(shape, patch, stride, kind=KIND[len(shape)], x=x, distortions=distortions, severities=(1, 5))
+    return Assignment(OF[kind].grid, OF[kind].cache)
 
 
 def edits(a, history):
@@ -146,15 +146,15 @@ def edits(a, history):
 
 @settings(max_examples=20)
 @given(st.integers(0, len(GRIDS) - 1), HISTORY)
-def test_adding_then_removing_is_the_identity(which, history):
-    a = fresh(which)
+def test_adding_then_removing_is_the_identity(kind, history):
+    a = fresh(kind)
     for edit in edits(a, history):
         a.edit(*edit)
     x, before = a.x.clone(), a.variant.clone()
     row, patch, variant = edits(a, history)[0]
-    held = a.variant[row, patch].clone()
+    previous = a.variant[row, patch].clone()
     a.edit(row, patch, ints((int(variant) + 1) % len(a.cache.variants)))
-    a.edit(row, patch, held)
+    a.edit(row, patch, previous)
     assert torch.equal(a.x, x) and torch.equal(a.variant, before)
     for patch in range(len(a.grid)):
         a.edit(torch.arange(4), torch.full((4,), patch), torch.full((4,), CLEAN))
@@ -163,29 +163,29 @@ def test_adding_then_removing_is_the_identity(which, history):
 
 @settings(max_examples=20)
 @given(st.integers(0, len(GRIDS) - 1), HISTORY, st.randoms())
-def test_the_order_plays_no_part(which, history, chance):
-    one, two = fresh(which), fresh(which)
-    last = list({(row, patch % len(one.grid)): (row, patch, variant) for row, patch, variant in history}.values())
-    for edit in edits(one, last):
-        one.edit(*edit)
+def test_the_order_plays_no_part(kind, history, chance):
+    first, two = fresh(kind), fresh(kind)
+    last = list({(row, patch % len(first.grid)): (row, patch, variant) for row, patch, variant in history}.values())
+    for edit in edits(first, last):
+        first.edit(*edit)
     chance.shuffle(last)
     for edit in edits(two, last):
         two.edit(*edit)
-    assert torch.equal(one.x, two.x) and torch.equal(one.variant, two.variant)
+    assert torch.equal(first.x, two.x) and torch.equal(first.variant, two.variant)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, len(GRIDS) - 1), HISTORY)
-def test_what_was_probed_is_what_is_applied(which, history):
-    a = fresh(which)
-    for rows, patches, chosen in edits(a, history[:6]):
-        probed = a.candidates(rows, patches, chosen)
-        a.edit(rows, patches, chosen)
+def test_what_was_probed_is_what_is_applied(kind, history):
+    a = fresh(kind)
+    for rows, patches, new_variants in edits(a, history[:6]):
+        probed = a.candidates(rows, patches, new_variants)
+        a.edit(rows, patches, new_variants)
         assert torch.equal(a.x[rows], probed)
     assert torch.equal(a.render(torch.arange(4), a.variant), a.x)
     naive = a.cache.x.clone()
     for patch in reversed(range(len(a.grid))):
-        mask = a.grid.touched(torch.arange(len(a.grid))[None] == patch)[0]
+        mask = a.grid.covered_values(torch.arange(len(a.grid))[None] == patch)[0]
         for row in (a.variant[:, patch] != CLEAN).nonzero().flatten():
             naive[row][mask] = a.cache.inputs(row[None], a.variant[row, patch][None])[0][mask]
     assert torch.equal(a.x, naive)
@@ -193,15 +193,15 @@ def test_what_was_probed_is_what_is_applied(which, history):
 
 @settings(max_examples=20)
 @given(st.integers(0, len(GRIDS) - 1), st.data())
-def test_a_whole_assignment_at_once(which, data):
+def test_a_whole_assignment_at_once(kind, data):
     """A list of edits in one candidate is those edits one after another."""
-    a, b = fresh(which), fresh(which)
+    a, b = fresh(kind), fresh(kind)
     count = data.draw(st.integers(1, len(a.grid)))
     patches = torch.stack([torch.tensor(data.draw(st.permutations(range(len(a.grid))))[:count]) for _ in range(4)])
-    chosen = torch.tensor(data.draw(st.lists(st.integers(CLEAN, 8), min_size=4 * count, max_size=4 * count))).view(4, count)
-    a.edit(torch.arange(4), patches, chosen)
+    variant_grid = torch.tensor(data.draw(st.lists(st.integers(CLEAN, 8), min_size=4 * count, max_size=4 * count))).view(4, count)
+    a.edit(torch.arange(4), patches, variant_grid)
     for column in range(count):
-        b.edit(torch.arange(4), patches[:, column], chosen[:, column])
+        b.edit(torch.arange(4), patches[:, column], variant_grid[:, column])
     assert torch.equal(a.x, b.x)
 
 
@@ -218,9 +218,9 @@ def test_memory_bounds_the_bank_and_what_was_dropped_comes_back_the_same():
     assert plenty.cache.capacity == 6 * 9 and scarce.cache.capacity == 12
     rows = torch.arange(6).repeat_interleave(9 * 9)
     patches = torch.arange(9).repeat(6 * 9)
-    chosen = torch.arange(9).repeat_interleave(9).repeat(6)
+    variant_grid = torch.arange(9).repeat_interleave(9).repeat(6)
     for _ in range(2):
-        assert torch.equal(plenty.candidates(rows, patches, chosen), scarce.candidates(rows, patches, chosen))
+        assert torch.equal(plenty.candidates(rows, patches, variant_grid), scarce.candidates(rows, patches, variant_grid))
     assert plenty.cache.made == 54 and scarce.cache.made > 54
     assert len(scarce.cache._values) == 6 + 12
 
@@ -230,12 +230,12 @@ def test_memory_bounds_the_bank_and_what_was_dropped_comes_back_the_same():
 def test_any_history_of_requests_gives_the_same_as_plenty_of_memory(requests):
     scarce = noisy(4 * 108 * 10).cache
     for request in requests:
-        rows, chosen = torch.tensor(request).unbind(1)
+        rows, variant_numbers = torch.tensor(request).unbind(1)
         if len(request) % 3 == 0:
             scarce.replace(rows[:1], PLENTY.x[rows[:1]], Streams.of(0, rows[:1]))
-        assert torch.equal(scarce.inputs(rows, chosen), PLENTY.inputs(rows, chosen))
-    held = scarce._slot[:, :-1][scarce._slot[:, :-1] >= 0].tolist()
-    assert sorted(held + scarce._free) == list(range(6, 16)), "each place is free or held once"
+        assert torch.equal(scarce.inputs(rows, variant_numbers), PLENTY.inputs(rows, variant_numbers))
+    before = scarce._slot[:, :-1][scarce._slot[:, :-1] >= 0].tolist()
+    assert sorted(before + scarce._free) == list(range(6, 16)), "each place is free or held once"
 
 
 PLENTY = noisy(2**20).cache
@@ -245,14 +245,14 @@ PLENTY = noisy(2**20).cache
 def test_offers_are_the_whole_inputs_at_these_places(memory):
     """With little memory they are taken in halves."""
     cache, rows = noisy(memory).cache, ints(4, 0, 5)
-    offered, places = torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]), torch.arange(18).view(3, 3, 2) * 2
-    found = cache.values(rows, offered, places.transpose(1, 2)[..., None], 3)
-    assert found.shape == (3, 3, 2, 3, 4)
-    assert cache.values(rows[:0], offered[:0], places[:0, ..., None], 3).shape == (0, 3, 3, 2, 4)
+    variants_offered, places = torch.tensor([[8, 1, -1, 3], [0, 0, 7, 2], [6, -1, 5, 4]]), torch.arange(18).view(3, 3, 2) * 2
+    values = cache.values(rows, variants_offered, places.transpose(1, 2)[..., None], 3)
+    assert values.shape == (3, 3, 2, 3, 4)
+    assert cache.values(rows[:0], variants_offered[:0], places[:0, ..., None], 3).shape == (0, 3, 3, 2, 4)
     for row, sample in enumerate(rows.tolist()):
-        for number, variant in enumerate(offered[row].tolist()):
-            whole = PLENTY.inputs(ints(sample), ints(variant)).view(3, 36)
-            assert torch.equal(found[row, ..., number], whole[:, places[row].T])
+        for number, variant in enumerate(variants_offered[row].tolist()):
+            full = PLENTY.inputs(ints(sample), ints(variant)).view(3, 36)
+            assert torch.equal(values[row, ..., number], full[:, places[row].T])
 
 
 def test_what_is_held_is_not_made_again_for_what_is_missing():
@@ -275,23 +275,23 @@ def test_one_sample_fits_whatever_the_memory():
 def test_nothing_is_made_before_it_is_asked_for_nor_twice():
     plus = Counted(calls=[])
     a = state((1, 4), (2,), kind="signal", n=3, distortions=[plus])
-    tried = [[2, 4], [2, 4]]
-    assert plus.calls == tried, "all severities, twice, on the first sample: the distortion is tried before anything is spent"
+    counts = [[2, 4], [2, 4]]
+    assert plus.calls == counts, "all severities, twice, on the first sample: the distortion is tried before anything is spent"
     for _ in range(2):
         a.candidates(ints(1, 1, 2), ints(0, 1, 0), ints(0, 1, 1))
-    assert plus.calls[len(tried) :] == [[2, 4], [2, 4]], "one call for each sample, with all severities"
+    assert plus.calls[len(counts) :] == [[2, 4], [2, 4]], "one call for each sample, with all severities"
     a.edit(ints(0), ints(0), ints(CLEAN))
-    assert len(plus.calls) == len(tried) + 2
+    assert len(plus.calls) == len(counts) + 2
 
 
 def test_results_do_not_depend_on_the_company():
-    whole = noisy(2**20)
-    alone = state(
-        (3, 6, 6), (2, 2), x=whole.cache.x[4:5].clone(), distortions=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5)
+    full = noisy(2**20)
+    single = state(
+        (3, 6, 6), (2, 2), x=full.cache.x[4:5].clone(), distortions=[GaussianNoise(), GaussianBlur()], severities=(1, 3, 5)
     )
-    alone.cache.replace(ints(0), whole.cache.x[4:5].clone(), Streams.of(0, ints(4)))
+    single.cache.replace(ints(0), full.cache.x[4:5].clone(), Streams.of(0, ints(4)))
     for variant in range(9):
-        assert torch.equal(whole.cache.inputs(ints(4), ints(variant)), alone.cache.inputs(ints(0), ints(variant)))
+        assert torch.equal(full.cache.inputs(ints(4), ints(variant)), single.cache.inputs(ints(0), ints(variant)))
 
 
 def test_draws_differ_and_severities_share_their_noise():
@@ -312,22 +312,22 @@ def test_bounds_of_the_data():
 
 
 def test_gradients_are_asked_for_once_and_in_the_units_of_the_data():
-    asked = []
+    gradient_calls = []
 
     def gradient(rows):
-        asked.append(rows.tolist())
+        gradient_calls.append(rows.tolist())
         return torch.tensor([[1.0, -1.0, 0.0]]).expand(len(rows), 3)
 
     domain = Domain(kind="vector", shape=(3,), low=-10.0, high=10.0)
-    chosen = variants([GradientSign()], domain, (1, 5))
-    cache = DistortionCache(torch.zeros(2, 3), domain, chosen, Streams.of(0, torch.arange(2)), gradient=gradient)
+    variant_list = variants([GradientSign()], domain, (1, 5))
+    cache = DistortionCache(torch.zeros(2, 3), domain, variant_list, Streams.of(0, torch.arange(2)), gradient=gradient)
     step = GradientSign.scale(ints(1), torch.zeros(1, 3)) * 20
     torch.testing.assert_close(cache.inputs(ints(1), ints(0)), torch.tensor([[1.0, -1.0, 0.0]]) * step)
     cache.inputs(ints(0, 1), ints(0, 1))
-    assert asked == [[0], [1]]
+    assert gradient_calls == [[0], [1]]
     cache.replace(ints(1), torch.zeros(1, 3), Streams.of(0, ints(5)))
     cache.inputs(ints(1), ints(0))
-    assert asked == [[0], [1], [1]]
+    assert gradient_calls == [[0], [1], [1]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,7 +369,7 @@ class Nan(Plus):
 
 
 @pytest.mark.parametrize(
-    ("distortions", "given", "error", "message"),
+    ("distortions", "names", "error", "message"),
     [
         ([Fickle(calls=[])], {}, ContractError, "distortion Fickle gave two answers to the same input and streams"),
         ([Nan()], {}, ContractError, "distortion Nan answered NaN or infinity"),
@@ -385,7 +385,7 @@ class Nan(Plus):
         ),
     ],
 )
-def test_refused_before_anything_is_spent(distortions, given, error, message):
-    with pytest.raises(error, match=message) as caught:
-        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "distortions": distortions} | given)
-    assert "\n" not in str(caught.value)
+def test_refused_before_anything_is_spent(distortions, names, error, message):
+    with pytest.raises(error, match=message) as refusal:
+        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "distortions": distortions} | names)
+    assert "\n" not in str(refusal.value)

@@ -41,7 +41,7 @@ def case(
     batch = batch_of(torch.full((n, 1, 16), GRAY), torch.zeros(n, dtype=torch.int64))
     threat = replace(threat_of(eps, "l2", SIGNAL, n=n), criterion=criterion)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries)
-    chosen, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
+    variant_list, rng = variants([Plus()], SIGNAL, (severity,), 1), Streams.of(0, batch.ids)
     value = torch.zeros(n, len(GRID)) if value is None else torch.as_tensor(value, dtype=torch.float32).expand(n, -1).clone()
     settings = settings or CleanUp(eliminations=40, halvings=0)
     successes = no_outcomes(threat.eps, GRID, 1)._replace(variant=torch.where(standing, 0, CLEAN), value=value)
@@ -52,11 +52,11 @@ def case(
         rng,
         successes,
         grid=GRID,
-        variants=chosen,
+        variants=variant_list,
         settings=settings,
         slots=slots,
     )
-    assignment = Assignment(GRID, DistortionCache(batch.x, SIGNAL, chosen, rng))
+    assignment = Assignment(GRID, DistortionCache(batch.x, SIGNAL, variant_list, rng))
     assignment.edit(torch.arange(n), torch.arange(len(GRID)).expand(n, -1), cleaned.variant)
     return assignment, cleaned.strength, ledger, model
 
@@ -69,7 +69,7 @@ def test_exactly_what_is_needed_stays(needed, value):
     weight[needed] = 10.0
     assignment, _, ledger, model = case(weight, -14.0, torch.ones(2, 8), value=value)
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [needed] * 2
-    assert model.seen == int(ledger.costs.forwards.sum())
+    assert model.queries == int(ledger.costs.forwards.sum())
 
 
 def test_no_patch_that_is_left_can_go():
@@ -90,22 +90,22 @@ def test_no_query_is_spent_on_what_is_already_known(count):
     weight = torch.zeros(8)
     weight[0] = 10.0
     assignment, _, _, model = case(weight, -14.0, standing[None], value=range(8, 0, -1))
-    asked = [tuple(call.flatten().tolist()) for call in model.calls]
+    queries = [tuple(call.flatten().tolist()) for call in model.calls]
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
-    assert len(set(asked)) == len(asked) <= 2 * count
-    assert (GRAY,) * 16 not in asked, "that nothing at all is not enough is known"
+    assert len(set(queries)) == len(queries) <= 2 * count
+    assert (GRAY,) * 16 not in queries, "that nothing at all is not enough is known"
 
 
 def test_a_single_patch_costs_nothing():
     assignment, _, _, model = case([10.0] * 8, -80.1, torch.arange(8)[None] == 2)
-    assert model.seen == 0 and int((assignment.variant != CLEAN).sum()) == 1
+    assert model.queries == 0 and int((assignment.variant != CLEAN).sum()) == 1
 
 
 def test_the_scale_falls_to_what_is_needed():
     """By hand: the lead is -2 + 5 s at strength s, so 0.4 suffices; steps of at most 0.2, then halves."""
     weight = [10.0, *[0] * 7]
     _, strength, ledger, model = case(weight, -12.0, torch.arange(8)[None] == 0, settings=CleanUp(eliminations=0, halvings=12))
-    assert model.seen == 12 and 0.4 < strength.item() < 0.42
+    assert model.queries == 12 and 0.4 < strength.item() < 0.42
     assert ledger.best.distance.item() == pytest.approx(0.25 * 2**0.5 * strength.item(), rel=1e-4)
 
 
@@ -127,8 +127,8 @@ def test_the_success_is_never_lost(seed, queries):
     standing = standing[most > 0.2]
     bias = -weight.sum().item() - 0.5 * most[most > 0.2].min().item()
     assignment, strength, ledger, model = case(weight, bias, standing, queries=queries, settings=CleanUp())
-    left = assignment.variant != CLEAN
-    assert (left <= standing).all() and left.any(1).all()
+    remaining = assignment.variant != CLEAN
+    assert (remaining <= standing).all() and remaining.any(1).all()
     assert ((strength > 0) & (strength <= 1)).all()
     x = GRAY + strength[:, None, None] * (assignment.x - GRAY)
     assert (model.function(x).argmax(1) == 1).all()
@@ -141,8 +141,8 @@ def test_another_criterion_than_the_error():
     weight = [3.0] * 8
     assignment, *_ = case(weight, -24.0, torch.ones(1, 8), criterion=criterion)
     assert int((assignment.variant != CLEAN).sum()) == 2
-    alone, *_ = case(weight, -24.0, torch.ones(1, 8))
-    assert int((alone.variant != CLEAN).sum()) == 1
+    single, *_ = case(weight, -24.0, torch.ones(1, 8))
+    assert int((single.variant != CLEAN).sum()) == 1
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
@@ -150,10 +150,10 @@ def test_slots_change_no_answer_and_stay_full(slots):
     """Seven samples of which each needs another number of tries: the same is left, and no slot waits while there is work."""
     weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
     standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
-    few, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
-    many, same, other, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
-    assert torch.equal(few.variant, many.variant) and torch.equal(strength, same)
-    assert ledger.costs.forwards.tolist() == other.costs.forwards.tolist()
+    small_result, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
+    large_result, large_strength, large_ledger, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
+    assert torch.equal(small_result.variant, large_result.variant) and torch.equal(strength, large_strength)
+    assert ledger.costs.forwards.tolist() == large_ledger.costs.forwards.tolist()
     sizes = [len(call) for call in model.calls]
     assert max(sizes) == slots and sum(sizes) == int(ledger.costs.forwards.sum())
     assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

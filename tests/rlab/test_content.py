@@ -29,26 +29,26 @@ def inputs(shape, n=3, seed=0):
 @pytest.mark.parametrize(("shape", "patch", "stride"), CASES, ids=str)
 def test_shapes(shape, patch, stride):
     grid = PatchGrid(shape, patch, stride)
-    seen = describe(inputs(shape), grid)
-    assert seen.shape == (3, len(grid), FEATURES) and seen.dtype == torch.float32 and seen.isfinite().all()
+    features = describe(inputs(shape), grid)
+    assert features.shape == (3, len(grid), FEATURES) and features.dtype == torch.float32 and features.isfinite().all()
 
 
 @pytest.mark.parametrize(("shape", "patch", "stride"), CASES, ids=str)
 def test_company_and_units_make_no_difference(shape, patch, stride):
     """Each input is described by itself; another offset or scale of its values changes nothing but rounding."""
     grid, x = PatchGrid(shape, patch, stride), inputs(shape)
-    seen = describe(x, grid)
+    features = describe(x, grid)
     for row in range(3):
-        assert torch.allclose(describe(x[row : row + 1], grid), seen[row : row + 1], atol=1e-5)
+        assert torch.allclose(describe(x[row : row + 1], grid), features[row : row + 1], atol=1e-5)
     for scale, offset in ((0.5, 0.25), (1e-4, 0.0), (200.0, 1000.0)):
-        assert torch.allclose(describe(scale * x + offset, grid), seen, atol=0.01)
+        assert torch.allclose(describe(scale * x + offset, grid), features, atol=0.01)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_flat_inputs_say_nothing(value):
     grid = PatchGrid((3, 8, 8), (2, 2))
-    seen = describe(torch.full((1, 3, 8, 8), value), grid)
-    assert seen[..., :-2].abs().max() < 0.02
+    features = describe(torch.full((1, 3, 8, 8), value), grid)
+    assert features[..., :-2].abs().max() < 0.02
 
 
 def test_a_shift_of_the_input_shifts_what_is_seen():
@@ -56,8 +56,8 @@ def test_a_shift_of_the_input_shifts_what_is_seen():
     grid = PatchGrid((1, 64), (4,))
     x = torch.full((1, 1, 64), 0.5)
     x[0, 0, 24:28] = torch.tensor([0.1, 0.9, 0.2, 0.8])
-    one, other = describe(x, grid), describe(x.roll(4, 2), grid)
-    assert torch.allclose(one[:, 4:10, :-2], other[:, 5:11, :-2], atol=1e-4)
+    original, shifted = describe(x, grid), describe(x.roll(4, 2), grid)
+    assert torch.allclose(original[:, 4:10, :-2], shifted[:, 5:11, :-2], atol=1e-4)
 
 
 def test_the_loud_patch_stands_out_and_the_bright_one_too():
@@ -65,8 +65,8 @@ def test_the_loud_patch_stands_out_and_the_bright_one_too():
     x = torch.full((1, 1, 8, 8), 0.5)
     x[0, 0, 2:4, 2:4] = torch.tensor([[0.2, 0.8], [0.8, 0.2]])
     x[0, 0, 6:8, 6:8] = 1.0
-    seen = describe(x, grid)[0]
-    assert seen[:, 1].argmax() == 15, "mean in the smallest window: the last patch is bright"
+    features = describe(x, grid)[0]
+    assert features[:, 1].argmax() == 15, "mean in the smallest window: the last patch is bright"
     dark = x.clone()
     dark[0, 0, 6:8, 6:8] = 0.5
     assert describe(dark, grid)[0, :, 0].argmax() == 5, "deviation: patch (1, 1) is loud"
@@ -74,8 +74,8 @@ def test_the_loud_patch_stands_out_and_the_bright_one_too():
 
 def test_where_a_patch_lies_by_hand():
     """Four patches along a signal: centres at 1/8, 3/8, ...; squares of 2c - 1."""
-    seen = describe(inputs((1, 8)), PatchGrid((1, 8), (2,)))
-    assert seen[0, :, -2].tolist() == pytest.approx([9 / 16, 1 / 16, 1 / 16, 9 / 16])
+    features = describe(inputs((1, 8)), PatchGrid((1, 8), (2,)))
+    assert features[0, :, -2].tolist() == pytest.approx([9 / 16, 1 / 16, 1 / 16, 9 / 16])
     square = describe(inputs((1, 4, 8)), PatchGrid((1, 4, 8), (4, 2)))
     assert square[0, :, -1].tolist() == pytest.approx([9 / 32, 1 / 32, 1 / 32, 9 / 32]), "the mean over both axes"
 
@@ -84,7 +84,7 @@ def test_where_a_patch_lies_by_hand():
 def test_means_over_boxes_end_at_the_edges(shape):
     """Axis after axis gives what whole boxes give, counted one by one."""
     x, sides = inputs((2, *shape)), [3, 5, 1][: len(shape)]
-    found = _pool(x, sides)
+    pooled = _pool(x, sides)
     for place in itertools.product(*map(range, shape)):
-        box = tuple(slice(max(0, at - side // 2), at + side // 2 + 1) for at, side in zip(place, sides, strict=True))
-        assert torch.allclose(found[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)
+        box = tuple(slice(max(0, centre - side // 2), centre + side // 2 + 1) for centre, side in zip(place, sides, strict=True))
+        assert torch.allclose(pooled[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)

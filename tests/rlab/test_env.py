@@ -6,8 +6,8 @@ import weakref
 import pytest
 import torch
 
-from _helpers import Recorder, audited, batch_of, threat_of
-from _placing import ALL, GRAY, GRID, SIGNAL, SLOW, Minus, Plus, act, begun, linear, world
+from _helpers import Recorder, batch_of, run_audit, threat_of
+from _placing import ALL, GRAY, GRID, SIGNAL, SLOW, Minus, Plus, act, linear, make_world, start_world
 from brinell.attacks.rlab import RLAB
 from brinell.core.criterion import Probability
 from brinell.core.domain import Domain
@@ -36,32 +36,32 @@ def weights(*of_patches):
 
 
 def test_the_first_step_asks_about_the_clean_input():
-    made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
-    observation = made.env.reset(torch.ones(1, dtype=torch.bool))
-    assert not any(bool(allowed.any()) for allowed in observation.allowed) and not made.model.calls
-    action = act(made.env, add=[0, 1])
-    step = made.env.step(action)
-    assert torch.equal(made.model.calls[0], GRAY)
+    world = make_world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
+    observation = world.env.reset(torch.ones(1, dtype=torch.bool))
+    assert not any(bool(allowed.any()) for allowed in observation.allowed) and not world.model.calls
+    action = act(world.env, add=[0, 1])
+    step = world.env.step(action)
+    assert torch.equal(world.model.calls[0], GRAY)
     assert (action[0] == -1).all() and step.reward.tolist() == [0] and step.observation.allowed[0].all()
 
 
 def test_what_a_step_asks_is_what_was_said():
     """Patch 2 gets 2/16 more; the lead moves by weight * 2 * 2/16, which the reward says in shares of the way."""
-    made = begun(linear(weights(0, 0, 4, 1, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
-    step = made.env.step(act(made.env, add=[2]))
-    asked = made.model.calls[-1]
-    assert ((asked - GRAY) * 16).tolist() == [[[0, 0, 0, 0, 2, 2, *[0] * 10]]]
+    world = start_world(linear(weights(0, 0, 4, 1, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
+    step = world.env.step(act(world.env, add=[2]))
+    queries = world.model.calls[-1]
+    assert ((queries - GRAY) * 16).tolist() == [[[0, 0, 0, 0, 2, 2, *[0] * 10]]]
     # The lead was 0.5 * 2 * 5 - 15 = -10, and rose by 1.
     assert step.reward.item() == pytest.approx(0.1 - 0.005, abs=1e-6)
-    assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
+    assert world.env.assignment.variant.tolist() == [[CLEAN, CLEAN, 0, *[CLEAN] * 5]]
     learned = 4 / (1 + NOISE)
-    assert made.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4)
-    assert made.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
+    assert world.env.posterior.mean[0, 0].tolist() == pytest.approx([0, 0, 0, 0, learned, learned, *[0] * 10], abs=1e-4)
+    assert world.env.posterior.unit.item() == pytest.approx(1 / (2 / 64) ** 0.5), "of one answer: the clean input taught nothing"
 
 
 def test_adding_and_removing_are_inverse():
-    made = begun(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, distortions=(Plus(), Minus()))
-    env = made.env
+    world = start_world(linear(weights(-3, 1, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL, distortions=(Plus(), Minus()))
+    env = world.env
     env.step(act(env, add=[1]))
     before = env.assignment.x.clone()
     env.assignment.edit(torch.tensor([0]), torch.tensor([0]), torch.tensor([0]))
@@ -70,55 +70,55 @@ def test_adding_and_removing_are_inverse():
 
 
 def test_a_step_is_kept_only_if_it_helps():
-    made = begun(linear(weights(-4, 4, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
-    made.env.step(act(made.env, add=[0]))
-    assert (made.env.assignment.variant == CLEAN).all() and torch.equal(made.env.assignment.x, GRAY)
-    asked = len(made.model.calls)
-    made.env.step(act(made.env, add=[0, 1]))
-    assert (made.env.assignment.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
-    made.env.step(act(made.env, add=[1]))
-    assert made.env.assignment.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
-    assert len(made.model.calls) == asked + 2
+    world = start_world(linear(weights(-4, 4, 0, 0, 0, 0, 0, 0), -15.0), GRAY, rules=ALL)
+    world.env.step(act(world.env, add=[0]))
+    assert (world.env.assignment.variant == CLEAN).all() and torch.equal(world.env.assignment.x, GRAY)
+    queries = len(world.model.calls)
+    world.env.step(act(world.env, add=[0, 1]))
+    assert (world.env.assignment.variant == CLEAN).all(), "the two cancel: no progress, nothing kept"
+    world.env.step(act(world.env, add=[1]))
+    assert world.env.assignment.variant[0].tolist() == [CLEAN, 0, *[CLEAN] * 6]
+    assert len(world.model.calls) == queries + 2
 
 
 def test_the_dual_action_adds_and_removes_in_one_query():
     """Patch 0 helps with patch 3 about and harms without: a product of two sums, as no linear model has it."""
 
     def logits(x):
-        a, b = (x.flatten(1)[:, at] - 0.5 for at in (0, 6))
+        a, b = (x.flatten(1)[:, start] - 0.5 for start in (0, 6))
         z = b * 10 - a * 4 - 2
         return torch.stack([-z, z], 1) / 2
 
-    made = begun(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
-    env, row = made.env, torch.tensor([0])
+    world = start_world(Recorder(logits, SIGNAL), GRAY, rules=ALL, distortions=(Plus(), Minus()), severities=(4,))
+    env, row = world.env, torch.tensor([0])
     env.assignment.edit(row, torch.tensor([0]), torch.tensor([0]))  # something that harms stands already
     env._x[0], env._margin[0] = env.assignment.x[0], env._margin[0] - 1.0
-    asked = made.model.seen
+    queries = world.model.queries
     env.step(act(env, add=[3], remove=[0], family=1))
-    assert made.model.seen == asked + 1
+    assert world.model.queries == queries + 1
     assert env.assignment.variant[0].tolist() == [CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]
 
 
 def test_where_nothing_changes_nothing_is_asked():
     """At the upper bound adding changes nothing; the choice is replaced by -1, and the episode still grows old."""
-    made = begun(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
-    asked, action = made.model.seen, act(made.env, add=[0, 3])
-    made.env.step(action)
-    assert made.model.seen == asked and (action[0] == -1).all()
-    step = made.env.step(act(made.env, add=[1]))
-    assert step.truncated.tolist() == [True] and not made.env.alive.any()
+    world = start_world(linear(weights(*[1] * 8), -30.0), torch.ones(1, 1, 16), rules=Rules(p_init=1.0, steps=2))
+    queries, action = world.model.queries, act(world.env, add=[0, 3])
+    world.env.step(action)
+    assert world.model.queries == queries and (action[0] == -1).all()
+    step = world.env.step(act(world.env, add=[1]))
+    assert step.truncated.tolist() == [True] and not world.env.alive.any()
 
 
 def test_picks_that_cannot_be_are_struck_out():
     rules = Rules(p_init=0.25, steps=10, removals=0.5, candidates=1)  # at age 0 two patches, and one removal
-    made = begun(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
-    assert made.env.choices == (2, 1, 1)
-    action = act(made.env, add=[5, 6], remove=[5])
-    made.env.step(action)
+    world = start_world(linear(weights(1, 1, 1, 1, 1, 1, 1, 1), -30.0), GRAY, rules=rules)
+    assert world.env.choices == (2, 1, 1)
+    action = act(world.env, add=[5, 6], remove=[5])
+    world.env.step(action)
     assert action[0].tolist() == [[5, 6]] and action[1].tolist() == [[-1]], "what is added is not removed"
-    made.env.step(act(made.env))
-    late = act(made.env, add=[1, 2])
-    made.env.step(late)
+    world.env.step(act(world.env))
+    late = act(world.env, add=[1, 2])
+    world.env.step(late)
     assert late[0].tolist() == [[1, -1]], "by now one patch at a time"
 
 
@@ -130,62 +130,62 @@ def test_pace_by_hand():
 
 
 def test_policies_pick_no_more_than_the_pace():
-    made = world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
-    observation = made.env.reset(torch.ones(1, dtype=torch.bool))
-    assert [one.tolist() for one in observation.most] == [[8], [4], [1]]
+    world = make_world(linear(weights(*range(8)), -30.0), GRAY, rules=ALL)
+    observation = world.env.reset(torch.ones(1, dtype=torch.bool))
+    assert [values.tolist() for values in observation.most] == [[8], [4], [1]]
     for _ in range(4):
-        observation = made.env.step(act(made.env)).observation
+        observation = world.env.step(act(world.env)).observation
     # By now one at a time.
-    assert [one.tolist() for one in observation.most] == [[1], [1], [1]]
-    action = Random(choices=made.env.choices).act(observation, made.env.streams)
-    assert [int((one >= 0).sum()) for one in action] == [1, 0, 1], "nothing stands that could be cleared"
+    assert [values.tolist() for values in observation.most] == [[1], [1], [1]]
+    action = Random(choices=world.env.choices).act(observation, world.env.streams)
+    assert [int((values >= 0).sum()) for values in action] == [1, 0, 1], "nothing stands that could be cleared"
 
 
 def test_of_the_patches_that_are_compared_the_best_are_changed():
     """What each patch is worth is known after one question about each; a step that changes one compares four."""
     rules = Rules(p_init=1 / 8, steps=100_000, removals=0.0, candidates=4, temperature=0.0)
-    made = begun(linear(weights(0, -1, 3, 5, 1, 2, 4, 8), -40.0), GRAY, rules=rules)
-    assert made.env.choices == (4, 1, 1) and made.env._observation().most[0].tolist() == [4]
+    world = start_world(linear(weights(0, -1, 3, 5, 1, 2, 4, 8), -40.0), GRAY, rules=rules)
+    assert world.env.choices == (4, 1, 1) and world.env._observation().most[0].tolist() == [4]
     flat = torch.zeros(8, 1, 16)
     for patch in range(8):
         flat[patch, 0, 2 * patch : 2 * patch + 2] = 0.1
-        made.env.posterior.update(torch.tensor([0]), flat[patch, None], torch.tensor([0.2 * (0, -1, 3, 5, 1, 2, 4, 8)[patch]]))
-    action = act(made.env, add=[5, 3, 6, 1])
-    made.env.step(action)
+        world.env.posterior.update(torch.tensor([0]), flat[patch, None], torch.tensor([0.2 * (0, -1, 3, 5, 1, 2, 4, 8)[patch]]))
+    action = act(world.env, add=[5, 3, 6, 1])
+    world.env.step(action)
     assert action[0].tolist() == [[-1, 3, -1, -1]], "of patches 5, 3, 6 and 1 the third has the largest weight"
-    assert made.env.assignment.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
+    assert world.env.assignment.variant.tolist() == [[CLEAN, CLEAN, CLEAN, 0, *[CLEAN] * 4]]
 
 
 def test_naming_a_filter_is_obeyed():
     """Four variants in two families; the choice among offers is wide, and yet only what was named may stand."""
-    made = begun(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, distortions=(Plus(), Minus()), severities=(1, 2))
+    world = start_world(linear(weights(*[1] * 8), -40.0), GRAY, rules=SLOW, distortions=(Plus(), Minus()), severities=(1, 2))
     families = {0: (Plus, 1), 1: (Plus, 2), 2: (Minus, 1), 3: (Minus, 2)}
     for number, (kind, severity) in families.items():
-        made.env.step(act(made.env, add=[0, 1], family=number + 1))
-        moved = ((made.model.calls[-1] - made.env._batch.x)[0, 0, :4] * 16).round()
-        wanted = severity if kind is Plus else -severity
-        assert moved.tolist() == [wanted] * 4, (number, moved)
-        made.env.assignment.clear(torch.tensor([0]))
-        made.env._x[:], made.env._margin[:] = GRAY, made.env._start
+        world.env.step(act(world.env, add=[0, 1], family=number + 1))
+        change = ((world.model.calls[-1] - world.env._batch.x)[0, 0, :4] * 16).round()
+        expected = severity if kind is Plus else -severity
+        assert change.tolist() == [expected] * 4, (number, change)
+        world.env.assignment.clear(torch.tensor([0]))
+        world.env._x[:], world.env._margin[:] = GRAY, world.env._start
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("which", [0, 13])
-def test_the_most_sensitive_patch_is_found(which, norm):
+@pytest.mark.parametrize("kind", [0, 13])
+def test_the_most_sensitive_patch_is_found(kind, norm):
     """One patch of twenty decides alone, in its own sign."""
     domain, grid = Domain(kind="signal", shape=(1, 40)), PatchGrid((1, 40), (2,))
     weight = torch.zeros(40)
-    weight[2 * which : 2 * which + 2] = torch.tensor([10.0, 10.0])
+    weight[2 * kind : 2 * kind + 2] = torch.tensor([10.0, 10.0])
     model, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
     threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
     ledger = Ledger(model, batch, threat, access=Access.SCORES)
     placement = Placement(grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules)
     player = Greedy(choices=placement.choices)
-    found = run_episodes(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp())
-    assert found.success.all() and ledger.fooled.all()
-    stands = found.variant != CLEAN
-    assert stands[:, which].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
-    assert (found.value[:, which] > 0).all() and (found.value[:, which] >= found.value.mean(1)).all()
+    outcomes = run_episodes(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp())
+    assert outcomes.success.all() and ledger.fooled.all()
+    stands = outcomes.variant != CLEAN
+    assert stands[:, kind].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
+    assert (outcomes.value[:, kind] > 0).all() and (outcomes.value[:, kind] >= outcomes.value.mean(1)).all()
 
 
 TIDY = CleanUp()
@@ -212,42 +212,42 @@ def episodes_of(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=9
     batch = batch_of(x[rows], y[rows])
     threat = threat_of(eps, norm, DOMAIN, n=len(rows))
     ledger = Ledger(model, batch, threat, access=Access.SCORES, queries=queries, batch_size=batch_size)
-    how, placed = Rules(**({"steps": 40} | rules)), variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3)
-    placement = Placement(grid=WIDE, variants=placed, rules=how, slots=slots)
+    episode_rules, variant_list = Rules(**({"steps": 40} | rules)), variants([GaussianNoise()], DOMAIN, (1, 3, 5), 3)
+    placement = Placement(grid=WIDE, variants=variant_list, rules=episode_rules, slots=slots)
     rng, player = Streams.of(3, rows).fold("rlab"), policy(choices=placement.choices)
-    found = run_episodes(ledger.oracle(), batch, threat, placement, rng, player, clean=clean)
-    return model, ledger, found
+    outcomes = run_episodes(ledger.oracle(), batch, threat, placement, rng, player, clean=clean)
+    return model, ledger, outcomes
 
 
 @pytest.mark.parametrize("room", [1, 500, 3000])
 def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
-    _, _, whole = episodes_of(slots=12, clean=None, n=24)
+    _, _, reference = episodes_of(slots=12, clean=None, n=24)
     best, sizes = Predictions._best, []
 
-    def watched(predictions, rows, patches, offered, chance, visits):
-        sizes.append(patches.numel() * offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
-        return best(predictions, rows, patches, offered, chance, visits)
+    def record_offers(predictions, rows, patches, variants_offered, chance, visits):
+        sizes.append(patches.numel() * variants_offered.shape[1] * WIDE.channels * WIDE.members.shape[1])
+        return best(predictions, rows, patches, variants_offered, chance, visits)
 
-    monkeypatch.setattr(Predictions, "_best", watched)
+    monkeypatch.setattr(Predictions, "_best", record_offers)
     monkeypatch.setattr("brinell.rlab.predictions.ROOM", room)
     _, _, parts = episodes_of(slots=12, clean=None, n=24)
     one_patch = 9 * WIDE.channels * WIDE.members.shape[1]
     assert max(sizes) <= max(room, one_patch) and len(sizes) > 24
-    assert torch.equal(parts.variant, whole.variant) and torch.equal(parts.steps, whole.steps)
+    assert torch.equal(parts.variant, reference.variant) and torch.equal(parts.steps, reference.steps)
 
 
 def test_filtered_inputs_are_held_once(monkeypatch):
     """Those of the episodes are gone when clean-up makes its own, which serve all of it, slot by slot."""
     alive, beside, begin = weakref.WeakSet(), [], DistortionCache.__init__
 
-    def watched(cache, *args, **settings):
+    def record_cache(cache, *args, **settings):
         beside.append(len(alive))
         begin(cache, *args, **settings)
         alive.add(cache)
 
-    monkeypatch.setattr(DistortionCache, "__init__", watched)
-    _, _, found = episodes_of(slots=5, n=24)
-    assert int(found.success.sum()) > 10
+    monkeypatch.setattr(DistortionCache, "__init__", record_cache)
+    _, _, outcomes = episodes_of(slots=5, n=24)
+    assert int(outcomes.success.sum()) > 10
     assert beside == [0, 0]
 
 
@@ -256,11 +256,11 @@ def test_batches_stay_full_until_the_queue_is_empty():
     model, ledger, _ = episodes_of(slots=slots, clean=None, n=90)
     firsts = ledger.costs.forwards > 0
     assert firsts.all()
-    begun_, full = 0, []
+    clean_queries, full = 0, []
     clean = {tuple(x.flatten().tolist()) for x in crowd(90)[1]}
     for call in model.calls:
-        begun_ += sum(tuple(x.flatten().tolist()) in clean for x in call)
-        if begun_ == 90:  # the last sample has come to its slot
+        clean_queries += sum(tuple(x.flatten().tolist()) in clean for x in call)
+        if clean_queries == 90:  # the last sample has come to its slot
             break
         full.append(len(call) / slots)
     assert len(full) > 20 and sum(full) / len(full) >= 0.9
@@ -270,51 +270,55 @@ def test_batches_stay_full_until_the_queue_is_empty():
 @pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.12}], ids=str)
 def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, settings):
     settings = {"eps": 0.4} | settings
-    _, one, found = episodes_of(slots=4, n=24, **settings)
-    _, other, again = episodes_of(slots=slots, batch_size=batch_size, n=24, **settings)
-    assert torch.equal(one.costs.forwards, other.costs.forwards) and torch.equal(one.best.first_success, other.best.first_success)
-    assert torch.equal(found.variant, again.variant) and torch.equal(found.steps, again.steps)
-    assert torch.allclose(one.best.closest, other.best.closest, atol=1e-5)
-    assert 0 < int(one.fooled.sum()) < 24 or "norm" in settings, "some samples stand, so that whole episodes are compared"
+    _, first, outcomes = episodes_of(slots=4, n=24, **settings)
+    _, second, repeated = episodes_of(slots=slots, batch_size=batch_size, n=24, **settings)
+    assert torch.equal(first.costs.forwards, second.costs.forwards) and torch.equal(
+        first.best.first_success, second.best.first_success
+    )
+    assert torch.equal(outcomes.variant, repeated.variant) and torch.equal(outcomes.steps, repeated.steps)
+    assert torch.allclose(first.best.closest, second.best.closest, atol=1e-5)
+    assert 0 < int(first.fooled.sum()) < 24 or "norm" in settings, "some samples stand, so that whole episodes are compared"
 
 
 def test_results_do_not_depend_on_the_company():
-    _, whole, found = episodes_of(slots=8, n=24)
+    _, full_ledger, outcomes = episodes_of(slots=8, n=24)
     order = torch.arange(23, 3, -2)
-    _, part, again = episodes_of(slots=3, n=24, rows=order)
-    assert torch.equal(part.costs.forwards, whole.costs.forwards[order]) and torch.equal(again.variant, found.variant[order])
+    _, part, repeated = episodes_of(slots=3, n=24, rows=order)
+    assert torch.equal(part.costs.forwards, full_ledger.costs.forwards[order]) and torch.equal(
+        repeated.variant, outcomes.variant[order]
+    )
 
 
 @pytest.mark.parametrize("policy", [Greedy, Random])
 @pytest.mark.parametrize("queries", [1, 2, 9, 30])
 @pytest.mark.parametrize("refine", [0, 15])
 def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
-    model, ledger, found = episodes_of(slots=7, queries=queries, refine=refine, n=20, policy=policy)
+    model, ledger, outcomes = episodes_of(slots=7, queries=queries, refine=refine, n=20, policy=policy)
     assert int(ledger.costs.forwards.max()) <= queries and int(ledger.costs.forwards.min()) >= 1
-    assert model.seen == int(ledger.costs.forwards.sum())
-    assert torch.equal(found.success, ledger.fooled)
+    assert model.queries == int(ledger.costs.forwards.sum())
+    assert torch.equal(outcomes.success, ledger.fooled)
 
 
 @pytest.mark.parametrize("refine", [0, 4])
 def test_without_a_budget_the_rules_are_kept(refine):
-    model, ledger, found = episodes_of(slots=7, refine=refine, n=20, steps=10, clean=None)
-    assert int(ledger.costs.forwards.max()) <= 1 + 10 + refine and model.seen == int(ledger.costs.forwards.sum())
-    assert bool((ledger.costs.forwards[~found.success] == 11).all()) and not found.success.all()
+    model, ledger, outcomes = episodes_of(slots=7, refine=refine, n=20, steps=10, clean=None)
+    assert int(ledger.costs.forwards.max()) <= 1 + 10 + refine and model.queries == int(ledger.costs.forwards.sum())
+    assert bool((ledger.costs.forwards[~outcomes.success] == 11).all()) and not outcomes.success.all()
     if not refine:
-        assert torch.equal(ledger.costs.forwards[found.success], found.steps[found.success] + 1)
+        assert torch.equal(ledger.costs.forwards[outcomes.success], outcomes.steps[outcomes.success] + 1)
 
 
 def test_refinement_comes_closer_and_never_loses_the_goal():
-    _, near, found = episodes_of(slots=20, n=20, refine=20, eps=2.0, clean=None)
-    _, far, _ = episodes_of(slots=20, n=20, refine=0, eps=2.0, clean=None)
-    assert found.success.all() and (near.best.distance <= far.best.distance + 1e-6).all()
-    assert near.best.distance.mean() < 0.8 * far.best.distance.mean()
+    _, refined, outcomes = episodes_of(slots=20, n=20, refine=20, eps=2.0, clean=None)
+    _, unrefined, _ = episodes_of(slots=20, n=20, refine=0, eps=2.0, clean=None)
+    assert outcomes.success.all() and (refined.best.distance <= unrefined.best.distance + 1e-6).all()
+    assert refined.best.distance.mean() < 0.8 * unrefined.best.distance.mean()
 
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):
     """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
     model, x, y = crowd(24)
-    run = audited(
+    run = run_audit(
         tmp_path / "run",
         model,
         x.numpy(),
@@ -326,25 +330,25 @@ def test_every_forward_of_an_audit_is_counted(tmp_path):
     )
     records = run.records()
     assert {str(Outcome.FOOLED), str(Outcome.SURVIVED)} <= set(records.outcome.tolist())
-    looked = run.manifest["probes"][model.name]["forwards"]
-    assert model.seen == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + looked
+    probe_queries = run.manifest["probes"][model.name]["forwards"]
+    assert model.queries == int(records.forwards.sum()) + int(records.judge_forwards.sum()) + probe_queries
 
 
 def test_samples_that_are_there_already_end_at_once():
-    made = begun(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
-    assert not made.env.alive.any() and made.env.outcomes.success.tolist() == [True]
-    assert (made.env.outcomes.variant == CLEAN).all() and made.env.outcomes.steps.tolist() == [0] and made.model.seen == 1
+    world = start_world(linear(weights(*[1] * 8), 5.0), GRAY, rules=dataclasses.replace(ALL, refine=5))
+    assert not world.env.alive.any() and world.env.outcomes.success.tolist() == [True]
+    assert (world.env.outcomes.variant == CLEAN).all() and world.env.outcomes.steps.tolist() == [0] and world.model.queries == 1
 
 
 def test_an_end_is_terminated_where_the_goal_was_reached_and_truncated_elsewhere():
     """Also at the last step that the rules allow, or that can be paid."""
     for rules, queries in ((Rules(p_init=1.0, steps=1), None), (ALL, 2), (ALL, None)):
-        made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries)
-        step = made.env.step(act(made.env, add=[0]))
+        world = start_world(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -11.0), GRAY, rules=rules, queries=queries)
+        step = world.env.step(act(world.env, add=[0]))
         assert (step.terminated.tolist(), step.truncated.tolist()) == ([True], [False])
-        assert made.env.outcomes.success.all() and made.ledger.fooled.all()
-    made = begun(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1))
-    step = made.env.step(act(made.env, add=[0]))
+        assert world.env.outcomes.success.all() and world.ledger.fooled.all()
+    world = start_world(linear(weights(10, 0, 0, 0, 0, 0, 0, 0), -50.0), GRAY, rules=Rules(p_init=1.0, steps=1))
+    step = world.env.step(act(world.env, add=[0]))
     assert (step.terminated.tolist(), step.truncated.tolist()) == ([False], [True])
 
 
@@ -352,17 +356,17 @@ def test_thresholds_and_false_positives_go_on_after_the_error():
     """By hand: patch after patch raises the log-odds of class 1 by 2, from -3; p = 0.9 needs +2.2, three patches."""
     model = linear(weights(*[8] * 8), -67.0)
     for criterion in (Probability(true_below=0.1), Probability(wrong_class=1, wrong_above=0.9)):
-        made = begun(model, GRAY, rules=ALL, criterion=criterion)
+        world = start_world(model, GRAY, rules=ALL, criterion=criterion)
         for patch, over in ((0, False), (1, False), (2, True)):
-            step = made.env.step(act(made.env, add=[patch]))
+            step = world.env.step(act(world.env, add=[patch]))
             assert step.terminated.tolist() == [over]
-            assert made.ledger.fooled.tolist() == [over]
+            assert world.ledger.fooled.tolist() == [over]
 
 
 def test_a_criterion_that_the_model_cannot_meet_is_refused_before_any_query():
     model = linear(weights(*[1] * 8), -30.0)
     with pytest.raises(RequestError, match="wrong_class is 2, and the model has"):
-        world(model, GRAY, criterion=Probability(wrong_class=2, wrong_above=0.5))
+        make_world(model, GRAY, criterion=Probability(wrong_class=2, wrong_above=0.5))
     assert not model.calls
 
 
@@ -378,13 +382,15 @@ def test_rules_that_cannot_be_are_refused(settings):
 
 def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     grid = PatchGrid((1, 16), (4,), (2,))
-    made = world(linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, distortions=(GaussianNoise(),), draws=4, rules=ALL)
-    env, observation = made.env, made.env.reset(torch.ones(1, dtype=torch.bool))
+    world = make_world(
+        linear(torch.ones(16), -12.0), GRAY, grid=grid, eps=0.4, distortions=(GaussianNoise(),), draws=4, rules=ALL
+    )
+    env, observation = world.env, world.env.reset(torch.ones(1, dtype=torch.bool))
     policy = Greedy(choices=env.choices)
     while env.alive.any():
         observation = env.step(policy.act(observation, env.streams)).observation
         assert observation.features["patch"].isfinite().all() and observation.features["whole"].isfinite().all()
-    size = max(float((call - GRAY).norm()) for call in made.model.calls)
+    size = max(float((call - GRAY).norm()) for call in world.model.calls)
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from _helpers import batch_of, threat_of
-from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
+from _placing import GRID, SIGNAL, Minus, Plus, act, linear, make_world
 from brinell.core.errors import RequestError
 from brinell.core.user_files import import_file
 from brinell.rlab.env import Placement
@@ -18,17 +18,17 @@ from brinell.rlab.gymnasium_env import GymnasiumPatchEnv  # noqa: E402
 
 RULES = Rules(p_init=0.5, steps=30)
 NONE = len(GRID)
-BOTH = (Plus(), Minus())
+PLUS_AND_MINUS = (Plus(), Minus())
 
 
-def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=BOTH, severities=(2,), queries=None, y=0):
+def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=PLUS_AND_MINUS, severities=(2,), queries=None, y=0):
     weight = torch.arange(8.0) + 1 if weight is None else torch.as_tensor(weight)
     model = linear(weight.repeat_interleave(2), bias)
     x = 0.5 + torch.arange(n).reshape(n, 1, 1) * torch.linspace(0, 0.01, 16)
     batch = batch_of(x, torch.full((n,), y))
-    chosen = variants(distortions, SIGNAL, severities, 1)
+    variant_list = variants(distortions, SIGNAL, severities, 1)
     threat = threat_of(torch.inf, "l2", SIGNAL, n=n)
-    placement = Placement(grid=GRID, variants=chosen, rules=rules)
+    placement = Placement(grid=GRID, variants=variant_list, rules=rules)
     return GymnasiumPatchEnv(model, batch, threat, placement, queries=queries), model
 
 
@@ -50,39 +50,39 @@ def test_seeds_decide_sample_streams_and_course():
     def course(env, seed):
         observation, info = env.reset(seed=seed)
         env.action_space.seed(0)
-        seen = [observation["patch"]]
+        observations = [observation["patch"]]
         for _ in range(6):
-            observation, *rest = env.step(env.action_space.sample(mask=info["action_mask"]))
-            info = rest[-1]
-            seen += [observation["patch"], observation["whole"]]
-        return np.concatenate([one.ravel() for one in seen])
+            observation, *step_result = env.step(env.action_space.sample(mask=info["action_mask"]))
+            info = step_result[-1]
+            observations += [observation["patch"], observation["whole"]]
+        return np.concatenate([values.ravel() for values in observations])
 
-    (one, _), (other, _) = env_of(), env_of()
-    assert np.array_equal(course(one, 7), course(other, 7)) and np.array_equal(course(one, 7), course(other, 7))
-    assert not np.array_equal(course(one, 7), course(one, 8))
+    (first, _), (second, _) = env_of(), env_of()
+    assert np.array_equal(course(first, 7), course(second, 7)) and np.array_equal(course(first, 7), course(second, 7))
+    assert not np.array_equal(course(first, 7), course(first, 8))
 
 
 def test_it_is_the_same_process():
     """Step by step beside `PatchEnv`: rewards, ends and features are those of a slot that does the same."""
     env, model = env_of(n=1)
     _, info = env.reset(seed=3)
-    ours = world(model, np.full((1, 1, 16), 0.5), rules=RULES, distortions=(Plus(), Minus())).env
-    ours.reset(torch.ones(1, dtype=torch.bool))
-    ours.step(act(ours))
+    reference_env = make_world(model, np.full((1, 1, 16), 0.5), rules=RULES, distortions=(Plus(), Minus())).env
+    reference_env.reset(torch.ones(1, dtype=torch.bool))
+    reference_env.step(act(reference_env))
     for adds, removes, family in (((7, 3), (), 1), ((5,), (7,), 0), ((0, 1), (), 2), ((6,), (3, 5), 1)):
         action = [*adds, *[NONE] * (4 - len(adds)), *removes, *[NONE] * (2 - len(removes)), family]
-        possible = [one for one in removes if info["action_mask"][4][one]]
+        possible = [remove for remove in removes if info["action_mask"][4][remove]]
         observation, reward, terminated, truncated, info = env.step(np.array(action))
-        step = ours.step(act(ours, adds, possible, family))
+        step = reference_env.step(act(reference_env, adds, possible, family))
         assert reward == pytest.approx(step.reward.item(), abs=1e-6)
         assert (terminated, truncated) == (bool(step.terminated), bool(step.truncated))
         if family:  # which distortion is free to choose is drawn from streams that differ
             assert np.allclose(observation["patch"], step.observation.features["patch"][0], atol=1e-5)
         else:
-            ours.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._patch_env.assignment.variant)
+            reference_env.assignment.edit(torch.tensor([0]), torch.arange(8)[None], env._patch_env.assignment.variant)
             for name in ("_x", "_margin", "_logits", "_visits", "_gain", "_kept"):
-                getattr(ours, name)[:] = getattr(env._patch_env, name)
-            ours.posterior.mean[:] = env._patch_env.posterior.mean
+                getattr(reference_env, name)[:] = getattr(env._patch_env, name)
+            reference_env.posterior.mean[:] = env._patch_env.posterior.mean
 
 
 def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
@@ -95,7 +95,7 @@ def test_an_episode_ends_where_the_goal_is_reached_and_counts_its_queries():
     assert not terminated and not truncated and info["queries"] == 2 and reward < 0
     _, reward, terminated, _, info = env.step(np.array([0, 0, NONE, 0, NONE, NONE, 0]))
     assert terminated and info["reached"] and info["queries"] == 3 and reward > 0.9
-    assert model.seen == 3
+    assert model.queries == 3
     assert env._patch_env._gain[0, 0].item() == pytest.approx(10.0), "the whole effect is the one patch's: no choice counts twice"
     assert not any(mask[:-1].any() for mask in info["action_mask"][:-1]), "nothing is possible any more"
 
@@ -107,7 +107,7 @@ def test_the_budget_truncates():
     while not ends or not any(ends[-1]):
         _, _, *end, info = env.step(env.action_space.sample(mask=info["action_mask"]))
         ends.append(end)
-    assert ends[-1] == [False, True] and info["queries"] == 3 == model.seen
+    assert ends[-1] == [False, True] and info["queries"] == 3 == model.queries
 
 
 def test_a_row_can_be_named_and_wrong_ones_are_passed_over():
@@ -132,5 +132,5 @@ def test_the_example_plays_its_episodes(root):
     example = import_file(root / "examples" / "gymnasium_agent.py")
     env = example.make_env(samples=2)
     env.action_space.seed(0)
-    _, queries, reached = example.rollout(env, lambda _, info: env.action_space.sample(mask=info["action_mask"]), 0)
-    assert queries <= 200 and (reached or queries == 200)
+    _, queries, success = example.rollout(env, lambda _, info: env.action_space.sample(mask=info["action_mask"]), 0)
+    assert queries <= 200 and (success or queries == 200)

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from _environments import OVER, Linear, Shared, Swaps, Table, rollouts_of
+from _environments import OVER, Linear, Shared, Swaps, Table, mean_returns
 from brinell.core.errors import ContractError
 from brinell.core.streams import Streams
 from brinell.rlab.dqn import DQN, DQNSettings, Sample, learn, target_of
@@ -23,13 +23,13 @@ TABLES = [
 ]
 
 
-def done(trainer, steps):
-    progress = list(learn(trainer, steps=steps, every=10**9))
+def train(trainer, steps):
+    progress = list(learn(trainer, steps=steps, interval=10**9))
     assert len(progress) == 1
     return progress[0]
 
 
-def now(trainer):
+def policy_of(trainer):
     """How it would act now, without exploring."""
     return Learned(network=trainer.network, choices=trainer.environment.choices)
 
@@ -53,7 +53,7 @@ def test_dqn_finds_the_exact_q(changes):
     # Episodes are cut off after 7 steps: without bootstrapping there, Q would come out lower.
     network = Linear("state", 2, (2,))
     trainer = DQN(dataclasses.replace(QUICK, **changes), network, two_states(), 0)
-    done(trainer, 2400)
+    train(trainer, 2400)
     exact = torch.tensor([[1 / 3, 2 / 3], [7 / 3, 1.0]])
     assert torch.allclose(q_of(network, 2, changes.get("dueling", True)), exact, atol=0.01)
 
@@ -62,7 +62,7 @@ def test_dqn_with_longer_ways_finds_the_value_of_what_it_does():
     network = Linear("state", 2, (2,))
     settings = dataclasses.replace(QUICK, n_step=3, epsilon_end=0.0, epsilon_steps=1000, capacity=150)
     trainer = DQN(settings, network, two_states(), 0)
-    done(trainer, 2400)
+    train(trainer, 2400)
     q = q_of(network, 2)
     assert (q[0, 1].item(), q[1, 0].item()) == pytest.approx((2 / 3, 7 / 3), abs=0.02)
 
@@ -75,7 +75,7 @@ def test_a_state_that_allows_nothing_is_worth_what_follows():
     )  # fmt: skip
     network = Linear("state", 2, (2,))
     trainer = DQN(QUICK, network, table, 0)
-    done(trainer, 1600)
+    train(trainer, 1600)
     heads = network({"state": torch.eye(2)})
     assert heads.value[1].item() == pytest.approx(1, abs=0.01)
     assert q_of(network, 2)[0].tolist() == pytest.approx([0.5, 0.3], abs=0.01)
@@ -88,28 +88,28 @@ def test_the_best_allowed_option_is_found_and_forbidden_ones_are_never_taken(mak
         torch.full((1, 4), OVER), torch.tensor([[0.1, 0.7, 5.0, 0.5]]), forbidden=torch.tensor([[False, False, True, False]])
     )
     trainer = make(settings, Linear("state", 1, (4,)), table, 0)
-    done(trainer, 1200)
+    train(trainer, 1200)
     observation = table.reset(torch.ones(4, dtype=torch.bool))
-    assert now(trainer).act(observation, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
+    assert policy_of(trainer).act(observation, Streams.of(0, torch.arange(4)))[0].tolist() == [[1]] * 4
 
 
 @pytest.mark.parametrize(("make", "settings"), TABLES)
 def test_a_cost_now_is_paid_for_more_later(make, settings):
     trainer = make(settings, Linear("state", 2, (2,)), two_states(slots=8), 0)
-    done(trainer, 2000)
+    train(trainer, 2000)
     observation = Observation({"state": torch.eye(2)}, (torch.ones(2, 2, dtype=torch.bool),))
-    assert now(trainer).act(observation, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
+    assert policy_of(trainer).act(observation, Streams.of(0, torch.arange(2)))[0].tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize(("make", "settings", "steps"), SWAPS)
 def test_several_picks_of_two_branches_are_learned_together(make, settings, steps):
     """Add the two that are worth most and remove the one that is worth least: sorting by the feature is the optimum."""
     trainer = make(settings, Shared(), Swaps(limited=True), 0)
-    progress = done(trainer, steps)
+    progress = train(trainer, steps)
     unseen, rng = Swaps(seed=9, limited=True), Streams.of(0, torch.arange(16))
-    got, best = rollouts_of(unseen, lambda observation: now(trainer).act(observation, rng), 10)
-    assert got == pytest.approx(best)
-    chance, _ = rollouts_of(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
+    achieved, best = mean_returns(unseen, lambda observation: policy_of(trainer).act(observation, rng), 10)
+    assert achieved == pytest.approx(best)
+    chance, _ = mean_returns(Swaps(seed=9, limited=True), lambda observation: Random(choices=(2, 1)).act(observation, rng), 10)
     assert chance < 0.5 * best and progress.mean_return > 0.5 * best
 
 
@@ -123,14 +123,14 @@ def test_double_takes_the_network_s_choice_and_the_copy_s_value():
             return Heads(torch.zeros(1), (self.outputs,))
 
     state = Observation({}, (torch.tensor([[True, True, True, False]]),))
-    one = torch.ones(1)
-    sample = Sample(state, (torch.tensor([[0]]),), 3 * one, 0.5 * one, state, one)
+    unit = torch.ones(1)
+    sample = Sample(state, (torch.tensor([[0]]),), 3 * unit, 0.5 * unit, state, unit)
     network, copy = Fixed(9.0, 0.0, 5.0, 99.0), Fixed(1.0, 7.0, 4.0, 88.0)
-    found = {
+    returns = {
         double: target_of(sample, network, copy, (1,), DQNSettings(double=double, dueling=False)).item()
         for double in (True, False)
     }
-    assert found == {True: 3 + 0.5 * 1, False: 3 + 0.5 * 7}
+    assert returns == {True: 3 + 0.5 * 1, False: 3 + 0.5 * 7}
     # With advantages: from their mean over the three that are allowed.
     assert target_of(sample, network, copy, (1,), DQNSettings()).item() == pytest.approx(3 + 0.5 * (1 - 4))
     assert target_of(sample, network, copy, (2,), DQNSettings()).item() == pytest.approx(
@@ -159,7 +159,7 @@ def test_softmax_exploration_prefers_what_looks_better():
 def test_training_ends_with_its_budget_or_with_the_work(make, settings, steps):
     trainer = make(settings, Shared(), Swaps(work=100), 0)
     assert list(learn(trainer, seconds=0.0)) == []
-    reports = list(learn(trainer, every=30))
+    reports = list(learn(trainer, interval=30))
     assert [report.episodes for report in reports] == sorted({report.episodes for report in reports})
     assert reports[-1].steps == reports[-1].episodes == 100
     assert list(learn(trainer)) == []
@@ -172,17 +172,17 @@ def test_a_reward_that_is_not_finite_stops_training(make, settings, steps):
             return super().step(action)._replace(reward=torch.full((16,), torch.nan))
 
     with pytest.raises(ContractError, match="the loss became nan at step"):
-        done(make(settings, Shared(), Broken(), 0), 1000)
+        train(make(settings, Shared(), Broken(), 0), 1000)
 
 
 @pytest.mark.parametrize(
-    ("make", "bad", "what"),
+    ("make", "bad", "setting"),
     [
         (DQNSettings, {"gamma": 1.5}, "gamma is 1.5; it must be from 0 to 1"),
         (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
         (DQNSettings, {"learning_rate": float("inf")}, "learning_rate is inf; it must be above 0, and finite"),
     ],
 )
-def test_settings_out_of_range(make, bad, what):
-    with pytest.raises(ValueError, match=what):
+def test_settings_out_of_range(make, bad, setting):
+    with pytest.raises(ValueError, match=setting):
         make(**bad)

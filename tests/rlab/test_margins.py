@@ -15,9 +15,9 @@ LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=3, max_size=3).map(lamb
 
 @given(LOGITS, st.integers(0, 2))
 def test_an_error_is_a_wrong_class_in_the_lead(logits, label):
-    others = [value for at, value in enumerate(logits[0].tolist()) if at != label]
+    rival_logits = [value for index, value in enumerate(logits[0].tolist()) if index != label]
     margin = margin_of(MISCLASSIFIED, logits, torch.tensor([label]), X).item()
-    lead = max(others) - logits[0, label].item()
+    lead = max(rival_logits) - logits[0, label].item()
     assert margin == pytest.approx(lead, abs=1e-5) or (margin == 0 < lead < 2.1e-4), "20 times the rounding of the ledger"
 
 
@@ -36,7 +36,7 @@ def test_a_class_that_is_aimed_at_is_measured_until_another_leads():
 @given(LOGITS, st.integers(0, 2), st.floats(0.05, 0.95))
 def test_the_true_class_below_a_threshold_and_out_of_the_lead(logits, label, threshold):
     p = logits.double().softmax(1)[0]
-    wrong = max(p[at] for at in range(3) if at != label)
+    wrong = max(p[index] for index in range(3) if index != label)
     if min(abs(p[label] - threshold), abs(wrong - p[label])) < 1e-4:
         return
     margin = margin_of(Probability(true_below=threshold), logits, torch.tensor([label]), X).item()
@@ -44,11 +44,11 @@ def test_the_true_class_below_a_threshold_and_out_of_the_lead(logits, label, thr
 
 
 @given(LOGITS, st.integers(0, 2), st.integers(0, 2), st.floats(0.05, 0.95))
-def test_a_false_positive_is_a_chosen_class_above_a_threshold(logits, label, chosen, threshold):
-    p = logits.double().softmax(1)[0, chosen]
+def test_a_false_positive_is_a_chosen_class_above_a_threshold(logits, label, target, threshold):
+    p = logits.double().softmax(1)[0, target]
     if abs(p - threshold) < 1e-4:
         return
-    margin = margin_of(Probability(wrong_class=chosen, wrong_above=threshold), logits, torch.tensor([label]), X).item()
+    margin = margin_of(Probability(wrong_class=target, wrong_above=threshold), logits, torch.tensor([label]), X).item()
     assert (margin > 0) == bool(p > threshold)
 
 
@@ -62,9 +62,9 @@ def test_margins_are_exact_where_probabilities_are_one():
 @pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 1.5, float("nan")])
 @pytest.mark.parametrize("settings", [("true_below",), ("wrong_above", "wrong_class")])
 def test_thresholds_outside_zero_to_one_are_refused(value, settings):
-    given_ = {settings[0]: value} | dict.fromkeys(settings[1:], 1)
+    settings_given = {settings[0]: value} | dict.fromkeys(settings[1:], 1)
     with pytest.raises(RequestError, match=rf"{settings[0]} is .*must lie between 0 and 1"):
-        Probability(**given_)
+        Probability(**settings_given)
 
 
 def test_criteria_that_say_too_little_or_too_much_are_refused():

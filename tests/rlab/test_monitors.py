@@ -3,7 +3,7 @@
 import torch
 
 from _helpers import batch_of, threat_of
-from _placing import GRID, SIGNAL, Minus, Plus, act, linear, world
+from _placing import GRID, SIGNAL, Minus, Plus, act, linear, make_world
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.streams import Streams
@@ -18,19 +18,19 @@ from brinell.rlab.variants import variants
 GRAY = torch.full((1, 1, 16), 0.5)
 
 
-def signs(found, budget=None):
-    budget = torch.full_like(found.eps, torch.inf) if budget is None else budget
-    return {one.code for one in monitors(found, budget)}
+def signs(outcomes, budget=None):
+    budget = torch.full_like(outcomes.eps, torch.inf) if budget is None else budget
+    return {monitor.code for monitor in monitors(outcomes, budget)}
 
 
-def nothing(n=1):
+def empty_outcomes(n=1):
     return no_outcomes(torch.full((n,), torch.inf), GRID, distortions=1)
 
 
 def test_what_is_counted_by_hand():
     weight = torch.tensor([4.0, 2, 1, 1, 1, 1, 1, -1]).repeat_interleave(2)
-    made = world(linear(weight, -30.0), GRAY, rules=Rules(p_init=1.0, steps=4), distortions=(Plus(), Minus()))
-    env = made.env
+    world = make_world(linear(weight, -30.0), GRAY, rules=Rules(p_init=1.0, steps=4), distortions=(Plus(), Minus()))
+    env = world.env
     env.reset(torch.ones(1, dtype=torch.bool))
     env.step(act(env))
     env.step(act(env, add=[0, 1], family=1))  # kept: two given
@@ -40,11 +40,11 @@ def test_what_is_counted_by_hand():
     env.step(act(env, remove=[0], add=[3], family=1))  # kept, since the height was lied about: one given, one taken
     env.step(act(env, add=[7], family=1))
     assert not env.alive.any()
-    found = env.outcomes
-    assert found.visits.tolist() == [[3, 1, 0, 1, 0, 0, 0, 1]]
-    assert (found.given.item(), found.taken.item()) == (3, 1)
+    outcomes = env.outcomes
+    assert outcomes.visits.tolist() == [[3, 1, 0, 1, 0, 0, 0, 1]]
+    assert (outcomes.given.item(), outcomes.taken.item()) == (3, 1)
     assert (env.assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [1, 3]
-    assert abs(found.size.item() - (4 * (2 / 16) ** 2) ** 0.5) < 1e-6, "what was kept, not what was tried last"
+    assert abs(outcomes.size.item() - (4 * (2 / 16) ** 2) ** 0.5) < 1e-6, "what was kept, not what was tried last"
 
 
 def test_breadth_by_hand():
@@ -56,37 +56,37 @@ def test_breadth_by_hand():
 
 
 def test_the_same_patches_again():
-    found = nothing(3)
-    found.visits[:, :2] = 40
-    assert signs(found) == {"same-patches"}
-    found.visits[:2] = 5
-    assert not signs(found), "most samples were looked at widely"
+    outcomes = empty_outcomes(3)
+    outcomes.visits[:, :2] = 40
+    assert signs(outcomes) == {"same-patches"}
+    outcomes.visits[:2] = 5
+    assert not signs(outcomes), "most samples were looked at widely"
 
 
 def test_adding_and_removing_cancel():
-    found = nothing(2)
-    found.given[:], found.taken[:] = 50, 45
-    assert signs(found) == {"cancelling"}
-    found.taken[:] = 30
-    assert not signs(found)
+    outcomes = empty_outcomes(2)
+    outcomes.given[:], outcomes.taken[:] = 50, 45
+    assert signs(outcomes) == {"cancelling"}
+    outcomes.taken[:] = 30
+    assert not signs(outcomes)
 
 
 def test_distance_without_success():
-    found, budget = nothing(40), torch.ones(40)
-    found.size[:] = 0.98
-    assert signs(found, budget) == {"distance-without-success"}
-    assert not signs(found), "without a budget none is full"
-    found.success[:20] = True
-    assert not signs(found, budget)
-    found.success[:], found.size[:] = False, 0.3
-    assert not signs(found, budget), "there is room left"
-    few = nothing(3)
-    few.size[:] = 1
-    assert not signs(few, torch.ones(3)), "three samples raise no alarm"
+    outcomes, budget = empty_outcomes(40), torch.ones(40)
+    outcomes.size[:] = 0.98
+    assert signs(outcomes, budget) == {"distance-without-success"}
+    assert not signs(outcomes), "without a budget none is full"
+    outcomes.success[:20] = True
+    assert not signs(outcomes, budget)
+    outcomes.success[:], outcomes.size[:] = False, 0.3
+    assert not signs(outcomes, budget), "there is room left"
+    small_outcomes = empty_outcomes(3)
+    small_outcomes.size[:] = 1
+    assert not signs(small_outcomes, torch.ones(3)), "three samples raise no alarm"
 
 
 def test_little_says_nothing():
-    assert not signs(nothing(), torch.ones(1)) and not signs(nothing(0))
+    assert not signs(empty_outcomes(), torch.ones(1)) and not signs(empty_outcomes(0))
 
 
 class Stubborn:
@@ -104,20 +104,20 @@ class Stubborn:
 
 def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
     """A margin that the budget cannot reach: greedy looks widely and fills the budget; the stubborn one hits one patch alone."""
-    n, seen = 20, {}
+    n, margins = 20, {}
     for policy in (Stubborn, Greedy):
         batch = batch_of(GRAY.expand(n, -1, -1), torch.zeros(n, dtype=torch.int64))
         threat = threat_of(0.3, "l2", SIGNAL, n=n)
         weight = torch.ones(16)
         ledger = Ledger(linear(weight, -20.0), batch, threat, access=Access.SCORES)
-        placed = variants([SignedPatch()], SIGNAL, (3, 5), 1)
-        placement = Placement(grid=GRID, variants=placed, rules=Rules(steps=60), slots=8)
+        variant_list = variants([SignedPatch()], SIGNAL, (3, 5), 1)
+        placement = Placement(grid=GRID, variants=variant_list, rules=Rules(steps=60), slots=8)
         env = PatchEnv(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids))
         observation, player = env.reset(torch.ones(8, dtype=torch.bool)), policy(choices=env.choices)
         while env.alive.any():
             observation = env.step(player.act(observation, env.streams)).observation
             observation = env.reset(~env.alive)
         assert not env.outcomes.success.any() and (env.outcomes.size <= 0.3 * (1 + 1e-5)).all()
-        seen[policy] = signs(env.outcomes, threat.eps)
-    assert "same-patches" in seen[Stubborn] and "same-patches" not in seen[Greedy]
-    assert seen[Greedy] == {"distance-without-success"}
+        margins[policy] = signs(env.outcomes, threat.eps)
+    assert "same-patches" in margins[Stubborn] and "same-patches" not in margins[Greedy]
+    assert margins[Greedy] == {"distance-without-success"}

@@ -62,14 +62,14 @@ def test_the_mean_is_that_of_bayesian_linear_regression():
     changes, effects = normal(6, 2, 4), normal(6, seed=1)
     for change, effect in zip(changes, effects, strict=True):
         posterior.update(row, change[None], effect[None])
-    prior, asked = torch.kron(covariance, torch.diag(energy[0])), changes.flatten(1)
-    answered = asked @ prior @ asked.T
-    wanted = prior @ asked.T @ torch.linalg.solve(answered + 0.3 * answered.diagonal().diag(), effects)
-    assert torch.allclose(posterior.mean[1].flatten(), wanted, atol=1e-5)
+    prior, observed_changes = torch.kron(covariance, torch.diag(energy[0])), changes.flatten(1)
+    answered = observed_changes @ prior @ observed_changes.T
+    expected = prior @ observed_changes.T @ torch.linalg.solve(answered + 0.3 * answered.diagonal().diag(), effects)
+    assert torch.allclose(posterior.mean[1].flatten(), expected, atol=1e-5)
     posterior.forget(row, energy)
     posterior.update(row, changes[:1], effects[:1])
-    alone = (prior @ asked[0]) * effects[0] / (1.3 * answered[0, 0])
-    assert torch.allclose(posterior.mean[1].flatten(), alone, atol=1e-5), "what was forgotten still reduces the covariance"
+    single = (prior @ observed_changes[0]) * effects[0] / (1.3 * answered[0, 0])
+    assert torch.allclose(posterior.mean[1].flatten(), single, atol=1e-5), "what was forgotten still reduces the covariance"
 
 
 def test_only_the_last_answers_reduce_the_covariance(monkeypatch):
@@ -88,8 +88,10 @@ def test_variance_is_the_quadratic_form():
     change, energy = torch.tensor([[1.0, 2.0], [-1.0, 0.0]]), torch.tensor([3.0, 5.0])
     # Place 0: (1, -1) K (1, -1)' = 1, times 3; place 1: (2, 0) K (2, 0)' = 4, times 5.
     assert posterior.variance(change, energy).item() == pytest.approx(23.0)
-    whole = torch.kron(covariance, torch.diag(energy))
-    assert posterior.variance(change, energy).item() == pytest.approx((change.flatten() @ whole @ change.flatten()).item())
+    full_covariance = torch.kron(covariance, torch.diag(energy))
+    assert posterior.variance(change, energy).item() == pytest.approx(
+        (change.flatten() @ full_covariance @ change.flatten()).item()
+    )
 
 
 def test_the_unit_is_the_measured_root_mean_square_and_is_forgotten():

@@ -12,7 +12,7 @@ from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.rlab.agent import Agent, named
+from brinell.rlab.agent import Agent, find_agent
 from brinell.rlab.dqn import DQN, DQNSettings, learn
 from brinell.rlab.env import PatchEnv, Placement
 from brinell.rlab.policies import PatchNetwork
@@ -22,7 +22,7 @@ from brinell.rlab.train import ADVANTAGE
 from brinell.rlab.variants import variants
 
 DOMAIN, GRID, SLOTS = Domain(kind="signal", shape=(1, 32)), PatchGrid((1, 32), (2,)), 24
-PLACED = variants([Lift()], DOMAIN, (5,), 1)
+VARIANTS = variants([Lift()], DOMAIN, (5,), 1)
 SETTINGS = DQNSettings(
     epsilon_start=0.2,
     temperature=ADVANTAGE,
@@ -45,7 +45,7 @@ def world(reward, *, minimal, cycle):
     threat, rules = threat_of(torch.inf, "l2", DOMAIN, n=SLOTS), Rules(steps=16, p_init=1 / 16, candidates=1, reward=reward)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=minimal)
     rng = Streams.of(int(cycle), batch.ids)
-    placement = Placement(grid=GRID, variants=PLACED, rules=rules, slots=SLOTS)
+    placement = Placement(grid=GRID, variants=VARIANTS, rules=rules, slots=SLOTS)
     return PatchEnv(ledger.oracle(), batch, threat, placement, rng, cycle=cycle)
 
 
@@ -62,7 +62,7 @@ def queries(agent):
 def test_the_shortest_way_is_learned(reward):
     network = PatchNetwork(1, width=16, scale=ADVANTAGE)
     before = queries(Agent(prior=Prior(1), network=network))
-    assert before == pytest.approx(queries(named("greedy")), abs=2) and before > 4, "two of 16 patches, at random"
+    assert before == pytest.approx(queries(find_agent("greedy")), abs=2) and before > 4, "two of 16 patches, at random"
     for _ in learn(DQN(SETTINGS, network, world(reward, minimal=True, cycle=True), 0), steps=1600):
         pass
     assert queries(Agent(prior=Prior(1), network=network)) < 1.7

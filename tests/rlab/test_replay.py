@@ -20,9 +20,9 @@ def memory(slots=1, capacity=100, memory=2**20, half=False):
     return Replay(observation(*[0] * slots), action(*[0] * slots), capacity=capacity, memory=memory, half=half)
 
 
-def everything(replay, n_step, gamma=0.5):
+def all_rows(replay, n_step, gamma=0.5):
     """Every transition in memory by the number of the state it begins in: (action, reward, discount, later number)."""
-    found = {}
+    transitions = {}
     for seed in range(40):
         sample = replay.sample(20, n_step, gamma, torch.Generator().manual_seed(seed))
         numbers = sample.observation.features["number"][:, 0].tolist()
@@ -37,8 +37,8 @@ def everything(replay, n_step, gamma=0.5):
         )
         for number, choice, reward, discount, after, weight in zip(*columns, strict=True):
             if weight:
-                found[number] = (choice, reward, discount, after if discount else None)
-    return found
+                transitions[number] = (choice, reward, discount, after if discount else None)
+    return transitions
 
 
 def write(replay, steps, mask=None):
@@ -63,7 +63,7 @@ EPISODES = [(1, 0, 1.0, None), (2, 1, 2.0, None), (3, 0, 4.0, END), (4, 1, 8.0, 
 def test_ways_of_one_step_by_hand():
     replay = memory()
     write(replay, EPISODES)
-    assert everything(replay, 1) == {
+    assert all_rows(replay, 1) == {
         1: (0, 1, 0.5, 2),
         2: (1, 2, 0.5, 3),
         3: (0, 4, 0, None),
@@ -76,7 +76,7 @@ def test_ways_of_one_step_by_hand():
 def test_ways_of_three_steps_end_with_the_episode_and_at_the_present():
     replay = memory()
     write(replay, EPISODES)
-    assert everything(replay, 3) == {
+    assert all_rows(replay, 3) == {
         1: (0, 1 + 0.5 * 2 + 0.25 * 4, 0, None),
         2: (1, 2 + 0.5 * 4, 0, None),
         3: (0, 4, 0, None),
@@ -89,9 +89,9 @@ def test_ways_of_three_steps_end_with_the_episode_and_at_the_present():
 def test_what_is_overwritten_is_gone_and_the_rest_is_whole():
     replay = memory(capacity=7)
     write(replay, [(n, n % 2, float(n), END if n % 4 == 0 else None) for n in range(1, 60)])
-    found = everything(replay, 2)
+    transitions = all_rows(replay, 2)
     # 7 rows: the present (77) and the six states before it.
-    assert found == {
+    assert transitions == {
         54: (0, 54 + 0.5 * 55, 0.25, 56),
         55: (1, 55 + 0.5 * 56, 0, None),
         56: (0, 56, 0, None),
@@ -109,7 +109,7 @@ def test_slots_keep_apart_and_idle_ones_leave_no_trace():
     assert rows.tolist() == [0, END, 1]
     after = replay.add(observation(2, 99, 12), alive)
     replay.link(rows, action(0, 1, 1), torch.tensor([1.0, 99.0, 3.0]), after)
-    assert everything(replay, 2) == {1: (0, 1, 0.5, 2), 11: (1, 3, 0.5, 12)}
+    assert all_rows(replay, 2) == {1: (0, 1, 0.5, 2), 11: (1, 3, 0.5, 12)}
 
 
 def test_half_precision_and_bounds_in_bytes():
@@ -124,8 +124,8 @@ def test_half_precision_and_bounds_in_bytes():
     rows = replay.add(wide, torch.tensor([True, True]))
     replay.link(rows, choices, torch.zeros(2), torch.tensor([END, END]))
     states, actions = replay.columns
-    kept = [*states.features.values(), *states.allowed, *actions, replay.reward, replay.following]
-    assert sum(column.numel() * column.element_size() for column in kept) == 20 * bytes_each
+    stored_tensors = [*states.features.values(), *states.allowed, *actions, replay.reward, replay.following]
+    assert sum(column.numel() * column.element_size() for column in stored_tensors) == 20 * bytes_each
     sample = replay.sample(50, 1, 1.0, torch.Generator().manual_seed(0))
     first = sample.observation.features["kind"][:, 0] == 3
     assert set(sample.observation.features["kind"][:, 0].tolist()) == {3, 70_000}

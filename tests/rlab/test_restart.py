@@ -9,26 +9,26 @@ ROW, LABEL = torch.tensor([0]), torch.tensor([0])
 
 
 def restarts(patience=5, aims=True, classes=4):
-    made = Restarts(1, classes, torch.tensor([7, 9]), patience, aims, torch.device("cpu"))
-    made.clear(ROW)
-    return made
+    restarts_state = Restarts(1, classes, torch.tensor([7, 9]), patience, aims, torch.device("cpu"))
+    restarts_state.clear(ROW)
+    return restarts_state
 
 
-def wait(made, margins):
+def wait(restarts_state, margins):
     """One query for each height, all of which helped."""
     for margin in margins:
-        made.wait(ROW, torch.tensor([True]), torch.tensor([margin]))
-    return bool(made.stuck(ROW))
+        restarts_state.wait(ROW, torch.tensor([True]), torch.tensor([margin]))
+    return bool(restarts_state.stuck(ROW))
 
 
 def test_no_gain_for_as_long_as_patience_lasts():
-    made = restarts()
+    restarts_state = restarts()
     for _ in range(4):
-        made.wait(ROW, torch.tensor([False]), torch.tensor([-3.0]))
-    assert not made.stuck(ROW)
-    made.wait(ROW, torch.tensor([False]), torch.tensor([-3.0]))
-    assert made.stuck(ROW)
-    assert not wait(made, [-2.9]), "a gain ends it"
+        restarts_state.wait(ROW, torch.tensor([False]), torch.tensor([-3.0]))
+    assert not restarts_state.stuck(ROW)
+    restarts_state.wait(ROW, torch.tensor([False]), torch.tensor([-3.0]))
+    assert restarts_state.stuck(ROW)
+    assert not wait(restarts_state, [-2.9]), "a gain ends it"
 
 
 def test_small_gains_are_not_enough():
@@ -41,31 +41,33 @@ def test_small_gains_are_not_enough():
 
 
 def test_whole_inputs_come_first_and_once():
-    made = restarts()
-    assert [made.whole(ROW).item() for _ in range(4)] == [7, 9, CLEAN, CLEAN]
+    restarts_state = restarts()
+    assert [restarts_state.whole(ROW).item() for _ in range(4)] == [7, 9, CLEAN, CLEAN]
 
 
 def test_steps_that_are_kept_and_other_classes_take_turns():
     """Class 1 leads; 3 and then 2 came nearest to it in other answers."""
-    made, now = restarts(), torch.tensor([[5.0, 4.0, 0.0, 1.0]])
-    made.note(ROW, torch.tensor([[5.0, 0.0, 3.0, 0.0]]), LABEL)
-    made.note(ROW, torch.tensor([[5.0, 0.0, 0.0, 3.5]]), LABEL)
-    made.note(ROW, now, LABEL)
-    assert made.clean.tolist() == [[5, 0, 3, 0]], "of the first answer"
+    restarts_state, scores = restarts(), torch.tensor([[5.0, 4.0, 0.0, 1.0]])
+    restarts_state.note(ROW, torch.tensor([[5.0, 0.0, 3.0, 0.0]]), LABEL)
+    restarts_state.note(ROW, torch.tensor([[5.0, 0.0, 0.0, 3.5]]), LABEL)
+    restarts_state.note(ROW, scores, LABEL)
+    assert restarts_state.clean.tolist() == [[5, 0, 3, 0]], "of the first answer"
     aims = []
     for _ in range(3):
-        assert not len(made.restart(ROW, now, LABEL)) and made.kept.item() and made.aim.item() == -1
-        made.kept[0] = False
-        assert made.restart(ROW, now, LABEL).tolist() == [0] and not made.kept.item()
-        aims.append(made.aim.item())
-        now = torch.tensor([[5.0, 0.0, 0.0, 0.0]])
-        now[0, aims[-1]] = 4.0  # where such an episode ends
+        assert (
+            not len(restarts_state.restart(ROW, scores, LABEL)) and restarts_state.kept.item() and restarts_state.aim.item() == -1
+        )
+        restarts_state.kept[0] = False
+        assert restarts_state.restart(ROW, scores, LABEL).tolist() == [0] and not restarts_state.kept.item()
+        aims.append(restarts_state.aim.item())
+        scores = torch.tensor([[5.0, 0.0, 0.0, 0.0]])
+        scores[0, aims[-1]] = 4.0  # where such an episode ends
     assert aims == [3, 2, 1]
 
 
 def test_with_one_class_to_go_for_steps_are_kept_each_time():
-    for made in (restarts(classes=2), restarts(aims=False)):
-        now = torch.zeros(1, made.clean.shape[1])
-        made.note(ROW, now, LABEL)
+    for restarts_state in (restarts(classes=2), restarts(aims=False)):
+        scores = torch.zeros(1, restarts_state.clean.shape[1])
+        restarts_state.note(ROW, scores, LABEL)
         for _ in range(4):
-            assert not len(made.restart(ROW, now, LABEL)) and made.kept.item()
+            assert not len(restarts_state.restart(ROW, scores, LABEL)) and restarts_state.kept.item()

@@ -16,15 +16,15 @@ def logits_of(p, classes=2):
     return torch.tensor([[p, *[(1 - p) / (classes - 1)] * (classes - 1)]], dtype=torch.float64).log().float()
 
 
-def paid(name, before, after, *, start=None, moved=0.1, was=0.0, radius=1.0, shape=(1, 4)):
+def reward_of(name, before, after, *, start=None, distance_moved=0.1, was=0.0, radius=1.0, shape=(1, 4)):
     """The reward of a step from one answer to another; lengths in L2."""
     y, clean = torch.tensor([0]), torch.zeros(1, *shape)
-    at = clean.clone()
-    at[0, 0, 0] = was
+    point = clean.clone()
+    point[0, 0, 0] = was
     x = clean.clone()
-    x[0, 0, 0] = moved
+    x[0, 0, 0] = distance_moved
     start = before if start is None else start
-    state = Before(at, before, margin(before, y), margin(start, y), torch.tensor([radius]))
+    state = Before(point, before, margin(before, y), margin(start, y), torch.tensor([radius]))
     return REWARDS[name](state, x, after, margin(after, y), y, clean).item()
 
 
@@ -42,24 +42,26 @@ def test_dilution_is_monotone_finite_and_has_no_corner():
     assert values.isfinite().all() and (values.diff() < 0).all()
     assert values[-1].item() == pytest.approx(-1, abs=1e-3) and values[0].item() == pytest.approx(0, abs=0.01)
     slopes = values.diff() / p.diff()
-    at = int((p < 0.9).sum())
-    assert slopes[at - 3].item() == pytest.approx(slopes[at + 3].item(), rel=0.05)
+    position = int((p < 0.9).sum())
+    assert slopes[position - 3].item() == pytest.approx(slopes[position + 3].item(), rel=0.05)
 
 
 def test_margin_by_hand():
     """Leads 4, 3 and 1 of the true class: the way is 4, the step 2."""
     start, before, after = (torch.tensor([[lead, 0.0]]) for lead in (4.0, 3.0, 1.0))
-    assert paid("margin", before, after, start=start) == pytest.approx(0.5 - QUERY)
-    assert paid("margin", after, before, start=start) == pytest.approx(-QUERY), "a step back costs the query alone"
-    won = torch.tensor([[-7.0, 0.0]])
-    assert paid("margin", before, won, start=start) == pytest.approx(0.75 - QUERY), "beyond the criterion nothing more is paid"
+    assert reward_of("margin", before, after, start=start) == pytest.approx(0.5 - QUERY)
+    assert reward_of("margin", after, before, start=start) == pytest.approx(-QUERY), "a step back costs the query alone"
+    winning_logits = torch.tensor([[-7.0, 0.0]])
+    assert reward_of("margin", before, winning_logits, start=start) == pytest.approx(0.75 - QUERY), (
+        "beyond the criterion nothing more is paid"
+    )
 
 
 def test_margin_steps_of_a_won_episode_add_up_to_one():
     leads = [4.0, 2.5, 2.0, 0.5, -1.0]
     start = torch.tensor([[leads[0], 0.0]])
     steps = zip(leads, leads[1:], strict=False)
-    total = sum(paid("margin", torch.tensor([[a, 0.0]]), torch.tensor([[b, 0.0]]), start=start) + QUERY for a, b in steps)
+    total = sum(reward_of("margin", torch.tensor([[a, 0.0]]), torch.tensor([[b, 0.0]]), start=start) + QUERY for a, b in steps)
     assert total == pytest.approx(1.0, abs=1e-6)
 
 
@@ -70,16 +72,16 @@ def test_dilution_reward_by_hand():
     rise = (dilution(after, y) - dilution(before, y)).item()
     assert 0 < rise < 0.2
     for gain, settings in (
-        (rise / (0.4 / 2.0), {"moved": 0.5, "was": 0.1, "radius": 2.0}),
-        (min(1.0, rise / FLOOR), {"moved": 0.1, "was": 0.1}),
-        (rise / 0.3, {"moved": 0.4, "was": 0.1, "radius": math.inf}),
+        (rise / (0.4 / 2.0), {"distance_moved": 0.5, "was": 0.1, "radius": 2.0}),
+        (min(1.0, rise / FLOOR), {"distance_moved": 0.1, "was": 0.1}),
+        (rise / 0.3, {"distance_moved": 0.4, "was": 0.1, "radius": math.inf}),
     ):
-        assert paid("dilution", before, after, **settings) == pytest.approx(QUOTIENT * (gain - 1), rel=1e-4, abs=1e-7)
+        assert reward_of("dilution", before, after, **settings) == pytest.approx(QUOTIENT * (gain - 1), rel=1e-4, abs=1e-7)
 
 
 def test_projected_by_hand():
     before, after = logits_of(0.5, classes=4), logits_of(0.25, classes=4)
-    assert paid("projected", before, after) == pytest.approx(math.log(2) / math.log(4) - QUERY, rel=1e-4)
+    assert reward_of("projected", before, after) == pytest.approx(math.log(2) / math.log(4) - QUERY, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -88,14 +90,14 @@ def test_an_undone_step_gains_nothing(name):
     before = torch.tensor([[0.5, 0.4, 0.1]]).log()
     after = torch.tensor([[0.45, 0.2, 0.35]]).log()
     price = QUOTIENT if name == "dilution" else QUERY
-    assert paid(name, before, after) == pytest.approx(-price)
+    assert reward_of(name, before, after) == pytest.approx(-price)
 
 
 def test_putting_off_a_success_never_pays():
     """Many small gains in dilution, of the same quotient, are worth no more than one large one."""
     p = [0.5, 0.45, 0.4, 0.35, 0.3]
-    small = sum(paid("dilution", logits_of(a), logits_of(b), moved=0.1) for a, b in zip(p, p[1:], strict=False))
-    assert small <= paid("dilution", logits_of(p[0]), logits_of(p[-1]), moved=0.1) <= 0
+    small = sum(reward_of("dilution", logits_of(a), logits_of(b), distance_moved=0.1) for a, b in zip(p, p[1:], strict=False))
+    assert small <= reward_of("dilution", logits_of(p[0]), logits_of(p[-1]), distance_moved=0.1) <= 0
 
 
 @given(
@@ -105,6 +107,6 @@ def test_putting_off_a_success_never_pays():
     st.floats(0, 2),
     st.sampled_from([0.0, 1e-3, 1.0, math.inf]),
 )
-def test_every_reward_is_bounded(name, start, before, after, moved, was, radius):
-    before, after, start = (torch.tensor([one]) for one in (before, after, start))
-    assert -1 <= paid(name, before, after, start=start, moved=moved, was=was, radius=radius) <= 1
+def test_every_reward_is_bounded(name, start, before, after, distance_moved, was, radius):
+    before, after, start = (torch.tensor([number]) for number in (before, after, start))
+    assert -1 <= reward_of(name, before, after, start=start, distance_moved=distance_moved, was=was, radius=radius) <= 1

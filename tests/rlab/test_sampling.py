@@ -40,9 +40,9 @@ def test_no_more_is_picked_than_counts():
 
 def test_gumbel_is_finite_and_the_inverse_of_its_distribution():
     uniform = torch.tensor([0.0, 1e-30, 0.25, 0.5, 1 - 2**-24])
-    found = gumbel(uniform)
-    assert found.isfinite().all()
-    assert torch.allclose((-(-found[2:4]).exp()).exp(), uniform[2:4])
+    counts = gumbel(uniform)
+    assert counts.isfinite().all()
+    assert torch.allclose((-(-counts[2:4]).exp()).exp(), uniform[2:4])
 
 
 def test_worth_by_hand():
@@ -52,8 +52,8 @@ def test_worth_by_hand():
     action = (torch.tensor([[2, 1]]), torch.tensor([[1]]))
     assert worth(heads, allowed, action).item() == pytest.approx(10 + (3 - 1 - 5) / 3)
     assert worth(heads, allowed, action, dueling=False).item() == pytest.approx((6 + 2 - 5) / 3)
-    one = (torch.tensor([[2, -1]]), torch.tensor([[-1]]))
-    assert worth(heads, allowed, one).item() == pytest.approx(13)
+    single_action = (torch.tensor([[2, -1]]), torch.tensor([[-1]]))
+    assert worth(heads, allowed, single_action).item() == pytest.approx(13)
     none = (torch.tensor([[-1, -1]]), torch.tensor([[-1]]))
     assert worth(heads, (torch.zeros(1, 4, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.bool)), none).item() == 10
     single = (torch.tensor([[0, -1]]), torch.tensor([[-1]]))
@@ -74,9 +74,9 @@ def test_greedy_is_worth_most_of_all_actions(data):
     ]
     heads = Heads(torch.zeros(1), tuple(torch.tensor([branch]) for branch in branches))
     allowed = tuple(torch.tensor([mask]) for mask in masks)
-    many = len(actions[0])
-    everything = Heads(heads.value.expand(many), tuple(branch.expand(many, 3) for branch in heads.branches))
-    highest = worth(everything, tuple(mask.expand(many, 3) for mask in allowed), tuple(actions)).max()
+    count = len(actions[0])
+    wide_heads = Heads(heads.value.expand(count), tuple(branch.expand(count, 3) for branch in heads.branches))
+    highest = worth(wide_heads, tuple(mask.expand(count, 3) for mask in allowed), tuple(actions)).max()
     assert torch.isclose(worth(heads, allowed, best(heads.branches, Observation({}, allowed), choices))[0], highest, atol=1e-5)
 
 
@@ -88,8 +88,8 @@ def test_samples_follow_plackett_luce():
     (choices,) = best(keys, Observation({}, (allowed,)), (2,))
     for first, second in itertools.permutations(range(3), 2):
         expected = weights[first] / 6 * weights[second] / (6 - weights[first])
-        found = ((choices[:, 0] == first) & (choices[:, 1] == second)).float().mean()
-        assert found.item() == pytest.approx(expected.item(), abs=4 * math.sqrt(expected * (1 - expected) / n))
+        counts = ((choices[:, 0] == first) & (choices[:, 1] == second)).float().mean()
+        assert counts.item() == pytest.approx(expected.item(), abs=4 * math.sqrt(expected * (1 - expected) / n))
 
 
 def turn_of(*rows):
@@ -110,11 +110,13 @@ def test_random_picks_are_uniform_and_alike_in_any_company():
     share = counts[counts > 0] / n
     assert len(share) == 6 and (share - 1 / 6).abs().max() < 4 * math.sqrt(1 / 6 * 5 / 6 / n)
     full = torch.ones(n, 3, dtype=torch.bool)
-    left, right = Random(choices=(1, 1)).act(Observation({}, (full, full)), rng)
-    assert (left == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
-    few = torch.arange(0, n, 777)
-    again = Random(choices=(2, 1)).act(Observation({}, tuple(allowed[few] for allowed in observation.allowed)), rng.select(few))
-    assert torch.equal(again[0], choices[few])
+    first_branch, right = Random(choices=(1, 1)).act(Observation({}, (full, full)), rng)
+    assert (first_branch == right).float().mean().item() == pytest.approx(1 / 3, abs=0.02), "branches are drawn apart"
+    subset = torch.arange(0, n, 777)
+    repeated = Random(choices=(2, 1)).act(
+        Observation({}, tuple(allowed[subset] for allowed in observation.allowed)), rng.select(subset)
+    )
+    assert torch.equal(repeated[0], choices[subset])
 
 
 class Doubled(torch.nn.Module):
@@ -128,10 +130,12 @@ def test_learned_picks_are_the_best_or_drawn_by_temperature():
     best = top(observation.features["values"], observation.allowed[0], 2)
     assert torch.equal(Learned(network=Doubled(), choices=(2,)).act(observation, rng)[0], best)
     n = 8000
-    many = Observation({"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),))
+    observations = Observation(
+        {"values": torch.tensor([[1.0, 2.0, 3.0]]).log().expand(n, 3)}, (torch.ones(n, 3, dtype=torch.bool),)
+    )
     # The network doubles the logs and the temperature quarters them: in proportion to the roots.
-    drawn = Learned(network=Doubled(), choices=(1,), temperature=4.0).act(many, Streams.of(0, torch.arange(n)))[0][:, 0]
+    draws = Learned(network=Doubled(), choices=(1,), temperature=4.0).act(observations, Streams.of(0, torch.arange(n)))[0][:, 0]
     roots = torch.tensor([1.0, 2.0, 3.0]).sqrt()
-    assert torch.allclose(torch.bincount(drawn) / n, roots / roots.sum(), atol=0.02)
+    assert torch.allclose(torch.bincount(draws) / n, roots / roots.sum(), atol=0.02)
     with pytest.raises(ValueError, match="temperature is -1"):
         Learned(network=Doubled(), choices=(1,), temperature=-1)

@@ -25,9 +25,9 @@ DOMAIN = Domain(kind="signal", shape=(1, 16))
 class Knows(Prior):
     """Energy on patch `at` alone."""
 
-    def __init__(self, at):
+    def __init__(self, patch):
         super().__init__(1)
-        self.at = at
+        self.at = patch
 
     def energies(self, content):
         energies = torch.full(content.shape[:2], 1e-6)
@@ -35,7 +35,7 @@ class Knows(Prior):
         return energies
 
 
-def validated(agent, n=12):
+def validated(agent, n=36):
     """A model that patch 5 of 16 decides alone; each step changes one patch."""
 
     def logits(x):
@@ -45,42 +45,55 @@ def validated(agent, n=12):
     batch = batch_of(torch.full((n, 1, 16), 0.5), torch.zeros(n, dtype=torch.int64))
     model, threat = Recorder(logits, DOMAIN), threat_of(1.0, "l2", DOMAIN, n=n)
     ledger = Ledger(model, batch, threat, access=Access.SCORES, minimal=True)
-    placed = variants([SignedPatch()], DOMAIN, (5,), 1)
+    variant_list = variants([SignedPatch()], DOMAIN, (5,), 1)
     rules = Rules(steps=20, p_init=1 / 16, candidates=1, offers=2)
-    placement = Placement(grid=PatchGrid((1, 16), (1,)), variants=placed, rules=rules, slots=8)
+    placement = Placement(grid=PatchGrid((1, 16), (1,)), variants=variant_list, rules=rules, slots=8)
     return validate(agent, ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids)), model
 
 
 def test_an_agent_that_knows_the_patch_is_told_apart_from_greedy():
     """It asks about the clean input, and then about the patch in one sign or the other: two or three queries."""
-    found, model = validated(Agent(prior=Knows(5)))
-    assert found["inputs"] == 12 and found["budget"] == 21 and set(found["queries"]) == {"policy", "greedy"}
-    assert 2 <= found["queries"]["policy"] <= 3 < found["queries"]["greedy"] <= 21
-    value, low, high = found["ratios"]["greedy"]
-    assert value == pytest.approx(found["queries"]["policy"] / found["queries"]["greedy"]) and low <= value <= high < 1
-    spent = 12 * (found["queries"]["policy"] + found["queries"]["greedy"])
-    assert model.seen == pytest.approx(spent), "every query is counted"
-    about = {"validation": found}
-    assert verdict(about).startswith("on 12 inputs that it did not learn from it needs fewer queries than greedy: ")
-    assert warning(about) == ""
+    report, model = validated(Agent(prior=Knows(5)))
+    assert report["inputs"] == 36 and report["budget"] == 21 and set(report["queries"]) == {"policy", "greedy"}
+    assert 2 <= report["queries"]["policy"] <= 3 < report["queries"]["greedy"] <= 21
+    value, low, high = report["ratios"]["greedy"]
+    assert value == pytest.approx(report["queries"]["policy"] / report["queries"]["greedy"]) and low <= value <= high < 1
+    queries = 36 * (report["queries"]["policy"] + report["queries"]["greedy"])
+    assert model.queries == pytest.approx(queries), "every query is counted"
+    facts = {"validation": report}
+    assert verdict(facts).startswith("on 36 inputs that it did not learn from it needs fewer queries than greedy: ")
+    assert warning(facts) == ""
 
 
 def test_an_agent_that_is_wrong_about_the_patch_is_warned_of():
-    found, _ = validated(Agent(prior=Knows(11)))
-    assert found["queries"]["policy"] > found["queries"]["greedy"]
-    assert "needs more queries than greedy" in verdict({"validation": found})
-    assert warning({"validation": found}).endswith("use policy=greedy, or train it on more inputs or for longer")
+    report, _ = validated(Agent(prior=Knows(11)))
+    assert report["queries"]["policy"] > report["queries"]["greedy"]
+    assert "needs more queries than greedy" in verdict({"validation": report})
+    assert warning({"validation": report}).endswith("use policy=greedy, or train it on more inputs or for longer")
+
+
+def test_with_a_few_inputs_no_comparison_is_made():
+    report, _ = validated(Agent(prior=Knows(5)), n=12)
+    assert report["ratios"]["greedy"][1:] == [None, None] and report["ratios"]["greedy"][0] < 1
+    assert "it cannot be compared with greedy (an interval needs 30 inputs)" in verdict({"validation": report})
 
 
 def test_without_inputs_nothing_is_said():
-    found, model = validated(Agent(prior=Prior(1)), n=1)
-    assert found is not None and model.seen
+    report, model = validated(Agent(prior=Prior(1)), n=1)
+    assert report is not None and model.queries
     assert verdict({}) == warning({}) == verdict(None) == ""
     assert [held_out(n) for n in (4, 8, 100, 1000)] == [0, 1, 20, 200]
 
 
 def test_a_ratio_of_means_by_hand():
-    value, interval = ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
-    assert value == 0.5 and interval == pytest.approx((0.5, 0.5)), "the same in every draw, since pairs stay together"
-    value, (low, high) = ratio(np.array([1.0, 1.0, 1.0, 9.0]), np.ones(4), np.median)
-    assert (value, low, high) == (1.0, 1.0, 9.0)
+    assert ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0])) == (0.5, None), "three pairs have no interval"
+    value, interval = ratio(np.arange(1.0, 31), 2 * np.arange(1.0, 31))
+    assert value == 0.5 and interval is None, "nor have pairs of one ratio"
+    value, (low, high) = ratio(np.tile([1.0, 1.0, 1.0, 9.0], 9), np.ones(36), np.median)
+    assert (value, low, high) == (1.0, 1.0, 1.0)
+    rng = np.random.default_rng(0)
+    above, below = rng.gamma(2.0, size=(2, 60))
+    value, (low, high) = ratio(above, below)
+    reverse, (reverse_low, reverse_high) = ratio(below, above)
+    assert low < value < high and reverse == pytest.approx(1 / value)
+    assert (reverse_low, reverse_high) == pytest.approx((1 / high, 1 / low), rel=1e-6)

@@ -20,7 +20,7 @@ REAL = torch.rand(4, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 0.8 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class UserDistortion:
     """Darkens, with a fault of the named kind."""
 
     fault: str = ""
@@ -48,7 +48,7 @@ class Own:
 
 
 def attack(fault="", **settings):
-    return RLAB(distortions=(Own(fault=fault),), **settings)
+    return RLAB(distortions=(UserDistortion(fault=fault),), **settings)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def attack(fault="", **settings):
     ],
 )
 def test_a_fault_is_found_before_anything_is_spent(fault, line):
-    with pytest.raises(ContractError, match=f"distortion Own {line}"):
+    with pytest.raises(ContractError, match=f"distortion UserDistortion {line}"):
         attack(fault).try_on(REAL, IMAGE)
 
 
@@ -70,35 +70,35 @@ def test_only_severities_that_may_be_used_are_tried():
 
 
 def test_one_that_changes_nothing_is_told():
-    assert attack("idle").try_on(REAL, IMAGE) == ["distortion Own changes none of 4 inputs at severity 1, 2, 3, 4, 5"]
-    assert attack("idle below 3").try_on(REAL, IMAGE) == ["distortion Own changes none of 4 inputs at severity 1, 2"]
+    assert attack("idle").try_on(REAL, IMAGE) == ["distortion UserDistortion changes none of 4 inputs at severity 1, 2, 3, 4, 5"]
+    assert attack("idle below 3").try_on(REAL, IMAGE) == ["distortion UserDistortion changes none of 4 inputs at severity 1, 2"]
     assert attack().try_on(REAL, IMAGE) == []
     assert attack().try_on(torch.zeros(4, 1, 4, 4), IMAGE), "darkening does nothing to what is dark"
 
 
 def test_what_is_shipped_is_tried_too_at_every_severity(monkeypatch):
-    seen, noise = set(), GaussianNoise.__call__
+    severities, noise = set(), GaussianNoise.__call__
 
-    def watched(self, x, severity, rng, draw):
-        seen.update(severity.tolist())
+    def recorded_call(self, x, severity, rng, draw):
+        severities.update(severity.tolist())
         return noise(self, x, severity, rng, draw)
 
-    monkeypatch.setattr(GaussianNoise, "__call__", watched)
+    monkeypatch.setattr(GaussianNoise, "__call__", recorded_call)
     assert RLAB(distortions=(GaussianNoise(),)).try_on(REAL, IMAGE) == []
-    assert seen == {1, 2, 3, 4, 5}
+    assert severities == {1, 2, 3, 4, 5}
 
 
 def test_extremes_reach_the_bounds():
-    found = extremes(Domain(kind="signal", shape=(2, 3), low=(-1.0, 0.0), high=(1.0, 4.0)))
-    assert found[:, :, 0].tolist() == [[-1.0, 0.0], [1.0, 4.0], [0.0, 2.0]]
+    corners = extremes(Domain(kind="signal", shape=(2, 3), low=(-1.0, 0.0), high=(1.0, 4.0)))
+    assert corners[:, :, 0].tolist() == [[-1.0, 0.0], [1.0, 4.0], [0.0, 2.0]]
 
 
-OWN = """
+SOURCE = """
 from dataclasses import dataclass
 from brinell.core.model import Access
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class UserDistortion:
     domains = frozenset({"image"})
     access = Access.LABELS
 
@@ -113,10 +113,10 @@ class Own:
 def test_a_plan_tries_it_on_the_data(tmp_path):
     model, x, y = TorchModel(mlp(16, 2), IMAGE), np.asarray(REAL), np.zeros(4, int)
     file = tmp_path / "own.py"
-    file.write_text(OWN.replace("FAULT", "x.clone()"))
-    plan = plan_of(model, x, y, attack=f"rlab?distortions={file}:Own&severities=2", norm="l2")
-    assert [line for line in plan.doubts if "changes none of 4" in line]
-    other = tmp_path / "other.py"
-    other.write_text(OWN.replace("FAULT", "x / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)"))
-    with pytest.raises(ContractError, match="distortion Own answered NaN"):
-        plan_of(model, x, y, attack=f"rlab?distortions={other}:Own", norm="l2")
+    file.write_text(SOURCE.replace("FAULT", "x.clone()"))
+    plan = plan_of(model, x, y, attack=f"rlab?distortions={file}:UserDistortion&severities=2", norm="l2")
+    assert [line for line in plan.notes if "changes none of 4" in line]
+    second_file = tmp_path / "other.py"
+    second_file.write_text(SOURCE.replace("FAULT", "x / x.flatten(1).amax(1).reshape(-1, 1, 1, 1)"))
+    with pytest.raises(ContractError, match="distortion UserDistortion answered NaN"):
+        plan_of(model, x, y, attack=f"rlab?distortions={second_file}:UserDistortion", norm="l2")

@@ -11,7 +11,7 @@ import pytest
 from _helpers import rows_of, workspace
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
-from brinell.runners import ray, slurm
+from brinell.runners import ray, slurm, task
 from brinell.store.run import Run
 
 ROOT = Path(__file__).parents[2]
@@ -23,14 +23,14 @@ def command(work, out):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def single_run(tmp_path_factory):
     work = workspace(tmp_path_factory.mktemp("work"))
     assert cli(command(work, work / "alone")) == 0
     return work
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch):
+def _workspace(monkeypatch):
     """Processes find this checkout, and none of them shares its threads."""
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -48,39 +48,50 @@ def no_token(tmp_path, monkeypatch):
     return tmp_path / "token"
 
 
-def test_submitit_on_this_machine(alone, tmp_path):
+def test_submitit_on_this_machine(single_run, tmp_path):
     pytest.importorskip("submitit", reason="submitit is not installed, which queues jobs: pip install brinell[slurm]")
-    jobs = slurm.submit(command(alone, tmp_path / "run"), 2, logs=tmp_path / "logs", cluster="local", timeout_min=5)
+    jobs = slurm.submit(command(single_run, tmp_path / "run"), 2, logs=tmp_path / "logs", cluster="local", timeout_min=5)
     assert [job.result() for job in jobs] == [0, 0]
-    equal(alone, tmp_path / "run")
+    equal(single_run, tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["benchmark", "transfer", "explain"])
-def test_any_verb_in_shards(alone, tmp_path, verb):
+def test_any_verb_in_shards(single_run, tmp_path, verb):
     """A worker's command line is that of the verb."""
-    given = ["--data", f"npz:{alone / 'data.npz'}", "--model", f"torch:{alone / 'model.py'}:parabola", "--samples", "4"]
-    more = {"benchmark": ["--steps", "5", "--refine", "0"], "transfer": ["--eps", "0.1"], "explain": ["--method", "random"]}
-    words = [verb, *given, *more[verb], "--quiet", "--out", str(tmp_path / "out")]
-    slurm.check_words(words)
-    assert ray.carried_out([*words, "--shard", "2/2"]) == 0
+    arguments = [
+        "--data",
+        f"npz:{single_run / 'data.npz'}",
+        "--model",
+        f"torch:{single_run / 'model.py'}:parabola",
+        "--samples",
+        "4",
+    ]
+    extra_arguments = {
+        "benchmark": ["--steps", "5", "--refine", "0"],
+        "transfer": ["--eps", "0.1"],
+        "explain": ["--method", "random"],
+    }
+    words = [verb, *arguments, *extra_arguments[verb], "--quiet", "--out", str(tmp_path / "out")]
+    task.check_arguments(words)
+    assert task.run_command([*words, "--shard", "2/2"]) == (0, "")
     assert (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "shards").exists()
 
 
 def test_a_job_that_fails_says_so(capfd):
-    with pytest.raises(RuntimeError, match="brinell plugins ended with exit code 2"):
-        slurm.Worker(["plugins", "--nosuch"])()
+    with pytest.raises(RuntimeError, match="brinell plugins ended with exit code 2: .*nosuch"):
+        slurm.CommandJob(["plugins", "--nosuch"])()
     assert "nosuch" in capfd.readouterr().err
 
 
 def test_a_job_that_is_pre_empted_is_queued_again():
     pytest.importorskip("submitit", reason="submitit is not installed, which queues jobs: pip install brinell[slurm]")
-    worker = slurm.Worker(["audit"])
-    again = worker.checkpoint()
-    assert again.function is worker and again.args == ()
+    worker = slurm.CommandJob(["audit"])
+    resubmission = worker.checkpoint()
+    assert resubmission.function is worker and resubmission.args == ()
 
 
-TWICE = """
+TWO_TASKS = """
 import runpy
 import sys
 
@@ -96,17 +107,17 @@ for out in (first, second):
 
 
 @pytest.mark.slow
-def test_ray_on_this_machine(alone, tmp_path, no_token):
-    """Twice in a process of their own: what Ray leaves behind in one is no business of other tests."""
+def test_ray_on_this_machine(single_run, tmp_path, no_token):
+    """Twice in a child process, so that what Ray leaves behind does not affect other tests."""
     pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
     outs = [str(tmp_path / "first"), str(tmp_path / "second")]
-    *words, option, _ = command(alone, tmp_path)
+    *words, option, _ = command(single_run, tmp_path)
     assert option == "--out"
-    script = [sys.executable, "-c", TWICE, str(ROOT / "examples" / "scale" / "on_ray.py"), *outs, *words]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    script = [sys.executable, "-c", TWO_TASKS, str(ROOT / "examples" / "scale" / "on_ray.py"), *outs, *words]
+    process = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
     for out in outs:
-        equal(alone, out)
+        equal(single_run, out)
 
 
 TWO_NODES = """
@@ -116,21 +127,21 @@ from brinell.runners import ray
 
 cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
 cluster.add_node(num_cpus=1)
-codes = ray.run(sys.argv[1:], 2, address=cluster.address)
+outcomes = ray.run(sys.argv[1:], 2, address=cluster.address)
 cluster.shutdown()
-sys.exit(max(codes))
+sys.exit(max(outcome.code for outcome in outcomes))
 """
 
 
 @pytest.mark.slow
-def test_a_cluster_of_ray_by_its_address(alone, tmp_path, no_token, monkeypatch):
+def test_a_cluster_of_ray_by_its_address(single_run, tmp_path, no_token, monkeypatch):
     """Two nodes on this machine that share a token."""
     pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
-    script = [sys.executable, "-c", TWO_NODES, *command(alone, tmp_path / "run")]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    equal(alone, tmp_path / "run")
+    script = [sys.executable, "-c", TWO_NODES, *command(single_run, tmp_path / "run")]
+    process = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    equal(single_run, tmp_path / "run")
 
 
 @pytest.mark.parametrize("call", [slurm.submit, ray.run])
@@ -144,25 +155,25 @@ def test_processes_must_meet_somewhere(call):
 def test_a_cluster_of_ray_asks_for_a_token(no_token, monkeypatch):
     with (
         pytest.raises(RequestError, match=f"there is none in {no_token}: copy that of the cluster's head there"),
-        ray.token("auto"),
+        ray.cluster_token("auto"),
     ):
         pass
     for name, value in (("RAY_AUTH_MODE", "disabled"), ("RAY_AUTH_TOKEN", "0" * 64)):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            with ray.token("auto"):
+            with ray.cluster_token("auto"):
                 pass
     no_token.write_text("0" * 64)
-    with ray.token("auto"), ray.token(None):
+    with ray.cluster_token("auto"), ray.cluster_token(None):
         assert "RAY_AUTH_TOKEN" not in os.environ, "the cluster's is used"
 
 
-@pytest.mark.parametrize(("address", "asked"), [(None, "local"), ("10.0.0.1:6379", "10.0.0.1:6379")])
-def test_without_an_address_no_cluster_is_looked_for(no_token, monkeypatch, address, asked):
+@pytest.mark.parametrize(("address", "is_asked"), [(None, "local"), ("10.0.0.1:6379", "10.0.0.1:6379")])
+def test_without_an_address_no_cluster_is_looked_for(no_token, monkeypatch, address, is_asked):
     """Ray left to itself asks one that an earlier run left behind, whether it is alive or not."""
-    told = stand_in(monkeypatch)
+    settings = stand_in(monkeypatch)
     ray.run(["audit", "run.toml", "--out", "x"], 2, address=address)
-    assert told["address"] == asked
+    assert settings["address"] == is_asked
 
 
 @pytest.mark.parametrize(
@@ -177,33 +188,35 @@ def test_fewer_tasks_than_shards_begin_apart(no_token, monkeypatch, tasks, begin
 
 @pytest.mark.parametrize("tasks", [0, 5])
 def test_more_tasks_than_shards_are_refused(no_token, monkeypatch, tasks):
-    told = stand_in(monkeypatch)
+    settings = stand_in(monkeypatch)
     with pytest.raises(RequestError, match=f"{tasks} tasks cannot share 4 shards: take from 1 to 4"):
         ray.run(["audit", "run.toml", "--out", "x"], 4, tasks=tasks)
-    assert not told, "nothing was started"
+    assert not settings, "nothing was started"
 
 
 def stand_in(monkeypatch):
-    """What Ray is told, by one that starts nothing and gives back the commands."""
-    told = {}
+    """A stand-in for Ray that starts nothing and records its settings."""
+    settings = {}
     fake = SimpleNamespace(
-        init=lambda **said: told.update(said),
+        init=lambda **options: settings.update(options),
         shutdown=lambda: None,
-        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda words: words),
+        remote=lambda **_: lambda _: SimpleNamespace(remote=lambda words, folder: words),
         get=lambda commands: commands,
     )
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    return told
+    return settings
 
 
 def test_a_cluster_of_our_own_gets_the_token_of_this_process(no_token):
-    seen = []
+    tokens = []
     for _ in range(2):
-        with ray.token(None):
-            seen.append(os.environ["RAY_AUTH_TOKEN"])
+        with ray.cluster_token(None):
+            tokens.append(os.environ["RAY_AUTH_TOKEN"])
         assert "RAY_AUTH_TOKEN" not in os.environ and not no_token.exists()
-    assert len(seen[0]) == 64 and seen[0] == seen[1], "Ray reads it once, and would show the first one to the second cluster"
+    assert len(tokens[0]) == 64 and tokens[0] == tokens[1], (
+        "Ray reads it once, and would show the first one to the second cluster"
+    )
 
 
 def test_without_the_packages_a_line_says_what_to_install(monkeypatch):

@@ -1,11 +1,11 @@
-"""What a run will cost, against models whose cost is known."""
+"""Estimates of the cost of a run, for models of known cost."""
 
 import time
 
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, plan_of, threshold
+from _helpers import Recorder, plan_of, run_audit, threshold
 from brinell.core.model import ModelInfo
 from brinell.runners.estimate import estimate
 
@@ -28,27 +28,29 @@ def estimated(seconds, **request):
 @pytest.mark.parametrize("seconds", [0.5, 0.1])
 def test_a_model_that_is_robust_costs_what_the_attacks_say(seconds):
     """Nothing breaks, so each sample costs each attack once; the pilot may or may not come to the second of them."""
-    plan, found = estimated(seconds, attack=("pgd?steps=20", "square?steps=60"), norm="l2")
-    once = [plan.cost_once(plan.models[0], stage) for stage in plan.stages]
+    plan, cost = estimated(seconds, attack=("pgd?steps=20", "square?steps=60"), norm="l2")
+    passes = [plan.cost_once(plan.models[0], stage) for stage in plan.stages]
     # Attacks ask about the clean input or not; a question more or less is none of the matter here.
-    assert found.passes == pytest.approx(N * sum(map(sum, once)), rel=0.05)
-    asked = N * ROW * sum(forwards for forwards, _ in once)
-    assert 0.9 * asked < sum(stage.seconds for stage in found.stages) < 3 * asked, "the rest is the attack's, on a busy machine"
-    assert found.low <= found.seconds <= found.high and found.samples < N
+    assert cost.passes == pytest.approx(N * sum(map(sum, passes)), rel=0.05)
+    forwards_ = N * ROW * sum(forwards for forwards, _ in passes)
+    assert 0.9 * forwards_ < sum(stage.seconds for stage in cost.stages) < 3 * forwards_, (
+        "the rest is the attack's, on a busy machine"
+    )
+    assert cost.low <= cost.seconds <= cost.high and cost.samples < N
 
 
 def test_memory_is_at_least_what_the_process_holds():
-    held = np.ones(20_000_000)  # 153 MiB that were there before
-    _, found = estimated(0.1, attack=("fgsm",))
-    assert found.memory > held.nbytes and found.memory < 64 * 2**30
+    block = np.ones(20_000_000)  # 153 MiB that were there before
+    _, cost = estimated(0.1, attack=("fgsm",))
+    assert cost.memory > block.nbytes and cost.memory < 64 * 2**30
 
 
 def test_stages_that_wait_are_told_apart():
-    plan, found = estimated(1.0, attack=("fgsm", "pgd?steps=40&when=masked"))
-    now, later = found.stages
-    assert now.expected and not later.expected
+    plan, cost = estimated(1.0, attack=("fgsm", "pgd?steps=40&when=masked"))
+    current, later = cost.stages
+    assert current.expected and not later.expected
     assert later.forwards + later.backwards == N * sum(plan.cost_once(plan.models[0], plan.stages[1]))
-    assert found.alarmed == later.seconds > 0 and found.passes == now.forwards + now.backwards
+    assert cost.alarm_seconds == later.seconds > 0 and cost.passes == current.forwards + current.backwards
 
 
 def test_half_of_the_samples_break(tmp_path):
@@ -56,11 +58,11 @@ def test_half_of_the_samples_break(tmp_path):
     x = X.copy()
     x[::2] = 0.45
     plan = plan_of(Recorder(threshold(0.5)), x, Y, eps="0.1", attack=("pgd?steps=20",))
-    found = estimate(plan, plan.models[0], 2.0)
-    run = audited(tmp_path / "run", Recorder(threshold(0.5)), x, Y, eps="0.1", attack=("pgd?steps=20",))
+    cost = estimate(plan, plan.models[0], 2.0)
+    run = run_audit(tmp_path / "run", Recorder(threshold(0.5)), x, Y, eps="0.1", attack=("pgd?steps=20",))
     rows = run.records()
-    spent = int(rows.forwards[rows.attack != "clean"].sum() + rows.backwards.sum())
-    assert found.passes == pytest.approx(spent, rel=0.15)
+    passes = int(rows.forwards[rows.attack != "clean"].sum() + rows.backwards.sum())
+    assert cost.passes == pytest.approx(passes, rel=0.15)
 
 
 def test_a_model_on_another_machine_is_asked_nothing():
@@ -70,4 +72,4 @@ def test_a_model_on_another_machine_is_asked_nothing():
     model = Recorder(threshold(0.5))
     plan = plan_of(model, X, Y, eps="0.1", attack=("fgsm",))
     model.info = ModelInfo(server=Server())
-    assert estimate(plan, plan.models[0], 1.0) is None and not model.seen
+    assert estimate(plan, plan.models[0], 1.0) is None and not model.queries

@@ -1,4 +1,4 @@
-"""What is told of a run that goes on: in lines, on a terminal's line, and in a notebook's cell."""
+"""Progress of a run: in lines, in the live line of a terminal, and in the cell of a notebook."""
 
 import builtins
 import io
@@ -25,27 +25,27 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that stands still until a test moves it."""
-    now = types.SimpleNamespace(at=100.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now.at)
-    return now
+    timer = types.SimpleNamespace(at=100.0)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: timer.at)
+    return timer
 
 
-def audit(tmp_path, told, **request):
+def audit(tmp_path, progress, **request):
     plan = plan_of(Recorder(threshold(0.5)), X, Y, eps="0.1,0.15", **request)
-    with told:
-        local.run(plan, tmp_path / "run", told, command="from a test")
+    with progress:
+        local.run(plan, tmp_path / "run", progress, command="from a test")
 
 
 def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path):
     """Two stages wait for alarms that never come and do not count; the third of four finds nobody near the boundary."""
     attacks = ("fgsm", "pgd?steps=2", "bim?steps=2&within=0", "square?steps=9&when=masked", "apgd-ce?steps=9&when=random", "pgd")
-    out, every = io.StringIO(), io.StringIO()
+    out, verbose_out = io.StringIO(), io.StringIO()
     audit(tmp_path / "a", LiveProgress(stream=out), attack=attacks)
     stages = [line.partition("recorder ")[2].partition(",")[0].partition(":")[0] for line in out.getvalue().splitlines()]
     assert stages == ["clean", "checks", "1/4 FGSM", "2/4 PGD", "4/4 PGD"]
-    audit(tmp_path / "b", LiveProgress(stream=every, verbose=True), attack=attacks)
-    told = [line for line in every.getvalue().splitlines() if line.endswith(": 0 samples, nothing to do")]
-    assert [line.partition("recorder ")[2].partition(":")[0] for line in told] == [
+    audit(tmp_path / "b", LiveProgress(stream=verbose_out, verbose=True), attack=attacks)
+    lines_ = [line for line in verbose_out.getvalue().splitlines() if line.endswith(": 0 samples, nothing to do")]
+    assert [line.partition("recorder ")[2].partition(":")[0] for line in lines_] == [
         "3/4 BIM, 2 steps",
         "Square, 9 steps",
         "APGD-CE, 9 steps",
@@ -62,42 +62,42 @@ def test_plain_lines_are_no_more_than_stages_and_messages(tmp_path):
 
 def test_quiet_leaves_warnings_alone(tmp_path):
     out = io.StringIO()
-    told = LiveProgress(stream=out, quiet=True)
-    audit(tmp_path, told, attack=("fgsm",))
-    told.note("something")
-    told.warn("something else")
+    progress = LiveProgress(stream=out, quiet=True)
+    audit(tmp_path, progress, attack=("fgsm",))
+    progress.note("something")
+    progress.warn("something else")
     assert out.getvalue() == "brinell: warning: something else\n"
 
 
 def test_time_left_by_hand(clock):
     """10 passes took 5 s. 30 of 40 are left here, 60 after, and two models more of 100 passes each: 290 passes at 0.5 s."""
-    told = LiveProgress(stream=io.StringIO())
-    told.stage("m", "1/2 A", 4, 40)
-    assert told.seconds_left() is None, "nobody knows what is ahead"
-    told.ahead({"a": 40, "b": 40, "c": 20}, 2)
-    assert told.seconds_left() is None, "no rate yet"
+    progress = LiveProgress(stream=io.StringIO())
+    progress.stage("m", "1/2 A", 4, 40)
+    assert progress.seconds_left() is None, "nobody knows what is ahead"
+    progress.forecast({"a": 40, "b": 40, "c": 20}, 2)
+    assert progress.seconds_left() is None, "no rate yet"
     clock.at += 5
-    told.passes(6, 4)
-    assert told.seconds_left() == pytest.approx(0.5 * (30 + 60 + 2 * 100))
-    told.open(1, 3)
-    assert told.seconds_left() == pytest.approx(0.5 * (10 + 60 + 2 * 80)), "a quarter of the samples is open"
-    told.open(0, 3)
-    told.stage("m", "2/2 B", 3, 60)
-    told.ahead({"a": 40}, 0)
+    progress.count_passes(6, 4)
+    assert progress.seconds_left() == pytest.approx(0.5 * (30 + 60 + 2 * 100))
+    progress.update_open(1, 3)
+    assert progress.seconds_left() == pytest.approx(0.5 * (10 + 60 + 2 * 80)), "a quarter of the samples is open"
+    progress.update_open(0, 3)
+    progress.stage("m", "2/2 B", 3, 60)
+    progress.forecast({"a": 40}, 0)
     clock.at += 30
-    told.passes(20, 0)
-    assert told.seconds_left() == pytest.approx(40 * 1.5), "at this stage's own rate"
+    progress.count_passes(20, 0)
+    assert progress.seconds_left() == pytest.approx(40 * 1.5), "at this stage's own rate"
 
 
 def test_a_long_stage_says_so_once_a_minute(clock):
     out = io.StringIO()
-    with LiveProgress(stream=out) as told:
-        told.stage("m", "1/1 A", 4, 4000)
-        told.ahead({"a": 40}, 0)
+    with LiveProgress(stream=out) as progress:
+        progress.stage("m", "1/1 A", 4, 4000)
+        progress.forecast({"a": 40}, 0)
         for _ in range(130):
             clock.at += 1
-            told.passes(1, 1)
-        told.open(0, 3)
+            progress.count_passes(1, 1)
+        progress.update_open(0, 3)
     lines = out.getvalue().splitlines()
     assert [line for line in lines if "left" in line] == [
         "brinell: m 1/1 A: 4 open, 2 passes/s, about 32 min 19 s left",
@@ -110,15 +110,15 @@ def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
     out = Terminal()
-    with LiveProgress(stream=out) as told:
-        told.stage("[m]", "1/2 A", 4, 40)
-        told.ahead({"a": 40, "b": 60}, 0)
+    with LiveProgress(stream=out) as progress:
+        progress.stage("[m]", "1/2 A", 4, 40)
+        progress.forecast({"a": 40, "b": 60}, 0)
         clock.at += 5
-        told.passes(6, 4)
+        progress.count_passes(6, 4)
         clock.at += 1
-        told.open(1, 3)
-        told._line._bar.refresh()
-        told.warn("look out")
+        progress.update_open(1, 3)
+        progress._line._bar.refresh()
+        progress.warn("look out")
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "[m] 1/2 A" in text and "3 robust, 2 passes/s, about 42.0 s left" in text
     assert "brinell: warning: look out\n" in text
@@ -127,11 +127,11 @@ def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
 
 def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
     """One output of the cell is replaced; the stages that ended do not pile up below it, warnings do."""
-    shown = []
+    outputs = []
 
     class Handle:
         def update(self, data, raw):
-            shown.append(data["text/plain"])
+            outputs.append(data["text/plain"])
 
     module = types.ModuleType("IPython.display")
     module.display = lambda data, raw, display_id: Handle()
@@ -139,13 +139,13 @@ def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
-    with LiveProgress() as told:
-        told.stage("m", "1/2 A", 4, 40)
-        told.ahead({"a": 40}, 0)
+    with LiveProgress() as progress:
+        progress.stage("m", "1/2 A", 4, 40)
+        progress.forecast({"a": 40}, 0)
         clock.at += 5
-        told.passes(6, 4)
-        told.warn("look out")
-    assert shown == ["m 1/2 A: 4 open", " 25 % m 1/2 A: 4 open, 2 passes/s, about 15.0 s left", ""]
+        progress.count_passes(6, 4)
+        progress.warn("look out")
+    assert outputs == ["m 1/2 A: 4 open", " 25 % m 1/2 A: 4 open, 2 passes/s, about 15.0 s left", ""]
     assert capsys.readouterr().err == "brinell: warning: look out\n"
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from brinell.core.errors import StoppedError
-from brinell.store.claims import Claims, told
+from brinell.store.claims import Claims, claim_content
 from brinell.store.shared import FolderStore
 
 LEASE = 60.0
@@ -16,8 +16,8 @@ LEASE = 60.0
 class Clock:
     """A clock that is set by hand."""
 
-    def __init__(self, now=0.0):
-        self.now = now
+    def __init__(self, start=0.0):
+        self.now = start
 
     def __call__(self):
         return self.now
@@ -91,7 +91,7 @@ def test_the_holders_lease_counts_and_not_the_lookers(store):
 def test_one_of_several_that_steal_has_it(store):
     claims(store, "dead").first(["one"])
     clocks = [Clock() for _ in range(4)]
-    lookers = [claims(store, f"looker-{at}", clock) for at, clock in enumerate(clocks)]
+    lookers = [claims(store, f"looker-{index}", clock) for index, clock in enumerate(clocks)]
     for looker, clock in zip(lookers, clocks, strict=True):
         looker.first(["one"])
         clock.now = 2 * LEASE
@@ -119,21 +119,21 @@ def test_a_claim_is_renewed_while_its_work_goes_on(store):
             assert time.monotonic() < end, "no sign of life"
             time.sleep(0.01)
     before = threading.active_count()
-    assert store.read("claims/one.0") is None and not any(one.name == "brinell-claim" for one in threading.enumerate())
+    assert store.read("claims/one.0") is None and not any(thread.name == "brinell-claim" for thread in threading.enumerate())
     assert before == threading.active_count()
 
 
 def test_a_store_that_is_gone_does_not_end_the_work(store, monkeypatch):
     claim, _ = claims(store, "a", lease=0.05).first(["one"])
 
-    def gone(key, content):
+    def fail_to_write(key, content):
         raise StoppedError("gone")
 
     with claim:
-        monkeypatch.setattr(store, "write", gone)
+        monkeypatch.setattr(store, "write", fail_to_write)
         time.sleep(0.1)
     assert store.names("claims") == []
 
 
 def test_what_a_claim_says():
-    assert json.loads(told("me", 60.0, 3)) == {"by": "me", "lease": 60.0, "beat": 3}
+    assert json.loads(claim_content("me", 60.0, 3)) == {"by": "me", "lease": 60.0, "beat": 3}

@@ -10,7 +10,7 @@ from brinell.core.record import COLUMNS, Outcome, Records
 from brinell.store import in_place, joining, parquet, rows, seal
 
 
-def some(ids, attack="fgsm", eps=0.1, seed=0):
+def make_records(ids, attack="fgsm", eps=0.1, seed=0):
     """Rows with all kinds of columns, some of them null in places."""
     draw, n = np.random.default_rng(seed), len(ids)
     return rows.build(
@@ -34,52 +34,59 @@ def some(ids, attack="fgsm", eps=0.1, seed=0):
     )
 
 
-def same(found, expected):
+def assert_same_records(actual, expected):
     for name, column in COLUMNS.items():
-        one, other = getattr(found, name), getattr(expected, name)
-        assert np.ma.getdata(one).dtype == np.ma.getdata(other).dtype, name
-        assert isinstance(one, np.ma.MaskedArray) is isinstance(other, np.ma.MaskedArray) is column.null, name
-        np.testing.assert_array_equal(np.ma.getmaskarray(one), np.ma.getmaskarray(other), name)
-        np.testing.assert_array_equal(np.ma.filled(one, 0), np.ma.filled(other, 0), name)
+        column_values, expected_values = getattr(actual, name), getattr(expected, name)
+        assert np.ma.getdata(column_values).dtype == np.ma.getdata(expected_values).dtype, name
+        assert isinstance(column_values, np.ma.MaskedArray) is isinstance(expected_values, np.ma.MaskedArray) is column.null, name
+        np.testing.assert_array_equal(np.ma.getmaskarray(column_values), np.ma.getmaskarray(expected_values), name)
+        np.testing.assert_array_equal(np.ma.filled(column_values, 0), np.ma.filled(expected_values, 0), name)
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "GROUP_ROWS", 7)
-    parts = [some(range(20)), some([], attack="none"), some(range(15), attack="pgd", eps=0.2, seed=1)]
+    monkeypatch.setattr(in_place, "SMALL", 0)
+    parts = [make_records(range(20)), make_records([], attack="none"), make_records(range(15), attack="pgd", eps=0.2, seed=1)]
     for number, part in enumerate(parts):
         parquet.write(tmp_path / f"{number}.parquet", part, "cell")
     return [tmp_path / f"{number}.parquet" for number in range(len(parts))]
 
 
-@pytest.mark.parametrize("held", [0, 200, 8 << 20])
-def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, held):
-    monkeypatch.setattr(in_place, "HELD", held)
-    found, expected = in_place.records(files), parquet.read(files)
+@pytest.mark.parametrize("cache_bytes", [0, 200, 8 << 20])
+def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, cache_bytes):
+    monkeypatch.setattr(in_place, "CACHE_BYTES", cache_bytes)
+    actual, expected = in_place.records(files), parquet.read(files)
     for _ in range(2):
-        same(found, expected)
-    assert len(found) == 35 and set(found.attack) == {"fgsm", "pgd"}
-    chosen = found.sample_id == 3
-    same(rows.take(found, chosen), rows.take(expected, chosen))
-    same(rows.concatenate([found, expected]), rows.concatenate([expected, expected]))
+        assert_same_records(actual, expected)
+    assert len(actual) == 35 and set(actual.attack) == {"fgsm", "pgd"}
+    mask = actual.sample_id == 3
+    assert_same_records(rows.take(actual, mask), rows.take(expected, mask))
+    assert_same_records(rows.concatenate([actual, expected]), rows.concatenate([expected, expected]))
     with pytest.raises(AttributeError):
-        found.nothing  # noqa: B018
-    same(in_place.records([]), parquet.read([]))
+        actual.nothing  # noqa: B018
+    assert_same_records(in_place.records([]), parquet.read([]))
 
 
 def test_little_is_kept(files, monkeypatch):
-    monkeypatch.setattr(in_place, "HELD", 600)
-    found = in_place.records(files)
+    monkeypatch.setattr(in_place, "CACHE_BYTES", 600)
+    records = in_place.records(files)
     for name in COLUMNS:
-        getattr(found, name)
-        held = found.__dict__["_read"]._held
-        assert name in held and (len(held) == 1 or sum(map(in_place._bytes, held.values())) <= 600)
+        getattr(records, name)
+        cache = records.__dict__["_read"]._cache
+        assert name in cache and (len(cache) == 1 or sum(map(in_place._bytes, cache.values())) <= 600)
+
+
+def test_few_rows_are_read_at_once(files, monkeypatch):
+    monkeypatch.setattr(in_place, "SMALL", 35)
+    assert "_read" not in in_place.records(files).__dict__
+    assert_same_records(in_place.records(files), parquet.read(files))
 
 
 def test_groups_are_pieces_of_a_file(files):
     pieces = list(in_place.groups(files[0]))
     assert [len(piece) for piece in pieces] == [7, 7, 6]
-    same(rows.concatenate(pieces), parquet.read(files[:1]))
+    assert_same_records(rows.concatenate(pieces), parquet.read(files[:1]))
 
 
 def test_a_flipped_bit_is_noticed_before_a_column_is_read(files):
@@ -102,12 +109,14 @@ def test_a_file_is_sealed_as_its_bytes_are(tmp_path):
         seal.seal(tmp_path / "file")
 
 
-def shards_of(folder, n, each):
+def shards_of(folder, n, size):
     """Shards whose samples come in turns, as of a stage whose first groups left some for later ones."""
     paths = []
-    for number, start in enumerate(range(0, n, each)):
-        ids = np.arange(start, start + each)
-        part = rows.concatenate([some(ids[::2], eps=0.2, seed=number), some((ids[1::2] + n // 2) % n, eps=0.1, seed=number)])
+    for number, start in enumerate(range(0, n, size)):
+        ids = np.arange(start, start + size)
+        part = rows.concatenate(
+            [make_records(ids[::2], eps=0.2, seed=number), make_records((ids[1::2] + n // 2) % n, eps=0.1, seed=number)]
+        )
         paths.append(folder / f"shard-cell-{number:03d}.parquet")
         parquet.write(paths[-1], part, "cell")
     return paths
@@ -116,33 +125,37 @@ def shards_of(folder, n, each):
 def fill(ids):
     """The rows that no shard has: each sample has one at either budget."""
 
-    def rest(at, found):
-        here = {(int(i), float(e)) for one in found.values() for i, e in zip(one.sample_id, one.eps, strict=True)}
-        left = [(i, e) for i in ids[at].tolist() for e in (0.1, 0.2) if (i, e) not in here]
-        return some([i for i, _ in left], eps=np.array([e for _, e in left]))
+    def missing_rows(index, records_by_shard):
+        present = {
+            (int(i), float(e))
+            for records in records_by_shard.values()
+            for i, e in zip(records.sample_id, records.eps, strict=True)
+        }
+        missing = [(i, e) for i in ids[index].tolist() for e in (0.1, 0.2) if (i, e) not in present]
+        return make_records([i for i, _ in missing], eps=np.array([e for _, e in missing]))
 
-    return rest
+    return missing_rows
 
 
-def holding(found):
+def holding(records_by_shard):
     """The last shard that speaks of a sample."""
-    return {sample: name for name in sorted(found) for sample in found[name].sample_id.tolist()}
+    return {sample: name for name in sorted(records_by_shard) for sample in records_by_shard[name].sample_id.tolist()}
 
 
 @pytest.mark.parametrize("block", [1, 2, 9, 64, 10_000])
 def test_blocks_of_any_size_make_the_same_part(tmp_path, monkeypatch, block):
     paths, ids = shards_of(tmp_path, 60, 10), np.arange(60)
     monkeypatch.setattr(joining, "BLOCK_ROWS", block)
-    made = list(joining.blocks(paths, ids, 2, fill(ids), holding))
-    joined = rows.concatenate([one.records for one in made])
+    blocks = list(joining.blocks(paths, ids, 2, fill(ids), holding))
+    joined = rows.concatenate([joined_block.records for joined_block in blocks])
     assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 60
-    known = parquet.read(paths)
-    order = np.lexsort((known.eps, known.sample_id))
-    settled = np.isin(joined.sample_id + joined.eps, known.sample_id + known.eps)
+    stored = parquet.read(paths)
+    order = np.lexsort((stored.eps, stored.sample_id))
+    is_stored = np.isin(joined.sample_id + joined.eps, stored.sample_id + stored.eps)
     for name in ("best_margin", "forwards", "outcome"):
-        np.testing.assert_array_equal(getattr(joined, name)[settled], getattr(known, name)[order])
-    told = {sample: holder for one in made for sample, holder in one.holders.items()}
-    assert told == holding({path.stem: parquet.read([path]) for path in paths}) and len(told) == 60
+        np.testing.assert_array_equal(getattr(joined, name)[is_stored], getattr(stored, name)[order])
+    holders = {sample: holder for joined_block in blocks for sample, holder in joined_block.holders.items()}
+    assert holders == holding({path.stem: parquet.read([path]) for path in paths}) and len(holders) == 60
 
 
 def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monkeypatch):

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited
-from _mutations import mutations, unsealed, written
+from _helpers import Recorder, run_audit
+from _mutations import mutations, read_unsealed, write_unsealed
 from brinell.cli import run as cli
 
 
@@ -27,17 +27,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(folder: Path) -> Path:
     rng = np.random.default_rng(3)
     x, y = rng.uniform(0.2, 0.55, (6, 2)).astype(np.float32), np.zeros(6, dtype=int)
-    return audited(folder / "run", Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",)).path
+    return run_audit(folder / "run", Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",)).path
 
 
-def one_line(capsys: pytest.CaptureFixture[str], told: str, arguments: list[str]) -> int:
+def one_line(capsys: pytest.CaptureFixture[str], label: str, arguments: list[str]) -> int:
     """The exit code of a command; what it says must be one line for a person."""
     code = cli(arguments)
-    said = capsys.readouterr().err
-    assert "should not happen" not in said and "Traceback" not in said, (told, said)
-    assert code in (0, 1, 2), (told, code)
+    message = capsys.readouterr().err
+    assert "should not happen" not in message and "Traceback" not in message, (label, message)
+    assert code in (0, 1, 2, 4), (label, code)
     if code == 2:
-        assert said.count("\n") == 1 and "\u001b" not in said and len(said) < 600, (told, said)
+        assert message.count("\n") == 1 and "\u001b" not in message and len(message) < 600, (label, message)
     return code
 
 
@@ -45,10 +45,10 @@ def one_line(capsys: pytest.CaptureFixture[str], told: str, arguments: list[str]
 def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int | None) -> None:
     shutil.copytree(run, tmp_path / "run")
     file = tmp_path / "run/manifest.json"
-    refused = 0
-    for told, wrong in mutations(unsealed(file), count):
-        written(file, wrong)
+    refusals = 0
+    for label, wrong in mutations(read_unsealed(file), count):
+        write_unsealed(file, wrong)
         for verb in (["report"], ["gate", "--robust", "0"], ["verify"], ["compare"]):
-            more = [str(run)] if verb == ["compare"] else []
-            refused += one_line(capsys, f"{verb[0]}: {told}", [verb[0], str(tmp_path / "run"), *more, *verb[1:]]) == 2
-    assert refused
+            arguments = [str(run)] if verb == ["compare"] else []
+            refusals += one_line(capsys, f"{verb[0]}: {label}", [verb[0], str(tmp_path / "run"), *arguments, *verb[1:]]) == 2
+    assert refusals

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited, carry_out, cells_of, in_a_process_of_its_own, plan_of, same_rows, workspace
+from _helpers import Recorder, assert_same_rows, cells_of, plan_of, run_audit, run_in_process, run_plan, workspace
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
@@ -37,27 +37,27 @@ def small_plan(**settings):
     return plan_of(Recorder(parabola), X, Y, **({"eps": EPS, "attack": ATTACKS, "batch_size": 1} | settings))
 
 
-def same_run(one, other):
-    same_rows(one.records(), other.records())
-    for model in one.manifest["models"]:
-        for stage in one.manifest["stages"]:
-            ids = range(one.manifest["data"]["n"])
-            a, b = (run.adversarial(model["name"], stage["name"], ids) for run in (one, other))
+def same_run(expected, actual):
+    assert_same_rows(expected.records(), actual.records())
+    for model in expected.manifest["models"]:
+        for stage in expected.manifest["stages"]:
+            ids = range(expected.manifest["data"]["n"])
+            a, b = (run.adversarial(model["name"], stage["name"], ids) for run in (expected, actual))
             assert a.keys() == b.keys() and len(a) > 0 or stage["name"] != ATTACKS[0]
             for sample, array in a.items():
                 np.testing.assert_allclose(b[sample], array, atol=1e-6)
-    assert other.manifest["state"] == "finished"
-    assert sorted(other.digests()) == sorted(one.digests())
-    assert not list(other.path.glob("*/shard-*")) and not list(other.path.glob("**/*.tmp"))
+    assert actual.manifest["state"] == "finished"
+    assert sorted(actual.digests()) == sorted(expected.digests())
+    assert not list(actual.path.glob("*/shard-*")) and not list(actual.path.glob("**/*.tmp"))
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return carry_out(small_plan(), tmp_path_factory.mktemp("whole") / "run")
+def full_run(tmp_path_factory):
+    return run_plan(small_plan(), tmp_path_factory.mktemp("whole") / "run")
 
 
 class Killed(BaseException):
-    """What no except clause of the program catches."""
+    """An exception that no except clause of the program catches."""
 
 
 class StopAt:
@@ -80,64 +80,64 @@ class StopAt:
         monkeypatch.setattr(Path, name, instead)
 
 
-def test_the_whole_run_has_several_units_and_rounds(whole):
-    outcomes = set(cells_of(whole.records()).values())
+def test_the_whole_run_has_several_units_and_rounds(full_run):
+    outcomes = set(cells_of(full_run.records()).values())
     assert {"fooled", "fooled_below", "survived", "survived_above", "misclassified"} <= outcomes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["replace", "unlink"])
-def test_killed_at_every_write(tmp_path, monkeypatch, whole, name):
+def test_killed_at_every_write(tmp_path, monkeypatch, full_run, name):
     """Before every file that is put in its place, and before every one that is deleted: the folder changes at no other moment."""
-    k, done = 0, False
-    while not done:
+    k, finished = 0, False
+    while not finished:
         k += 1
         out = tmp_path / str(k)
         with monkeypatch.context() as patch:
             stop = StopAt(k, getattr(Path, name))
             stop.patch(patch, name)
             try:
-                carry_out(small_plan(), out)
-                done = True
+                run_plan(small_plan(), out)
+                finished = True
             except Killed:
                 pass
-        if not done:
-            same_run(whole, carry_out(small_plan(), out, resume=True))
+        if not finished:
+            same_run(full_run, run_plan(small_plan(), out, resume=True))
             shutil.rmtree(out)
     assert k > 8, "the run was stopped at few moments only"
 
 
-def test_killed_again_and_again(tmp_path, monkeypatch, whole):
+def test_killed_again_and_again(tmp_path, monkeypatch, full_run):
     """Each attempt is stopped a few files later than it began; nothing is computed twice, so it ends."""
     for attempt in range(100):
         with monkeypatch.context() as patch:
             StopAt(6, Path.replace).patch(patch, "replace")
             try:
-                run = carry_out(small_plan(), tmp_path / "run", resume=attempt > 0)
+                run = run_plan(small_plan(), tmp_path / "run", resume=attempt > 0)
                 break
             except Killed:
                 continue
     assert 3 < attempt < 60
-    same_run(whole, run)
+    same_run(full_run, run)
 
 
-def test_what_is_there_is_not_computed_again(tmp_path, whole):
+def test_what_is_there_is_not_computed_again(tmp_path, full_run):
     out = tmp_path / "run"
-    shutil.copytree(whole.path, out)
+    shutil.copytree(full_run.path, out)
     model = Recorder(parabola)
-    again = carry_out(plan_of(model, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), out, resume=True)
+    resumed = run_plan(plan_of(model, X, Y, eps=EPS, attack=ATTACKS, batch_size=1), out, resume=True)
     assert len(model.calls) <= 4, "more than the looks for signs"
-    same_run(whole, again)
+    same_run(full_run, resumed)
 
 
 @pytest.mark.parametrize("batch_size", [2, 64])
 @pytest.mark.parametrize("k", [4, 7, 12])
-def test_with_another_batch_size(tmp_path, monkeypatch, whole, batch_size, k):
+def test_with_another_batch_size(tmp_path, monkeypatch, full_run, batch_size, k):
     with monkeypatch.context() as patch:
         StopAt(k, Path.replace).patch(patch, "replace")
         with pytest.raises(Killed):
-            carry_out(small_plan(), tmp_path / "run")
-    same_run(whole, carry_out(small_plan(batch_size=batch_size), tmp_path / "run", resume=True))
+            run_plan(small_plan(), tmp_path / "run")
+    same_run(full_run, run_plan(small_plan(batch_size=batch_size), tmp_path / "run", resume=True))
 
 
 @pytest.mark.parametrize(
@@ -151,44 +151,44 @@ def test_with_another_batch_size(tmp_path, monkeypatch, whole, batch_size, k):
         ({"queries": 9}, "queries was None and is 9"),
     ],
 )
-def test_another_run_is_refused(tmp_path, whole, changed, message):
+def test_another_run_is_refused(tmp_path, full_run, changed, message):
     out = tmp_path / "run"
-    shutil.copytree(whole.path, out)
+    shutil.copytree(full_run.path, out)
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     with pytest.raises(RequestError, match="holds another run .*" + message):
-        carry_out(small_plan(**changed), out, resume=True)
+        run_plan(small_plan(**changed), out, resume=True)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_other_data_and_other_weights_are_refused(tmp_path, whole):
-    shutil.copytree(whole.path, tmp_path / "run")
+def test_other_data_and_other_weights_are_refused(tmp_path, full_run):
+    shutil.copytree(full_run.path, tmp_path / "run")
     settings = {"eps": EPS, "attack": ATTACKS, "batch_size": 1}
     with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
-        audited(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
-    other = Recorder(parabola)
-    other.digest = lambda: "another digest"
+        run_audit(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
+    changed_model = Recorder(parabola)
+    changed_model.digest = lambda: "another digest"
     with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
-        audited(tmp_path / "run", other, X, Y, resume=True, **settings)
+        run_audit(tmp_path / "run", changed_model, X, Y, resume=True, **settings)
 
 
-def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, whole):
-    shutil.copytree(whole.path, tmp_path / "run")
+def test_a_run_that_nobody_asked_to_go_on_with(tmp_path, full_run):
+    shutil.copytree(full_run.path, tmp_path / "run")
     with pytest.raises(RequestError, match="holds a run: add --resume to go on with it, or choose another --out"):
-        carry_out(small_plan(), tmp_path / "run")
+        run_plan(small_plan(), tmp_path / "run")
 
 
-def test_a_damaged_unit(tmp_path, monkeypatch, whole):
+def test_a_damaged_unit(tmp_path, monkeypatch, full_run):
     """The error names the file, and after it was deleted the run goes on."""
     with monkeypatch.context() as patch:
         StopAt(11, Path.replace).patch(patch, "replace")
         with pytest.raises(Killed):
-            carry_out(small_plan(), tmp_path / "run")
+            run_plan(small_plan(), tmp_path / "run")
     unit = next((tmp_path / "run" / "records").glob("shard-*"))
     unit.write_bytes(unit.read_bytes()[:-9])
     with pytest.raises(RequestError, match=f"{unit.name} is damaged .*: delete it and go on with --resume"):
-        carry_out(small_plan(), tmp_path / "run", resume=True)
+        run_plan(small_plan(), tmp_path / "run", resume=True)
     unit.unlink()
-    same_run(whole, carry_out(small_plan(), tmp_path / "run", resume=True))
+    same_run(full_run, run_plan(small_plan(), tmp_path / "run", resume=True))
 
 
 # From the command line, with a model that dies or is interrupted at a given call
@@ -199,11 +199,11 @@ def work(tmp_path_factory):
     return workspace(tmp_path_factory.mktemp("work"))
 
 
-def command(work, out, *more):
+def command(work, out, *arguments):
     words = ["audit", "--data", f"npz:{work / 'data.npz'}", "--model", f"torch:{work / 'model.py'}:parabola", "--eps", EPS]
     for attack in ATTACKS:
         words += ["--attack", attack]
-    return [*words, "--batch-size", "2", "--out", str(out), *more]
+    return [*words, "--batch-size", "2", "--out", str(out), *arguments]
 
 
 @pytest.fixture(scope="module")
@@ -218,25 +218,25 @@ def _no_calls_yet(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("at", [1, slow(3), 12, slow(25), 45])
-def test_sigkill(tmp_path, work, reference, at, capfd):
+@pytest.mark.parametrize("call_index", [1, slow(3), 12, slow(25), 45])
+def test_sigkill(tmp_path, work, reference, call_index, capfd):
     """Killed at this call of the model, resumed with nothing but the folder, killed once more, and resumed to the end."""
     out = tmp_path / "run"
-    assert in_a_process_of_its_own(command(work, out), TEST_KILL_AT=str(at), TEST_CALLS="0") == -9
+    assert run_in_process(command(work, out), TEST_KILL_AT=str(call_index), TEST_CALLS="0") == -9
     if not (out / "manifest.json").exists():
         assert cli(command(work, out)) == 0
     else:
         resume = ["audit", "--resume", "--out", str(out)]
-        assert in_a_process_of_its_own(resume, TEST_KILL_AT="9", TEST_CALLS="0") == -9
+        assert run_in_process(resume, TEST_KILL_AT="9", TEST_CALLS="0") == -9
         assert cli(resume) == 0
     same_run(reference, Run.open(out))
     assert (out / "report.html").exists()
 
 
-@pytest.mark.parametrize("at", [4, 30])
-def test_interrupted(tmp_path, work, reference, at, monkeypatch, capsys):
+@pytest.mark.parametrize("call_index", [4, 30])
+def test_interrupted(tmp_path, work, reference, call_index, monkeypatch, capsys):
     out = tmp_path / "run"
-    monkeypatch.setenv("TEST_INTERRUPT_AT", str(at))
+    monkeypatch.setenv("TEST_INTERRUPT_AT", str(call_index))
     assert cli(command(work, out)) == 130
     error = capsys.readouterr().err
     assert f"interrupted; what was computed is kept: go on with brinell audit --resume --out {out}" in error
@@ -258,7 +258,7 @@ def test_a_full_disk_and_then_room(tmp_path, work, reference, k, monkeypatch, ca
     assert f"brinell audit --resume --out {out}" in lines[0]
     if k == 1:  # not even the request was written
         assert cli(["audit", "--resume", "--out", str(out)]) == 2
-        assert f"there is no run in {out} to go on with" in capsys.readouterr().err
+        assert f"{out} holds no run to resume" in capsys.readouterr().err
         assert cli(command(work, out, "--resume")) == 0
     else:
         assert cli(["audit", "--resume", "--out", str(out)]) == 0

@@ -42,7 +42,7 @@ def records(draw):
 
 
 def some_records(n=3, **columns):
-    known = {
+    defaults = {
         "model": "m",
         "sample_id": np.arange(n),
         "label": 0,
@@ -54,7 +54,7 @@ def some_records(n=3, **columns):
         "radius": 0.1,
         "outcome": str(Outcome.SURVIVED),
     }
-    return rows.build(Records, n, **(known | columns))
+    return rows.build(Records, n, **(defaults | columns))
 
 
 @pytest.fixture
@@ -92,28 +92,28 @@ def run(tmp_path):
 def test_round_trip(tmp_path_factory, records):
     file = tmp_path_factory.mktemp("t") / "part.parquet"
     parquet.write(file, records, "cell")
-    again = parquet.read([file])
-    assert len(again) == len(records)
+    reread = parquet.read([file])
+    assert len(reread) == len(records)
     for name, column in COLUMNS.items():
-        one, other = getattr(records, name), getattr(again, name)
-        assert one.tolist() == other.tolist(), name
-        assert isinstance(other, np.ma.MaskedArray) == column.null
-        assert other.dtype == one.dtype
+        written, reread_column = getattr(records, name), getattr(reread, name)
+        assert written.tolist() == reread_column.tolist(), name
+        assert isinstance(reread_column, np.ma.MaskedArray) == column.null
+        assert reread_column.dtype == written.dtype
 
 
 def test_null_is_not_zero(tmp_path):
     file = tmp_path / "part.parquet"
     parquet.write(file, some_records(2, linf=np.ma.MaskedArray([0.0, 0.0], mask=[False, True])), "cell")
-    again = parquet.read([file])
-    assert again.linf.tolist() == [0.0, None] and again.adv_pred.tolist() == [None, None]
+    reread = parquet.read([file])
+    assert reread.linf.tolist() == [0.0, None] and reread.adv_pred.tolist() == [None, None]
     assert pq.read_table(file)["linf"].null_count == 1
 
 
 def test_several_files_one_after_another(tmp_path):
     for i in range(3):
         parquet.write(tmp_path / f"{i}.parquet", some_records(2, sample_id=np.array([2 * i, 2 * i + 1])), "cell")
-    again = parquet.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
-    assert again.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
+    reread = parquet.read([tmp_path / f"{i}.parquet" for i in (2, 0, 1)])
+    assert reread.sample_id.tolist() == [4, 5, 0, 1, 2, 3]
     assert len(parquet.read([])) == 0
 
 
@@ -128,9 +128,9 @@ def test_a_file_cut_short(tmp_path, keep):
     file = tmp_path / "part.parquet"
     parquet.write(file, some_records(), "cell")
     file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as caught:
+    with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
         parquet.read([file])
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
 
 
 def test_a_file_of_another_schema(tmp_path):
@@ -153,13 +153,13 @@ def test_rows_need_their_columns():
 @given(records(), st.data())
 def test_take_and_concatenate(records, data):
     n = len(records)
-    chosen = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int)
-    taken = rows.take(records, chosen)
-    assert taken.sample_id.tolist() == records.sample_id[chosen].tolist()
-    both = rows.concatenate([records, taken])
-    assert len(both) == n + len(chosen)
+    indices = np.array(data.draw(st.lists(st.integers(0, n - 1), max_size=6)) if n else [], dtype=int)
+    selection = rows.take(records, indices)
+    assert selection.sample_id.tolist() == records.sample_id[indices].tolist()
+    joined = rows.concatenate([records, selection])
+    assert len(joined) == n + len(indices)
     for name in COLUMNS:
-        assert getattr(both, name).tolist() == getattr(records, name).tolist() + getattr(taken, name).tolist()
+        assert getattr(joined, name).tolist() == getattr(records, name).tolist() + getattr(selection, name).tolist()
 
 
 # Files
@@ -179,8 +179,8 @@ def test_writing_is_whole_or_not_at_all(tmp_path):
     assert list(file.parent.iterdir()) == [file], "something was left behind"
 
 
-@pytest.mark.parametrize("at", ["write", "fsync", "replace"])
-def test_a_full_disk(tmp_path, monkeypatch, at):
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_full_disk(tmp_path, monkeypatch, step):
     full = OSError(28, "No space left on device")
 
     def raises(*_, **__):
@@ -188,12 +188,12 @@ def test_a_full_disk(tmp_path, monkeypatch, at):
 
     file = tmp_path / "file.txt"
     write_text(file, "old")
-    if at == "fsync":
+    if step == "fsync":
         monkeypatch.setattr("os.fsync", raises)
-    if at == "replace":
+    if step == "replace":
         monkeypatch.setattr("pathlib.Path.replace", raises)
     with pytest.raises(StoppedError, match="file.txt cannot be written: the disk is full; make room, then go on with --resume"):
-        write_atomically(file, raises if at == "write" else lambda path: path.write_text("new"))
+        write_atomically(file, raises if step == "write" else lambda path: path.write_text("new"))
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
@@ -221,9 +221,9 @@ def test_digest(tmp_path):
 def test_units_become_a_part(run):
     """Two units found sample 1, the second one closer; the part keeps the closer input, and the units go."""
     fooled = {"outcome": str(Outcome.FOOLED), "model": "m"}
-    far, near = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
+    first_input, closer_input = np.float32([0.1, 0.2]), np.float32([0.3, 0.4])
     units = {}
-    for key, eps, arrays in [("k1", 0.2, {0: far, 1: far}), ("k2", 0.1, {1: near})]:
+    for key, eps, arrays in [("k1", 0.2, {0: first_input, 1: first_input}), ("k2", 0.1, {1: closer_input})]:
         records = some_records(len(arrays), sample_id=np.array(list(arrays)), eps=eps, **fooled)
         units[run.save_shard("cell", key, records, arrays)] = records
     for order in (units, dict(reversed(units.items()))):
@@ -231,16 +231,16 @@ def test_units_become_a_part(run):
     assert {name: rows_of(r) for name, r in run.shards("cell").items()} == {name: rows_of(r) for name, r in units.items()}
     before = run.adversarial("m", "fgsm", [0, 1, 2])
     assert not run.has_part("cell") and len(run.records()) == 3
-    whole = rows.concatenate(list(units.values()))
-    run.save_part("cell", [Block(whole, closest_shards(units))])
+    full = rows.concatenate(list(units.values()))
+    run.save_part("cell", [Block(full, closest_shards(units))])
     assert run.has_part("cell") and run.shards("cell") == {} and not list(run.path.glob("*/shard-*"))
-    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(whole)
+    assert rows_of(run.records()) == rows_of(run.part("cell")) == rows_of(full)
     after = run.adversarial("m", "fgsm", [0, 1, 2])
-    for found in (before, after):
-        assert sorted(found) == [0, 1]
-        np.testing.assert_array_equal(found[0], far)
-        np.testing.assert_array_equal(found[1], near)
-        assert found[0].dtype == np.float32
+    for examples in (before, after):
+        assert sorted(examples) == [0, 1]
+        np.testing.assert_array_equal(examples[0], first_input)
+        np.testing.assert_array_equal(examples[1], closer_input)
+        assert examples[0].dtype == np.float32
     assert run.adversarial("m", "pgd", [0]) == run.adversarial("other", "fgsm", [0]) == {}
 
 
@@ -251,8 +251,8 @@ def test_large_parts_are_cut_into_several_files(run, monkeypatch):
     name = run.save_shard("cell", "k", records, arrays)
     run.save_part("cell", [Block(records, dict.fromkeys(range(7), name))])
     assert len(list((run.path / "arrays").glob("part-cell-*"))) == 4
-    found = run.adversarial("m", "fgsm", [6, 0, 3])
-    assert {sample: array.tolist() for sample, array in found.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
+    examples = run.adversarial("m", "fgsm", [6, 0, 3])
+    assert {sample: array.tolist() for sample, array in examples.items()} == {6: [6, 6], 0: [0, 0], 3: [3, 3]}
 
 
 def test_a_part_makes_its_units_superfluous(run):
@@ -262,6 +262,8 @@ def test_a_part_makes_its_units_superfluous(run):
     run.save_shard("cell", "k", records, {})
     assert len(run.records()) == 3
     run.save_shard("other", "k", records, {})
+    assert len(run.records()) == 3, "no stage of the run has these rows"
+    run.save_shard("clean", "k", records, {})
     assert len(run.records()) == 6
 
 
@@ -277,8 +279,8 @@ def test_damaged_inputs(run):
 
 
 def test_open(run):
-    assert Run.open(run.path).manifest == LAYOUT.head | run.manifest
-    assert Run.open(str(run.path)).manifest == LAYOUT.head | run.manifest
+    assert Run.open(run.path).manifest == LAYOUT.head | run.manifest | {"files": {}}
+    assert Run.open(str(run.path)).manifest == LAYOUT.head | run.manifest | {"files": {}}
 
 
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}'])
@@ -307,7 +309,7 @@ def test_manifest_is_json_without_escapes(run):
     run.manifest["command"] = "Größe"
     run.save_manifest()
     text = (run.path / "manifest.json").read_text(encoding="utf-8")
-    assert "Größe" in text and json.loads(text) | {"seal": ""} == LAYOUT.head | run.manifest | {"seal": ""}
+    assert "Größe" in text and json.loads(text) | {"seal": ""} == LAYOUT.head | run.manifest | {"files": {}} | {"seal": ""}
 
 
 def test_what_a_kill_left_half_written_is_cleared_away(run):
@@ -353,11 +355,19 @@ def test_a_folder_that_cannot_be_made(tmp_path, deep):
 
 def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp_path):
     """What DuckDB and Polars do, by Arrow: a filter and a count over all parts, some of their rows at a time."""
-    n, made = 100_000, np.random.default_rng(0)
+    n, rng = 100_000, np.random.default_rng(0)
     (tmp_path / "records").mkdir()
     outcomes = np.array([str(Outcome.SURVIVED), str(Outcome.FOOLED)], dtype=object)
-    given = {"model": "m", "distance": "linf", "label": 0, "clean_pred": 0, "clean_confidence": 1.0, "eps": 0.1, "radius": 0.1}
-    fooled, forwards = made.integers(0, 2, (2, n)), made.integers(0, 99, (2, n))
+    constants = {
+        "model": "m",
+        "distance": "linf",
+        "label": 0,
+        "clean_pred": 0,
+        "clean_confidence": 1.0,
+        "eps": 0.1,
+        "radius": 0.1,
+    }
+    fooled, forwards = rng.integers(0, 2, (2, n)), rng.integers(0, 99, (2, n))
     for cell in (0, 1):
         part = rows.build(
             Records,
@@ -366,17 +376,17 @@ def test_rows_of_many_files_are_read_group_by_group_by_whoever_knows_parquet(tmp
             attack=f"stage {cell}",
             outcome=outcomes[fooled[cell]],
             forwards=forwards[cell],
-            adv_margin=made.normal(size=n),
-            **given,
+            adv_margin=rng.normal(size=n),
+            **constants,
         )
         parquet.write(tmp_path / "records" / f"part-{cell}.parquet", part, str(cell))
     scanned = ds.dataset(tmp_path / "records", format="parquet").scanner(
         columns=["sample_id", "forwards"], filter=ds.field("outcome") == "fooled"
     )
-    count = spent = 0
+    count = forward_count = 0
     for batch in scanned.to_batches():
         assert len(batch) <= 1 << 16
-        count, spent = count + len(batch), spent + batch["forwards"].to_numpy().sum()
-    assert (count, spent) == (fooled.sum(), forwards[fooled == 1].sum())
+        count, forward_count = count + len(batch), forward_count + batch["forwards"].to_numpy().sum()
+    assert (count, forward_count) == (fooled.sum(), forwards[fooled == 1].sum())
     groups = [pq.read_metadata(path).num_row_groups for path in (tmp_path / "records").iterdir()]
     assert groups == [-(-n // (1 << 16))] * 2

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, carry_out, plan_of, rows_of, threshold
-from brinell.engine.progress import Silent
+from _helpers import Recorder, plan_of, rows_of, run_plan, threshold
+from brinell.engine.progress import SilentProgress
 from brinell.runners import shards
 from brinell.store.run import Run
 from brinell.store.shared import check_exclusive, open_store
 
-WHY = "is not installed, which S3 is tested with: pip install s3fs moto[server]"
-s3fs = pytest.importorskip("s3fs", reason=f"s3fs {WHY}")
-moto = pytest.importorskip("moto.server", reason=f"moto {WHY}")
+SKIP_REASON = "is not installed, which S3 is tested with: pip install s3fs moto[server]"
+s3fs = pytest.importorskip("s3fs", reason=f"s3fs {SKIP_REASON}")
+moto = pytest.importorskip("moto.server", reason=f"moto {SKIP_REASON}")
 # What the two and their kin warn of by themselves.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
@@ -39,8 +39,8 @@ def bucket():
 def test_what_a_store_promises(bucket):
     store = open_store(Path(f"{bucket}/promises"))
     check_exclusive(store, "shards", "it")
-    won = [store.create("a/key", str(me).encode()) for me in range(3)]
-    assert won == [True, False, False] and store.read("a/key") == b"0"
+    creations = [store.create("a/key", str(me).encode()) for me in range(3)]
+    assert creations == [True, False, False] and store.read("a/key") == b"0"
     store.write("a/other", b"1")
     store.write("a/b/below", b"2")
     assert store.names("a") == ["key", "other"] and store.names("nothing") == [] and store.read("a/nothing") is None
@@ -59,19 +59,19 @@ def test_a_large_part_is_created_once(bucket):
 
 
 def test_of_many_at_once_one_creates(bucket):
-    store, won, start = open_store(f"{bucket}/race"), [], threading.Barrier(6)
+    store, winners, start = open_store(f"{bucket}/race"), [], threading.Barrier(6)
 
     def create(me):
         start.wait()
         if store.create("key", str(me).encode()):
-            won.append(me)
+            winners.append(me)
 
     threads = [threading.Thread(target=create, args=(me,)) for me in range(6)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(won) == 1 and store.read("key") == str(won[0]).encode()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1 and store.read("key") == str(winners[0]).encode()
 
 
 def test_a_run_in_s3_is_that_in_a_folder(bucket, tmp_path):
@@ -79,14 +79,19 @@ def test_a_run_in_s3_is_that_in_a_folder(bucket, tmp_path):
     plan = plan_of(
         Recorder(threshold(0.5)), x, np.zeros(16, int), eps="0.1, 0.2", attack=("pgd?steps=2", "square?steps=3"), batch_size=1
     )
-    alone = carry_out(plan, tmp_path / "alone")
-    given = {"command": "from a test", "page": lambda folder: (folder / "report.html").write_text("page")}
+    local_run = run_plan(plan, tmp_path / "alone")
+    settings = {"command": "from a test", "page": lambda folder: (folder / "report.html").write_text("page")}
     name, rows = shards.run(
-        plan, Path(f"{bucket}/run"), shards.Shard(1, 2), Silent(), answer=lambda run, name: (name, run.records()), **given
+        plan,
+        Path(f"{bucket}/run"),
+        shards.Shard(1, 2),
+        SilentProgress(),
+        answer=lambda run, name: (name, run.records()),
+        **settings,
     )
-    assert name == f"{bucket}/run" and rows_of(rows) == rows_of(alone.records())
+    assert name == f"{bucket}/run" and rows_of(rows) == rows_of(local_run.records())
     s3fs.S3FileSystem(use_listings_cache=False).get(f"{bucket}/run/", f"{tmp_path}/copy/", recursive=True)
     copy = Run.open(tmp_path / "copy")
-    assert sorted(copy.digests()) == sorted(alone.digests()) and (tmp_path / "copy" / "report.html").exists()
+    assert sorted(copy.digests()) == sorted(local_run.digests()) and (tmp_path / "copy" / "report.html").exists()
     assert json.loads(open_store(f"{bucket}/run").read("manifest.json"))["state"] == "finished"
     assert not (tmp_path / "copy" / "shards").exists()

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from _helpers import Recorder, carry_out, plan_of, same_rows
+from _helpers import Recorder, assert_same_rows, plan_of, run_plan
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store import seal
@@ -31,8 +31,8 @@ def plan():
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    return carry_out(plan(), tmp_path_factory.mktemp("whole") / "run").path
+def full_run(tmp_path_factory):
+    return run_plan(plan(), tmp_path_factory.mktemp("whole") / "run").path
 
 
 def test_a_sealed_text_knows_itself() -> None:
@@ -49,8 +49,8 @@ def test_a_sealed_text_knows_itself() -> None:
 
 
 def test_a_text_that_looks_like_a_seal_changes_nothing() -> None:
-    like = "brinell:digest:" + "1" * 32
-    content = seal.sealed(f"{like} {seal.BLANK} {like}".encode())
+    seal_text = "brinell:digest:" + "1" * 32
+    content = seal.sealed(f"{seal_text} {seal.BLANK} {seal_text}".encode())
     assert seal.holds(content) is True and seal.holds(content.replace(b"1 ", b"2 ")) is False
 
 
@@ -59,8 +59,8 @@ def test_tables_and_arrays_are_sealed(tmp_path: Path) -> None:
     write_arrays(tmp_path / "a.safetensors", {"a": np.arange(6.0).reshape(2, 3), "b": np.array([True])})
     assert all(seal.holds(file.read_bytes()) for file in tmp_path.iterdir())
     assert read_table(tmp_path / "t.parquet")["a"].to_pylist() == [1, 2]
-    found = read_arrays(tmp_path / "a.safetensors", lambda name: name == "a")
-    assert list(found) == ["a"] and found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    arrays = read_arrays(tmp_path / "a.safetensors", lambda name: name == "a")
+    assert list(arrays) == ["a"] and arrays["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize(
@@ -97,52 +97,52 @@ def read_all(folder: Path) -> None:
 
 @pytest.mark.parametrize("count", [90, pytest.param(1200, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("state", ["finished", "running"])
-def test_no_flipped_bit_is_read_in_silence(tmp_path: Path, whole: Path, count: int, state: str) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_no_flipped_bit_is_read_in_silence(tmp_path: Path, full_run: Path, count: int, state: str) -> None:
+    shutil.copytree(full_run, tmp_path / "run")
     run = Run.open(tmp_path / "run")
     LAYOUT.save(run.path, {key: value for key, value in run.manifest.items() if key != "files"} | {"state": state})
     read_all(run.path)
     for file, content in flips(run.path, count):
-        kept = file.read_bytes()
+        original = file.read_bytes()
         file.write_bytes(content)
-        with pytest.raises(RequestError, match=f"{file.name} is damaged") as caught:
+        with pytest.raises(RequestError, match=f"{file.name} is damaged") as error:
             read_all(run.path)
-        assert "\n" not in str(caught.value)
-        file.write_bytes(kept)
+        assert "\n" not in str(error.value)
+        file.write_bytes(original)
 
 
-def test_a_file_that_changed_or_came_after_the_run_is_not_read(tmp_path: Path, whole: Path, capsys) -> None:
+def test_a_file_that_changed_or_came_after_the_run_is_not_read(tmp_path: Path, full_run: Path, capsys) -> None:
     """Even where it is sealed: another run's rows, for example."""
-    shutil.copytree(whole, tmp_path / "run")
+    shutil.copytree(full_run, tmp_path / "run")
     first, second = sorted((tmp_path / "run/records").glob("*"))[:2]
-    kept = first.read_bytes()
+    original = first.read_bytes()
     first.write_bytes(second.read_bytes())
     for verb in (["report"], ["gate", "--robust", "0"]):
         assert cli([*verb, str(tmp_path / "run")]) == 2
-        said = capsys.readouterr().err
-        assert f"{first.name} is damaged or missing (it was changed after the run ended): delete it" in said, said
+        message = capsys.readouterr().err
+        assert f"{first.name} is damaged or missing (it was changed after the run ended): delete it" in message, message
     first.unlink()
     assert cli(["report", str(tmp_path / "run")]) == 2
     assert f"{first.name} is missing: brinell audit --resume" in capsys.readouterr().err
-    first.write_bytes(kept)
-    (tmp_path / "run/records/part-more.parquet").write_bytes(kept)
+    first.write_bytes(original)
+    (tmp_path / "run/records/part-more.parquet").write_bytes(original)
     assert cli(["report", str(tmp_path / "run")]) == 2
     assert "part-more.parquet was not there when the run ended" in capsys.readouterr().err
 
 
-def test_a_resumed_run_makes_again_what_was_damaged(tmp_path: Path, whole: Path) -> None:
-    shutil.copytree(whole, tmp_path / "run")
+def test_a_resumed_run_makes_again_what_was_damaged(tmp_path: Path, full_run: Path) -> None:
+    shutil.copytree(full_run, tmp_path / "run")
     arrays = next((tmp_path / "run/arrays").glob("part-*"))
     content = bytearray(arrays.read_bytes())
     content[-3] ^= 4
     arrays.write_bytes(bytes(content))
-    rows = next(one for one in (tmp_path / "run/records").iterdir() if arrays.stem.startswith(one.stem))
+    rows = next(path for path in (tmp_path / "run/records").iterdir() if arrays.stem.startswith(path.stem))
     with pytest.raises(RequestError, match=f"{arrays.name} is damaged .*: delete it and records/{rows.name} and go on with"):
-        carry_out(plan(), tmp_path / "run", resume=True)
+        run_plan(plan(), tmp_path / "run", resume=True)
     arrays.unlink()
     with pytest.raises(RequestError, match=f"{arrays.name} is missing: delete records/{rows.name} too and go on with --resume"):
-        carry_out(plan(), tmp_path / "run", resume=True)
+        run_plan(plan(), tmp_path / "run", resume=True)
     rows.unlink()
-    carry_out(plan(), tmp_path / "run", resume=True)
-    same_rows(Run.open(whole).records(), Run.open(tmp_path / "run").records())
-    assert Run.open(tmp_path / "run").digests().keys() == Run.open(whole).digests().keys()
+    run_plan(plan(), tmp_path / "run", resume=True)
+    assert_same_rows(Run.open(full_run).records(), Run.open(tmp_path / "run").records())
+    assert Run.open(tmp_path / "run").digests().keys() == Run.open(full_run).digests().keys()

@@ -35,20 +35,20 @@ def test_what_a_store_does(store):
 
 
 def test_of_many_at_once_one_creates(tmp_path):
-    store, won = FolderStore(tmp_path), []
+    store, winners = FolderStore(tmp_path), []
     start = threading.Barrier(8)
 
     def create(me):
         start.wait()
         if store.create("key", str(me).encode() * 1000):
-            won.append(me)
+            winners.append(me)
 
     threads = [threading.Thread(target=create, args=(me,)) for me in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(won) == 1 and store.read("key") == str(won[0]).encode() * 1000
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1 and store.read("key") == str(winners[0]).encode() * 1000
     assert [path.name for path in tmp_path.iterdir()] == ["key"], "nothing half written is left"
 
 
@@ -82,10 +82,10 @@ class Flaky(FolderStore):
         self.asked += 1
         if self.asked in self.fails and not self.after:
             raise ConnectionError("reset")
-        made = super().create(key, content)
+        created = super().create(key, content)
         if self.asked in self.fails:
             raise ConnectionError("reset after it was done")
-        return made
+        return created
 
 
 def test_a_short_failure_is_sat_out(tmp_path):
@@ -115,13 +115,13 @@ def test_a_store_that_stays_away_stops_the_run(tmp_path):
 
 
 def test_a_folder_that_goes_while_it_is_made_is_made_again(tmp_path, monkeypatch):
-    made, calls = Path.mkdir, []
+    original_mkdir, calls = Path.mkdir, []
 
     def mkdir(self, *arguments, **settings):
         calls.append(self)
         if len(calls) == 1:  # there at first, gone when mkdir looks whether it is a folder
             raise FileExistsError(errno.EEXIST, "File exists", str(self))
-        made(self, *arguments, **settings)
+        original_mkdir(self, *arguments, **settings)
 
     store = open_store(tmp_path / "run")
     monkeypatch.setattr(Path, "mkdir", mkdir)
@@ -175,7 +175,7 @@ def test_a_folder_named_by_its_address(tmp_path):
     assert (tmp_path / "key").read_bytes() == b"1"
 
 
-@pytest.mark.parametrize(("out", "why"), [("nosuch://x", "is no address of a store"), ("hdfs-nowhere://x", "is no address")])
-def test_an_address_that_nobody_knows(out, why):
-    with pytest.raises(RequestError, match=why):
+@pytest.mark.parametrize(("out", "message"), [("nosuch://x", "is no address of a store"), ("hdfs-nowhere://x", "is no address")])
+def test_an_address_that_nobody_knows(out, message):
+    with pytest.raises(RequestError, match=message):
         open_store(out)

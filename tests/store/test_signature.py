@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from _helpers import Recorder, audited
+from _helpers import Recorder, run_audit
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
 from brinell.store.signature import SIGNATURE, sign, signed_by, signers
-from brinell.studies.verification.alone import verify_unrun
+from brinell.studies.verification.folder_check import verify_folder
 
 pytestmark = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="needs ssh-keygen")
 
@@ -29,8 +29,8 @@ def line(x):
 
 def key_of(folder: Path, name: str, kind: str = "ed25519", word: str = "") -> Path:
     """A new key pair in a file and in one that ends in .pub."""
-    made = ["ssh-keygen", "-q", "-t", kind, "-N", word, "-C", f"{name}@here", "-f", str(folder / name)]
-    subprocess.run(made, check=True, stdin=subprocess.DEVNULL)
+    arguments = ["ssh-keygen", "-q", "-t", kind, "-N", word, "-C", f"{name}@here", "-f", str(folder / name)]
+    subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL)
     return folder / name
 
 
@@ -44,26 +44,26 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def full_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x, y = np.random.default_rng(3).uniform(0.2, 0.55, (6, 2)).astype(np.float32), np.zeros(6, dtype=int)
-    return audited(tmp_path_factory.mktemp("whole") / "run", Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",)).path
+    return run_audit(tmp_path_factory.mktemp("whole") / "run", Recorder(line), x, y, eps="0:0.3:3", attack=("fgsm",)).path
 
 
 @pytest.fixture
-def run(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+def run(full_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(full_run, tmp_path / "run"))
 
 
 def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["sign", str(run), "--key", str(keys / "ann"), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["signature"] == str(run / SIGNATURE) and told["key"].startswith("SHA256:")
-    found = signed_by(run, keys / "signers")
-    assert found == ("ann@example.org", told["key"])
-    assert signed_by(run, keys / "ann.pub").who == told["key"]
-    said = f"the manifest, and with it records and arrays, is signed by ann@example.org ({told['key']})"
-    result = verify_unrun(Run.open(run), "nobody has trusted it", signers(run, keys / "signers"))
-    assert said in result.proved and not result.problems, "a signature is no foreign file"
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["signature"] == str(run / SIGNATURE) and answer["key"].startswith("SHA256:")
+    signer = signed_by(run, keys / "signers")
+    assert signer == ("ann@example.org", answer["key"])
+    assert signed_by(run, keys / "ann.pub").signer == answer["key"]
+    claim = f"the manifest, and with it records and arrays, is signed by ann@example.org ({answer['key']})"
+    result = verify_folder(Run.open(run), "nobody has trusted it", signers(run, keys / "signers"))
+    assert claim in result.verified_claims and not result.problems, "a signature is no foreign file"
     (run / SIGNATURE).unlink()
     assert cli(["verify", str(run), "--signed-by", str(keys / "signers")]) == 2
     err = capsys.readouterr().err
@@ -71,8 +71,8 @@ def test_a_signature_holds_and_says_whose_it_is(run: Path, keys: Path, capsys: p
 
 
 def test_ssh_keygen_agrees(run: Path, keys: Path, tmp_path: Path) -> None:
-    made = key_of(tmp_path, "made")
-    sign(run, made)
+    new_key = key_of(tmp_path, "made")
+    sign(run, new_key)
     signers = tmp_path / "signers"
     signers.write_text('carl namespaces="brinell-run" ' + (tmp_path / "made.pub").read_text())
     checked = ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "carl", "-n", "brinell-run", "-s", str(run / SIGNATURE)]
@@ -80,12 +80,12 @@ def test_ssh_keygen_agrees(run: Path, keys: Path, tmp_path: Path) -> None:
     assert subprocess.run(checked, input=manifest, capture_output=True).returncode == 0
     assert subprocess.run(checked, input=manifest + b" ", capture_output=True).returncode != 0
     (run / SIGNATURE).unlink()
-    theirs = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(made), "-n", "brinell-run", str(run / "manifest.json")]
-    subprocess.run(theirs, check=True, capture_output=True)
-    assert signed_by(run, signers).who == "carl"
+    arguments = ["ssh-keygen", "-q", "-Y", "sign", "-f", str(new_key), "-n", "brinell-run", str(run / "manifest.json")]
+    subprocess.run(arguments, check=True, capture_output=True)
+    assert signed_by(run, signers).signer == "carl"
     (run / SIGNATURE).unlink()
-    theirs[theirs.index("brinell-run")] = "file"
-    subprocess.run(theirs, check=True, capture_output=True)
+    arguments[arguments.index("brinell-run")] = "file"
+    subprocess.run(arguments, check=True, capture_output=True)
     with pytest.raises(RequestError, match="is no signature of the manifest as it is .*namespace does not match"):
         signed_by(run, signers)
 
@@ -100,24 +100,24 @@ def test_what_is_not_signed_as_it_is_is_refused(run: Path, keys: Path) -> None:
     sign(run, keys / "ann")
     signed_by(run, signers)
     manifest, signature = (run / "manifest.json").read_bytes(), (run / SIGNATURE).read_text()
-    told = json.loads(manifest)
-    del told["seal"]
-    for changed in (told | {"command": "another"}, told | {"files": {}}):
+    content = json.loads(manifest)
+    del content["seal"]
+    for changed in (content | {"command": "another"}, content | {"finished": "another"}):
         (run / "manifest.json").write_text(json.dumps(changed))
         with pytest.raises(RequestError, match="is no signature of the manifest as it is .*: the manifest was changed"):
             signed_by(run, signers)
     (run / "manifest.json").write_bytes(manifest)
     rows = next((run / "records").iterdir())
-    kept = rows.read_bytes()
-    rows.write_bytes(kept + b"x")
+    original = rows.read_bytes()
+    rows.write_bytes(original + b"x")
     with pytest.raises(RequestError, match=f"{rows.name} was changed"):
         signed_by(run, signers)
     rows.unlink()
     with pytest.raises(RequestError, match=f"{rows.name} is missing"):
         signed_by(run, signers)
-    rows.write_bytes(kept)
-    (run / "records/part-more.parquet").write_bytes(kept)
-    with pytest.raises(RequestError, match="part-more.parquet is not in the manifest"):
+    rows.write_bytes(original)
+    (run / "records/part-more.parquet").write_bytes(original)
+    with pytest.raises(RequestError, match="part-more.parquet was not there when the run ended"):
         signed_by(run, signers)
     (run / "records/part-more.parquet").unlink()
     blob = base64.b64decode("".join(signature.split("\n")[1:-2]))
@@ -127,9 +127,9 @@ def test_what_is_not_signed_as_it_is_is_refused(run: Path, keys: Path) -> None:
         (run / SIGNATURE).write_text(
             "\n".join([signature.split("\n")[0], base64.b64encode(forged).decode(), *signature.split("\n")[-2:]])
         )
-        with pytest.raises(RequestError, match="is no signature of the manifest|none of the signers") as caught:
+        with pytest.raises(RequestError, match="is no signature of the manifest|none of the signers") as error:
             signed_by(run, signers)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(error.value)
     for text in ("", "ü", "-----BEGIN SSH SIGNATURE-----\n", signature.replace("SSH", "PGP"), "x" * 10**6):
         (run / SIGNATURE).write_text(text)
         with pytest.raises(RequestError, match=r"manifest\.json\.sig"):
@@ -142,15 +142,15 @@ def test_what_cannot_sign_is_refused(run: Path, keys: Path, tmp_path: Path, monk
         sign(run, locked)
     for content in (b"", b"\xff" * 100, b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n"):
         (tmp_path / "none").write_bytes(content)
-        with pytest.raises(RequestError, match="cannot sign") as caught:
+        with pytest.raises(RequestError, match="cannot sign") as error:
             sign(run, tmp_path / "none")
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(error.value)
     with pytest.raises(RequestError, match="cannot sign"):
         sign(run, tmp_path / "missing")
     assert not (run / SIGNATURE).exists()
-    told = json.loads((run / "manifest.json").read_text())
-    del told["seal"]
-    (run / "manifest.json").write_text(json.dumps(told | {"state": "running"}))
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["seal"]
+    (run / "manifest.json").write_text(json.dumps(manifest | {"state": "running"}))
     with pytest.raises(RequestError, match="is not finished"):
         sign(run, keys / "ann")
 

@@ -10,11 +10,11 @@ import pytest
 from _helpers import Recorder, plan_of
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
 from brinell.runners import local, shards
-from brinell.runners.meeting import PLAN, Shard
-from brinell.runners.shared_progress import EVERY, LEAST, SharedProgress
-from brinell.store.claims import told
+from brinell.runners.shard_worker import PLAN, Shard
+from brinell.runners.shared_progress import STAGE_INTERVAL, WRITE_INTERVAL, SharedProgress
+from brinell.store.claims import claim_content
 from brinell.store.shared import AddressStore, FolderStore, open_store
 from brinell.studies.progress.run import look
 
@@ -35,42 +35,46 @@ def small_plan():
     return plan_of(Recorder(line), X, Y, eps="0.1:0.2:2", attack=("fgsm", "pgd?steps=2"), batch_size=1)
 
 
-def standing(by, **said):
-    known = {"by": by, "host": f"host-{by}:7", "model": "m", "stage": "2/2 PGD", "samples": 90, "left": 40, "robust": 70}
-    return json.dumps(known | {"forwards": 5, "backwards": 5, "rate": 10.0, "passes_left": 600.0} | said).encode()
+def standing(by, **fields):
+    status = {"by": by, "host": f"host-{by}:7", "model": "m", "stage": "2/2 PGD", "samples": 90, "open_samples": 40, "robust": 70}
+    return json.dumps(status | {"forwards": 5, "backwards": 5, "rate": 10.0, "passes_left": 600.0} | fields).encode()
 
 
 @pytest.fixture
 def store(tmp_path):
     """Two processes in the second stage, one of which has been silent for long, and a third that has said nothing yet."""
-    made = FolderStore(tmp_path)
-    made.write(PLAN, json.dumps({"brinell": "0", "cells": CELLS, "of": 4, "group": 8, "samples": 100, "request": {}}).encode())
+    folder_store = FolderStore(tmp_path)
+    folder_store.write(
+        PLAN, json.dumps({"brinell": "0", "cells": CELLS, "of": 4, "group": 8, "samples": 100, "request": {}}).encode()
+    )
     for key in ("c0/a", "c0/b", "c1/a", "c1/b", "c1/d", "c2/a"):
-        made.write(f"shards/done/{key}.json", b"{}")
-    made.write("shards/claims/c2-b.0", told("one", 60.0, 3))
-    made.write("shards/claims/c2-d.1", told("three", 60.0, 0))
-    made.write("shards/progress/one.json", standing("one"))
-    made.write("shards/progress/two.json", standing("two", rate=30.0, robust=65, left=35, passes_left=500.0))
-    made.write("shards/progress/gone.json", standing("gone", rate=50.0, robust=60))
+        folder_store.write(f"shards/done/{key}.json", b"{}")
+    folder_store.write("shards/claims/c2-b.0", claim_content("one", 60.0, 3))
+    folder_store.write("shards/claims/c2-d.1", claim_content("three", 60.0, 0))
+    folder_store.write("shards/progress/one.json", standing("one"))
+    folder_store.write("shards/progress/two.json", standing("two", rate=30.0, robust=65, open_samples=35, passes_left=500.0))
+    folder_store.write("shards/progress/gone.json", standing("gone", rate=50.0, robust=60))
     then = time.time() - 3600
     os.utime(tmp_path / "shards/progress/gone.json", (then, then))
-    return made
+    return folder_store
 
 
 def test_a_run_in_shards_by_hand(store):
-    found = look(store.root)
-    assert (found.state, found.shards, found.samples) == ("in shards", 4, 100)
-    assert [(one.model, one.stage, one.done, one.claimed, one.state) for one in found.stages] == [
+    progress = look(store.root)
+    assert (progress.state, progress.shards, progress.samples) == ("in shards", 4, 100)
+    assert [(worker.model, worker.stage, worker.complete, worker.claimed, worker.state) for worker in progress.stages] == [
         ("m", "clean", 2, 0, "ended"),
         ("m", "fgsm", 3, 0, "ended"),
         ("m", "pgd", 1, 2, "under way"),
     ]
-    by = {one.by: one for one in found.workers}
-    assert {name for name, one in by.items() if one.alive} == {"one", "two", "three"}
+    by = {worker.by: worker for worker in progress.workers}
+    assert {name for name, worker in by.items() if worker.alive} == {"one", "two", "three"}
     assert by["gone"].age == pytest.approx(3600, abs=60) and by["one"].age < 60
     assert (by["one"].claims, by["one"].host, by["three"].claims, by["three"].host) == (("c2-b",), "host-one:7", ("c2-d",), None)
-    assert (found.at, found.robust, found.left) == ("m 2/2 PGD", 65, 35), "of the one that has taken in most"
-    assert found.rate == 40 and found.seconds_left == pytest.approx(600 / 40), "the lost one adds nothing"
+    assert (progress.position, progress.robust, progress.open_samples) == ("m 2/2 PGD", 65, 35), (
+        "of the one that has taken in most"
+    )
+    assert progress.rate == 40 and progress.seconds_left == pytest.approx(600 / 40), "the lost one adds nothing"
 
 
 def test_what_is_shown(store, capsys):
@@ -88,9 +92,9 @@ def test_parts_of_a_study(tmp_path, capsys):
     store = FolderStore(tmp_path)
     store.write(PLAN, json.dumps({"brinell": "0", "cells": "f00", "of": 2, "request": {}}).encode())
     store.write("shards/done/part/block-0.json", b"{}")
-    store.write("shards/claims/part-block-1.0", told("one", 60.0, 3))
+    store.write("shards/claims/part-block-1.0", claim_content("one", 60.0, 3))
     (only,) = look(tmp_path).stages
-    assert (only.model, only.stage, only.done, only.claimed, only.state) == (None, "part", 1, 1, "under way")
+    assert (only.model, only.stage, only.complete, only.claimed, only.state) == (None, "part", 1, 1, "under way")
     assert cli(["progress", str(tmp_path)]) == 0 and "  part: under way, 1 part done, 1 claimed\n" in capsys.readouterr().out
 
 
@@ -98,17 +102,17 @@ def test_parts_that_one_process_makes(tmp_path, capsys):
     store = FolderStore(tmp_path)
     for name in ("plan", "once-model", "block-0", "block-1"):
         store.write(f".parts/{name}.json", b"{}")
-    assert [(one.stage, one.done) for one in look(tmp_path).stages] == [("part", 2)]
+    assert [(worker.stage, worker.complete) for worker in look(tmp_path).stages] == [("part", 2)]
     assert cli(["progress", str(tmp_path)]) == 0 and "  part: under way, 2 parts done\n" in capsys.readouterr().out
 
 
-class Looking(Silent):
+class Looking(SilentProgress):
     """Looks from outside whenever a group has ended."""
 
     def __init__(self, out):
         self.out, self.seen = out, []
 
-    def open(self, samples, robust):
+    def update_open(self, samples, robust):
         self.seen.append((look(self.out), samples, robust))
 
 
@@ -118,16 +122,16 @@ def test_a_run_is_seen_going_on_and_ending(tmp_path, address):
     looking = Looking(out)
     keywords = {"command": "from a test", "page": lambda folder: None, "answer": lambda run, name: len(run.records())}
     shards.run(small_plan(), out, Shard(1, 2), looking, **keywords)
-    done = [sum(one.done for one in seen.stages) for seen, _, _ in looking.seen]
-    assert done == sorted(done) and done[0] == 0 and done[-1] > 4
-    assert all(seen.state == "in shards" and seen.samples == N for seen, _, _ in looking.seen)
+    completed = [sum(stage_progress.complete for stage_progress in view.stages) for view, _, _ in looking.seen]
+    assert completed == sorted(completed) and completed[0] == 0 and completed[-1] > 4
+    assert all(view.state == "in shards" and view.samples == N for view, _, _ in looking.seen)
     last, _, robust = looking.seen[-1]
     assert [one.state for one in last.stages] == ["ended", "ended", "under way"]
     (worker,) = last.workers
     assert worker.alive and worker.age < 60 and str(os.getpid()) in worker.host
-    ended = look(out)
-    assert (ended.state, ended.seconds_left, ended.workers) == ("ended", 0, ())
-    assert {one.state for one in ended.stages} == {"ended"} and [one.stage for one in ended.stages] == [
+    final = look(out)
+    assert (final.state, final.seconds_left, final.workers) == ("ended", 0, ())
+    assert {one.state for one in final.stages} == {"ended"} and [one.stage for one in final.stages] == [
         "clean",
         "fgsm",
         "pgd?steps=2",
@@ -138,9 +142,9 @@ def test_a_run_by_one_process_tells_its_stages(tmp_path):
     """It is looked at while it goes on, and nothing is known of whoever makes it."""
     looking = Looking(tmp_path / "run")
     local.run(small_plan(), tmp_path / "run", looking, command="from a test")
-    states = [[one.state for one in seen.stages] for seen, _, _ in looking.seen]
+    states = [[stage_progress.state for stage_progress in view.stages] for view, _, _ in looking.seen]
     assert states[0] == ["under way", "ahead", "ahead"] and states[-1] == ["ended", "ended", "under way"]
-    assert all((seen.state, seen.workers, seen.samples) == ("by one process", (), N) for seen, _, _ in looking.seen)
+    assert all((view.state, view.workers, view.samples) == ("by one process", (), N) for view, _, _ in looking.seen)
     assert look(tmp_path / "run").state == "ended"
 
 
@@ -151,7 +155,7 @@ def test_no_run_is_refused(tmp_path):
 
 def test_a_process_writes_a_few_times_a_minute_and_hands_everything_on(tmp_path):
     """Ten passes a second for a minute and a half: a write at the beginning of the stage and one each fifteen seconds."""
-    now, store, told_on = [100.0], FolderStore(tmp_path), []
+    clock, store, told_on = [100.0], FolderStore(tmp_path), []
 
     class Counting(FolderStore):
         writes = 0
@@ -160,23 +164,23 @@ def test_a_process_writes_a_few_times_a_minute_and_hands_everything_on(tmp_path)
             Counting.writes += 1
             super().write(key, content)
 
-    class Inner(Silent):
-        def passes(self, *told):
-            told_on.append(told)
+    class Inner(SilentProgress):
+        def count_passes(self, *arguments):
+            told_on.append(arguments)
 
-    progress = SharedProgress(Counting(tmp_path), "me", Inner(), clock=lambda: now[0])
+    progress = SharedProgress(Counting(tmp_path), "me", Inner(), clock=lambda: clock[0])
     progress.stage("m", "pgd", 50, 900)
-    progress.ahead({"pgd": 900}, 0)
+    progress.forecast({"pgd": 900}, 0)
     for _ in range(90):
-        now[0] += 1
-        progress.passes(6, 4)
-        progress.open(49, 48)
-    assert Counting.writes == 1 + 90 // EVERY and told_on == [(6, 4)] * 90
-    said = json.loads(store.read("shards/progress/me.json"))
-    assert (said["forwards"], said["rate"], said["robust"], said["left"]) == (540, 10.0, 48, 49)
-    for wait, writes in ((LEAST / 2, 0), (LEAST, 1)):
+        clock[0] += 1
+        progress.count_passes(6, 4)
+        progress.update_open(49, 48)
+    assert Counting.writes == 1 + 90 // WRITE_INTERVAL and told_on == [(6, 4)] * 90
+    reported = json.loads(store.read("shards/progress/me.json"))
+    assert (reported["forwards"], reported["rate"], reported["robust"], reported["open_samples"]) == (540, 10.0, 48, 49)
+    for wait, writes in ((STAGE_INTERVAL / 2, 0), (STAGE_INTERVAL, 1)):
         before = Counting.writes
-        now[0] += wait
+        clock[0] += wait
         progress.stage("m", "square", 48, 900)
         assert Counting.writes == before + writes
 

@@ -1,11 +1,11 @@
-"""What a training is watched for: overfitting to its attack, a collapse, no gain; and which weights are kept."""
+"""Checks during training: overfitting to the attack, a collapse, no gain; and the choice of the kept weights."""
 
 import pytest
 import torch
 from torch import nn
 
 from _helpers import distance, mlp
-from _training import EPS, Asleep, loop, same
+from _training import EPS, IdleAttack, loop, same_state
 from brinell.core.errors import StoppedError
 from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
@@ -17,33 +17,33 @@ from brinell.training.recipe import Recipe
 def test_at_the_end_all_validation_samples_decide_between_the_best_check_and_the_last(lucky, monkeypatch):
     """A first check of one sample that happens to hold keeps weights that know nothing, and those that learned win at the end;
     weights that were truly better at a check stay."""
-    made = loop()
-    zeros = {name: torch.zeros_like(value) for name, value in made.kept.items()}
+    training = loop()
+    zeros = {name: torch.zeros_like(value) for name, value in training.best_weights.items()}
     good = loop().run()
 
-    def keep_best(score, whole):
-        if made.state.best_step == 0:
-            made.kept, made.state.best, made.state.best_step = zeros if lucky else good, 1.0, 8
+    def keep_best(score, is_full_budget):
+        if training.state.best_step == 0:
+            training.best_weights, training.state.best, training.state.best_step = zeros if lucky else good, 1.0, 8
 
-    monkeypatch.setattr(made, "_keep_best", keep_best)
+    monkeypatch.setattr(training, "_keep_best", keep_best)
     if not lucky:
-        monkeypatch.setattr(made, "_step", lambda share: 0.0)
-    found = made.run()
-    assert same(found, zeros if lucky else good) != lucky
-    assert (made.state.best_step, made.state.best) == ((48, 1.0) if lucky else (8, 1.0))
+        monkeypatch.setattr(training, "_step", lambda share: 0.0)
+    weights = training.run()
+    assert same_state(weights, zeros if lucky else good) != lucky
+    assert (training.state.best_step, training.state.best) == ((48, 1.0) if lucky else (8, 1.0))
 
 
 def test_overfitting_to_the_attack_is_noticed_within_an_epoch_and_mended(tmp_path, monkeypatch):
     monkeypatch.setattr(Recipe, "safer", lambda self: self.parts[0].safer())
-    blind = loop(own=Recipe(text="asleep", parts=(Asleep(),)), epochs=12, ramp=0.0, file=tmp_path / "last.safetensors")
+    blind = loop(custom=Recipe(text="asleep", parts=(IdleAttack(),)), epochs=12, ramp=0.0, file=tmp_path / "last.safetensors")
     blind.run()
     curve, events = blind.state.curve, blind.state.events
-    caught = next(at for at, row in enumerate(curve) if not row["good"])
-    assert curve[caught]["pgd"] < 0.8 * curve[caught]["seen"] and curve[caught]["pgd"] < 40
+    first_bad = next(index for index, row in enumerate(curve) if not row["good"])
+    assert curve[first_bad]["pgd"] < 0.8 * curve[first_bad]["seen"] and curve[first_bad]["pgd"] < 40
     assert len(events) == 1 and "catastrophic overfitting at step" in events[0] and "on with pgd(steps=3)" in events[0]
-    good = max((row["step"] for row in curve[:caught] if row["good"]), default=0)
+    good = max((row["step"] for row in curve[:first_bad] if row["good"]), default=0)
     assert f"went back to step {good}" in events[0]
-    assert curve[caught + 1]["step"] == good + 8 and curve[caught + 1]["recipe"] == "pgd(steps=3)"
+    assert curve[first_bad + 1]["step"] == good + 8 and curve[first_bad + 1]["recipe"] == "pgd(steps=3)"
     assert curve[-1]["robust"] > 60 and blind.state.recipe == "pgd(steps=3)"
 
 
@@ -54,13 +54,13 @@ def test_what_shares_a_batch_with_an_attack_is_no_overfitting_to_it(recipe):
     with torch.no_grad():
         module.weight.copy_(torch.tensor([[0, -50.0, 0], [0, 50.0, 0]]))
         module.bias.copy_(torch.tensor([25.0, -25.0]))
-    made = loop(recipe, module=module, rate=1e-9, ramp=0.0, epochs=1)
-    assert made.checker.check(made.trained, made.recipe, EPS, 64).seen == 32
-    made.run()
-    row = made.state.curve[-1]
+    training = loop(recipe, module=module, rate=1e-9, ramp=0.0, epochs=1)
+    assert training.checker.check(training.trained, training.recipe, EPS, 64).seen == 32
+    training.run()
+    row = training.state.curve[-1]
     assert (row["clean"], row["seen"], row["pgd"]) == (64, 0, 0)
-    assert row["good"] and not made.state.events
-    assert Recipe.of("plain").prone() == Recipe.of("plain")
+    assert row["good"] and not training.state.events
+    assert Recipe.of("plain").overfitting_parts() == Recipe.of("plain")
 
 
 def test_a_gap_that_chance_may_make_is_no_overfitting():
@@ -77,10 +77,10 @@ def test_patience_ends_a_training_that_gets_no_better():
 
 
 def test_a_training_shorter_than_an_epoch_is_watched_too(monkeypatch):
-    """A check after each tenth where steps are dear beside it; where it costs more than they do, one before and one after."""
+    """A check after each tenth if steps cost more than the check; otherwise one before and one after the training."""
     dear = loop("pgd(steps=3)", epochs=0.9, batch_size=2)
     with monkeypatch.context() as patch:
-        patch.setattr("brinell.training.loop.CHECKING", 100.0)
+        patch.setattr("brinell.training.loop.CHECK_SHARE", 100.0)
         dear.run()
     assert [row["step"] for row in dear.state.curve] == [0, *range(12, 109, 12), 116]
     cheap = loop("pgd(steps=3)", epochs=0.9)
@@ -90,9 +90,9 @@ def test_a_training_shorter_than_an_epoch_is_watched_too(monkeypatch):
 
 def test_a_collapse_in_the_first_epoch_is_noticed():
     """A network that knows everything, and a rate that ruins it within its first steps."""
-    known = mlp(3, 2)
-    known.load_state_dict(loop(module=mlp(3, 2)).run())
-    ruined = loop("plain", module=known, optimizer="sgd", rate=300.0, clip=0.0, ramp=0.0)
+    network = mlp(3, 2)
+    network.load_state_dict(loop(module=mlp(3, 2)).run())
+    ruined = loop("plain", module=network, optimizer="sgd", rate=300.0, clip=0.0, ramp=0.0)
     ruined.run()
     first, second = ruined.state.curve[:2]
     assert first["step"] == 0 and first["clean"] == 64 and first["loss"] is None and second["clean"] < 40
@@ -100,28 +100,28 @@ def test_a_collapse_in_the_first_epoch_is_noticed():
 
 
 def test_weights_that_were_better_before_the_training_are_kept():
-    known = mlp(3, 2)
+    network = mlp(3, 2)
     weights = loop(module=mlp(3, 2)).run()
-    known.load_state_dict(weights)
-    worse = loop("pgd(steps=1)", module=known, optimizer="sgd", rate=3.0, clip=0.0, epochs=1, ramp=0.0, average=0.0)
+    network.load_state_dict(weights)
+    worse = loop("pgd(steps=1)", module=network, optimizer="sgd", rate=3.0, clip=0.0, epochs=1, ramp=0.0, average=0.0)
     step = worse._step
 
     def spoiled(share):
         loss = step(share)
         with torch.no_grad():
-            for one in worse.trained.parameters:
-                one.mul_(-1)
+            for parameter in worse.trained.parameters:
+                parameter.mul_(-1)
         worse.average.update()
         return loss
 
     worse._step = spoiled
-    kept = worse.run()
-    assert same(kept, weights) and worse.state.best_step == 0 and worse.state.best == 1
+    best_weights = worse.run()
+    assert same_state(best_weights, weights) and worse.state.best_step == 0 and worse.state.best == 1
 
 
 def test_what_is_wrong_at_the_last_check_is_told(monkeypatch):
     monkeypatch.setattr(Recipe, "safer", lambda self: self.parts[0].safer())
-    blind = loop(own=Recipe(text="asleep", parts=(Asleep(),)), epochs=1, ramp=0.0)
+    blind = loop(custom=Recipe(text="asleep", parts=(IdleAttack(),)), epochs=1, ramp=0.0)
     blind.run()
     assert not blind.state.curve[-1]["good"]
     (event,) = blind.state.events
@@ -130,28 +130,28 @@ def test_what_is_wrong_at_the_last_check_is_told(monkeypatch):
 
 def test_a_recipe_without_a_budget_keeps_its_last_weights():
     """Robust accuracy by PGD is chance there, and no reason to keep earlier ones."""
-    made = loop("plain", epochs=4)
+    training = loop("plain", epochs=4)
     scores = iter([1.0, 0.0, 0.5, 0.0, 0.0])
-    monitored = made._keep_best
-    made._keep_best = lambda score, whole: monitored(next(scores), whole)
-    kept = made.run()
-    assert made.state.best_step == made.state.step == 32 and same(kept, made.average.whole())
-    assert made.state.best == 0, "nothing was chosen"
+    monitored = training._keep_best
+    training._keep_best = lambda score, is_full_budget: monitored(next(scores), is_full_budget)
+    weights = training.run()
+    assert training.state.best_step == training.state.step == 32 and same_state(weights, training.average.full_state())
+    assert training.state.best == 0, "nothing was chosen"
 
 
 def test_what_n_fgsm_is_held_against_stays_within_the_budget():
     """Its noise is learned from beyond the budget; beside PGD it is projected into the budget, where a network may hold."""
-    made = loop("n-fgsm", module=(known := mlp(3, 2)))
-    known.load_state_dict(loop(module=mlp(3, 2)).run())
-    found = made.checker.check(made.trained, made.recipe, EPS, 64)
-    crafted = made.recipe.craft(
-        made.trained,
-        Batch(ids=torch.arange(64), x=made.checker.x, y=made.checker.y),
-        Threat(distance=distance("linf"), eps=torch.full((64,), EPS), domain=made.domain),
+    training = loop("n-fgsm", module=(network := mlp(3, 2)))
+    network.load_state_dict(loop(module=mlp(3, 2)).run())
+    check = training.checker.check(training.trained, training.recipe, EPS, 64)
+    crafted = training.recipe.craft(
+        training.trained,
+        Batch(ids=torch.arange(64), x=training.checker.x, y=training.checker.y),
+        Threat(distance=distance("linf"), eps=torch.full((64,), EPS), domain=training.domain),
         torch.Generator().manual_seed(0),
     )
-    assert float((crafted - made.checker.x).abs().max()) > 2 * EPS
-    assert found.seen >= found.attacked == 64
+    assert float((crafted - training.checker.x).abs().max()) > 2 * EPS
+    assert check.seen >= check.attacked == 64
 
 
 def test_a_dead_network_is_not_kept_because_it_names_one_class():
@@ -167,17 +167,17 @@ def test_a_dead_network_is_not_kept_because_it_names_one_class():
     def kill(share):
         loss = step(share)
         with torch.no_grad():
-            for one in dead.trained.parameters:
-                one.zero_()
+            for parameter in dead.trained.parameters:
+                parameter.zero_()
             dead.trained.module.bias.copy_(torch.tensor([1.0, 0.0]))
         for name, value in dead.trained.module.state_dict().items():
             dead.average.state[name].copy_(value)
         return loss
 
     dead._step = kill
-    kept = dead.run()
+    weights = dead.run()
     assert [row["good"] for row in dead.state.curve[1:]] == [False] * (len(dead.state.curve) - 1)
-    assert same(kept, before) and dead.state.best_step == 0
+    assert same_state(weights, before) and dead.state.best_step == 0
     assert "the training collapsed" in dead.state.events[-1] and "the weights of step 0 are kept" in dead.state.events[-1]
 
 
@@ -196,6 +196,6 @@ def test_weights_that_are_no_numbers_are_never_kept(tmp_path):
     broken._step = spoil
     with pytest.raises(StoppedError, match="the loss is nan at step 8"):
         broken.run()
-    again = loop("plain", epochs=2, file=tmp_path / "last.safetensors")
-    assert again.resume() and again.state.step == 0
-    assert all(bool(torch.isfinite(value).all()) for value in again.kept.values())
+    resumed = loop("plain", epochs=2, file=tmp_path / "last.safetensors")
+    assert resumed.resume() and resumed.state.step == 0
+    assert all(bool(torch.isfinite(value).all()) for value in resumed.best_weights.values())

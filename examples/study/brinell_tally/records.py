@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from brinell.analysis.results import FolderResult, Rate, Result
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array, column
 from brinell.manifest import FolderManifest
@@ -29,7 +30,7 @@ class Predictions:
         return len(self.sample_id)
 
 
-TABLE = Table(Layout(verb="tally", what="tally", version=1, manifest=FolderManifest), Predictions)
+TABLE = Table(Layout(verb="tally", noun="tally", version=1, manifest=FolderManifest), Predictions)
 
 
 class Level(Result):

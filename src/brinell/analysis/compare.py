@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
+from brinell.analysis.inference import holm
+from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
 from brinell.analysis.robust_accuracy import class_name, class_names, judging
-from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 from brinell.store.run import Run
@@ -57,7 +58,7 @@ def compare(a: Side, b: Side) -> CompareResult:
     ids = np.intersect1d(_ids(a), _ids(b))
     if not len(ids):
         raise RequestError(f"{a.run} and {b.run} have no sample in common: audit both models on the same samples")
-    (labels, clean_a, robust_a), (_, clean_b, robust_b) = _judged(a, ids, eps), _judged(b, ids, eps)
+    (labels, clean_a, robust_a), (_, clean_b, robust_b) = _states_of(a, ids, eps), _states_of(b, ids, eps)
     names = class_names(a.manifest)
     by_class = [
         _class(int(c), names, (clean_a[labels == c], clean_b[labels == c]), (robust_a[labels == c], robust_b[labels == c]), eps)
@@ -78,6 +79,7 @@ def compare(a: Side, b: Side) -> CompareResult:
 
 
 def _check_fit(a: Side, b: Side) -> None:
+    """Refuse two runs that do not fit each other."""
     for side in (a, b):
         names = [str(model["name"]) for model in side.manifest["models"]]
         if side.model not in names:
@@ -102,6 +104,7 @@ def _check_fit(a: Side, b: Side) -> None:
 
 
 def _common_eps(a: Side, b: Side) -> Array:
+    """Budgets that both runs have; at least one must be above 0."""
     eps_a, eps_b = (np.asarray(side.manifest["eps"], dtype=np.float64) for side in (a, b))
     common = eps_a[eps_index(eps_b, eps_a) >= 0]
     if not (common > 0).any():
@@ -114,10 +117,11 @@ def _common_eps(a: Side, b: Side) -> Array:
 
 
 def _ids(side: Side) -> Array:
+    """Sample ids of a model, ascending."""
     return np.unique(side.records.sample_id[side.records.model == side.model])
 
 
-def _judged(side: Side, ids: Array, eps: Array) -> tuple[Array, Array, Array]:
+def _states_of(side: Side, ids: Array, eps: Array) -> tuple[Array, Array, Array]:
     """Labels (samples,) and the states, clean (samples,) and attacked (samples, budgets)."""
     cells = grid(side.records, side.manifest, side.model)
     rows = np.searchsorted(cells.ids, ids)
@@ -126,20 +130,21 @@ def _judged(side: Side, ids: Array, eps: Array) -> tuple[Array, Array, Array]:
 
 
 def _paired(a: Array, b: Array, eps: float) -> PairedRate:
+    """Paired rates of two models on the same samples."""
     states = ((RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG))
-    both, only_a, only_b, neither = (int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states)
-    n = both + only_a + only_b + neither
-    low, high = paired_difference(both, only_a, only_b, neither) or (None, None)
+    both_robust, only_a, only_b, neither = (int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states)
+    n = both_robust + only_a + only_b + neither
+    low, high = paired_difference(both_robust, only_a, only_b, neither) or (None, None)
     return PairedRate(
         eps=eps,
-        both=both,
+        both_robust=both_robust,
         only_a=only_a,
         only_b=only_b,
         neither=neither,
         n=n,
         missing=len(a) - n,
-        value_a=(both + only_a) / n if n else None,
-        value_b=(both + only_b) / n if n else None,
+        value_a=(both_robust + only_a) / n if n else None,
+        value_b=(both_robust + only_b) / n if n else None,
         difference=(only_a - only_b) / n if n else None,
         low=low,
         high=high,
@@ -148,6 +153,7 @@ def _paired(a: Array, b: Array, eps: float) -> PairedRate:
 
 
 def _class(index: int, names: list[str], clean: tuple[Array, Array], robust: tuple[Array, Array], eps: Array) -> ClassComparison:
+    """Comparison of two models on the samples of one class."""
     untouched, paired = _paired(*clean, 0.0), [_paired(robust[0][:, j], robust[1][:, j], float(e)) for j, e in enumerate(eps)]
     return ClassComparison(
         class_=index,
@@ -163,13 +169,19 @@ def _class(index: int, names: list[str], clean: tuple[Array, Array], robust: tup
 
 def _corrected(classes: list[ClassComparison]) -> list[ClassComparison]:
     """P-values corrected for the number of classes."""
-    known = iter(holm([one.p_clean for one in classes if one.p_clean is not None]))
-    return [one if one.p_clean is None else one.model_copy(update={"p_clean": next(known)}) for one in classes]
+    corrected = iter(holm([comparison.p_clean for comparison in classes if comparison.p_clean is not None]))
+    return [
+        comparison if comparison.p_clean is None else comparison.model_copy(update={"p_clean": next(corrected)})
+        for comparison in classes
+    ]
 
 
 def _notes(a: Side, b: Side, common: int, budgets: int) -> list[str]:
+    """Notes on unfinished runs, on samples and budgets that are left out, and on different attacks."""
     notes = []
     for side in (a, b):
+        if side.manifest["state"] != "finished":
+            notes.append(f"{side.run} is not finished: its figures may still fall, and nothing has checked its files")
         n = int(side.manifest["data"]["n"])
         if n != common:
             notes.append(f"{n - common} of the {n} samples of {side.run} are not in the other run and are left out")
@@ -178,7 +190,7 @@ def _notes(a: Side, b: Side, common: int, budgets: int) -> list[str]:
     stages_a, stages_b = _evaluation(a), _evaluation(b)
     if stages_a != stages_b:
         notes.append(
-            f"the two were attacked differently ({_listed(stages_a)}; {_listed(stages_b)}): "
+            f"the two were attacked differently ({_join_names(stages_a)}; {_join_names(stages_b)}): "
             "a difference may be one of the attacks and not of the models"
         )
     return notes
@@ -191,5 +203,6 @@ def _evaluation(side: Side) -> list[tuple[str, str]]:
     return [(str(stages[i]["name"]), repr(sorted(stages[i].get("settings", {}).items()))) for i in counted]
 
 
-def _listed(stages: list[tuple[str, str]]) -> str:
+def _join_names(stages: list[tuple[str, str]]) -> str:
+    """Names of stages, separated by commas."""
     return ", ".join(name for name, _ in stages) or "no attack"

@@ -7,13 +7,12 @@ import numpy as np
 
 from brinell.analysis.grid import RIGHT, WRONG, Array, Grid, eps_index
 from brinell.analysis.results import Distribution
-from brinell.analysis.stats import quantile
 from brinell.core.record import Outcome, Records
 
 QUERIES = (50, 100, 250, 500, 1000, 2500, 5000)
-"""Budgets of queries at which success is told."""
+"""Numbers of queries at which success is reported."""
 NEARLY = 1.05
-"""By how much a run must exceed the last of these for its own budget to be told, too."""
+"""Factor by which a run must exceed the last of these before its own number of queries is reported too."""
 NORMS = ("linf", "l2", "l1", "l0")
 """Distances that the records hold a column of."""
 
@@ -33,10 +32,12 @@ class Sample:
 
     def summary(self) -> Distribution:
         """Quantiles, with None where they are infinite."""
-        known = [quantile(self.values, self.robust, q) for q in (0.1, 0.5, 0.9)]
-        q10, median, q90 = (None if value is None or math.isinf(value) else value for value in known)
-        found = len(self.values)
-        return Distribution(of=self.of, attack=self.attack, found=found, robust=self.robust, q10=q10, median=median, q90=q90)
+        quantiles = [quantile(self.values, self.robust, q) for q in (0.1, 0.5, 0.9)]
+        q10, median, q90 = (None if value is None or math.isinf(value) else value for value in quantiles)
+        successes = len(self.values)
+        return Distribution(
+            of=self.of, attack=self.attack, successes=successes, robust=self.robust, q10=q10, median=median, q90=q90
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +62,10 @@ def distance_at_success(records: Records, cells: Grid, distance: str) -> Sample:
         size = getattr(records, distance)
         fooled = (records.outcome == Outcome.FOOLED.value) | (records.outcome == Outcome.FOOLED_BELOW.value)
         rows = np.flatnonzero((records.model == cells.model) & fooled & ~np.ma.getmaskarray(size))
-        where = np.searchsorted(cells.ids, records.sample_id[rows])
-        np.minimum.at(smallest, where, np.asarray(size[rows], dtype=np.float64))
-    found = smallest[right & np.isfinite(smallest)]
-    return Sample(of="distance", attack=None, values=found, robust=int(right.sum()) - len(found))
+        samples = np.searchsorted(cells.ids, records.sample_id[rows])
+        np.minimum.at(smallest, samples, np.asarray(size[rows], dtype=np.float64))
+    distances = smallest[right & np.isfinite(smallest)]
+    return Sample(of="distance", attack=None, values=distances, robust=int(right.sum()) - len(distances))
 
 
 def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
@@ -73,17 +74,17 @@ def queries_to_success(records: Records, cells: Grid, stage: str) -> Sample:
     Left out: samples wrong from the start, and those that an earlier stage had broken at that eps, on which it did not run.
     """
     position = cells.stages.index(stage)
-    mine = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
-    at_top = mine[eps_index(cells.eps, records.eps[mine]) == len(cells.eps) - 1]
-    tried = np.isin(
+    rows = np.flatnonzero((records.model == cells.model) & (records.attack == stage))
+    at_top = rows[eps_index(cells.eps, records.eps[rows]) == len(cells.eps) - 1]
+    attacked = np.isin(
         records.outcome[at_top].astype(str),
         [o.value for o in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE)],
     )
-    ids = records.sample_id[at_top][tried]
+    ids = records.sample_id[at_top][attacked]
     queries = records.queries_to_success
-    known = mine[~np.ma.getmaskarray(queries)[mine]]
+    with_queries = rows[~np.ma.getmaskarray(queries)[rows]]
     # A sample's first try is the one at its largest eps; later ones start from what that one found.
-    order = known[np.lexsort((-records.eps[known], records.sample_id[known]))]
+    order = with_queries[np.lexsort((-records.eps[with_queries], records.sample_id[with_queries]))]
     first_ids, first = np.unique(records.sample_id[order], return_index=True)
     values = np.asarray(queries[order][first], dtype=np.float64)[np.isin(first_ids, ids)]
     broken = int((cells.states[position, np.searchsorted(cells.ids, ids), -1] == WRONG).sum())
@@ -99,17 +100,17 @@ def success_by_queries(records: Records, cells: Grid, stage: str) -> list[tuple[
     Empty for a stage that used gradients, or that was not tried on every sample that was right from the start: the hard ones that
     others left say nothing about all.
     """
-    mine = (records.model == cells.model) & (records.attack == stage)
+    rows = (records.model == cells.model) & (records.attack == stage)
     sample = queries_to_success(records, cells, stage)
-    tried = len(sample.values) + sample.robust
-    if records.backwards[mine].any() or tried == 0 or tried < int((cells.clean == RIGHT).sum()):
+    attacked = len(sample.values) + sample.robust
+    if records.backwards[rows].any() or attacked == 0 or attacked < int((cells.clean == RIGHT).sum()):
         return []
-    robust = mine & np.isin(records.outcome.astype(str), [Outcome.SURVIVED.value, Outcome.SURVIVED_ABOVE.value])
-    spent = int(records.forwards[robust].max(initial=0)) or int(sample.values.max(initial=0))
-    budgets = [queries for queries in QUERIES if queries <= spent]
-    if not budgets or spent > NEARLY * budgets[-1]:
-        budgets.append(spent)
-    return [(queries, int((sample.values <= queries).sum()), tried) for queries in budgets]
+    robust = rows & np.isin(records.outcome.astype(str), [Outcome.SURVIVED.value, Outcome.SURVIVED_ABOVE.value])
+    largest_cost = int(records.forwards[robust].max(initial=0)) or int(sample.values.max(initial=0))
+    budgets = [queries for queries in QUERIES if queries <= largest_cost]
+    if not budgets or largest_cost > NEARLY * budgets[-1]:
+        budgets.append(largest_cost)
+    return [(queries, int((sample.values <= queries).sum()), attacked) for queries in budgets]
 
 
 def histogram(values: Array, *, bins: int = 20, top: float | None = None) -> Histogram | None:
@@ -139,3 +140,28 @@ def histogram_of_counts(values: Array, *, bins: int = 20) -> Histogram | None:
         # Between whole numbers, so that no bin is too narrow to hold one.
         edges = np.unique(np.rint(np.geomspace(1, high + 1, bins + 1))) - 0.5
     return Histogram(edges=edges, counts=np.histogram(values, edges)[0])
+
+
+def quantile(successes: Array, failures: int, q: float) -> float | None:
+    """The `q` quantile of `successes` together with `failures` values of infinity.
+
+    Args:
+        successes: (n,) finite values of the successes, any order.
+        failures: how many more had no success, 0 or more.
+        q: between 0 and 1; 0.5 is the median.
+
+    Returns:
+        The smallest value that a share `q` of all does not exceed; infinity where that falls among the failures; None
+        where there are neither successes nor failures.
+
+    Raises:
+        ValueError: `q` is not in [0, 1], `failures` is negative or `successes` holds a value that is not finite.
+    """
+    if not 0 <= q <= 1 or failures < 0 or not np.isfinite(successes).all():
+        raise ValueError("a quantile needs q in [0, 1], failures >= 0 and finite values")
+    total = len(successes) + failures
+    if total == 0:
+        return None
+    # Without the guard a product like 0.7 * 10 would round up to the next rank.
+    rank = max(math.ceil(q * total - 1e-9) - 1, 0)
+    return float(np.sort(successes)[rank]) if rank < len(successes) else math.inf

@@ -1,20 +1,26 @@
 """The gate: thresholds against the lower end of an interval, a baseline against chance, and no pass without data."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
-from brinell.analysis.indicators import unmade
-from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate, Result
-from brinell.analysis.stats import difference
+from brinell.analysis.folder_result import Result
+from brinell.analysis.indicators import not_made
+from brinell.analysis.proportions import difference
+from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE
 
 Metric = Literal["clean", "robust", "worst_class"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 WITHOUT_SAMPLES = "classes-without-samples"
-"""What allows a threshold of the worst class although nothing is known of some classes."""
+"""Code that permits a threshold on the worst class although some classes have no samples."""
+
+
+WARNING, COMPLETE = "no-warning-", "run-complete"
+"""The beginning of the code of a check of the run, and the code of the condition that a run is complete."""
 
 
 class Check(Result):
@@ -25,17 +31,35 @@ class Check(Result):
     code: str
     """The kind of condition, the same for all budgets and classes: the rule of a SARIF result."""
     passed: bool | None
-    """Whether it is met; null for a check of the run that was not made, where `--without-checks` passes all the same."""
+    """True if the condition holds; null for a check that did not run, which passes only with `--without-checks`."""
     observed: float | None
     """The measured rate or difference; null where it is missing."""
     low: float | None
     """The lower end of its interval, which is what a threshold is tested against."""
     required: float | None
     """The value demanded; null for a condition without a number."""
-    why: str
+    text: str
     """The outcome in one sentence."""
     reason: str | None = None
     """Why a check of the run was not made, in a clause; null for all else, and where its samples are too few to tell."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do if the condition does not hold; empty where its text says it."""
+        if self.code.startswith(WARNING):
+            code = self.code.removeprefix(WARNING)
+            cure = "make the run again with what the check needs" if self.reason else "mend what it names"
+            return f"{cure}, or pass {'--without-checks' if self.reason else f'--allow {code}'}"
+        metric = next((metric for metric, code in CODES.items() if code == self.code), None)
+        if metric is None:
+            return "" if self.code == COMPLETE else "keep the baseline's model, or audit more samples"
+        if self.low is None or self.observed is None or self.required is None:
+            return ""
+        if self.observed >= self.required:
+            return f"the rate itself, {_percent(self.observed)}, suffices: audit more samples for a narrower interval"
+        cure = "train or choose a better model" if metric == "clean" else "harden the model (brinell harden)"
+        threshold = f"--{metric.replace('_', '-')} {math.floor(1000 * self.low) / 1000:g}"
+        return f"{cure}, or demand no more than it holds: {threshold}"
 
 
 class GateResult(Result):
@@ -44,15 +68,25 @@ class GateResult(Result):
     run: str
     """The run folder."""
     passed: bool
-    """Whether all checks passed."""
+    """True if all checks passed."""
     checks: list[Check]
     """The checks, in order."""
     weak: str | None = None
     """The attacks of the run, where they are weaker than `fast`; null otherwise."""
 
+    @property
+    def failures(self) -> list[Check]:
+        """The conditions that do not hold, in order."""
+        return [check for check in self.checks if check.passed is False]
+
     def __bool__(self) -> bool:
-        """Whether the gate passes, so that it can be asserted."""
+        """True if the gate passes, so that `assert gate(...)` works."""
         return self.passed
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return 0 if self.passed else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +100,7 @@ class Threshold:
     metric: Metric
     """`clean` accuracy, overall `robust` accuracy, or robust accuracy of the `worst_class`."""
     minimum: float
-    """What the lower end of the 95 % interval must reach, 0 to 1."""
+    """Least value of the lower end of the 95 % interval, 0 to 1."""
     eps: float | None = None
     """Budget, one of the run's; None for the largest. Ignored for `clean`."""
 
@@ -113,9 +147,9 @@ def gate(
     """
     if not checks:
         raise RequestError("the gate has nothing to check: give a threshold or a baseline run")
-    every = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
-    passed = all(check.passed is not False for check in every)
-    return GateResult(run=result.folder, passed=passed, checks=every, weak=result.weak)
+    all_checks = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
+    passed = all(check.passed is not False for check in all_checks)
+    return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
 
 
 def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:
@@ -156,20 +190,21 @@ def against_baseline(
             paired.clean if paired else None,
         )
     ]
-    for text, now in zip(result.eps_text, result.robust_accuracy, strict=True):
-        if now.eps == 0:
+    for text, current in zip(result.eps_text, result.robust_accuracy, strict=True):
+        if current.eps == 0:
             continue
-        nothing = Rate(eps=now.eps, value=None, low=None, high=None, n=0, k=0)
-        then = next((rate for rate in baseline.robust_accuracy if _same(rate.eps, now.eps)), nothing)
-        both = next((p for p in paired.robust if _same(p.eps, now.eps)), None) if paired else None
-        pairs.append(("robust-accuracy-baseline", f"robust accuracy at eps {text}", now, then, both))
+        no_rate = Rate(eps=current.eps, value=None, low=None, high=None, n=0, k=0)
+        then = next((rate for rate in baseline.robust_accuracy if _is_same_eps(rate.eps, current.eps)), no_rate)
+        change = next((p for p in paired.robust if _is_same_eps(p.eps, current.eps)), None) if paired else None
+        pairs.append(("robust-accuracy-baseline", f"robust accuracy at eps {text}", current, then, change))
     return [_against(*pair, rules) for pair in pairs]
 
 
 def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
+    """The check of one threshold."""
     eps = result.eps[-1] if threshold.eps is None else threshold.eps
-    at = next((i for i, e in enumerate(result.eps) if _same(e, eps)), None)
-    text = f"{eps:g}" if at is None else result.eps_text[at]
+    index = next((i for i, e in enumerate(result.eps) if _is_same_eps(e, eps)), None)
+    text = f"{eps:g}" if index is None else result.eps_text[index]
     names = {
         "clean": "clean accuracy",
         "robust": f"robust accuracy at eps {text}",
@@ -179,67 +214,69 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
     check = partial(_check, CODES[threshold.metric], required=threshold.minimum)
     if threshold.metric == "clean":
         rate = result.clean_accuracy
-    elif at is None:
+    elif index is None:
         return check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
     elif threshold.metric == "robust":
-        rate = result.robust_accuracy[at]
+        rate = result.robust_accuracy[index]
     else:
-        unknown = [c.name for c in result.per_class if c.robust[at].low is None]
+        unknown = [c.name for c in result.per_class if c.robust[index].low is None]
         if unknown or not result.per_class:
             return check(name, False, f"no rate for {', '.join(unknown[:3]) or 'any class'}")
         if result.classes_without_samples and not some_classes:
-            why = (
+            problem = (
                 f"{result.classes_without_samples} of {result.classes_without_samples + len(result.per_class)} classes have no "
                 f"sample, so that nothing is known about them: take more samples, or --allow {WITHOUT_SAMPLES}"
             )
-            return check(name, False, why)
-        worst = min(result.per_class, key=lambda c: c.robust[at].low or 0.0)
-        name, rate = f"{name} ({worst.name})", worst.robust[at]
+            return check(name, False, problem)
+        worst = min(result.per_class, key=lambda c: c.robust[index].low or 0.0)
+        name, rate = f"{name} ({worst.name})", worst.robust[index]
     if rate.value is None or rate.low is None:
         return check(name, False, "no sample was judged")
     passed = rate.low >= threshold.minimum
     reaches = "reaches" if passed else "is below"
-    why = (
+    evidence = (
         f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
         f"{reaches} {_percent(threshold.minimum)}"
     )
-    return check(name, passed, why, observed=rate.value, low=rate.low)
+    return check(name, passed, evidence, observed=rate.value, low=rate.low)
 
 
-def _against(code: str, name: str, now: Rate, then: Rate, both: PairedRate | None, rules: Baseline) -> Check:
+def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate | None, rules: Baseline) -> Check:
+    """The check that a rate is not worse than the baseline's."""
     required = -rules.max_drop if rules.max_drop is not None else None
     check = partial(_check, code, f"{name} not worse than the baseline", required=required)
-    if now.value is None or then.value is None:
-        return check(False, f"{'the run' if now.value is None else 'the baseline'} has no such rate")
-    if both is not None and both.difference is not None and both.p is not None:
-        change, low = both.difference, both.low
-        beyond_chance = both.p < 1 - CONFIDENCE and change < 0
-        how = f"same {both.n} samples, {both.only_a} gained and {both.only_b} lost, McNemar p = {both.p:.3g}"
+    if current.value is None or then.value is None:
+        return check(False, f"{'the run' if current.value is None else 'the baseline'} has no such rate")
+    if pair is not None and pair.difference is not None and pair.p is not None:
+        change, low = pair.difference, pair.low
+        beyond_chance = pair.p < 1 - CONFIDENCE and change < 0
+        evidence = f"same {pair.n} samples, {pair.only_a} gained and {pair.only_b} lost, McNemar p = {pair.p:.3g}"
     else:
-        interval = difference(now.k, now.n, then.k, then.n)
-        change, low = now.value - then.value, interval.low if interval else None
+        interval = difference(current.k, current.n, then.k, then.n)
+        change, low = current.value - then.value, interval.low if interval else None
         beyond_chance = interval is not None and interval.high < 0
-        how = f"{now.k} of {now.n} now, {then.k} of {then.n} then, different samples"
+        evidence = f"{current.k} of {current.n} now, {then.k} of {then.n} then, different samples"
     too_much = rules.max_drop is not None and change < -rules.max_drop - 1e-12
     reasons = [text for bad, text in ((beyond_chance, "beyond chance"), (too_much, "more than allowed")) if bad]
     verdict = f"a fall {' and '.join(reasons)}" if reasons else "no fall beyond chance"
-    return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({how})", observed=change, low=low)
+    return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({evidence})", observed=change, low=low)
 
 
 def _completeness(result: ModelResult) -> Check:
-    why = "every sample was judged by every stage"
+    """The check that the run is complete."""
+    text = "every sample was judged by every stage"
     if not result.complete:
-        why = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
-    return _check("run-complete", "run complete", result.complete, why)
+        text = "the run is not finished or samples could not be judged: go on with --resume, or read its warnings"
+    return _check(COMPLETE, "run complete", result.complete, text)
 
 
 def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
-    counts = {check.code for check in unmade(result.checks)}
-    listed = [c for c in result.checks if c.passed is not None or c.code in counts]
-    known = {check.code for check in result.checks}
-    others = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in known]
-    return [_warning(check, allow, without_checks) for check in [*listed, *others]]
+    counts = {check.code for check in not_made(result.checks)}
+    run_checks = [c for c in result.checks if c.passed is not None or c.code in counts]
+    codes = {check.code for check in result.checks}
+    warnings = [CheckResult(code=w.code, passed=False, text=w.text) for w in result.warnings if w.code not in codes]
+    return [_warning(check, allow, without_checks) for check in [*run_checks, *warnings]]
 
 
 def _warning(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
@@ -247,13 +284,13 @@ def _warning(check: CheckResult, allow: Collection[str], without_checks: bool) -
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
     return Check(
-        code=f"no-warning-{check.code}",
+        code=f"{WARNING}{check.code}",
         name=f"no warning {check.code}",
         passed=allowed or passed,
         observed=check.figure,
         low=None,
         required=check.limit,
-        why=check.text + " (allowed)" * allowed,
+        text=check.text + " (allowed)" * allowed,
         reason=check.reason,
     )
 
@@ -262,18 +299,21 @@ def _check(
     code: str,
     name: str,
     passed: bool | None,
-    why: str,
+    text: str,
     *,
     required: float | None = None,
     observed: float | None = None,
     low: float | None = None,
 ) -> Check:
-    return Check(code=code, name=name, passed=passed, observed=observed, low=low, required=required, why=why)
+    """A check of the gate."""
+    return Check(code=code, name=name, passed=passed, observed=observed, low=low, required=required, text=text)
 
 
-def _same(a: float, b: float) -> bool:
+def _is_same_eps(a: float, b: float) -> bool:
+    """True if two budgets agree to one part in 10^9."""
     return abs(a - b) <= 1e-9 * max(abs(a), abs(b))
 
 
 def _percent(value: float) -> str:
+    """A share as percent."""
     return f"{100 * value:.1f} %"

@@ -39,19 +39,19 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
     Records may be of any number of models. Rows at an eps that the manifest does not name are left out.
     """
-    mine = records.model == model
-    sample_id = records.sample_id[mine]
+    rows_of_model = records.model == model
+    sample_id = records.sample_id[rows_of_model]
     ids, first = np.unique(sample_id, return_index=True)
-    labels = records.label[mine][first]
+    labels = records.label[rows_of_model][first]
     eps = np.asarray(manifest["eps"], dtype=np.float64)
-    where = _in_blocks(lambda some: np.searchsorted(ids, some), sample_id, np.int32)
+    samples = _in_blocks(lambda block: np.searchsorted(ids, block), sample_id, np.int32)
     del sample_id, first
-    column = _in_blocks(lambda some: eps_index(eps, some), records.eps[mine], np.int32)
-    attack, state = records.attack[mine], _states(records.outcome)[mine]
+    column = _in_blocks(lambda block: eps_index(eps, block), records.eps[rows_of_model], np.int32)
+    attack, state = records.attack[rows_of_model], _states(records.outcome)[rows_of_model]
 
     clean = np.full(len(ids), ABSENT, np.int8)
     is_clean = attack == CLEAN
-    clean[where[is_clean]] = state[is_clean]
+    clean[samples[is_clean]] = state[is_clean]
 
     stages = tuple(str(stage["name"]) for stage in manifest["stages"])
     skipped = {s["stage"] for s in manifest.get("skipped", []) if s["model"] == model}
@@ -60,7 +60,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
         if stage in skipped:
             states[i] = NOT_RUN
         rows = (attack == stage) & (column >= 0)
-        states[i, where[rows], column[rows]] = state[rows]
+        states[i, samples[rows], column[rows]] = state[rows]
     zero = eps == 0
     at_zero = states[:, :, zero]
     states[:, :, zero] = np.where((at_zero == ABSENT) | (at_zero == NOT_RUN), clean[None, :, None], at_zero)
@@ -69,23 +69,24 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
 def _in_blocks(place: Callable[[Array], Array], values: Array, kind: type) -> Array:
     """What `place` makes of the values (n,), a block at a time, since what it needs for itself is several times as large."""
-    made: Array = np.empty(len(values), kind)
+    result: Array = np.empty(len(values), kind)
     for start in range(0, len(values), BLOCK):
-        made[start : start + BLOCK] = place(values[start : start + BLOCK])
-    return made
+        result[start : start + BLOCK] = place(values[start : start + BLOCK])
+    return result
 
 
 def eps_index(eps: Array, values: Array) -> Array:
     """(rows,) position of each value in the ascending `eps`, -1 where it is not among them (to 1 part in 10^9)."""
     if not len(eps):
         return np.full(len(values), -1)
-    right = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
-    left = np.maximum(right - 1, 0)
-    nearest = np.where(np.abs(eps[left] - values) < np.abs(eps[right] - values), left, right)
+    upper = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
+    lower = np.maximum(upper - 1, 0)
+    nearest = np.where(np.abs(eps[lower] - values) < np.abs(eps[upper] - values), lower, upper)
     return np.where(np.isclose(eps[nearest], values, rtol=1e-9, atol=1e-15), nearest, -1)
 
 
 def _states(outcome: Array) -> Array:
+    """States of the cells for outcomes."""
     state = np.full(len(outcome), UNJUDGED, np.int8)
     for value in BROKEN:
         state[outcome == value.value] = WRONG
@@ -96,20 +97,20 @@ def _states(outcome: Array) -> Array:
 
 
 def ran(cells: Grid) -> list[bool]:
-    """Whether each stage ran on this model at all, that is, was not skipped for every sample at every eps above 0."""
+    """For each stage, True if it ran on at least one sample at an eps above 0."""
     above = cells.states[:, :, cells.eps > 0]
     return [not (states.size and bool((states == NOT_RUN).all())) for states in above]
 
 
 def finished(cells: Grid) -> list[bool]:
-    """Whether each stage has a row wherever it had something to do: the sample judged clean and not broken before it."""
-    settled = np.repeat((cells.clean != RIGHT)[:, None], len(cells.eps), axis=1)
-    done = []
+    """For each stage, True if every sample that was left to it has a row: classified correctly and not broken earlier."""
+    decided = np.repeat((cells.clean != RIGHT)[:, None], len(cells.eps), axis=1)
+    flags = []
     for states in cells.states:
-        done.append(not bool(((states == ABSENT) & ~settled).any()))
-        if done[-1]:
-            settled = settled | (states == WRONG)
-    return done
+        flags.append(not bool(((states == ABSENT) & ~decided).any()))
+        if flags[-1]:
+            decided = decided | (states == WRONG)
+    return flags
 
 
 def worst_case(cells: Grid, stages: Sequence[int]) -> Array:

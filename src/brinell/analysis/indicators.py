@@ -12,12 +12,11 @@ from brinell.core.record import CLEAN, Array, Outcome, Records
 
 NOTABLE = 0.002
 """Share of all samples that a black-box attack may break after the gradient attacks: the reference AutoAttack's figure."""
-MANY = 0.02
+NOTABLE_FOR_CERTAIN = 0.02
 """With more than this share no harder look at the others outweighs it."""
 RISING = 0.05
 """A gain above this share of all that the attacks gained on a sample is notable: the share that Pintor et al. 2022 use."""
-AFTER = "no attack without gradients ran after one with gradients: add one, such as square"
-LEFT = "no sample is left that an attack could still break"
+NO_ROBUST_SAMPLE = "no sample is left that an attack could still break"
 ENOUGH = 0.1
 """The last attack on a sample is compared with those before it if they had this share of its backward evaluations: that twenty
 steps come further than one says nothing of the twenty."""
@@ -29,7 +28,7 @@ NEEDED = frozenset(Code) - {
     Code.MODE,
     Code.DEVICE,
     Code.REJECTION,
-    Code.AHEAD,
+    Code.PROBE_AHEAD,
     Code.SILENT,
     Code.TRANSFER,
 }
@@ -40,77 +39,112 @@ measurement."""
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
     """Every check on one model, in the order of `Code`; one that could not be made says why."""
-    kept = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
-    for told in manifest.get("warnings", []):  # what attacks raised
-        code = str(told["code"])
-        if told.get("model") == model and code in list(Code) and (code not in kept or kept[code].passed is not False):
-            kept[code] = CheckResult(code=code, passed=False, text=str(told["text"]))
-    made = {check.code: check for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))}
-    if made[Code.BLACK_BOX].passed is None:
-        made[Code.AHEAD] = _unmade(Code.AHEAD, AFTER)
-    elif Code.AHEAD not in kept:
-        made[Code.AHEAD] = CheckResult(
-            code=Code.AHEAD, passed=True, text="no attack without gradients was ahead of those with them"
+    recorded = {str(check["code"]): CheckResult.model_validate(check) for check in manifest.get("checks", {}).get(model, [])}
+    for warning in manifest.get("warnings", []):  # what attacks raised
+        code = str(warning["code"])
+        if warning.get("model") == model and code in list(Code) and (code not in recorded or recorded[code].passed is not False):
+            recorded[code] = CheckResult(code=code, passed=False, text=str(warning["text"]))
+    computed = {check.code: check for check in (_black_box(records, manifest, model), _incomplete(records, manifest, model))}
+    if reason := _missing_comparison(records, manifest, model):
+        computed[Code.PROBE_AHEAD] = _not_made(Code.PROBE_AHEAD, reason)
+    elif Code.PROBE_AHEAD not in recorded:
+        computed[Code.PROBE_AHEAD] = CheckResult(
+            code=Code.PROBE_AHEAD, passed=True, text="no attack without gradients was ahead of those with them"
         )
-    made[Code.SILENT] = CheckResult(
+    computed[Code.SILENT] = CheckResult(
         code=Code.SILENT, passed=True, text="cannot happen: the ledger notes every adversarial input that an attack asks about"
     )
-    made[Code.TRANSFER] = _unmade(
+    computed[Code.TRANSFER] = _not_made(
         Code.TRANSFER, "every attack here asks the model itself, also along the gradient of a surrogate"
     )
-    why = _why_none(manifest, model)
-    every = [code for code in Code if code != Code.REJECTION or code in kept]
-    return [made.get(code) or kept.get(code) or _unmade(code, why) for code in every]
+    reason = _reason_without_checks(manifest, model, recorded)
+    codes = [code for code in Code if code != Code.REJECTION or code in recorded]
+    return [computed.get(code) or recorded.get(code) or _not_made(code, reason) for code in codes]
 
 
-def warnings_in(checks: Sequence[CheckResult], model: str, known: Iterable[str]) -> list[WarningResult]:
+def warnings_in(checks: Sequence[CheckResult], model: str, warned: Iterable[str]) -> list[WarningResult]:
     """Failed checks as warnings, without the codes of the run's own warnings."""
-    known = set(known)
-    failed = [check for check in checks if check.passed is False and check.code not in known]
+    warned = set(warned)
+    failed = [check for check in checks if check.passed is False and check.code not in warned]
     return [WarningResult(code=check.code, text=check.text, model=model) for check in failed]
 
 
-def unmade(checks: Sequence[CheckResult]) -> list[CheckResult]:
+def not_made(checks: Sequence[CheckResult]) -> list[CheckResult]:
     """Checks that count and were not made."""
     return [check for check in checks if check.passed is None and check.code in NEEDED]
 
 
-def caveat(checks: Sequence[CheckResult], *, named: bool = True) -> str | None:
+def caveat(checks: Sequence[CheckResult], *, with_names: bool = True) -> str | None:
     """How many checks failed or were not made, and which; None where every check that counts was made and passed."""
-    failed, missing = [check for check in checks if check.passed is False], unmade(checks)
+    failed, missing = [check for check in checks if check.passed is False], not_made(checks)
     if not failed and not missing:
         return None
     if not failed and len(missing) == len(NEEDED):
         return "no checks were made"
     parts = []
     if failed:
-        parts.append(f"{_number(failed)} failed" + f" ({_listed(failed)})" * named)
+        parts.append(f"{_number(failed)} failed" + f" ({_join_codes(failed)})" * with_names)
     if missing:
-        parts.append(f"{len(missing) if failed else _number(missing)} could not be made" + f" ({_listed(missing)})" * named)
+        parts.append(
+            f"{len(missing) if failed else _number(missing)} could not be made" + f" ({_join_codes(missing)})" * with_names
+        )
     return ", ".join(parts)
 
 
 def _number(checks: Sequence[CheckResult]) -> str:
+    """Number of checks as text."""
     return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
 
 
-def _listed(checks: Sequence[CheckResult]) -> str:
-    named = ", ".join(check.code for check in checks[:3])
-    return named if len(checks) <= 3 else f"{named} and {len(checks) - 3} more"
+def _join_codes(checks: Sequence[CheckResult]) -> str:
+    """Codes of the first three checks, and the number of others."""
+    codes = ", ".join(check.code for check in checks[:3])
+    return codes if len(checks) <= 3 else f"{codes} and {len(checks) - 3} more"
 
 
-def _unmade(code: Code, why: str) -> CheckResult:
-    return CheckResult(code=code, passed=None, text=f"not made: {why}", reason=why)
+def _not_made(code: Code, reason: str) -> CheckResult:
+    """A check that did not run, with the reason."""
+    return CheckResult(code=code, passed=None, text=f"not made: {reason}", reason=reason)
 
 
-def _why_none(manifest: Mapping[str, Any], model: str) -> str:
-    made = model in manifest.get("checks", {})
-    return "no sample is classified correctly" if made else "the run has not come to it yet"
+def _reason_without_checks(manifest: Mapping[str, Any], model: str, recorded: Mapping[str, CheckResult]) -> str:
+    """Reason why checks of a model are missing, given those that were recorded."""
+    if model not in manifest.get("checks", {}):
+        return "the run has not come to it yet"
+    if not recorded.keys() - {Code.CLEAN}:
+        return "no sample is classified correctly"
+    if manifest["state"] != "finished":
+        return "the run is not finished"
+    return "no budget is above 0" if max(manifest["eps"]) <= 0 else "the audit did not come to it"
+
+
+def _without_gradients(manifest: Mapping[str, Any], model: str) -> str:
+    """Reason why no attack follows gradients; empty if one does."""
+    if any(stage["access"] == "gradients" for stage in _stages(manifest, model)):
+        return ""
+    access = next((str(entry["access"]) for entry in manifest["models"] if entry["name"] == model), "gradients")
+    if access != "gradients":
+        return f"the model gives {access} only, so no attack follows gradients: audit the network that it was made from as well"
+    return "no attack with gradients ran: add one, such as apgd-ce"
+
+
+def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: str) -> str:
+    """Reason why attacks without gradients cannot be compared with those before them; empty if they can."""
+    if not bool(((records.model == model) & (records.attack == CLEAN)).any()):
+        return "no sample was judged"
+    if reason := _without_gradients(manifest, model):
+        return reason
+    access = [stage["access"] for stage in _stages(manifest, model)]
+    if any(kind != "gradients" for kind in access[access.index("gradients") :]):
+        return ""
+    if all(kind == "gradients" for kind in access):
+        return "no attack without gradients ran: add one after those with gradients, such as square"
+    return "the attacks without gradients ran before those with gradients: name them after those"
 
 
 def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
     """The stages that run on this model."""
-    skipped = {one["stage"] for one in manifest.get("skipped", []) if one["model"] == model}
+    skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
     return [stage for stage in manifest["stages"] if stage["name"] not in skipped]
 
 
@@ -120,36 +154,39 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     It fails when the lower end of the interval of the share exceeds 0.2 points, so that a single sample of a small set raises
     no alarm.
     """
-    mine = records.model == model
-    n = int((mine & (records.attack == CLEAN)).sum())
+    rows_of_model = records.model == model
+    n = int((rows_of_model & (records.attack == CLEAN)).sum())
     stages = _stages(manifest, model)
     access = [stage["access"] for stage in stages]
     first = access.index("gradients") if "gradients" in access else len(access)
     after = [stage["name"] for stage in stages[first:] if stage["access"] != "gradients"]
     if manifest["state"] == "finished" and n and not len(_robust(records, max(manifest["eps"]), model)):
-        return CheckResult(code=Code.BLACK_BOX, passed=True, text=LEFT)
-    if not after or not n:
-        return _unmade(Code.BLACK_BOX, AFTER)
+        return CheckResult(code=Code.BLACK_BOX, passed=True, text=NO_ROBUST_SAMPLE)
+    if reason := _missing_comparison(records, manifest, model):
+        return _not_made(Code.BLACK_BOX, reason)
     # A stage that tries every sample (`alone=true`) may break what others broke too: samples are counted, not rows.
     broken = _broken(records, max(manifest["eps"]), model)
     gradient = [stage["name"] for stage in stages if stage["access"] == "gradients"]
     by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
     k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
-    seen = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
+    observation = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
     bad = ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
-    judged = _judged(Code.BLACK_BOX, k, n, NOTABLE, seen, bad)
-    if k <= NOTABLE * n or ((interval := wilson(k, n)) is not None and interval.low > MANY):
-        return judged
+    result = _result_of_share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
+    if k <= NOTABLE * n or ((interval := wilson(k, n)) is not None and interval.low > NOTABLE_FOR_CERTAIN):
+        return result
     # A few finds are a reason to look harder at what is left, and what that finds settles it.
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
-    looked = mine & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
-    if not looked.any():
-        if judged.passed is False:
-            return judged
-        return judged.model_copy(update={"passed": None, "text": f"cannot tell with {n} samples: {seen}"})
-    more = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
-    text = f"{seen}; a harder look at {len(np.unique(records.sample_id[looked]))} of those that were left broke {more} more"
-    return judged.model_copy(update={"passed": not more, "text": text + bad * bool(more)})
+    attacked_harder = (
+        rows_of_model & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
+    )
+    if not attacked_harder.any():
+        if result.passed is False:
+            return result
+        return result.model_copy(update={"passed": None, "text": f"cannot tell with {n} samples: {observation}"})
+    further = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
+    retried = len(np.unique(records.sample_id[attacked_harder]))
+    text = f"{observation}; stronger attacks on {retried} of the remaining samples broke {further} more"
+    return result.model_copy(update={"passed": not further, "text": text + bad * bool(further)})
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
@@ -158,27 +195,31 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin of each attack, not of each
     step, so the last attack on a sample is compared with the ones before it.
     """
-    stages = [one["name"] for one in _stages(manifest, model) if one["access"] == "gradients" and one["family"] == "budgeted"]
-    if manifest["state"] != "finished" or max(manifest["eps"]) <= 0:
-        return _unmade(Code.INCOMPLETE, "the run is not finished, or no budget is above 0")
+    stages = [
+        stage["name"] for stage in _stages(manifest, model) if stage["access"] == "gradients" and stage["family"] == "budgeted"
+    ]
+    if manifest["state"] != "finished":
+        return _not_made(Code.INCOMPLETE, "the run is not finished")
+    if max(manifest["eps"]) <= 0:
+        return _not_made(Code.INCOMPLETE, "no budget is above 0")
     robust = _robust(records, max(manifest["eps"]), model)
     gains = _last_gains(records, stages, max(manifest["eps"]), model, robust)
     if not len(robust):
-        return CheckResult(code=Code.INCOMPLETE, passed=True, text=LEFT)
+        return CheckResult(code=Code.INCOMPLETE, passed=True, text=NO_ROBUST_SAMPLE)
     if not len(gains):
-        alone = "it takes two gradient attacks, one after the other"
-        return _unmade(Code.INCOMPLETE, "no robust sample was attacked by two of them" if len(stages) > 1 else alone)
+        few = _without_gradients(manifest, model) or "it takes two gradient attacks, one after the other"
+        return _not_made(Code.INCOMPLETE, "no robust sample was attacked by two of them" if len(stages) > 1 else few)
     k, n = int((gains > RISING).sum()), len(gains)
-    seen = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
+    observation = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
     bad = ": more steps or restarts would come nearer still, and the robust accuracy is too high"
-    return _judged(Code.INCOMPLETE, k, n, UNFINISHED, seen, bad)
+    return _result_of_share(Code.INCOMPLETE, k, n, UNFINISHED, observation, bad)
 
 
-def _judged(code: Code, k: int, n: int, limit: float, seen: str, bad: str) -> CheckResult:
+def _result_of_share(code: Code, k: int, n: int, limit: float, observation: str, bad: str) -> CheckResult:
     """A check that fails where the lower end of the interval of `k` / `n` exceeds `limit`."""
     interval = wilson(k, n)
     failed = interval is not None and interval.low > limit
-    return CheckResult(code=code, passed=not failed, figure=k / n, limit=limit, text=seen + bad * failed)
+    return CheckResult(code=code, passed=not failed, figure=k / n, limit=limit, text=observation + bad * failed)
 
 
 def _broken(records: Records, eps: float, model: str) -> Array:
@@ -196,21 +237,21 @@ def _robust(records: Records, eps: float, model: str) -> Array:
 
 def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, robust: Array) -> Array:
     """(n,) what the last of `stages` gained on robust samples that others attacked before it, as a share of what all gained."""
-    mine = (records.model == model) & np.isin(records.sample_id, robust)
-    clean = np.flatnonzero(mine & (records.attack == CLEAN))
+    rows_of_model = (records.model == model) & np.isin(records.sample_id, robust)
+    clean = np.flatnonzero(rows_of_model & (records.attack == CLEAN))
     start = np.full(len(robust), np.nan)
     start[np.searchsorted(robust, records.sample_id[clean])] = np.ma.getdata(records.best_margin)[clean]
-    here = np.flatnonzero(mine & np.isclose(records.eps, eps) & (records.outcome == Outcome.SURVIVED))
-    here = here[~np.ma.getmaskarray(records.best_margin)[here]]
-    attack, at = records.attack[here], np.searchsorted(robust, records.sample_id[here])
-    margin, cost = np.ma.getdata(records.best_margin)[here], records.backwards[here]
+    rows_robust = np.flatnonzero(rows_of_model & np.isclose(records.eps, eps) & (records.outcome == Outcome.SURVIVED))
+    rows_robust = rows_robust[~np.ma.getmaskarray(records.best_margin)[rows_robust]]
+    attack, samples = records.attack[rows_robust], np.searchsorted(robust, records.sample_id[rows_robust])
+    margin, cost = np.ma.getdata(records.best_margin)[rows_robust], records.backwards[rows_robust]
     # Of each sample what the last stage reached that attacked it, and the best and the costs of those before.
     best, last = np.full((2, len(robust)), -np.inf)
-    spent, steps, times = np.zeros((3, len(robust)), np.int64)
+    costs, steps, times = np.zeros((3, len(robust)), np.int64)
     for stage in stages:
         rows = attack == stage
-        of = at[rows]
-        best[of], spent[of], times[of] = np.maximum(best[of], last[of]), spent[of] + steps[of], times[of] + 1
+        of = samples[rows]
+        best[of], costs[of], times[of] = np.maximum(best[of], last[of]), costs[of] + steps[of], times[of] + 1
         last[of], steps[of] = margin[rows], cost[rows]
-    told = np.flatnonzero((times > 1) & (spent >= ENOUGH * steps))
-    return np.asarray((last[told] - best[told]) / np.maximum(last[told] - start[told], 1e-12))
+    comparable = np.flatnonzero((times > 1) & (costs >= ENOUGH * steps))
+    return np.asarray((last[comparable] - best[comparable]) / np.maximum(last[comparable] - start[comparable], 1e-12))

@@ -1,8 +1,8 @@
-"""What an attack that places distortions on patches left in a run: which distortion is placed where, and the sensitivity map.
+"""Masks of attacks that place distortions on patches: the placed distortions, and the sensitivity map.
 
 run = Run.open("runs/mine")
-placed(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
-sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, whichever distortion
+placements_of(run, "resnet20", "rlab", [7])[7].share("gaussian-noise")
+sensitivity(run, "resnet20", "rlab", [7])[7].max(axis=-1)    # the most sensitive patches, over all distortions
 """
 
 import itertools
@@ -35,17 +35,17 @@ class Lattice:
         return tuple(1 + math.ceil((length - side) / step) for length, side, step in sides)
 
     def slices(self) -> list[tuple[slice, ...]]:
-        """Where each patch lies."""
-        along = [
+        """Slices of each patch along the axes of the input."""
+        spans = [
             [slice(i * step, min(i * step + side, length)) for i in range(count)]
             for count, length, side, step in zip(self.shape, self.lengths, self.patch, self.stride, strict=True)
         ]
-        return list(itertools.product(*along))
+        return list(itertools.product(*spans))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """What stands on a patch."""
+    """A distortion on a patch."""
 
     patch: int
     distortion: str
@@ -54,8 +54,8 @@ class Standing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Placed:
-    """What stands on the closest adversarial input of a sample."""
+class Placement:
+    """All distortions on the closest adversarial example of a sample."""
 
     lattice: Lattice
     standing: tuple[Standing, ...]
@@ -64,39 +64,45 @@ class Placed:
     """Distance of what stands there at its full strength, before it was scaled down as a whole or clipped to a budget."""
 
     def mask(self) -> Array:
-        """(*lengths) int64: at each place the position in `standing` of what stands there, -1 for nothing.
+        """(*lengths) int64: for each place the index in `standing` of its distortion, -1 for none.
 
-        Where patches overlap, the lowest number hides the others, as it did for the model.
+        Overlapping patches show the distortion with the lowest index, as the attack applied them.
         """
-        found = np.full(self.lattice.lengths, -1, dtype=np.int64)
+        mask = np.full(self.lattice.lengths, -1, dtype=np.int64)
         slices = self.lattice.slices()
-        for at in reversed(range(len(self.standing))):
-            found[slices[self.standing[at].patch]] = at
-        return found
+        for position in reversed(range(len(self.standing))):
+            mask[slices[self.standing[position].patch]] = position
+        return mask
 
     def share(self, distortion: str | None = None) -> float:
         """Share of the places under patches that bear this distortion, or any."""
         mask = self.mask()
-        chosen = [at for at, one in enumerate(self.standing) if distortion in (None, one.distortion)]
-        return float(np.isin(mask, chosen).mean())
+        selected = [
+            position
+            for position, placed_distortion in enumerate(self.standing)
+            if distortion in (None, placed_distortion.distortion)
+        ]
+        return float(np.isin(mask, selected).mean())
 
 
-def placed(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placed]:
-    """What stands where, for those of `ids` that the attack fooled by something on patches; nothing of other attacks."""
+def placements_of(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Placement]:
+    """Placements of the samples among `ids` that an attack on patches fooled; empty for other attacks."""
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":
         return {}
     lattice, names = _lattice(legend), legend["variants"]
-    found = {}
+    placements = {}
     for sample, extras in run.extras(model, attack, ids).items():
         bearing = np.flatnonzero(extras["patches"] != CLEAN)
         standing = tuple(
             Standing(patch=patch, distortion=name, severity=severity, draw=draw)
-            for patch, (name, severity, draw) in ((int(at), names[int(extras["patches"][at])]) for at in bearing)
+            for patch, (name, severity, draw) in (
+                (int(patch_index), names[int(extras["patches"][patch_index])]) for patch_index in bearing
+            )
         )
         if standing:
-            found[sample] = Placed(lattice=lattice, standing=standing, length=extras["length"].item())
-    return found
+            placements[sample] = Placement(lattice=lattice, standing=standing, length=extras["length"].item())
+    return placements
 
 
 def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
@@ -104,17 +110,18 @@ def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[i
 
     Each is (*patches along each axis, distortions) float32: by how many logits a distortion on a patch alone is expected to
     move the margin, whichever way. `distortions` are those of the run's legend, in its order. The figures are what the attack's
-    linear model says after its last query, what it knew beforehand included; docs/rlab.md says how good they are.
+    linear model says after its last query, what it knew beforehand included; docs/results/rlab.md says how good they are.
     """
     legend = run.legend(model, attack)
     if legend.get("kind") != "patches":
         return {}
     shape = (*_lattice(legend).shape, len(legend["distortions"]))
     maps = {sample: extras["map"].reshape(shape) for sample, extras in run.extras(model, attack, ids).items()}
-    return {sample: one for sample, one in maps.items() if not np.isnan(one).any()}
+    return {sample: values for sample, values in maps.items() if not np.isnan(values).any()}
 
 
 def _lattice(legend: Mapping[str, Any]) -> Lattice:
+    """The lattice of patches that a legend describes."""
     grid = legend["grid"]
     patch = tuple(grid["patch"])
     return Lattice(lengths=tuple(grid["shape"][-len(patch) :]), patch=patch, stride=tuple(grid["stride"]))

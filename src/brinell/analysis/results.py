@@ -4,66 +4,11 @@ Rates and drops are fractions; None (null in JSON) is "no data" or "beyond what 
 ever NaN or infinite.
 """
 
-import textwrap
-from pathlib import Path
 from typing import Any, Literal
 
-from markupsafe import escape
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, ConfigDict, Field
 
-from brinell.core import bounded
-from brinell.store.folder import PAGE
-
-PAGE_BYTES = 4 * 2**20
-"""A page larger than this is linked and not copied into a notebook."""
-
-
-class Result(BaseModel):
-    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
-
-    def __repr__(self) -> str:
-        """The name and the fields that fit on a line or two; lists and what is nested by their size."""
-        parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
-        return f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
-
-    __str__ = __repr__
-
-    def payload(self) -> dict[str, Any]:
-        """The result as JSON has it: what the command prints with --json."""
-        return self.model_dump(mode="json", by_alias=True)
-
-
-def _short(value: object) -> str:
-    """A field in a `repr`."""
-    if isinstance(value, BaseModel):
-        return f"{type(value).__name__}(...)"
-    if isinstance(value, list | tuple | dict) and len(value) > 1:
-        return f"[{len(value)} of them]"
-    return repr(value)
-
-
-class FolderResult(Result):
-    """Base of the results of studies that leave a folder with a page."""
-
-    folder: str
-    """The folder."""
-
-    def _repr_html_(self) -> str:
-        """The figures in a line, and the page, as a notebook shows them."""
-        return f"<div><p>{escape(repr(self))}</p>{framed_page(self.folder)}</div>"
-
-
-def framed_page(folder: str) -> str:
-    """The page of a folder, folded, for a notebook; a link alone where it is missing or large."""
-    page = Path(folder) / PAGE
-    link = f"<p>{escape(str(page))}</p>"
-    if not page.is_file() or page.stat().st_size > PAGE_BYTES:
-        return link
-    text = escape(bounded.text(page))
-    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{text}"></iframe>'
-    return f"<details><summary>The page, {escape(str(page))}</summary>{frame}</details>"
+from brinell.analysis.folder_result import ClaimingResult, Result
 
 
 class Rate(Result):
@@ -154,7 +99,7 @@ class StageResult(Result):
     broken: list[int]
     """Samples that this stage was the first to break, at each eps."""
     finished: bool
-    """Whether every sample left to this stage has its rows."""
+    """True if every sample that was left to this stage has its rows."""
     skipped: str | None = None
     """Why the stage did not run on this model; null where it ran."""
 
@@ -166,7 +111,7 @@ class Distribution(Result):
     """What is measured: `distance` or `queries`."""
     attack: str | None
     """The stage, or null for the smallest over all stages."""
-    found: int
+    successes: int
     """Samples with a success."""
     robust: int
     """Samples without one, counted as infinity."""
@@ -184,7 +129,7 @@ class WarningResult(Result):
     code: str
     """Short name, by which `gate` can allow it."""
     text: str
-    """What was seen, and what to do about it."""
+    """Observation, and what to do about it."""
     model: str | None = None
     """The model concerned; null for the whole run."""
 
@@ -201,12 +146,12 @@ class SuccessCurve(Result):
 
 
 class RemarkResult(Result):
-    """What an attack says of how it went."""
+    """A remark of an attack on its own run."""
 
     attack: str
     """Name of the stage."""
     code: str
-    """What it is about."""
+    """Topic of the remark."""
     text: str
     """One line."""
 
@@ -215,15 +160,15 @@ class CheckResult(Result):
     """One check of whether attacks fail for another reason than robustness."""
 
     code: str
-    """Short name; docs/records.md says what it looks for."""
+    """Short name; docs/reference/records.md says what it looks for."""
     passed: bool | None
     """Null where the check could not be made."""
     figure: float | None = None
-    """What was measured; null for a check without a number."""
+    """Measured value; null for a check without a number."""
     limit: float | None = None
-    """What the figure, or where it is a share the lower end of its interval, is compared with."""
+    """Limit of the figure; for a share, of the lower end of its interval."""
     text: str
-    """What was seen, or why nothing was."""
+    """Observation, or the reason why the check did not run."""
     cause: str | None = None
     """What is the matter, in a clause, where a failed check can tell more than its name does."""
     reason: str | None = None
@@ -240,7 +185,7 @@ class WayResult(Result):
     """The gradient that the attacks followed: of the model mended, of a surrogate, estimated from scores, of the mean of several
     answers, none, or the model's own for longer."""
     way: str
-    """What the attacks followed in its place, in words."""
+    """Description of what the attacks followed instead of the model's gradient."""
     attacks: list[str]
     """Titles of the stages that went this way."""
     attacked: int
@@ -248,10 +193,10 @@ class WayResult(Result):
     broken: int
     """Samples that they were the first to break at the largest eps."""
     disagreement: float | None = None
-    """What finite differences say of the gradient that was followed: 0 is perfect, 1 is chance; null where none was checked."""
+    """Disagreement of finite differences with the gradient that was followed: 0 is perfect, 1 is chance; null if unchecked."""
 
 
-class ModelResult(Result):
+class ModelResult(ClaimingResult):
     """All figures of one model in one run."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -263,7 +208,7 @@ class ModelResult(Result):
     distance: str
     """Norm in which eps is measured."""
     criterion: str
-    """What counts as adversarial: misclassified, or targeted at CLASS, least-likely or random."""
+    """Criterion of success: misclassified, or targeted at CLASS, least-likely or random."""
     eps: list[float]
     """Budgets, ascending."""
     eps_text: list[str]
@@ -271,7 +216,7 @@ class ModelResult(Result):
     n: int
     """Samples in the run."""
     complete: bool
-    """Whether every sample was judged by every stage that can run; where false, the figures are of the finished stages."""
+    """True if every stage that can run judged every sample; otherwise the figures are those of the finished stages."""
     clean_accuracy: Rate
     """Accuracy on the untouched inputs."""
     robust_accuracy: list[Rate]
@@ -290,23 +235,25 @@ class ModelResult(Result):
     distributions: list[Distribution]
     """Distance and queries at success."""
     remarks: list[RemarkResult]
-    """What attacks say of how they went; it tells of the attack and bears on no gate."""
+    """Remarks of attacks on their own run; they do not affect a gate."""
     success_by_queries: list[SuccessCurve]
     """One curve for each attack without gradients that ran on every sample that was right from the start."""
     seconds: float | None
     """Wall time of this model's part of the run."""
     warnings: list[WarningResult]
-    """What a reader must know, of this model and of the whole run."""
+    """Warnings about this model and the whole run."""
     checks: list[CheckResult]
     """Every check that was made, passed ones included, and those that could not be made."""
     caveat: str | None
-    """Which checks failed or were not made, so that `robust_accuracy` may be too high; null where all that count passed."""
+    """Checks that failed or did not run, so that `robust_accuracy` may be too high; null if all checks that count passed."""
     weak: str | None = None
     """The attacks, where they are weaker than `fast`, so that a stronger cascade may find more; null otherwise."""
     attacks: str
     """The attacks as they were asked for: a cascade, or their settings."""
     verdict: str
-    """Whether to believe the robust accuracy at the largest eps, and why, in one sentence."""
+    """One sentence of at most 25 words: the robust accuracy at the largest eps, and whether to believe it."""
+    verdict_notes: list[str]
+    """Sentences that qualify the verdict: what else failed, what could not run, and what to do."""
     ways_around: list[WayResult]
     """How attacks went around the gradient that the model shows, in the order of the stages; empty where none did."""
 
@@ -318,7 +265,7 @@ class ClassMean(OfClass):
     """Mean over the models of `total_drop`."""
 
 
-class AuditResult(Result):
+class AuditResult(ClaimingResult):
     """All models of one run side by side."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -328,7 +275,7 @@ class AuditResult(Result):
     n: int
     """Samples in the run."""
     complete: bool
-    """Whether every model's figures are complete."""
+    """True if the figures of every model are complete."""
     models: list[ModelResult]
     """One entry per model, in the order of the request."""
     mean_drop_per_class: list[ClassMean]
@@ -337,13 +284,13 @@ class AuditResult(Result):
     """All warnings of the run."""
 
     @property
-    def shown(self) -> "ModelResult | AuditResult":
+    def reported(self) -> "ModelResult | AuditResult":
         """What `brinell audit --json` prints: the result of the model where there is one, else of all of them."""
         return self.models[0] if len(self.models) == 1 else self
 
     def payload(self) -> dict[str, Any]:
         """The same as JSON has it."""
-        return self.shown.model_dump(mode="json", by_alias=True)
+        return self.reported.model_dump(mode="json", by_alias=True)
 
 
 PrintedAudit = ModelResult | AuditResult
@@ -355,7 +302,7 @@ class PairedRate(Result):
 
     eps: float
     """Budget."""
-    both: int
+    both_robust: int
     """Samples on which both are robust."""
     only_a: int
     """Samples on which only A is robust."""
@@ -420,4 +367,4 @@ class CompareResult(Result):
     per_class: list[ClassComparison]
     """Classes with a common sample, by index; over the same eps as `robust`."""
     notes: list[str]
-    """What differs between the two runs and bears on the comparison."""
+    """Differences between the two runs that affect the comparison."""

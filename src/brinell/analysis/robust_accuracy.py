@@ -34,7 +34,7 @@ from brinell.analysis.results import (
     SuccessCurve,
     WarningResult,
 )
-from brinell.analysis.verdict import verdict, ways_around, weaker_than_fast
+from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker_than_fast
 from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
@@ -77,7 +77,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
     clean = rates(cells.clean[:, None], [0.0], unseen)[0]
     gaps = clean.missing + sum(rate.missing for rate in robust)
     checks = checks_of(records, manifest, model)
-    told = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
+    warnings = [warning for warning in warnings_of(manifest) if warning.model in (None, model)]
     active = [stage for stage, is_active in zip(cells.stages, ran(cells), strict=True) if is_active]
     all_done = len(judging(cells)) == len(active)
     going = manifest["state"] != "finished" or not all_done
@@ -105,8 +105,8 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         + [queries_to_success(records, cells, stage).summary() for stage in active],
         remarks=[
             RemarkResult(attack=stage, code=code, text=text)
-            for stage, said in manifest.get("remarks", {}).get(model, {}).items()
-            for code, text in said.items()
+            for stage, texts in manifest.get("remarks", {}).get(model, {}).items()
+            for code, text in texts.items()
         ],
         success_by_queries=[
             SuccessCurve(attack=stage, queries=[q for q, _, _ in curve], success=[rate(k, n, eps=eps[-1]) for _, k, n in curve])
@@ -114,7 +114,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
             if (curve := success_by_queries(records, cells, stage))
         ],
         seconds=manifest.get("seconds", {}).get(model),
-        warnings=told + warnings_in(checks, model, [warning.code for warning in told]),
+        warnings=warnings + warnings_in(checks, model, [warning.code for warning in warnings]),
         checks=checks,
         caveat=caveat(checks),
         weak=(weak := weaker_than_fast(manifest, model)),
@@ -122,12 +122,23 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         verdict=verdict(
             clean=clean,
             robust=robust[-1],
-            total=n,
+            budget=str(manifest["eps_text"][-1]),
             going=going,
             checks=checks,
             ways=ways,
-            eot=max((int(one.get("eot", 1)) for one in manifest["stages"] if not one.get("turn", {}).get("when")), default=1),
-            extra=any(warning.code == EXTRA for warning in told),
+            weak=weak is not None,
+        ),
+        verdict_notes=[]
+        if going or not clean.k
+        else verdict_notes(
+            robust=robust[-1],
+            total=n,
+            checks=checks,
+            ways=ways,
+            eot=max(
+                (int(stage.get("eot", 1)) for stage in manifest["stages"] if not stage.get("turn", {}).get("when")), default=1
+            ),
+            extra=any(warning.code == EXTRA for warning in warnings),
             weak=weak,
         ),
         ways_around=ways,
@@ -139,8 +150,8 @@ def judging(cells: Grid) -> list[int]:
 
     A stage that is still going on has judged the easy samples first; counting it would bias every rate.
     """
-    done, active = finished(cells), ran(cells)
-    return [i for i in range(len(cells.stages)) if done[i] and active[i]]
+    complete, active = finished(cells), ran(cells)
+    return [i for i in range(len(cells.stages)) if complete[i] and active[i]]
 
 
 def rates(states: Array, eps: Sequence[float], unseen: int = 0) -> list[Rate]:
@@ -178,13 +189,15 @@ def per_class(cells: Grid, worst: Array, names: Sequence[str]) -> list[ClassResu
     eps = [float(e) for e in cells.eps]
     results = []
     for index in np.unique(cells.labels):
-        mine = cells.labels == index
-        clean = rates(cells.clean[mine, None], [0.0])[0]
-        robust = rates(worst[mine], eps)
+        members = cells.labels == index
+        clean = rates(cells.clean[members, None], [0.0])[0]
+        robust = rates(worst[members], eps)
         drop, total = drops(clean.value, [r.value for r in robust])
         name = class_name(names, int(index))
         results.append(
-            ClassResult(class_=int(index), name=name, n=int(mine.sum()), clean=clean, robust=robust, drop=drop, total_drop=total)
+            ClassResult(
+                class_=int(index), name=name, n=int(members.sum()), clean=clean, robust=robust, drop=drop, total_drop=total
+            )
         )
     return results
 
@@ -205,8 +218,8 @@ def minus(a: float | None, b: float | None) -> float | None:
 
 def mean(values: Sequence[float | None]) -> float | None:
     """Mean of the values that are there; None where there are none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if numbers else None
 
 
 def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst: Array, unseen: int = 0) -> list[Rate]:
@@ -219,28 +232,28 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
     Returns:
         One rate per budget, over the same samples as `worst`.
     """
-    mine = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
-    seen, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
-    reject = next((one.get("reject_class") for one in manifest["models"] if one["name"] == cells.model), None)
-    wrong = seen != records.label if reject is None else (seen != records.label) & (seen != reject)
-    meets = np.where(aimed, seen == np.ma.getdata(records.target), wrong)
-    rows = np.flatnonzero(mine & ~np.ma.getmaskarray(records.quantised_pred) & meets)
-    within = np.ma.filled(records.quantised_within[rows], False)
+    fooled = (records.model == cells.model) & (records.outcome == Outcome.FOOLED.value)
+    predicted, aimed = np.ma.getdata(records.quantised_pred), ~np.ma.getmaskarray(records.target)
+    reject = next((entry.get("reject_class") for entry in manifest["models"] if entry["name"] == cells.model), None)
+    wrong = predicted != records.label if reject is None else (predicted != records.label) & (predicted != reject)
+    meets = np.where(aimed, predicted == np.ma.getdata(records.target), wrong)
+    rows = np.flatnonzero(fooled & ~np.ma.getmaskarray(records.quantised_pred) & meets)
+    within_eps = np.ma.filled(records.quantised_within[rows], False)
     # An adversarial example that rounding pushed out of its own eps is for certain within one that is larger by the rounding.
     size = sizes(records, str(manifest["distance"]))[rows] + rounding(manifest)
-    reach = np.where(within, records.eps[rows], size * records.eps[rows] / records.radius[rows])
+    reach = np.where(within_eps, records.eps[rows], size * records.eps[rows] / records.radius[rows])
     smallest = np.full(len(cells.ids), np.inf)
     np.minimum.at(smallest, np.searchsorted(cells.ids, records.sample_id[rows]), reach)
-    still = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
-    broken = still | (cells.clean == WRONG)[:, None]
+    broken_after_rounding = smallest[:, None] <= cells.eps[None, :] * (1 + 1e-9)
+    broken = broken_after_rounding | (cells.clean == WRONG)[:, None]
     stored = np.where(worst == UNJUDGED, UNJUDGED, np.where(broken, WRONG, RIGHT))
     return rates(stored, [float(e) for e in cells.eps], unseen)
 
 
 def criterion(manifest: Mapping[str, Any]) -> str:
-    """What counts as adversarial in a run, in a few words."""
-    kept = manifest.get("criterion", {"name": "misclassified"})
-    return f"targeted at {kept['towards']}" if "towards" in kept else str(kept["name"])
+    """Criterion of success of a run, in a few words."""
+    recorded = manifest.get("criterion", {"name": "misclassified"})
+    return f"targeted at {recorded['towards']}" if "towards" in recorded else str(recorded["name"])
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:
@@ -250,8 +263,8 @@ def rounding(manifest: Mapping[str, Any]) -> float:
     """
     domain = manifest["data"]["domain"]
     width = float(np.max(np.subtract(domain["high"], domain["low"])))
-    each, values = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width, math.prod(domain["shape"])
-    most: dict[str, float] = {"linf": each, "l2": each * math.sqrt(values), "l1": each * values}
+    largest, values = width / (int(domain["levels"]) - 1) / 2 - 1e-6 * width, math.prod(domain["shape"])
+    most: dict[str, float] = {"linf": largest, "l2": largest * math.sqrt(values), "l1": largest * values}
     return most.get(str(manifest["distance"]), math.inf)
 
 
@@ -263,8 +276,8 @@ def sizes(records: Records, distance: str) -> Array:
 
 def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, unseen: int = 0) -> list[StageResult]:
     """Accuracy after each stage, with all finished stages before it, and the stage's cost over the whole sweep."""
-    done, counted = finished(cells), judging(cells)
-    why = {s["stage"]: str(s["why"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
+    complete, counted = finished(cells), judging(cells)
+    reasons = {s["stage"]: str(s["reason"]) for s in manifest.get("skipped", []) if s["model"] == cells.model}
     before = np.repeat(cells.clean[:, None], len(cells.eps), axis=1)
     manifested = {str(stage["name"]): stage for stage in manifest["stages"]}
     results = []
@@ -290,8 +303,8 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
                 seconds=costs["seconds"][i],
                 curve=curve,
                 broken=broken,
-                finished=done[i] and bool((cells.states[i] != ABSENT).any()),
-                skipped=None if ran(cells)[i] else why.get(stage, "the attack cannot run on this model"),
+                finished=complete[i] and bool((cells.states[i] != ABSENT).any()),
+                skipped=None if ran(cells)[i] else reasons.get(stage, "the attack cannot run on this model"),
             )
         )
         before = before if after is None else after
@@ -299,14 +312,14 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
 
 
 def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
-    """What each stage cost in all, column by column, so that of rows in files one column is in memory at a time."""
-    mine, attack = records.model == cells.model, records.attack
-    rows = [np.flatnonzero(mine & (attack == stage)) for stage in cells.stages]
+    """Total cost of each stage. One column at a time is in memory for rows that stay in files."""
+    rows_of_model, attack = records.model == cells.model, records.attack
+    rows = [np.flatnonzero(rows_of_model & (attack == stage)) for stage in cells.stages]
     costs: dict[str, list[float]] = {}
     for name in ("forwards", "backwards", "judge_forwards", "seconds"):
         column = getattr(records, name)
         total = np.sum if name != "seconds" else math.fsum  # to the last bit, whatever the order of the rows
-        costs[name] = [total(column[at]) for at in rows]
+        costs[name] = [total(column[index]) for index in rows]
     return costs
 
 
@@ -326,6 +339,6 @@ def warnings_of(manifest: Mapping[str, Any]) -> list[WarningResult]:
 
 
 def _attacks(manifest: Mapping[str, Any]) -> str:
-    """What people call the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps"."""
+    """Name of the attacks of a run, such as "fast cascade" or "APGD-CE, 100 steps"."""
     labels = {str(stage["name"]): str(stage.get("label") or stage["name"]) for stage in manifest["stages"]}
     return " + ".join(labels.get(spec, f"{spec} cascade") for spec in manifest["request"]["attack"])

@@ -1,8 +1,8 @@
-"""What a map of importance is worth: does it lie on the object, and does the model follow it. Plain functions of arrays.
+"""Measures of an importance map: does it lie on the object, and does the model follow it. Plain functions of arrays.
 
-A map holds a number for each place of an input, higher where the place matters more. Ground truth holds 1 for the object, 0 for
-the rest and `IGNORED` where nobody decides. Maps are compared by rank: only the order within a map has a meaning. Equal values
-count in the order of their places, so that a map of one value is as good as its first places and no better.
+A map holds a number for each place of an input, higher for more important places. Ground truth holds 1 for the object, 0 for the
+background and `IGNORED` for undecided places. Only the order within a map has a meaning, so maps are compared by rank. Equal
+values count in the order of their places, so a constant map scores as its first places do.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ IGNORED = 255
 
 def largest(values: Array, count: int) -> Array:
     """(*places) bool: the `count` places of the largest values, ties in the order of their places."""
-    chosen = np.zeros(values.size, dtype=bool)
-    chosen[np.argsort(-values.ravel(), kind="stable")[:count]] = True
-    return chosen.reshape(values.shape)
+    selected = np.zeros(values.size, dtype=bool)
+    selected[np.argsort(-values.ravel(), kind="stable")[:count]] = True
+    return selected.reshape(values.shape)
 
 
-def judged(values: Array, truth: Array) -> tuple[Array, Array]:
+def without_ignored(values: Array, truth: Array) -> tuple[Array, Array]:
     """The map's values and the object (both flat), without the places that are ignored."""
     counts = truth != IGNORED
     return values[counts], truth[counts] == 1
@@ -29,33 +29,33 @@ def judged(values: Array, truth: Array) -> tuple[Array, Array]:
 
 def overlap(mask: Array, truth: Array) -> tuple[float, float]:
     """Dice and intersection over union of a binary mask with the object; both 0 where both are empty."""
-    mask, object_ = judged(mask, truth)
-    both, either = int((mask & object_).sum()), int((mask | object_).sum())
-    return (2 * both / (both + either), both / either) if either else (0.0, 0.0)
+    mask, object_ = without_ignored(mask, truth)
+    intersection, union = int((mask & object_).sum()), int((mask | object_).sum())
+    return (2 * intersection / (intersection + union), intersection / union) if union else (0.0, 0.0)
 
 
 def at_equal_area(values: Array, truth: Array) -> tuple[float, float]:
     """Dice and intersection over union of the places that the map holds largest, as many as the object has."""
-    values, object_ = judged(values, truth)
+    values, object_ = without_ignored(values, truth)
     return overlap(largest(values, int(object_.sum())), object_.astype(np.uint8))
 
 
 def best_iou(values: Array, truth: Array) -> float:
     """The largest intersection over union of `values >= t` with the object, over all thresholds t."""
-    values, object_ = judged(values, truth)
+    values, object_ = without_ignored(values, truth)
     order = np.argsort(-values, kind="stable")
     hits, size = np.cumsum(object_[order]), np.arange(1, len(order) + 1)
-    whole = np.append(values[order][1:] != values[order][:-1], True)  # a threshold takes all equal values or none
-    found: float = (hits / (size + object_.sum() - hits))[whole].max(initial=0.0)
-    return float(found)
+    is_last = np.append(values[order][1:] != values[order][:-1], True)  # a threshold takes all equal values or none
+    best: float = (hits / (size + object_.sum() - hits))[is_last].max(initial=0.0)
+    return float(best)
 
 
 def pointing(values: Array, truth: Array) -> bool:
-    """Whether the largest value lies on the object (Zhang et al. 2016, Top-down neural attention, without their tolerance).
+    """True if the largest value lies on the object (Zhang et al. 2016, Top-down neural attention, without their tolerance).
 
-    Where several are largest, the first decides.
+    The first of several largest values decides.
     """
-    values, object_ = judged(values, truth)
+    values, object_ = without_ignored(values, truth)
     return bool(object_[int(values.argmax())])
 
 
@@ -64,7 +64,7 @@ def energy(values: Array, truth: Array) -> float:
 
     A map of one value has its mass spread evenly.
     """
-    values, object_ = judged(values, truth)
+    values, object_ = without_ignored(values, truth)
     mass = values.astype(np.float64) - values.min()
     return float(mass[object_].sum() / mass.sum()) if mass.sum() > 0 else float(object_.mean())
 
@@ -74,10 +74,10 @@ def area_under(curve: Array) -> float:
     return float((curve[1:] + curve[:-1]).mean() / 2)
 
 
-def first_share(reached: Array) -> float | None:
+def first_share(flags: Array) -> float | None:
     """The first of evenly spaced shares, 0 to 1, at which something is reached; None for never."""
-    at = np.flatnonzero(reached)
-    return float(at[0] / (len(reached) - 1)) if len(at) else None
+    positions = np.flatnonzero(flags)
+    return float(positions[0] / (len(flags) - 1)) if len(positions) else None
 
 
 def infidelity(values: Array, hidden: Array, drops: Array) -> float | None:

@@ -1,79 +1,88 @@
-"""Whether to believe a robust accuracy, in one sentence; and which ways around a gradient were tried, with what they gained."""
+"""The verdict on a robust accuracy in one sentence, and the ways by which attacks bypassed the model's gradient."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from brinell.analysis.grid import stage_title
-from brinell.analysis.indicators import unmade
+from brinell.analysis.indicators import not_made
 from brinell.analysis.results import CheckResult, Rate, StageResult, WayKind, WayResult
-from brinell.core.checks import GOOD, Code
+from brinell.core.checks import DECIDING_SCORES, DETACHED, GOOD, Code
 from brinell.core.record import Outcome, Records
 
-ATTACKED = [str(one) for one in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.FAILED)]
-"""What became, at the largest eps, of a sample that a stage attacked there."""
+ATTACKED = [str(outcome) for outcome in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.FAILED)]
+"""Outcomes of a sample that a stage attacked."""
 UNSTEADY = {
-    Code.CLEAN: "on clean inputs the model is no better than chance, or far better when it is asked otherwise",
-    Code.WEIGHTS: "weights or buffers changed while the model was asked, so the attacks met several models",
-    Code.DRIFT: "answers changed with the number of calls, so the attacks met several models",
-    Code.COMPANY: "an input is answered otherwise beside other inputs, so the figure depends on the batch size",
-    Code.PLACE: "an input is answered otherwise in another row of its batch, so the figure depends on the order of the samples",
-    Code.MODE: "the model is in training mode after a call, or answers otherwise where gradients are asked for",
-    Code.DEVICE: "the model answers otherwise on the processor than on the device of the audit",
+    Code.CLEAN: "clean accuracy is at chance level, or higher when inputs are prepared differently",
+    Code.WEIGHTS: "weights or buffers changed during the audit",
+    Code.DRIFT: "answers changed with the number of calls",
+    Code.FRESH: "a copy of the model that had answered nothing gives other answers",
+    Code.COMPANY: "answers depend on the other inputs of a batch",
+    Code.PLACE: "answers depend on the position within a batch",
+    Code.MODE: "the model is in training mode, or answers differently when gradients are requested",
+    Code.DEVICE: "the model answers differently on the CPU than on the device of the audit",
 }
 """Failed checks after which a figure may be wrong in either direction, the gravest first."""
 BROKEN = {
-    Code.MISMATCH: "the gradient is not that of the answers, as finite differences say",
-    Code.ZERO: "clean inputs have no gradient",
-    Code.REJECTION: "the reject class is decided by a rule without a slope",
-    Code.ONE_HOT: "answers say which class and not by how much",
-    Code.ANSWERS: "answers are rounded, and small changes do not show in them",
-    Code.INSIDE: "the model takes gradients within its own forward pass, through which attacks do not see",
-    Code.SATURATED: "the cross-entropy has lost its gradient to rounding",
-    Code.MISLEADING: "steps along the gradient do not raise the loss as it promises",
-    Code.UNCONSTRAINED: "attacks fail even where nothing but the bounds of the data limits them",
-    Code.BLACK_BOX: "attacks without gradients broke samples that those with them had not",
-    Code.AHEAD: "an attack that does not climb the loss came nearer to the boundary than those that do",
-    Code.INCOMPLETE: "the last attack still came notably nearer to the boundary, and a longer one would come nearer still",
+    Code.MISMATCH: "the gradient does not match finite differences of the answers",
+    Code.ZERO: "clean inputs have zero gradient",
+    Code.REJECTION: "a rule without a gradient decides the reject class",
+    Code.ONE_HOT: "the answers name a class and carry no scores",
+    Code.ANSWERS: "the answers are rounded, which hides small changes",
+    Code.BOUNDARY: "attacks failed, but the scores do not tell how near the decision boundary is",
+    Code.SURVIVORS: "attacks failed, but robust samples' scores do not tell how near the boundary is",
+    Code.GRADIENTS_INSIDE: "the forward pass takes gradients of its own, which attacks cannot follow",
+    Code.SATURATED: "rounding removed the gradient of the cross-entropy",
+    Code.MISLEADING: "steps along the gradient do not raise the loss",
+    Code.UNCONSTRAINED: "attacks fail even with an unlimited budget",
+    Code.BLACK_BOX: "attacks without gradients broke samples that gradient attacks missed",
+    Code.PROBE_AHEAD: "an attack that does not climb the loss came closer to the boundary",
+    Code.INCOMPLETE: "the last attack was still making progress when it ended",
 }
-"""Failed checks after which a figure is an upper bound, those that tell most first."""
+"""Failed checks after which a figure is an upper bound, the most informative first."""
+LABELS_ALONE = "labels alone"
+"""The way of the stages that wait for `DETACHED` checks."""
+DETACHED_REMEDY = "Attacks that follow scores or gradients may pass by near boundaries: attack by labels alone (--attack ray-s)."
+"""What to do if the scores do not tell how near the decision boundary is."""
+MORE_QUERIES = "The scores lead no attack there, and more queries by labels alone may find more: run --attack ray-s?steps=100000."
+"""What to do if attacks by labels alone ran already."""
+LONGEST = 25
+"""Words of a verdict."""
 STRONG = frozenset({"fast", "standard", "autoattack", "plus"})
 """Cascades that are as strong as `fast`, or stronger."""
-BLIND = frozenset({Code.MISMATCH, Code.ZERO})
-"""Of these, the ones that say that attacks are blind where there is no gradient to follow."""
 
 
 def ways_around(
     records: Records, manifest: Mapping[str, Any], model: str, stages: Sequence[StageResult], eps: float
 ) -> list[WayResult]:
-    """How attacks went around the gradient that the model shows, and what each way gained at the largest eps.
+    """Ways by which attacks bypassed the gradient of the model, and what each broke at the largest eps.
 
-    A stage goes around it that follows another gradient, estimates one from scores, averages over answers, uses none after
-    others did, or waits for an alarm. Stages that attacked no sample at the largest eps are left out.
+    A stage bypasses the gradient if it follows another one, estimates it from scores, averages over answers, uses none after
+    gradient attacks, or waits for an alarm. Stages that attacked no sample at the largest eps are left out.
 
     Args:
         records: rows of any number of models.
         manifest: the run's manifest.
         model: name of a model in the run.
-        stages: its stages with what each was the first to break, in order.
+        stages: its stages in order, with the samples that each was the first to break.
         eps: the largest one.
     """
     repair = manifest.get("repairs", {}).get(model, {})
-    here = (records.model == model) & np.isclose(records.eps, eps) & np.isin(records.outcome, ATTACKED)
+    rows_at_eps = (records.model == model) & np.isclose(records.eps, eps) & np.isin(records.outcome, ATTACKED)
     groups: dict[tuple[WayKind, str], list[StageResult]] = {}
     climbed = False
-    for kept, stage in zip(manifest["stages"], stages, strict=True):
-        way = _way(kept, repair, climbed)
-        climbed |= kept["access"] == "gradients"
-        if way and stage.finished and (here & (records.attack == stage.attack)).any():
+    for stage_facts, stage in zip(manifest["stages"], stages, strict=True):
+        way = _way(stage_facts, repair, climbed)
+        climbed |= stage_facts["access"] == "gradients"
+        if way and stage.finished and (rows_at_eps & (records.attack == stage.attack)).any():
             groups.setdefault(way, []).append(stage)
     return [
         WayResult(
             kind=kind,
             way=way,
             attacks=[stage.title for stage in group],
-            attacked=len(np.unique(records.sample_id[here & np.isin(records.attack, [stage.attack for stage in group])])),
+            attacked=len(np.unique(records.sample_id[rows_at_eps & np.isin(records.attack, [stage.attack for stage in group])])),
             broken=sum(stage.broken[-1] for stage in group),
             disagreement=repair.get("disagreement") if kind == "mended" else None,
         )
@@ -82,28 +91,29 @@ def ways_around(
 
 
 def weaker_than_fast(manifest: Mapping[str, Any], model: str) -> str | None:
-    """The attacks of one model of a run in words, where they are weaker than `fast`; None where they are not.
+    """The titles of the attacks on one model if they are weaker than `fast`; None otherwise.
 
-    Of a model that gives no gradients `black-box` is all that there is, and of one that draws random numbers attacks on the mean
-    of its answers.
+    For a model without gradients `black-box` is the strongest choice, and for a random one attacks on the mean of its answers.
     """
-    asked = {str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])}
-    skipped = {one["stage"] for one in manifest.get("skipped", []) if one["model"] == model}
-    stages = [one for one in manifest["stages"] if one["name"] not in skipped and not one.get("turn", {}).get("when")]
-    blind = any(one["name"] == model and one.get("access") != "gradients" for one in manifest["models"])
-    if asked & STRONG or (blind and "black-box" in asked) or any(one.get("eot", 1) > 1 for one in stages):
+    requested = {str(spec).partition("?")[0] for spec in manifest.get("request", {}).get("attack", [])}
+    skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
+    stages = [stage for stage in manifest["stages"] if stage["name"] not in skipped and not stage.get("turn", {}).get("when")]
+    blind = any(entry["name"] == model and entry.get("access") != "gradients" for entry in manifest["models"])
+    if requested & STRONG or (blind and "black-box" in requested) or any(stage.get("eot", 1) > 1 for stage in stages):
         return None
-    named = [stage_title(stage) for stage in stages]
-    return "; ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "") or None
+    titles = [stage_title(stage) for stage in stages]
+    return "; ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "") or None
 
 
 def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> tuple[WayKind, str] | None:
-    """What a stage of the manifest follows in the place of the model's gradient; None where it follows that like others."""
+    """Kind and description of what a stage follows instead of the model's gradient; None if it follows that gradient."""
     when, gradient = stage.get("turn", {}).get("when"), stage.get("gradient", "own")
-    if gradient == "repaired":
+    if gradient == "repaired" or (gradient == "own" and repair.get("from_start")):
         return "mended", str(repair.get("way", "a gradient that is mended"))
     if gradient == "surrogate":
         return "surrogate", "the gradient of the surrogate"
+    if when == "detached":
+        return "answers", LABELS_ALONE
     if when == "blind":
         return "estimated", "a gradient estimated from scores"
     if when == "random":
@@ -114,121 +124,182 @@ def _way(stage: Mapping[str, Any], repair: Mapping[str, Any], climbed: bool) -> 
 
 
 def verdict(
+    *, clean: Rate, robust: Rate, budget: str, going: bool, checks: Sequence[CheckResult], ways: Sequence[WayResult], weak: bool
+) -> str:
+    """One sentence of at most 25 words: the robust accuracy, and whether to believe it.
+
+    Args:
+        clean: accuracy on the clean inputs.
+        robust: the robust accuracy at the largest eps.
+        budget: the largest eps as it is printed, such as 8/255.
+        going: True while the run or a stage of it is not finished.
+        checks: every check on the model.
+        ways: from `ways_around`.
+        weak: True if the attacks are weaker than `fast` (`weaker_than_fast`).
+    """
+    if going:
+        return (
+            "Robust accuracy is not known yet: no attack is finished."
+            if robust.value is None
+            else f"Robust accuracy at {budget} is at most {_percent(robust)} so far: the run is not finished."
+        )
+    if not clean.k:
+        return "No sample was attacked: the model misclassifies every clean input."
+    if robust.value is None or robust.eps == 0:
+        return "Robust accuracy was not measured: no budget is above 0."
+    return _verdict_on_finished(
+        clean, robust, f"Robust accuracy at {budget}", {Code(check.code): check for check in checks}, ways, weak
+    )
+
+
+def _verdict_on_finished(
+    clean: Rate, robust: Rate, subject: str, checks: Mapping[Code, CheckResult], ways: Sequence[WayResult], weak: bool
+) -> str:
+    """The verdict on a finished run."""
+    failed = {code for code, check in checks.items() if check.passed is False}
+    figure = _percent(robust)
+    for code, reason in UNSTEADY.items():
+        if code in failed:
+            return _sentence(f"Do not rely on the {figure}", checks[code].cause, reason)
+    if Code.RANDOM in failed:
+        return f"{subject} is about {figure}, an estimate: the model answers the same input differently each time."
+    if not robust.k:
+        which = "every sample" if clean.k == clean.n else "every correctly classified sample"
+        return f"{subject} is 0 %: {which} has an adversarial example."
+    if broken := failed & BROKEN.keys():
+        if reason := _bypass(broken, ways):
+            return f"{subject} is likely close to {figure}: {reason}."
+        first = _gravest(broken, checks)
+        return _sentence(f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first])
+    missing = not_made(list(checks.values()))
+    if any(check.reason is None for check in missing):
+        return f"{subject} is at most {figure}: no check failed, but {robust.n} samples are too few to tell."
+    if missing:
+        return f"{subject} is at most {figure}: no check failed, but {len(missing)} could not run."
+    if weak:
+        return f"{subject} is at most {figure}: all checks passed, but stronger attacks (--attack fast) may lower it."
+    gain = "broke a sample" if robust.k == clean.k else "found more"
+    return f"{subject} is at most {figure}: all checks passed, and no attack {gain}."
+
+
+def verdict_notes(
     *,
-    clean: Rate,
     robust: Rate,
     total: int,
-    going: bool,
     checks: Sequence[CheckResult],
     ways: Sequence[WayResult],
     eot: int = 1,
     extra: bool = False,
     weak: str | None = None,
-) -> str:
-    """One sentence that says whether to believe a robust accuracy, and why.
+) -> list[str]:
+    """Sentences that qualify the verdict of a finished run: what else failed, what could not run, and what to do.
 
     Args:
-        clean: accuracy on the untouched inputs.
         robust: the robust accuracy at the largest eps.
         total: samples of the run.
-        going: whether the run, or a stage of it, is not finished.
         checks: every check on the model.
         ways: from `ways_around`.
-        eot: the answers by whose mean an adversarial input is judged.
-        extra: whether many adversarial inputs end in a class that the data has not.
+        eot: answers whose mean decides whether an input is adversarial.
+        extra: True if many adversarial examples end in a class that the data does not have.
         weak: from `weaker_than_fast`.
     """
-    figure = "–" if robust.value is None else f"{100 * robust.value:.1f} %"
-    if going:
-        may = "no attack is finished" if robust.value is None else f"the run is not finished, and {figure} may still fall"
-        return f"Believe nothing yet: {may}."
-    if not clean.k:
-        why = next((check.cause for check in checks if check.code == Code.CLEAN and check.cause), None)
-        but = f"nothing was attacked: {why}" if why else "nothing was attacked or checked"
-        return f"There is nothing to believe or to doubt: the model is right on no sample, so {but}."
-    if robust.value is None or robust.eps == 0:
-        return "There is no robust accuracy to believe: no sample was attacked within a budget above 0."
-    text = _judged(figure, robust, {Code(check.code): check for check in checks}, ways, eot)
-    if extra:
-        text += "; it is too low if the model rejects inputs by the class that the data has not and attacks end in"
-    if weak and robust.k:
-        text += f"; the attacks ({weak}) are weaker than fast, which may find more"
-    if robust.missing:
-        text += f"; it is of the {robust.n} of {total} samples that could be judged"
-    return f"{text}."
+    by_code = {Code(check.code): check for check in checks}
+    failed = {code for code, check in by_code.items() if check.passed is False}
+    return [
+        *_notes_on_failures(failed, by_code),
+        *(_notes_on_randomness(ways, eot) if Code.RANDOM in failed else ()),
+        *(_notes_on_ways(ways) if failed & BROKEN.keys() else ()),
+        *(_remedy_by_labels(ways) if failed & DETACHED and robust.k else ()),
+        *_notes_on_missing(not_made(checks)),
+        *((f"The attacks ({weak}) are weaker than fast, which may find more: run --attack fast.",) if weak and robust.k else ()),
+        *(("The figure is too low if the model rejects inputs by the class that the data does not have.",) if extra else ()),
+        *((f"{robust.n} of {total} samples could be judged; the figure is of these.",) if robust.missing else ()),
+    ]
 
 
-def _judged(figure: str, robust: Rate, checks: Mapping[Code, CheckResult], ways: Sequence[WayResult], eot: int) -> str:
-    """The sentence on a finished figure, without its full stop."""
-    failed = {code for code, check in checks.items() if check.passed is False}
-    for code, why in UNSTEADY.items():
-        if code in failed:
-            return f"Do not rely on {figure}: {checks[code].cause or why}"
-    if Code.RANDOM in failed:
-        return _random(figure, ways, eot)
-    if not robust.k:
-        return f"Believe {figure}: no sample is left that an attack could break, and a failed check can only mean fewer"
-    if failed:
-        return _bound(figure, failed, checks, ways)
-    missing = unmade(list(checks.values()))
-    if not missing:
-        return (
-            f"Believe {figure}: every check that counts was made and passed, so nothing suggests that attacks fail because "
-            "gradients mislead them; an attack that was not tried may still lower it"
-        )
-    return _as_far(figure, robust, missing)
+def _percent(rate: Rate) -> str:
+    """A rate as percent."""
+    return "unknown" if rate.value is None else f"{100 * rate.value:.1f} %"
 
 
-def _random(figure: str, ways: Sequence[WayResult], eot: int) -> str:
-    text = f"Read {figure} as an estimate: the model answers the same input differently each time, and "
+def _sentence(opening: str, cause: str | None, reason: str) -> str:
+    """The opening and the cause that a check found, or the general reason if the cause is missing or too long."""
+    with_cause = f"{opening}: {cause}."
+    return with_cause if cause and len(with_cause.split()) <= LONGEST else f"{opening}: {reason}."
+
+
+def _gravest(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Code:
+    """The failed check that says most: one with a cause before others, then in the order of `BROKEN`."""
+    return min(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
+
+
+def _replaced_gradient(ways: Sequence[WayResult]) -> float | None:
+    """Disagreement of finite differences with the gradient that attacks used in place of the model's own; None without one."""
+    return next((way.disagreement for way in ways if way.disagreement is not None), None)
+
+
+def _bypass(broken: Collection[Code], ways: Sequence[WayResult]) -> str:
+    """What attacks did about failed checks, if finite differences agree with the gradient that they followed; else empty."""
+    disagreement = _replaced_gradient(ways)
+    if disagreement is None or disagreement > GOOD:
+        return ""
+    if any(way.way == DECIDING_SCORES for way in ways):
+        return "attacks followed the scores that decide, which the model does not show"
+    return "" if DETACHED & set(broken) else "attacks bypassed a misleading gradient, and finite differences agree"
+
+
+def _notes_on_failures(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Iterator[str]:
+    """Sentence on the failed checks that the verdict does not name."""
+    first = next((code for code in UNSTEADY if code in failed), None)
+    if first is None and (candidates := failed & BROKEN.keys()):
+        first = _gravest(candidates, checks)
+    if others := [code for code in checks if code in failed and code not in (first, Code.RANDOM)]:
+        yield f"{_join_codes(others)} failed too." if first else f"{_join_codes(others)} failed."
+
+
+def _notes_on_randomness(ways: Sequence[WayResult], eot: int) -> Iterator[str]:
+    """Sentences on a model whose answers are random."""
     if eot > 1:
-        return f"{text}attacks followed and were judged by the mean of {eot} answers"
-    text += "one lucky answer counts against it, while one gradient of many may lead nowhere"
-    mean = next((way for way in ways if way.kind == "averaged"), None)
-    if mean is None:
-        return f"{text} (--attack rand judges by the mean of 20)"
-    return f"{text}; attacks along {mean.way} broke {_more(mean.broken)}"
+        yield f"Attacks follow the mean of {eot} answers, and it decides whether an input is adversarial."
+        return
+    yield "One lucky answer counts against the model, while one gradient of many may lead nowhere: run --attack rand."
+    for way in ways:
+        if way.kind == "averaged":
+            yield f"Attacks along {way.way} broke {_count_more(way.broken)}."
 
 
-def _bound(figure: str, failed: set[Code], checks: Mapping[Code, CheckResult], ways: Sequence[WayResult]) -> str:
-    """The sentence where a check failed that says that attacks may have missed something."""
-    told = sorted(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
-    first = told[0]
-    why = checks[first].cause or BROKEN[first]
-    if first in BLIND and not ways:
-        why += ", and attacks that follow it are blind there"
-    if len(told) > 1:
-        why += f" (and {len(told) - 1} more check{'s' * (len(told) > 2)} failed)"
-    if not ways:
-        return f"Read {figure} as an upper bound: {why}"
-    gained = " and ".join(f"by {way.way} ({_more(way.broken)})" for way in ways if way.broken) or "and broke no sample more"
-    text = f"Read {figure} as an upper bound: {why}; attacks went around the gradient {gained}"
-    mended = next((way for way in ways if way.disagreement is not None), None)
-    if mended is None or mended.disagreement is None:
-        return text
-    good = mended.disagreement <= GOOD
-    says = "agree with the mended gradient" if good else "disagree with that gradient too"
-    end = "so the figure is likely close" if good else "so a better way around may break more"
-    return f"{text}, and finite differences {says} ({mended.disagreement:.2f}), {end}"
+def _notes_on_ways(ways: Sequence[WayResult]) -> Iterator[str]:
+    """Sentences on ways around the gradient and what they broke."""
+    for way in ways:
+        if way.broken:
+            yield f"Attacks by {way.way} broke {_count_more(way.broken)}."
+    if ways and not any(way.broken for way in ways):
+        yield "Attacks that bypass the gradient broke no sample more."
+    if (disagreement := _replaced_gradient(ways)) is not None:
+        good = "agree with the replaced gradient" if disagreement <= GOOD else "disagree with the replaced gradient too"
+        yield f"Finite differences {good} ({disagreement:.2f}; 0 is perfect, 1 is chance)."
 
 
-def _as_far(figure: str, robust: Rate, missing: Sequence[CheckResult]) -> str:
-    """The sentence where no check failed and some could not be made."""
-    few = [check.code for check in missing if check.reason is None]
-    parts = []
-    if few:
-        parts.append(f"{_listed(few)} cannot tell with so few")
-    for why in dict.fromkeys(check.reason for check in missing if check.reason is not None):
-        codes = [check.code for check in missing if check.reason == why]
-        parts.append(f"{_listed(codes)} could not be made because {why}")
-    told = f"{robust.n} samples tell" if few else "it was checked"
-    return f"Believe {figure} as far as {told}: no check failed, but {'; '.join(parts)}"
+def _remedy_by_labels(ways: Sequence[WayResult]) -> Iterator[str]:
+    """Sentence on what to do if the scores do not tell how near the decision boundary is."""
+    yield MORE_QUERIES if any(way.way == LABELS_ALONE for way in ways) else DETACHED_REMEDY
 
 
-def _listed(codes: Sequence[str]) -> str:
-    named = ", ".join(codes[:3])
-    return named if len(codes) <= 3 else f"{named} and {len(codes) - 3} more"
+def _notes_on_missing(missing: Sequence[CheckResult]) -> Iterator[str]:
+    """Sentences on checks that did not run or could not tell."""
+    if undecided := [check.code for check in missing if check.reason is None]:
+        yield f"{_join_codes(undecided)} cannot tell with so few samples: take more (--samples)."
+    for reason in dict.fromkeys(check.reason for check in missing if check.reason is not None):
+        codes = [check.code for check in missing if check.reason == reason]
+        yield f"{_join_codes(codes)} could not run: {reason}."
 
 
-def _more(count: int) -> str:
+def _join_codes(codes: Sequence[str]) -> str:
+    """The first three codes, and the number of others."""
+    first = ", ".join(codes[:3])
+    return first if len(codes) <= 3 else f"{first} and {len(codes) - 3} more"
+
+
+def _count_more(count: int) -> str:
+    """Number of further samples as text."""
     return f"{count or 'no'} sample{'s' * (count > 1)} more"

@@ -5,7 +5,7 @@ smallest `delta` with `<w, x + delta> = b` and `low <= x + delta <= high`. The p
 `b - <w, x>` that is left to it, which a linearised model knows directly, and which `b` and `<w, x>`, two large numbers of nearly
 one size, would only give rounded.
 
-Where the box ends before the plane, `delta` goes to the corner nearest to it, as in the paper. Values with `w = 0` stay.
+If the box ends before the plane, `delta` goes to the corner nearest to it, as in the paper. Values with `w = 0` stay.
 
 Towards the plane each value has a room `rho` up to the box. In Linf and L2 the answer is a function of one number t per sample,
 
@@ -64,23 +64,23 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
     room = _room(x, side, low, high).flatten(1)
     steepness = normal.abs_().flatten(1).mul_(room.sign())
     count = min(FIRST, room.shape[1])
-    delta, reached = _fill(steepness, room, distance, count)
-    rows = (reached < distance).nonzero()[:, 0]
+    delta, gain = _fill(steepness, room, distance, count)
+    rows = (gain < distance).nonzero()[:, 0]
     while len(rows) and count < room.shape[1]:
         count = min(8 * count, room.shape[1])
-        delta[rows], reached = _fill(steepness[rows], room[rows], distance[rows], count)
-        rows = rows[reached < distance[rows]]
+        delta[rows], gain = _fill(steepness[rows], room[rows], distance[rows], count)
+        rows = rows[gain < distance[rows]]
     return delta.reshape(x.shape).mul_(side)
 
 
 def _fill(steepness: Tensor, room: Tensor, gap: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """How far the `count` steepest values go, filled up in their order until the gap (n,) is closed, and what all reach."""
-    top, at = steepness.topk(count, dim=1)
-    rooms = room.gather(1, at)
+    top, index = steepness.topk(count, dim=1)
+    rooms = room.gather(1, index)
     gains = top * rooms
-    reached = gains.cumsum(1)
-    filled = torch.minimum((gap[:, None] - reached + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms)
-    return torch.zeros_like(room).scatter_(1, at, filled.mul_(top.sign())), reached[:, -1]
+    total = gains.cumsum(1)
+    filled = torch.minimum((gap[:, None] - total + gains).clamp_min_(0).div_(top.clamp_min(1e-30)), rooms)
+    return torch.zeros_like(room).scatter_(1, index, filled.mul_(top.sign())), total[:, -1]
 
 
 PROJECT = {"linf": project_linf, "l2": project_l2, "l1": project_l1}
@@ -97,8 +97,8 @@ def _scaled(w: Tensor, gap: Tensor) -> tuple[Tensor, Tensor]:
 def _room(x: Tensor, side: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """How far each value can go towards `side` (1 or -1) before the box ends: `high - x` or `x - low`."""
     # Some thirty times faster on a CPU than torch.where on signs that alternate.
-    way = (x - (low + high) / 2).mul_(side)
-    return torch.sub((high - low) / 2, way, out=way).clamp_min_(0)
+    offset = (x - (low + high) / 2).mul_(side)
+    return torch.sub((high - low) / 2, offset, out=offset).clamp_min_(0)
 
 
 def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
@@ -110,8 +110,8 @@ def _solve(a: Tensor, r: Tensor, c: Tensor) -> Tensor:
     for _ in range(a.shape[1]):
         # Two sums, for the one as a difference from the whole would drown where most of the weight is used up.
         slope = torch.mul(a, torch.gt(r, t[:, None], out=mask), out=part).sum(1)
-        there = torch.mul(gains, torch.le(r, t[:, None], out=mask), out=part).sum(1)
-        following = torch.where(slope > 0, (c - there) / slope.clamp_min(1e-38), t)
+        gain = torch.mul(gains, torch.le(r, t[:, None], out=mask), out=part).sum(1)
+        following = torch.where(slope > 0, (c - gain) / slope.clamp_min(1e-38), t)
         if not (following > t).any():
             break
         t = torch.maximum(t, following)

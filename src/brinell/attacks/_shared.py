@@ -1,4 +1,4 @@
-"""What attacks share: what nearly all of them declare, who leaves, who is adversarial, and searches that two of them make."""
+"""Helpers that several attacks share: common declarations, selection of active samples, the criterion, and searches."""
 
 import math
 from collections.abc import Callable
@@ -28,17 +28,17 @@ def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]
     keep = oracle.active(batch.ids)
     if keep.all():
         return batch, *aligned
-    return kept(keep, batch, *aligned)
+    return select_rows(keep, batch, *aligned)
 
 
-def kept(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
-    """The chosen rows of each of these (batches, tensors, threats, streams), all of n rows; `keep` is (n,) bool or int64."""
-    return tuple(one[keep] if isinstance(one, Tensor) else one.select(keep) for one in aligned)
+def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
+    """The selected rows of each argument (batch, tensor, threat or streams of n rows); `keep` is (n,) bool or int64."""
+    return tuple(rows[keep] if isinstance(rows, Tensor) else rows.select(keep) for rows in aligned)
 
 
 def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
     """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far they are away."""
-    return threat.criterion.met(threat.criterion.margin(logits, batch.y, x), logits.abs().amax(1))
+    return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits.abs().amax(1))
 
 
 def cosine(first: float, last: float, share: float) -> float:
@@ -54,6 +54,6 @@ def search_c(run: Callable[[Tensor], Tensor], c: Tensor, searches: int) -> None:
     """
     lower, upper = torch.zeros_like(c), torch.full_like(c, torch.inf)
     for _ in range(searches):
-        found = run(c)
-        lower, upper = torch.where(found, lower, c), torch.where(found, c, upper)
+        success = run(c)
+        lower, upper = torch.where(success, lower, c), torch.where(success, c, upper)
         c = torch.where(upper.isinf(), 10 * c, (lower + upper) / 2)

@@ -1,4 +1,4 @@
-"""What APGD does in L1: steps that change few values, and the projection onto the ball and into the bounds at once.
+"""APGD in L1: steps that change few values, and the projection onto the ball and into the bounds at once.
 
 Croce & Hein 2021, Mind the box: l1-APGD for sparse adversarial attacks on image classifiers, sections 2 and 3.
 """
@@ -46,18 +46,18 @@ def into_ball_and_bounds(delta: Tensor, eps: Tensor, low: Tensor, high: Tensor) 
         if not open_.any():
             break
         shrunk = size - threshold[:, None]
-        left = torch.minimum(shrunk, room).clamp_min_(0).sum(1) - eps
-        open_ = open_ & (left.abs() > EXACT * eps)
-        lower, upper = torch.where(left > 0, threshold, lower), torch.where(left > 0, upper, threshold)
+        excess = torch.minimum(shrunk, room).clamp_min_(0).sum(1) - eps
+        open_ = open_ & (excess.abs() > EXACT * eps)
+        lower, upper = torch.where(excess > 0, threshold, lower), torch.where(excess > 0, upper, threshold)
         slope = ((shrunk > 0) & (shrunk < room)).sum(1)
-        newton = threshold + left / slope
-        inside = (slope > 0) & (newton > lower) & (newton < upper)
-        threshold = torch.where(open_, torch.where(inside, newton, (lower + upper) / 2), threshold)
-    kept = torch.minimum(size - threshold[:, None], room)
-    # What rounding leaves of a value that the threshold takes away would count as a value that was changed.
-    kept = torch.where(kept > EXACT * eps[:, None], kept, 0)
-    kept *= (eps / kept.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
-    return kept.reshape(delta.shape).copysign_(delta)
+        newton = threshold + excess / slope
+        bracketed = (slope > 0) & (newton > lower) & (newton < upper)
+        threshold = torch.where(open_, torch.where(bracketed, newton, (lower + upper) / 2), threshold)
+    projection = torch.minimum(size - threshold[:, None], room)
+    # A value that the threshold removes must be exactly 0; a rounding residue would count as a changed value.
+    projection = torch.where(projection > EXACT * eps[:, None], projection, 0)
+    projection *= (eps / projection.sum(1).clamp_min(1e-30)).clamp_max(1)[:, None]
+    return projection.reshape(delta.shape).copysign_(delta)
 
 
 def projected(x: Tensor, x0: Tensor, threat: Threat) -> Tensor:
@@ -76,17 +76,17 @@ def phases(steps: int, *, wide: bool) -> dict[int, float]:
 
 
 def reviews(steps: int, starts: Iterable[int]) -> set[int]:
-    """After how many steps of a run step sizes are reviewed: every 4 % of each phase, all but the first begun by a query."""
-    found = set()
+    """Step counts after which step sizes are reviewed: every 4 % of each phase, all but the first begun by a query."""
+    steps_after = set()
     for start, end in pairwise([*starts, steps]):
-        begun = start + (start > 0)
-        gap = max(1, (end - begun) // 25)
-        found |= set(range(begun + gap, end + 1, gap))
-    return found
+        first = start + (start > 0)
+        gap = max(1, (end - first) // 25)
+        steps_after |= set(range(first + gap, end + 1, gap))
+    return steps_after
 
 
 class SparseState:
-    """Where each sample of a run is, as `apgd._State` for the other distances: Algorithm 1 of the paper."""
+    """State of each sample of a run, like `apgd._State` for the other distances: Algorithm 1 of the paper."""
 
     def __init__(self, x0: Tensor, x: Tensor, loss: Tensor, grad: Tensor, eps: Tensor, *, dense: bool = True) -> None:
         self.x0, self.eps = x0, eps
@@ -98,6 +98,7 @@ class SparseState:
         self.count = FIRST_SHARE * self.changed_before if dense else self.changed_before / SHARPEN
 
     def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 
@@ -112,9 +113,9 @@ class SparseState:
 
     def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
         """Note the new point, and keep it where it is the best so far."""
-        better = loss > self.loss_max
+        improved = loss > self.loss_max
         self.x, self.loss, self.grad = x, loss, grad
-        rows = better.nonzero()[:, 0]
+        rows = improved.nonzero()[:, 0]
         self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
 
     def review(self, steps: int) -> None:

@@ -23,15 +23,15 @@ TILES = 5
 def sides(grid: Sequence[int], fraction: float, least: int = 1) -> Sides:
     """Side lengths of a window that covers `fraction` of the grid and is as near to a cube as the grid allows.
 
-    On a square image this is the integer nearest to sqrt(fraction * width**2), for both sides. Where an axis is shorter than
-    that, it is covered whole and the others make up for it. No side is below `least` unless its axis is.
+    On a square image this is the integer nearest to sqrt(fraction * width**2), for both sides. If an axis is shorter than
+    that, the window covers it completely and the other sides grow to compensate. No side is below `least` unless its axis is.
     """
-    volume, found = fraction * math.prod(grid), [0] * len(grid)
+    volume, lengths = fraction * math.prod(grid), [0] * len(grid)
     for rank, axis in enumerate(sorted(range(len(grid)), key=lambda axis: grid[axis])):
         edge = min(grid[axis], volume ** (1 / (len(grid) - rank)))
         volume /= edge
-        found[axis] = min(grid[axis], max(least, round(edge)))
-    return tuple(found)
+        lengths[axis] = min(grid[axis], max(least, round(edge)))
+    return tuple(lengths)
 
 
 def strides(grid: Sequence[int]) -> Sides:
@@ -92,11 +92,11 @@ def tiles(grid: Sequence[int], count: int) -> tuple[Sides, Tensor, Tensor, Tenso
     place = torch.zeros(1, dtype=torch.int64)
     tile, inside = place, place
     for axis in range(len(grid)):
-        along = torch.arange(side[axis] * number[axis])
-        margin = (grid[axis] - len(along)) // 2
-        place = (place[:, None] * grid[axis] + margin + along).flatten()
-        tile = (tile[:, None] * number[axis] + along // side[axis]).flatten()
-        inside = (inside[:, None] * side[axis] + along % side[axis]).flatten()
+        positions = torch.arange(side[axis] * number[axis])
+        margin = (grid[axis] - len(positions)) // 2
+        place = (place[:, None] * grid[axis] + margin + positions).flatten()
+        tile = (tile[:, None] * number[axis] + positions // side[axis]).flatten()
+        inside = (inside[:, None] * side[axis] + positions % side[axis]).flatten()
     return side, place, tile, inside
 
 
@@ -152,7 +152,7 @@ class Deals:
         return math.prod(self.grid)
 
     def single(self, fraction: float) -> bool:
-        """Whether windows that cover this fraction of the input hold one value of each channel."""
+        """True if windows that cover this fraction of the input hold one value of each channel."""
         return math.prod(sides(self.grid, fraction, self._least)) == 1
 
     def draw(self, block: int, fractions: list[float], turns: Tensor | None = None) -> None:
@@ -187,11 +187,11 @@ class Deals:
                 places = self._drawn["order"].argsort(1).gather(1, places)
             self._drawn["first"] = torch.where(turns < 0, self._drawn["first"], places)
 
-    def window(self, step: int, which: Literal["first", "second"] = "first") -> Tensor:
+    def window(self, step: int, choice: Literal["first", "second"] = "first") -> Tensor:
         """(n, channels * volume) int64: places in the flat input of the step's window, all of whose channels are covered."""
         if self._cut is None or self._cut[0] != self._sides[step]:
             self._cut = self._sides[step], *self._cut_to(self._sides[step])
-        places = self._drawn[which][:, step, None] + self._cut[1]
+        places = self._drawn[choice][:, step, None] + self._cut[1]
         return self._drawn["order"].gather(1, places) if self._vector else places
 
     def signs(self, step: int, window: Tensor) -> Tensor:
@@ -207,10 +207,10 @@ class Deals:
 
     def _cut_to(self, sides: Sides) -> tuple[Tensor, Tensor]:
         """(channels * volume,) offsets of a window's values in the flat input, and (orientations, volume) what fills it."""
-        within = offsets(self.grid, sides)
+        positions = offsets(self.grid, sides)
         channels = math.prod(self.grid) * torch.arange(self.channels)
-        shapes = torch.full((1, len(within)), len(within) ** -0.5) if self._vector else opposite_bumps(sides)
-        return (channels[:, None] + within).flatten().to(self._device), shapes.to(self._device)
+        shapes = torch.full((1, len(positions)), len(positions) ** -0.5) if self._vector else opposite_bumps(sides)
+        return (channels[:, None] + positions).flatten().to(self._device), shapes.to(self._device)
 
     def stripes(self) -> Tensor:
         """(n, channels, 1, ..., width) of +-1: section 3.2's start in Linf, constant along all axes but the last."""

@@ -15,7 +15,7 @@ Deviations:
 - In L1 the point that a phase begins with takes the place of one of its iterations, so that a run costs no more for them. The
   first steps change a fifth of the values from a random start, too: MNIST cnn4_pgd at L1 8, 400 samples, 160 fooled, not 152.
 - The first restart runs alone, and those that it leaves get all others side by side: few samples survive, and a batch of one
-  costs nearly what one of four does. Which samples fall is the same as one restart after another.
+  costs nearly what one of four does. The same samples succeed as with one restart after another.
 - The targets are ranked by the clean input's logits, asked for once; where there are fewer other classes, all are taken. They
   run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
 """
@@ -61,7 +61,7 @@ class APGD(EveryKind):
     wide: bool = True
     """In L1: 30 % of the steps within 3 eps, 30 % within 2 eps, and only the rest within eps; otherwise all within eps."""
     targets: int = 0
-    """How many of the most likely other classes are attacked, each in a run of its own; 0 attacks untargeted."""
+    """Number of most likely other classes to attack, each in a separate run; 0 attacks untargeted."""
 
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2", "l1", "embedding"})
@@ -116,12 +116,12 @@ class APGD(EveryKind):
         extra: tuple[Tensor, ...] = (target,) if self.targets else ()
         sparse = threat.distance.name == "l1"
         radii = phases(self.steps, wide=sparse and self.wide)
-        within = replace(threat, eps=radii[0] * threat.eps)
-        x = self._start(batch, within, rng)
+        enlarged = replace(threat, eps=radii[0] * threat.eps)
+        x = self._start(batch, enlarged, rng)
         answer = oracle.gradient(batch.ids, x, loss, *extra)
         state: _State | SparseState
         if sparse:
-            state = SparseState(batch.x, x, answer.loss, answer.grad, within.eps)
+            state = SparseState(batch.x, x, answer.loss, answer.grad, enlarged.eps)
         else:
             state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
         checkpoints = reviews(self.steps, radii) if sparse else set(_checkpoints(self.steps))
@@ -130,22 +130,22 @@ class APGD(EveryKind):
             active = oracle.active(batch.ids)
             if not active.all():
                 batch, threat, extra = batch.select(active), threat.select(active), tuple(e[active] for e in extra)
-                within = within.select(active)
+                enlarged = enlarged.select(active)
                 state.select(active)
                 if not len(batch):
                     return
             begins = k > 0 and k in radii
             if begins:
-                within = replace(threat, eps=radii[k] * threat.eps)
-                x_next = projected(state.x_max, batch.x, within)
+                enlarged = replace(threat, eps=radii[k] * threat.eps)
+                x_next = projected(state.x_max, batch.x, enlarged)
             else:
-                x_next = state.move(batch.x, within, momentum=MOMENTUM if k else 1.0)
+                x_next = state.move(batch.x, enlarged, momentum=MOMENTUM if k else 1.0)
             if k == self.steps - 1:
                 oracle.scores(batch.ids, x_next)
                 return
             answer = oracle.gradient(batch.ids, x_next, loss, *extra)
             if begins:
-                state = SparseState(batch.x, x_next, answer.loss, answer.grad, within.eps, dense=False)
+                state = SparseState(batch.x, x_next, answer.loss, answer.grad, enlarged.eps, dense=False)
             else:
                 state.arrive(x_next, answer.loss, answer.grad)
             if k + 1 in checkpoints:
@@ -165,7 +165,7 @@ class APGD(EveryKind):
 
 
 class _State:
-    """Where each sample of a run active, in the symbols of Algorithm 1."""
+    """State of each sample of a run, in the symbols of Algorithm 1."""
 
     def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
         self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
@@ -176,6 +176,7 @@ class _State:
         self.halved_before = torch.ones_like(loss, dtype=torch.bool)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
         for name, value in vars(self).items():
             setattr(self, name, value[keep])
 
@@ -192,9 +193,9 @@ class _State:
     def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
         """Lines 9 to 11: note the new point, and keep it where it is the best so far."""
         self.rises += loss > self.loss
-        better = loss > self.loss_max
+        improved = loss > self.loss_max
         self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
-        rows = better.nonzero()[:, 0]
+        rows = improved.nonzero()[:, 0]
         self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
 
     def review(self, steps: int) -> None:

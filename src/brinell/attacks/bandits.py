@@ -76,25 +76,25 @@ class Bandits(EveryKind):
         tiles = _Tiles(threat.domain, self.tile, batch.x.device)
         prior, x, squares = torch.zeros(len(batch), tiles.count, device=batch.x.device), batch.x, torch.zeros_like(threat.eps)
         for step in range(self.steps):
-            twice = torch.cat([batch.ids, batch.ids])
-            first, second = oracle.active(twice).chunk(2)
+            pair_ids = torch.cat([batch.ids, batch.ids])
+            first, second = oracle.active(pair_ids).chunk(2)
             if not second.all():
                 _last(oracle, batch.ids, x, first & ~second)
                 batch, threat, rng = batch.select(second), threat.select(second), rng.select(second)
                 x, prior, squares = x[second], prior[second], squares[second]
                 if not len(batch):
                     return
-                twice = torch.cat([batch.ids, batch.ids])
+                pair_ids = torch.cat([batch.ids, batch.ids])
             noise = rng.fold(step).normal(tiles.count).mul_(exploration / math.sqrt(tiles.count))
             length = self.difference * _reach(threat)
             probes = [
                 threat.project(x + per_sample(length, x) * _unit(tiles.spread(beside)), batch.x)
                 for beside in (prior + noise, prior - noise)
             ]
-            up, down = oracle.loss(twice, torch.cat(probes), loss).chunk(2)
+            up, down = oracle.loss(pair_ids, torch.cat(probes), loss).chunk(2)
             squares += (up - down) ** 2
             slope = (up - down) / (squares / (step + 1)).sqrt().clamp_min(1e-30)
-            prior = _risen(prior, rate * slope[:, None] * noise, linf)
+            prior = _ascend(prior, rate * slope[:, None] * noise, linf)
             direction = tiles.spread(prior)
             x = threat.project(x + per_sample(step_size * threat.eps, x) * threat.distance.ascent(direction), batch.x)
         _last(oracle, batch.ids, x, oracle.active(batch.ids))
@@ -121,10 +121,11 @@ def _reach(threat: Threat) -> Tensor:
 
 
 def _unit(direction: Tensor) -> Tensor:
+    """(n, *shape): directions scaled to Euclidean length 1."""
     return direction / per_sample(l2(direction).clamp_min(1e-30), direction)
 
 
-def _risen(prior: Tensor, change: Tensor, linf: bool) -> Tensor:
+def _ascend(prior: Tensor, change: Tensor, linf: bool) -> Tensor:
     """The prior after one step: exponentiated gradients on (-1, 1) in Linf, a plain sum in L2."""
     if not linf:
         return prior + change
@@ -132,7 +133,7 @@ def _risen(prior: Tensor, change: Tensor, linf: bool) -> Tensor:
     return torch.tanh(torch.atanh(prior.clamp(-1 + 1e-6, 1 - 1e-6)) + change)
 
 
-def _last(oracle: Oracle, ids: Tensor, x: Tensor, chosen: Tensor) -> None:
+def _last(oracle: Oracle, ids: Tensor, x: Tensor, rows: Tensor) -> None:
     """Look at the inputs that no step will look beside any more."""
-    if chosen.any():
-        oracle.scores(ids[chosen], x[chosen])
+    if rows.any():
+        oracle.scores(ids[rows], x[rows])

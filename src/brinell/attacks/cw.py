@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import FALLS, EveryKind, adversarial, kept, search_c
+from brinell.attacks._shared import FALLS, EveryKind, adversarial, search_c, select_rows
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
@@ -71,7 +71,7 @@ class CW(EveryKind):
         low, high = threat.domain.bounds(batch.x)
         middle, half = (high + low) / 2, (high - low) / 2
         width = 2 * float(half.max())
-        found, rows = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
+        success, rows = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
         w = ((batch.x - middle) / half).mul_(INSIDE).atanh_()
         mean, square = torch.zeros_like(w), torch.zeros_like(w)
         best = before = torch.full_like(c, torch.inf)
@@ -81,10 +81,10 @@ class CW(EveryKind):
             best = torch.minimum(best, delta.flatten(1).square().sum(1) + c * (-margin).clamp_min(0))
             active = oracle.active(batch.ids)
             if self.abort_early and k % max(1, self.steps // 10) == 0:
-                active &= found[rows] | (best <= FALLS * before)
+                active &= success[rows] | (best <= FALLS * before)
                 before = best
             if not active.all():
-                batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta = kept(
+                batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta = select_rows(
                     active, batch, threat, c, rows, w, mean, square, best, before, margin, grad, delta
                 )
                 if not len(rows):
@@ -100,5 +100,5 @@ class CW(EveryKind):
                 logits = oracle.scores(batch.ids, x)
             else:
                 logits, margin, grad = oracle.gradient(batch.ids, x)
-            found[rows] |= adversarial(batch, threat, x, logits)
-        return found
+            success[rows] |= adversarial(batch, threat, x, logits)
+        return success

@@ -7,7 +7,7 @@ Deviations:
 - Inputs are not rounded to 256 levels in each step. The ledger judges each success again as it comes back from storage.
 - The last iterate is scored; the paper ends with it unseen. One forward more.
 - The radius never exceeds the distance to the farthest corner of the bounds, beyond which it would grow for nothing.
-- Where the gradient is zero the direction is random; the paper leaves it open.
+- If the gradient is zero, the direction is random; the paper leaves it open.
 - `init_norm` and the step size are fractions of the width of the bounds, which is 1 in the paper.
 """
 

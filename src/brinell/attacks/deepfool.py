@@ -1,20 +1,19 @@
-"""DeepFool: step after step onto the nearest of the linearised boundaries, until one is crossed.
+"""DeepFool: repeated steps onto the nearest of the linearised boundaries, until one is crossed.
 
 Moosavi-Dezfooli, Fawzi & Frossard 2016, DeepFool: a simple and accurate method to fool deep neural networks, Algorithm 2 and
-section 3.3, where the step in L2 becomes that in any Lp.
+section 3.3, which generalises the step from L2 to any Lp.
 
-Evaluations: each new point is scored, and only where it is not adversarial yet is the model linearised there.
+Evaluations: each new point is scored; the model is linearised there only if it is not adversarial yet.
 
 Deviations:
-- Every step is longer by the overshoot, and not their sum at the end. A step onto a boundary that is flat ends on it, where
-  rounding decides whether the loop goes on; and since the last steps are short, the sum is hardly longer than it must be.
-- Every point is moved into the bounds of the data, which the paper leaves out. What they cut off a step is left to the next
-  ones. To put it into other values at once, as FAB does, ends farther away where the bounds are near: by a sixth on
-  lenet5_clean of MNIST.
-- Every step is longer by a ten-thousandth of the width of the bounds at least: a step that the bounds cut by more than the
-  overshoot would otherwise never cross. The authors' code adds this to the overshoot, which on small distances is paid twice.
-- Only the most likely other classes of the clean input are looked at where there are more than `candidates`, as in the authors'
-  code.
+- Every step is lengthened by the overshoot; the paper lengthens their sum. A step onto a flat boundary ends on it, where
+  rounding decides whether the loop continues. Since the last steps are short, the sum is hardly longer than necessary.
+- Every point is moved into the bounds of the data, which the paper omits. The next steps make up for the part that is cut off.
+  FAB moves other values instead, which ends farther away if the bounds are near: by a sixth on lenet5_clean of MNIST.
+- Every step is lengthened by at least a ten-thousandth of the width of the bounds: a step that the bounds cut by more than the
+  overshoot would otherwise never cross. The authors' code adds this to the overshoot, which costs twice on small distances.
+- If there are more than `candidates` other classes, only the most likely ones of the clean input are considered, as in the
+  authors' code.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import EveryKind, adversarial, kept, still_active
+from brinell.attacks._shared import EveryKind, adversarial, select_rows, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.settings import at_least
@@ -69,15 +68,15 @@ class DeepFool(EveryKind):
             if not len(batch):
                 return
             missed = ~adversarial(batch, threat, x, oracle.scores(batch.ids, x))
-            batch, threat, x, rivals = kept(missed, batch, threat, x, rivals)
+            batch, threat, x, rivals = select_rows(missed, batch, threat, x, rivals)
 
     def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
         """(n, k): the other classes whose boundaries are looked at."""
         if self.candidates < oracle.classes - 1:
             scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
             return scores.topk(self.candidates, dim=1).indices
-        others = torch.arange(oracle.classes - 1, device=batch.y.device)
-        return others + (others >= batch.y[:, None])
+        ranks = torch.arange(oracle.classes - 1, device=batch.y.device)
+        return ranks + (ranks >= batch.y[:, None])
 
     def _step(self, threat: Threat, lead: Tensor, grad: Tensor) -> Tensor:
         """(n, *shape): the shortest perturbation onto the nearest linearised boundary, and beyond by the overshoot."""
@@ -87,5 +86,5 @@ class DeepFool(EveryKind):
         low, high = threat.domain.bounds(grad)
         length = lengths[rows, nearest]
         length = length + (self.overshoot * length).clamp_min(LEAST * float((high - low).max()))
-        way = threat.distance.ascent(grad[rows, nearest])
-        return way.mul_(norms.per_sample(length, way))
+        direction = threat.distance.ascent(grad[rows, nearest])
+        return direction.mul_(norms.per_sample(length, direction))

@@ -7,7 +7,7 @@ fast iterative shrinkage-thresholding algorithm (FISTA) on
 
 once for each of several c, which grow tenfold until one leads to an adversarial input, and are bisected from then on.
 
-Which of the adversarial inputs counts is the ledger's decision: the closest in the distance that was asked for, which in L1 is
+The ledger decides which adversarial input counts: the closest in the distance that was asked for, which in L1 is
 the paper's L1 rule. Its other rule, the least elastic-net distance, would return inputs that lie farther away.
 
 Deviations:
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from brinell.attacks._shared import FALLS, EveryKind, adversarial, kept, search_c, still_active
+from brinell.attacks._shared import FALLS, EveryKind, adversarial, search_c, select_rows, still_active
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Gradient
@@ -60,7 +60,11 @@ class EAD(EveryKind):
         above_zero(self, "step_size", "init_c")
 
     def cost(self, classes: int) -> tuple[int, int]:
-        """The clean input once; then a step scores where it ends, and all but the first take a gradient elsewhere."""
+        """The most forwards and backwards on one sample.
+
+        One of each at the clean input; for each c a forward at every iterate, and a forward and a backward at the extrapolated
+        point of every step but the first.
+        """
         return 1 + self.searches * (2 * self.steps - 1), 1 + self.searches * (self.steps - 1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -72,7 +76,7 @@ class EAD(EveryKind):
         """(n,) bool: which samples were fooled, at any distance, while their c (n,) was tried."""
         low, high = threat.domain.bounds(batch.x)
         width = float((high - low).max())
-        found, rows = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
+        success, rows = torch.zeros_like(c, dtype=torch.bool), torch.arange(len(c), device=c.device)
         x, y, margin, grad = batch.x, batch.x, clean.loss, clean.grad
         best = before = torch.full_like(c, torch.inf)
         for k in range(self.steps):
@@ -85,18 +89,18 @@ class EAD(EveryKind):
             best = torch.minimum(best, length.square().sum(1) + self.beta * length.abs().sum(1) + c * (-margin).clamp_min(0))
             falls = torch.ones_like(c, dtype=torch.bool)
             if self.abort_early and k % max(1, self.steps // 10) == 0:
-                falls, before = found[rows] | (best <= FALLS * before), best
+                falls, before = success[rows] | (best <= FALLS * before), best
             keep = falls & oracle.active(batch.ids)
             if not keep.all():
-                aligned = kept(keep, batch, threat, c, rows, x, y, margin, grad, best, before)
+                aligned = select_rows(keep, batch, threat, c, rows, x, y, margin, grad, best, before)
                 batch, threat, c, rows, x, y, margin, grad, best, before = aligned
                 if not len(rows):
                     break
             delta = y - batch.x
             slope = 2 * delta - grad * per_sample(width**2 * c * (margin < 0), grad)
-            moved = delta.sub_(slope, alpha=self.step_size * math.sqrt(1 - k / self.steps))
-            shrunk = torch.nn.functional.softshrink(moved, self.beta * width)
+            candidate = delta.sub_(slope, alpha=self.step_size * math.sqrt(1 - k / self.steps))
+            shrunk = torch.nn.functional.softshrink(candidate, self.beta * width)
             x, last = threat.domain.clamp(shrunk.add_(batch.x)), x
             y = threat.domain.clamp(x + k / (k + 3) * (x - last))
-            found[rows] |= adversarial(batch, threat, x, oracle.scores(batch.ids, x))
-        return found
+            success[rows] |= adversarial(batch, threat, x, oracle.scores(batch.ids, x))
+        return success

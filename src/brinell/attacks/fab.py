@@ -75,23 +75,24 @@ class FAB(EveryKind):
 
     def cost(self, classes: int) -> tuple[int, int]:
         """A run linearises at its start and tests and linearises at each point; the last is tested only."""
-        rivals, chosen = min(self.targets or MOST_RIVALS, classes - 1), self._chooses(classes)
+        rivals, selects = min(self.targets or MOST_RIVALS, classes - 1), self._chooses(classes)
         runs, abreast = (rivals, 1) if self.targets else (1, rivals)
         runs *= self.restarts
-        return int(chosen) + 2 * self.steps * runs, self.steps * runs * abreast
+        return int(selects) + 2 * self.steps * runs, self.steps * runs * abreast
 
     def _chooses(self, classes: int) -> bool:
-        """Whether the rivals depend on the logits of the clean input."""
+        """True if the rivals depend on the logits of the clean input."""
         return classes - 1 > (1 if self.targets else MOST_RIVALS)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Run towards each target, with restarts, in groups of samples whose gradients fit into memory."""
         abreast = 1 if self.targets else min(MOST_RIVALS, oracle.classes - 1)
-        held = max(1, HELD // (abreast * batch.x[0].numel()))
-        for rows in torch.split(torch.arange(len(batch), device=batch.ids.device), held):
+        capacity = max(1, HELD // (abreast * batch.x[0].numel()))
+        for rows in torch.split(torch.arange(len(batch), device=batch.ids.device), capacity):
             self._attack(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _attack(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Run the restarts and targets on a group of samples."""
         rivals = self._rivals(oracle, batch, threat)
         best = torch.full_like(threat.eps, torch.inf)
         for number, run in enumerate(torch.split(rivals, 1 if self.targets else rivals.shape[1], dim=1)):
@@ -112,8 +113,8 @@ class FAB(EveryKind):
         if self._chooses(oracle.classes):
             scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
             return scores.topk(count, dim=1).indices
-        others = torch.arange(count, device=batch.y.device)
-        return others + (others >= batch.y[:, None])
+        ranks = torch.arange(count, device=batch.y.device)
+        return ranks + (ranks >= batch.y[:, None])
 
     def _boundary(self, oracle: Oracle, walk: "_Walk") -> tuple[Tensor, Tensor]:
         """The linearised boundary: a value (n,) that is zero on it, and its gradient (n, *shape).
@@ -127,6 +128,7 @@ class FAB(EveryKind):
         return _nearest(answer.lead, answer.grad, norms.DUAL[walk.threat.distance.name])
 
     def _run(self, oracle: Oracle, walk: "_Walk") -> None:
+        """One run of Algorithm 1."""
         for step in range(1, self.steps + 1):
             value, normal = self._boundary(oracle, walk)
             walk.advance(value, normal)
@@ -176,19 +178,19 @@ class _Walk:
         size = len(self.x) if self.x.is_cuda else max(1, BLOCK // self.x[0].numel())
         for start in range(0, len(self.x), size):
             part = slice(start, start + size)
-            self.x[part] = self._moved(self.x[part], self.batch.x[part], value[part], normal[part])
+            self.x[part] = self._step(self.x[part], self.batch.x[part], value[part], normal[part])
 
-    def _moved(self, x: Tensor, x0: Tensor, value: Tensor, normal: Tensor) -> Tensor:
+    def _step(self, x: Tensor, x0: Tensor, value: Tensor, normal: Tensor) -> Tensor:
         """Both projections onto the plane, overshot and mixed by their lengths."""
         distance, domain, eta = self.threat.distance, self.threat.domain, self.settings.eta
         low, high, project = self.low, self.high, PROJECT[distance.name]
-        way = x0 - x
+        offset = x0 - x
         step = project(x, normal, -value, low, high)
-        step_0 = project(x0, normal, -value - (normal * way).flatten(1).sum(1), low, high)
+        step_0 = project(x0, normal, -value - (normal * offset).flatten(1).sum(1), low, high)
         length, length_0 = distance.size(step), distance.size(step_0)
         alpha = (length / (length + length_0).clamp_min(1e-30)).clamp_max(self.settings.alpha_max)
         # (1 - alpha) (x + eta step) + alpha (x0 + eta step_0)
-        toward = way.add_(step_0.sub_(step), alpha=eta).mul_(per_sample(alpha, x))
+        toward = offset.add_(step_0.sub_(step), alpha=eta).mul_(per_sample(alpha, x))
         return domain.clamp(toward.add_(step, alpha=eta).add_(x))
 
 

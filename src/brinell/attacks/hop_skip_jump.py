@@ -67,6 +67,7 @@ class HopSkipJump:
         return self.starts + BISECTIONS + estimates + self.steps * (HALVINGS + BISECTIONS), 0
 
     def _count(self, step: int) -> int:
+        """Noisy inputs of the estimate at a step."""
         return min(int(self.samples * math.sqrt(step)), self.most_samples)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
@@ -96,10 +97,12 @@ class _Walk:
         """(n,) bool: whether the model is wrong about `x`, of the samples in these rows."""
         return self._ledger.labels(self._batch.ids[rows], x) != self._batch.y[rows]
 
-    def _able(self) -> Tensor:
+    def _affordable(self) -> Tensor:
+        """(n,) bool: samples with queries left."""
         return self._ledger.active(self._batch.ids)
 
     def _select(self, keep: Tensor) -> bool:
+        """Keep some samples; returns False if none is left."""
         if not keep.all():
             self._batch, self._rng = self._batch.select(keep), self._rng.select(keep)
             self._x, self._reach = self._x[keep], self._reach[keep]
@@ -107,18 +110,18 @@ class _Walk:
 
     def start(self, tries: int) -> bool:
         """Find noise that is misclassified and bisect to the boundary; False where no sample found any."""
-        found, self._x = torch.zeros_like(self._batch.ids, dtype=torch.bool), self._batch.x.clone()
+        success, self._x = torch.zeros_like(self._batch.ids, dtype=torch.bool), self._batch.x.clone()
         for trial in range(tries):
-            rows = (~found & self._able()).nonzero()[:, 0]
+            rows = (~success & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
             noise = self._noise(rows, trial)
             wrong = self._fooled(rows, noise)
-            self._x[rows[wrong]], found[rows[wrong]] = noise[wrong], True
-        if not self._select(found):
+            self._x[rows[wrong]], success[rows[wrong]] = noise[wrong], True
+        if not self._select(success):
             return False
         self._bisect()
-        return self._select(self._able())
+        return self._select(self._affordable())
 
     def _noise(self, rows: Tensor, trial: int) -> Tensor:
         """(n, *shape): uniform within the bounds, constant on squares, whose side doubles from one trial to the next."""
@@ -133,40 +136,40 @@ class _Walk:
 
     def _bisect(self) -> None:
         """Move each input towards the clean one until the boundary lies within theta of it (Algorithm 1)."""
-        clean, way = self._batch.x, self._x - self._batch.x
+        clean, offset = self._batch.x, self._x - self._batch.x
         low, high = torch.zeros_like(self._reach), torch.ones_like(self._reach)
-        size = self._distance.size(way)
+        size = self._distance.size(offset)
 
-        def at(share: Tensor, rows: Tensor) -> Tensor:
+        def interpolate(share: Tensor, rows: Tensor) -> Tensor:
             """Inputs at these shares of the way: on the segment, or in Linf with larger changes cut off."""
             if self._linf:
-                moved = self._distance.project(way[rows], share * size[rows])
+                points = self._distance.project(offset[rows], share * size[rows])
             else:
-                moved = way[rows] * per_sample(share, way)
-            return self._domain.clamp(moved + clean[rows])
+                points = offset[rows] * per_sample(share, offset)
+            return self._domain.clamp(points + clean[rows])
 
         for _ in range(min(BISECTIONS, math.ceil(math.log2(1 / self._theta)) if self._theta < 1 else 0)):
-            rows = self._able().nonzero()[:, 0]
+            rows = self._affordable().nonzero()[:, 0]
             if not len(rows):
                 break
             middle = (low[rows] + high[rows]) / 2
-            wrong = self._fooled(rows, at(middle, rows))
+            wrong = self._fooled(rows, interpolate(middle, rows))
             high[rows] = torch.where(wrong, middle, high[rows])
             low[rows] = torch.where(wrong, low[rows], middle)
-        nearest = at(high, torch.arange(len(way), device=way.device))
-        self._x = torch.where(per_sample(high < 1, way), nearest, self._x)
+        nearest = interpolate(high, torch.arange(len(offset), device=offset.device))
+        self._x = torch.where(per_sample(high < 1, offset), nearest, self._x)
 
     def step(self, number: int, count: int) -> bool:
         """One iteration of Algorithm 2; False where no sample has queries left for another."""
         direction = self._distance.ascent(self._normal(number, count))
-        able = self._able()
-        if not self._select(able):
+        affordable = self._affordable()
+        if not self._select(affordable):
             return False
-        self._jump(direction[able], number)
+        self._jump(direction[affordable], number)
         d = self._x[0].numel()
         self._reach = self._distance.size(self._x - self._batch.x) * self._theta * (d if self._linf else math.sqrt(d))
         self._bisect()
-        return self._select(self._able())
+        return self._select(self._affordable())
 
     def _normal(self, number: int, count: int) -> Tensor:
         """(n, *shape): which way off the boundary, from the labels of noisy inputs (eq. 16)."""
@@ -193,7 +196,7 @@ class _Walk:
             signs += sign.sum((1, 2))
             asked += one.sum((1, 2))
         mean = signs / asked.clamp_min(1)
-        # Where all labels agree the baseline would leave nothing: the mean of the noise itself, towards or away.
+        # If all labels agree, the baseline would leave nothing: the mean of the noise itself, towards or away.
         baseline = torch.where(mean.abs() < 1, mean, 0.0)
         return weighted - per_sample(baseline, drawn) * drawn
 
@@ -202,7 +205,7 @@ class _Walk:
         length = self._distance.size(self._x - self._batch.x) / math.sqrt(number)
         open_ = torch.ones_like(length, dtype=torch.bool)
         for _ in range(HALVINGS):
-            rows = (open_ & self._able()).nonzero()[:, 0]
+            rows = (open_ & self._affordable()).nonzero()[:, 0]
             if not len(rows):
                 break
             x = self._domain.clamp(self._x[rows] + per_sample(length[rows], direction) * direction[rows])

@@ -8,13 +8,13 @@ with that probability, each gradient is taken at a resized and padded version of
 gradient is smoothed by a Gaussian kernel, whose deviation is a third of its reach as in the authors' code.
 
 Deviations:
-- A sample leaves in the iteration in which it is fooled, as everywhere here. Where examples are made for other models, nothing
+- A sample leaves in the iteration in which it is fooled, as in all attacks here. If examples are made for other models, nothing
   counts as fooled (`core.criterion.Worst`), so all steps are spent and the input of the largest margin is kept; the paper keeps
   the last one.
 - Input diversity resizes down, to a share between `shrink` and 1 of each side, and pads to the size that the model takes with
   the lowest value; the paper resizes a 299 pixel image up to 330, which other models do not take. Resizing and padding
   are one bilinear map with offsets between pixels, through which the gradient is led back.
-- With input diversity the model is asked about inputs beyond eps, which are never successes; besides them only the last iterate
+- With input diversity the model is asked about inputs beyond eps, which cannot succeed; besides them only the last iterate
   and those that were not resized are judged.
 """
 
@@ -68,14 +68,14 @@ class MIFGSM(EveryKind):
             raise ValueError(f"kernel is {self.kernel}; its side is odd, so that it has a middle")
 
     def check(self, domain: Domain) -> None:
-        """Refuse data that are no pictures where inputs are resized or gradients smoothed."""
+        """Refuse data other than images and video if inputs are resized or gradients smoothed."""
         if (self.diverse or self.kernel > 1) and domain.kind not in ("image", "video"):
             raise RequestError(f"mi-fgsm resizes and smooths images and video, not a {domain.kind}: leave diverse and kernel out")
         if self.kernel > 1 and self.kernel > min(domain.shape[-2:]):
             raise RequestError(f"kernel is {self.kernel}, larger than inputs of shape {domain.shape}: take a smaller one")
 
     def reach(self, distance: str) -> float:
-        """Resized inputs are anywhere."""
+        """Multiple of eps within which it queries: infinite with `diverse`, as resized inputs may leave the ball; otherwise 1."""
         return float("inf") if self.diverse else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -109,11 +109,11 @@ class MIFGSM(EveryKind):
         low = domain.bounds(x)[0]
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
-            shown = padded(leaf - low, share, place) + low
-            # What is not resized is the input to the bit, so that it is judged within eps.
-            shown = torch.where(per_sample(resized, x), shown, leaf)
-        grad = oracle.gradient(batch.ids, domain.clamp(shown.detach().clone()), cross_entropy).grad
-        return torch.autograd.grad(shown, leaf, grad)[0]
+            transformed = padded(leaf - low, share, place) + low
+            # Samples that are not resized stay bit-identical to the input, so they are judged within eps.
+            transformed = torch.where(per_sample(resized, x), transformed, leaf)
+        grad = oracle.gradient(batch.ids, domain.clamp(transformed.detach().clone()), cross_entropy).grad
+        return torch.autograd.grad(transformed, leaf, grad)[0]
 
 
 def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
@@ -141,8 +141,8 @@ def padded(x: Tensor, share: Tensor, place: Tensor) -> Tensor:
 def smoothed(grad: Tensor, side: int) -> Tensor:
     """(n, ..., H, W) convolved along height and width with a Gaussian kernel of this odd side; zeros outside."""
     reach = side // 2
-    along = torch.arange(-reach, reach + 1, device=grad.device, dtype=grad.dtype)
-    weights = torch.exp(-0.5 * (along * 3 / reach) ** 2)
+    positions = torch.arange(-reach, reach + 1, device=grad.device, dtype=grad.dtype)
+    weights = torch.exp(-0.5 * (positions * 3 / reach) ** 2)
     weights = weights / weights.sum()
     flat = grad.reshape(-1, 1, *grad.shape[-2:])
     flat = F.conv2d(flat, weights.reshape(1, 1, -1, 1), padding=(reach, 0))

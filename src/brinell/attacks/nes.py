@@ -75,6 +75,7 @@ class NES(EveryKind):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Ascend along estimated gradients."""
         x, direction = batch.x, torch.zeros_like(batch.x)
         for step in range(self.steps):
             direction = self.momentum * direction + (1 - self.momentum) * self._estimate(oracle, batch, threat, rng.fold(step), x)
@@ -93,11 +94,11 @@ class NES(EveryKind):
         step = noise * per_sample(scale, x)
         sides, rows = torch.cat([x + step, x - step]).flatten(0, 1), torch.arange(len(x), device=x.device).repeat(2 * pairs)
         # Rows beyond a sample's budget are not asked: their loss counts as 0, and the sample leaves after the step.
-        asked = oracle.active(batch.ids[rows]).nonzero()[:, 0]
-        at = rows[asked]
-        probes = threat.select(at).project(sides[asked], batch.x[at])
+        active = oracle.active(batch.ids[rows]).nonzero()[:, 0]
+        indices = rows[active]
+        probes = threat.select(indices).project(sides[active], batch.x[indices])
         value = torch.zeros(len(rows), device=x.device)
-        value[asked] = oracle.loss(batch.ids[at], probes, LOSSES[self.loss])
+        value[active] = oracle.loss(batch.ids[indices], probes, LOSSES[self.loss])
         up, down = value.reshape(2, pairs, len(x))
         estimate: Tensor = (per_sample((up - down).flatten(), sides).reshape(pairs, len(x), *[1] * len(shape)) * noise).sum(0)
         return estimate

@@ -61,6 +61,7 @@ class PGD(EveryKind):
             self._run(oracle, batch, threat, rng.fold(restart))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """One restart."""
         x = batch.x
         if self.random_start:
             start = threat.distance.sample(rng, tuple(x.shape[1:]))

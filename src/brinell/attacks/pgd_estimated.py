@@ -9,7 +9,7 @@ right are due to Cheng et al. 2019, Improving black-box adversarial attacks with
 Deviations:
 - The pairs differ by random signs and not by normal numbers, so that a pair moves every value as far, and the corrections of
   successive steps are averaged with momentum.
-- Where a sample has no gradient at some values, only those are moved.
+- If a sample has no gradient at some values, only those values are moved.
 - Steps shrink linearly to a tenth, since a correction never becomes exact.
 """
 
@@ -68,29 +68,29 @@ class PGDEstimated(EveryKind):
                 oracle, batch, threat, rng, x, correction, grad, missing
             )
             if len(batch):
-                found = self._correction(oracle, batch, threat, rng.fold(step), x, grad, missing)
-                correction = self.momentum * correction + (1 - self.momentum) * found
+                estimate = self._correction(oracle, batch, threat, rng.fold(step), x, grad, missing)
+                correction = self.momentum * correction + (1 - self.momentum) * estimate
                 batch, threat, rng, x, correction, grad, missing = still_active(
                     oracle, batch, threat, rng, x, correction, grad, missing
                 )
             if not len(batch):
                 return
-            way = threat.distance.ascent(grad + correction)
+            direction = threat.distance.ascent(grad + correction)
             share = (self.step_size or 6 / self.steps) * (1 - 0.9 * step / max(1, self.steps - 1))
-            x = threat.project(x + way * per_sample(share * threat.eps, x), batch.x)
+            x = threat.project(x + direction * per_sample(share * threat.eps, x), batch.x)
         oracle.scores(batch.ids, x)
 
     def _correction(
-        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, grad: Tensor, where: Tensor
+        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, x: Tensor, grad: Tensor, mask: Tensor
     ) -> Tensor:
         """(n, *shape): the mean over the pairs of the slope that the gradient does not explain, times their signs."""
         shape = tuple(x.shape[1:])
         # Of a change of every such value by 1; where there is none, or no budget, nothing is to be estimated.
-        size = threat.distance.size(where.to(x.dtype)).clamp_min(1e-12)
+        size = threat.distance.size(mask.to(x.dtype)).clamp_min(1e-12)
         length = (self.sigma * threat.eps / size).clamp_min(1e-12)
         total = torch.zeros_like(x)
         for pair in range(self.pairs):
-            signs = rng.fold(pair).uniform(*shape).sub_(0.5).sign_() * where
+            signs = rng.fold(pair).uniform(*shape).sub_(0.5).sign_() * mask
             step = signs * per_sample(length, x)
             sides = [threat.project(side, batch.x) for side in (x + step, x - step)]
             open_ = oracle.affordable(torch.cat([batch.ids, batch.ids])).reshape(2, -1).all(0)
@@ -98,7 +98,7 @@ class PGDEstimated(EveryKind):
             if not len(ids):
                 break
             up, down = (oracle.loss(ids, side[open_]) for side in sides)
-            moved = (sides[0] - sides[1])[open_]
-            unexplained = (up - down) - (moved * grad[open_]).flatten(1).sum(1)
-            total[open_] += per_sample(unexplained / length[open_].square(), moved) * moved / 4
+            difference = (sides[0] - sides[1])[open_]
+            unexplained = (up - down) - (difference * grad[open_]).flatten(1).sum(1)
+            total[open_] += per_sample(unexplained / length[open_].square(), difference) * difference / 4
         return total / self.pairs

@@ -18,7 +18,8 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names, Plain
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.rlab.agent import Agent, chosen, fingerprint, named
+from brinell.isolation.proxy import IsolatedPlugin
+from brinell.rlab.agent import Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
@@ -35,9 +36,9 @@ class RLAB(EveryKind):
     """Distortions on the most sensitive patches, placed by an agent that adds and removes in each step."""
 
     distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
-    """What may be placed on a patch: names joined by +, `file.py:Class` for one of your own."""
+    """Distortions to place on patches: names joined by +; `file.py:Class` for your implementation."""
     policy: Annotated[str, Names("file", ("default", "prior", "greedy", "random-placement", "random-search"))] = "default"
-    """Which policy places them: default (prior for images, greedy for other data), prior (shipped),
+    """Policy that places the distortions: default (prior for images, greedy for other data), prior (shipped),
     greedy, random-placement, random-search, or a file that `brinell train-agent` wrote."""
     patch: int | Plain = 0
     """Side of a patch in values, or one for each axis (4x16x16: frames, height, width); 0: 64, 16 x
@@ -46,7 +47,7 @@ class RLAB(EveryKind):
     """From one patch to the next, like `patch`; below it patches overlap. 0: the side of a
     patch."""
     severities: tuple[int, ...] = SEVERITIES
-    """Which of the severities 1 to 5 may be used."""
+    """Severities that the attack uses, out of 1 to 5."""
     draws: int = 16
     """Versions of each random distortion to choose from."""
     steps: int = 1000
@@ -55,7 +56,7 @@ class RLAB(EveryKind):
     """Queries after the first success that look for one at a smaller distance; none: a quarter of
     `steps`."""
     clean_up: bool = True
-    """Whether patches that are not needed are cleared after that."""
+    """Clear patches that are not needed after the refinement."""
     removals: float = 0.5
     """Patches that a step may clear, as a share of those that it changes; 0 only adds."""
     slots: int = 128
@@ -83,7 +84,11 @@ class RLAB(EveryKind):
             )
         if self.draws < 1 or not self.severities or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities} and draws {self.draws}: severities are 1 to 5, draws at least 1")
-        strange = [one for one in self.distortions if not all(hasattr(one, name) for name in ("access", "domains", "draws"))]
+        strange = [
+            distortion
+            for distortion in self.distortions
+            if not all(hasattr(distortion, name) for name in ("access", "domains", "draws"))
+        ]
         if strange:
             raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have access, domains and draws")
         if any(one.access == Access.GRADIENTS for one in self.distortions):
@@ -91,12 +96,13 @@ class RLAB(EveryKind):
         self._rules()
 
     def _rules(self) -> Rules:
+        """Rules of the episodes."""
         refine = self.steps // SHARE if self.refine is None else self.refine
         return Rules(steps=self.steps, refine=refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:
-        """Who places on such data; refuses a policy that there is not."""
-        return named(chosen(self.policy, kind).name)
+        """The agent for such data; refuses a policy that does not exist."""
+        return find_agent(choose_policy(self.policy, kind).name)
 
     def grid(self, domain: Domain) -> PatchGrid:
         """The patches over such inputs; refuses one larger than the input."""
@@ -107,20 +113,20 @@ class RLAB(EveryKind):
         return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
 
     def check(self, domain: Domain) -> None:
-        """Try the distortions on a made-up input, and hold the policy against them.
+        """Try the distortions on a synthetic input, and check that the policy fits them.
 
         Raises:
-            RequestError: a patch larger than the input, distortions for other data, no such policy,
-                or one that chooses among others.
+            RequestError: a patch larger than the input, distortions for other data, an unknown policy, or one trained for other
+                choices.
             ContractError: a distortion that breaks its contract.
         """
         self.grid(domain)
-        placed = self.variants(domain)
-        one = Streams.of(0, torch.zeros(1, dtype=torch.int64))
+        variants = self.variants(domain)
+        stream = Streams.of(0, torch.zeros(1, dtype=torch.int64))
         low, high = domain.bounds()
-        x, slope = domain.clamp(low + (high - low) * one.uniform(*domain.shape)), one.fold("slope").normal(*domain.shape)
-        vet(placed, x, one.fold("filters"), domain=domain, gradient=slope)
-        network, options = self.agent(domain.kind).network, pair_options(placed)
+        x, slope = domain.clamp(low + (high - low) * stream.uniform(*domain.shape)), stream.fold("slope").normal(*domain.shape)
+        vet(variants, x, stream.fold("filters"), domain=domain, gradient=slope)
+        network, options = self.agent(domain.kind).network, pair_options(variants)
         if network is not None and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
@@ -128,23 +134,23 @@ class RLAB(EveryKind):
             )
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
-        """Try the distortions on real inputs (n, *shape), and on ones that are dark, bright and grey throughout.
+        """Try the distortions on real inputs (n, *shape), and on dark, bright and grey ones.
 
         Returns:
-            In a line each, where a distortion of a user's own changes none of the real ones.
+            One line for each of the user's distortions that changes none of the real inputs.
 
         Raises:
             ContractError: a distortion that breaks its contract.
         """
-        placed, told = self.variants(domain), []
+        variants, messages = self.variants(domain), []
         for inputs in (extremes(domain), x):
             rng = Streams.of(0, torch.arange(len(inputs)))
             slope = rng.fold("slope").normal(*domain.shape)
-            told = vet(placed, inputs, rng.fold("filters"), domain=domain, gradient=slope)
-        return told
+            messages = vet(variants, inputs, rng.fold("filters"), domain=domain, gradient=slope)
+        return messages
 
     def digest(self) -> str:
-        """What the policy's file holds, since its name does not say."""
+        """Digest of the policy file's content, which its name does not determine."""
         return fingerprint(self.policy)
 
     def cost(self, classes: int) -> tuple[int, int]:
@@ -154,7 +160,7 @@ class RLAB(EveryKind):
         return 1 + self.steps + self._rules().refine + clean + looks, looks
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
-        """What may be placed on a patch of such inputs; refuses a distortion that does not know them."""
+        """Variants for inputs of this domain; raises an error if a distortion does not support it."""
         return variants(self.distortions, domain, self.severities, self.draws)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
@@ -169,28 +175,29 @@ class RLAB(EveryKind):
         - `map` (patches, distortions) float32: the sensitivity map (`rlab.predictions`); NaN where
           the sample had no episode.
         """
-        remarks = self._told(threat.domain.kind)
+        remarks = self._remarks(threat.domain.kind)
 
         def watch(outcomes: Outcomes) -> None:
+            """Add the remarks of the monitors."""
             remarks.extend(monitors(outcomes, threat.eps))
 
-        results = self.run_episodes(oracle, batch, threat, rng, ended=watch)
-        grid, placed = self.grid(threat.domain), self.variants(threat.domain)
+        results = self.run_episodes(oracle, batch, threat, rng, on_end=watch)
+        grid, variants = self.grid(threat.domain), self.variants(threat.domain)
         names = _names(self.distortions)
         legend = {
             "kind": "patches",
             "grid": {"shape": list(grid.shape), "patch": list(grid.patch), "stride": list(grid.steps)},
             "distortions": list(names.values()),
-            "variants": [[names[id(one.distortion)], one.severity, one.draw] for one in placed],
+            "variants": [[names[id(variant.distortion)], variant.severity, variant.draw] for variant in variants],
         }
         arrays = {"patches": results.closest, "length": results.length, "map": results.map}
         return Extras(remarks=remarks, arrays=arrays, legend=legend)
 
-    def _told(self, kind: Kind) -> list[Remark]:
-        """Which policy places and why, and what its own validation said against it."""
-        name, why = chosen(self.policy, kind)
-        worse = warning(named(name).about)
-        return [Remark("policy", f"placed by the policy {name}: {why}")] + ([Remark("worse-policy", worse)] if worse else [])
+    def _remarks(self, kind: Kind) -> list[Remark]:
+        """Remarks on the policy: its name, the reason for it, and a warning from its validation, if any."""
+        name, reason = choose_policy(self.policy, kind)
+        worse = warning(find_agent(name).about)
+        return [Remark("policy", f"placed by the policy {name}: {reason}")] + ([Remark("worse-policy", worse)] if worse else [])
 
     def run_episodes(
         self,
@@ -198,7 +205,7 @@ class RLAB(EveryKind):
         batch: Batch,
         threat: Threat,
         rng: Streams,
-        ended: Callable[[Outcomes], None] = lambda outcomes: None,
+        on_end: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
         """The episodes themselves: what became of each sample."""
         agent = self.agent(threat.domain.kind)
@@ -210,7 +217,7 @@ class RLAB(EveryKind):
             slots=self.slots,
         )
         clean, policy = CleanUp() if self.clean_up else None, agent.policy(placement.choices)
-        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean, ended=ended)
+        return run_episodes(oracle, batch, threat, placement, rng, policy, clean=clean, on_end=on_end)
 
 
 def _public_name(plugin: type[Any]) -> str:
@@ -220,14 +227,22 @@ def _public_name(plugin: type[Any]) -> str:
     return "-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", plugin.__name__)).lower()
 
 
+def _settings(distortion: Any) -> dict[str, Any]:
+    """Settings of a distortion, which may be in a child process."""
+    if not isinstance(distortion, IsolatedPlugin):
+        return asdict(distortion)
+    settings = distortion.written_settings().items()
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in settings}
+
+
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """By identity, the public name of each distortion; of those of one name with the settings that tell them apart."""
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [", ".join(f"{key}={value}" for key, value in asdict(one).items()) for one in distortions]  # type: ignore[call-overload]
+    settings = [", ".join(f"{key}={value}" for key, value in _settings(one).items()) for one in distortions]
     shared = {word for word in words if words.count(word) > 1}
     return {
-        id(one): f"{word}({told})" if word in shared and told else word
-        for one, word, told in zip(distortions, words, settings, strict=True)
+        id(one): f"{word}({values})" if word in shared and values else word
+        for one, word, values in zip(distortions, words, settings, strict=True)
     }
 
 

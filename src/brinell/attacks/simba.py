@@ -73,6 +73,7 @@ class SimBA(EveryKind):
             self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows))
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Search on a group of samples."""
         loss, directions = LOSSES[self.loss], _Directions(self.basis, threat, rng)
         share = self.step_size or (0.2 if threat.distance.name == "l2" else 1.0 if self.basis == "pixel" else 0.5)
         x, turn = batch.x, torch.zeros_like(batch.ids)  # even turns step along a direction, odd ones against it
@@ -83,10 +84,10 @@ class SimBA(EveryKind):
                 return
             proposal, turn = _proposal(batch, threat, directions, x, turn, share)
             answer = oracle.loss(batch.ids, proposal, loss)
-            better = answer > highest
-            highest = torch.where(better, answer, highest)
-            x = torch.where(per_sample(better, x), proposal, x)
-            turn = torch.where(better, turn - turn % 2 + 2, turn + 1)
+            improved = answer > highest
+            highest = torch.where(improved, answer, highest)
+            x = torch.where(per_sample(improved, x), proposal, x)
+            turn = torch.where(improved, turn - turn % 2 + 2, turn + 1)
 
 
 def _proposal(
@@ -95,8 +96,9 @@ def _proposal(
     """(n, *shape): the next step of each sample that changes anything, and (n,): the turn that it belongs to."""
 
     def step(turn: Tensor) -> Tensor:
+        """(n, *shape): the inputs moved along the direction of this turn."""
         length = (1 - 2 * (turn % 2)) * share * threat.eps
-        return threat.project(x + per_sample(length, x) * directions.at(turn // 2), batch.x)
+        return threat.project(x + per_sample(length, x) * directions.direction(turn // 2), batch.x)
 
     proposal = step(turn)
     for _ in range(SKIPS):
@@ -109,7 +111,7 @@ def _proposal(
 
 
 class _Directions:
-    """The directions of each sample in an order of its own: of Euclidean length 1, in Linf with a largest value of 1."""
+    """Directions of each sample, each sample with a separate order: of Euclidean length 1, in Linf with a largest value of 1."""
 
     def __init__(self, basis: str, threat: Threat, rng: Streams) -> None:
         domain = threat.domain
@@ -123,10 +125,11 @@ class _Directions:
         self._order = keys.argsort(1)
 
     def select(self, keep: Tensor) -> "_Directions":
+        """Keep some rows."""
         self._order = self._order[keep]
         return self
 
-    def at(self, number: Tensor) -> Tensor:
+    def direction(self, number: Tensor) -> Tensor:
         """(n, *shape): the direction of this number (n,) of each sample."""
         n, places = len(number), math.prod(self._grid)
         which = self._order.gather(1, number[:, None] % self._order.shape[1])
@@ -156,6 +159,6 @@ def _blocks(grid: tuple[int, ...]) -> Tensor:
     latest = torch.zeros(1)
     for side in grid:
         share = torch.arange(1, side + 1) / side
-        along = ((share - FIRST) / MORE).sub_(1e-6).ceil_().clamp_min_(0)
-        latest = torch.maximum(latest[:, None], along).flatten()
+        frequencies = ((share - FIRST) / MORE).sub_(1e-6).ceil_().clamp_min_(0)
+        latest = torch.maximum(latest[:, None], frequencies).flatten()
     return latest

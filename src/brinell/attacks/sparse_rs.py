@@ -1,14 +1,14 @@
-"""Sparse-RS: random search over which few places change, or where a patch active, and over the colours there.
+"""Sparse-RS: random search over which few places change, or where a patch is, and over the colours there.
 
 Croce, Andriushchenko, Singh, Flammarion & Hein 2022, Sparse-RS: a versatile framework for query-efficient sparse black-box
 adversarial attacks, Algorithms 1 to 3 with the settings of the appendix for untargeted attacks.
 
 L0 counts values here, and the paper counts pixels, which change in all channels at once: of C channels, floor(eps / C) places
 change (`form=pixels`), or a patch (`form=patch`) of the largest side whose values do not exceed eps: a square, a segment of a
-signal or a vector, a cube of a video, cut where an axis is shorter. Where eps is too small for one place nothing is asked.
+signal or a vector, a cube of a video, cut where an axis is shorter. If eps is too small for one place, no query is made.
 
 Colours are corners: each channel at one end of its range. A pixel that would get the colour that it has in the clean input gets
-the opposite one, so that no place is spent on nothing.
+the opposite one, so every place is a real change.
 
 Deviations:
 - Pixels: the authors' code makes sure of a new colour only where one pixel changes.
@@ -48,7 +48,7 @@ class SparseRS(EveryKind):
     """Random search in L0: few pixels anywhere, or one patch; no gradients, one query a step."""
 
     form: Literal["pixels", "patch"] = "pixels"
-    """What changes: pixels (places anywhere) or patch (one square, segment or block)."""
+    """Form of the perturbation: pixels (places anywhere) or patch (one square, segment or block)."""
     steps: int = 5000
     """Proposals; one more query is for the start."""
     p_init: float | None = None
@@ -74,9 +74,9 @@ class SparseRS(EveryKind):
 
     def share(self, step: int) -> float:
         """The paper's alpha at a step, counted from 0."""
-        at = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
+        index = (step + 1) * 10_000 // self.steps if self.rescale_schedule else step + 1
         first, marks = (0.3, PIXELS) if self.form == "pixels" else (0.4, PATCH)
-        return (self.p_init or first) / max((divisor for mark, divisor in marks if at > mark), default=1)
+        return (self.p_init or first) / max((divisor for mark, divisor in marks if index > mark), default=1)
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
         """Search on all samples whose eps allows one place."""
@@ -99,28 +99,28 @@ class SparseRS(EveryKind):
                 search.select(active)
             proposal = search.propose(rng.fold(step), self.share(step), step, 1 - (step + 1) / self.steps)
             answer = oracle.loss(ids, proposal, loss)
-            better = answer > highest
-            highest = torch.where(better, answer, highest)
-            search.settle(better)
+            improved = answer > highest
+            highest = torch.where(improved, answer, highest)
+            search.settle(improved)
 
 
 class _Colours:
     """Corners of the range of each place: (n, C) values that differ from the clean ones."""
 
-    def __init__(self, domain: Domain, like: Tensor) -> None:
+    def __init__(self, domain: Domain, x: Tensor) -> None:
         places = math.prod(domain.grid)
         shape = (math.prod(domain.shape) // places, places)
-        self.low, self.high = (bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(like))
+        self.low, self.high = (bound.expand(1, *domain.shape).reshape(shape) for bound in domain.bounds(x))
 
-    def at(self, places: Tensor, high: Tensor) -> Tensor:
-        """(n, C, k): the upper end of the range where `high` (n, C, k) bool says so, at the places (n, k)."""
+    def corners(self, places: Tensor, high: Tensor) -> Tensor:
+        """(n, C, k): colours at the places (n, k): the upper bound where `high` (n, C, k) is True, else the lower bound."""
         return torch.where(high, self.high[:, places].movedim(1, 0), self.low[:, places].movedim(1, 0))
 
-    def other(self, places: Tensor, high: Tensor, clean: Tensor) -> Tensor:
-        """The same, but turned to the opposite corner where that is the clean colour (n, C, k)."""
-        colour = self.at(places, high)
-        same = (colour == clean).all(1, keepdim=True)
-        return torch.where(same, self.at(places, ~high), colour)
+    def corners_unlike(self, places: Tensor, high: Tensor, clean: Tensor) -> Tensor:
+        """(n, C, k): the corners, with the opposite one wherever a corner equals the clean colour (n, C, k)."""
+        colour = self.corners(places, high)
+        unchanged = (colour == clean).all(1, keepdim=True)
+        return torch.where(unchanged, self.corners(places, ~high), colour)
 
 
 class _Pixels:
@@ -134,16 +134,17 @@ class _Pixels:
         order = rng.uniform(self._clean.shape[2]).argsort(1).argsort(1)
         self._changed = order < self._count[:, None]
         everywhere = torch.arange(self._clean.shape[2], device=batch.x.device).expand_as(order)
-        colours = self._colours.other(everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean)
+        colours = self._colours.corners_unlike(everywhere, rng.fold("colour").bits(*self._clean.shape[1:]) > 0, self._clean)
         self._best = torch.where(self._changed[:, None], colours, self._clean)
         self._proposal, self._after = self._best, self._changed
         self.x = self._best.reshape(-1, *self._shape)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
         self._clean, self._count = self._clean[keep], self._count[keep]
         self._changed, self._best = self._changed[keep], self._best[keep]
 
-    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor:
+    def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """Exchange a share of the changed places, one at least."""
         channels, places = self._clean.shape[1:]
         swapped = torch.minimum((share * self._count).long().clamp_min_(1), (places - self._count).clamp_min_(1))
@@ -153,19 +154,21 @@ class _Pixels:
         leave = (keys + self._changed).topk(most, dim=1).indices
         enter = torch.where(self._count[:, None] < places, (keys - self._changed.float()).topk(most, dim=1).indices, leave)
         self._proposal, self._after = self._best.clone(), self._changed.clone()
-        self._put(leave, counts, _take(self._clean, leave), False)
-        colours = self._colours.other(enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter))
-        self._put(enter, counts, colours, True)
+        self._write(leave, counts, _take(self._clean, leave), False)
+        colours = self._colours.corners_unlike(enter, rng.fold("colour").bits(channels, most) > 0, _take(self._clean, enter))
+        self._write(enter, counts, colours, True)
         return self._proposal.reshape(-1, *self._shape)
 
-    def _put(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
-        kept = torch.where(counts[:, None], values, _take(self._proposal, places))
-        self._proposal.scatter_(2, places[:, None].expand_as(kept), kept)
+    def _write(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
+        """Write values at places of the proposal."""
+        content = torch.where(counts[:, None], values, _take(self._proposal, places))
+        self._proposal.scatter_(2, places[:, None].expand_as(content), content)
         self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))
 
-    def settle(self, better: Tensor) -> None:
-        self._best = torch.where(better[:, None, None], self._proposal, self._best)
-        self._changed = torch.where(better[:, None], self._after, self._changed)
+    def settle(self, improved: Tensor) -> None:
+        """Keep the proposals that improved."""
+        self._best = torch.where(improved[:, None, None], self._proposal, self._best)
+        self._changed = torch.where(improved[:, None], self._after, self._changed)
 
 
 class _Patch:
@@ -194,16 +197,17 @@ class _Patch:
         self.x = self._painted(self._corner, self._content)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
         self._clean, self._sides = self._clean[keep], self._sides[keep]
         self._corner, self._content = self._corner[keep], self._content[keep]
 
-    def propose(self, rng: Streams, share: float, step: int, left: float) -> Tensor:
+    def propose(self, rng: Streams, share: float, step: int, remaining: float) -> Tensor:
         """In one of four steps move, otherwise give a square of the patch another colour."""
         corner, content = self._corner, self._content
         axes, room = len(self._grid), self._length - self._sides
-        far = (left * REACH * self._length).long()
-        if (step + 1) % MOVES == 0 and bool((far > 0).any()):
-            shift = (rng.fold("shift").uniform(axes) * (2 * far + 1)).long() - far
+        reach = (remaining * REACH * self._length).long()
+        if (step + 1) % MOVES == 0 and bool((reach > 0).any()):
+            shift = (rng.fold("shift").uniform(axes) * (2 * reach + 1)).long() - reach
             corner = (corner + shift).clamp(torch.zeros_like(room), room)
         else:
             content = self._repainted(rng, share)
@@ -225,21 +229,22 @@ class _Patch:
 
     def _painted(self, corner: Tensor, content: Tensor) -> Tensor:
         """(n, *shape): the clean inputs with the patches on them."""
-        # Where a patch is smaller than the largest one, a window of the largest size around it is written, most of it clean.
+        # For a patch smaller than the largest one, a window of the largest size around it is written, most of it clean.
         anchor = torch.minimum(corner, self._length - torch.tensor(self._window, device=corner.device))
-        within = self._offsets - (corner - anchor)[:, None]
-        inside = ((within >= 0) & (within < self._sides[:, None])).all(2)
+        offsets = self._offsets - (corner - anchor)[:, None]
+        inside = ((offsets >= 0) & (offsets < self._sides[:, None])).all(2)
         across, along = (torch.tensor(strides(grid), device=corner.device) for grid in (self._window, self._grid))
-        at = ((within * across).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
+        index = ((offsets * across).sum(2) * inside)[:, None].expand(-1, content.shape[1], -1)
         places = ((self._offsets + anchor[:, None]) * along).sum(2)
-        colours = self._colours.at(places, content.gather(2, at))
+        colours = self._colours.corners(places, content.gather(2, index))
         kept = torch.where(inside[:, None], colours, _take(self._clean, places))
         return self._clean.scatter(2, places[:, None].expand_as(kept), kept).reshape(-1, *self._shape)
 
-    def settle(self, better: Tensor) -> None:
+    def settle(self, improved: Tensor) -> None:
+        """Keep the proposals that improved."""
         corner, content = self._next
-        self._corner = torch.where(better[:, None], corner, self._corner)
-        self._content = torch.where(better[:, None, None], content, self._content)
+        self._corner = torch.where(improved[:, None], corner, self._corner)
+        self._content = torch.where(improved[:, None, None], content, self._content)
 
 
 def _places(threat: Threat) -> Tensor:
@@ -257,6 +262,7 @@ def _sides(grid: tuple[int, ...], places: Tensor) -> Tensor:
 
 
 def _coordinates(grid: tuple[int, ...]) -> Tensor:
+    """(places, axes) int64: coordinates of all places of a grid."""
     return torch.cartesian_prod(*(torch.arange(side) for side in grid)).reshape(-1, len(grid))
 
 

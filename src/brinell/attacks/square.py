@@ -58,8 +58,8 @@ BLOCK = 64
 """Steps whose random numbers are drawn together; it is part of what a seed means."""
 ROUND = Remark(
     "whole-round",
-    "searches ended where a change of each single value had been tried and was no better: what was left of their steps could "
-    "only have repeated these questions",
+    "some searches ended early: every change of a single value had been tried without improvement, and further steps would "
+    "only repeat these queries",
 )
 
 
@@ -97,17 +97,17 @@ class Square(EveryKind):
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras:
         """Run the restarts one after another on the samples that are still active; a remark where searches ended early."""
-        ended = False
+        finished = False
         for restart in range(self.restarts):
             for rows in torch.split(oracle.active(batch.ids).nonzero()[:, 0], max(1, ROOM // math.prod(threat.domain.shape))):
                 if len(rows):
-                    ended |= self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
-        return Extras(remarks=(ROUND,) if ended else ())
+                    finished |= self._run(oracle, batch.select(rows), threat.select(rows), rng.select(rows).fold(restart))
+        return Extras(remarks=(ROUND,) if finished else ())
 
     def fraction(self, step: int) -> float:
         """The paper's p at a step, counted from 0."""
-        at = step * 10_000 // self.steps if self.rescale_schedule else step
-        return self.p_init * 0.5 ** sum(at >= mark for mark in HALVINGS)
+        index = step * 10_000 // self.steps if self.rescale_schedule else step
+        return self.p_init * 0.5 ** sum(index >= mark for mark in HALVINGS)
 
     def _rounds_from(self, deals: Deals) -> int:
         """The step from which windows of one value go round all values; `steps` where they cannot get round once."""
@@ -124,15 +124,15 @@ class Square(EveryKind):
         search = _Linf(batch, threat, deals) if norm == "linf" else _Mass(batch, threat, deals)
         highest = oracle.loss(ids, search.x, loss)
         idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
-        begun, ended = self._rounds_from(deals) if norm == "linf" else self.steps, False
+        first_step, finished = self._rounds_from(deals) if norm == "linf" else self.steps, False
         for step in range(self.steps):
             active = oracle.active(ids)
             if self.patience is not None:
                 active &= idle < self.patience
-            if step - begun >= deals.places:
-                whole = active & (idle >= deals.places)
-                ended |= bool(whole.any())
-                active &= ~whole
+            if step - first_step >= deals.places:
+                exhausted = active & (idle >= deals.places)
+                finished |= bool(exhausted.any())
+                active &= ~exhausted
             if not active.all():
                 ids, highest, idle = ids[active], highest[active], idle[active]
                 if not len(ids):
@@ -141,14 +141,14 @@ class Square(EveryKind):
                 search.select(active)
             if step % BLOCK == 0:
                 later = range(step, min(step + BLOCK, self.steps))
-                deals.draw(step // BLOCK, [self.fraction(one) for one in later], torch.tensor(later) - begun)
+                deals.draw(step // BLOCK, [self.fraction(number) for number in later], torch.tensor(later) - first_step)
             search.propose(deals, step % BLOCK)
             answer = oracle.loss(ids, search.x, loss)
-            better = answer > highest
-            highest = torch.where(better, answer, highest)
-            idle = torch.where(better, 0, idle + 1)
-            search.settle(better)
-        return ended
+            improved = answer > highest
+            highest = torch.where(improved, answer, highest)
+            idle = torch.where(improved, 0, idle + 1)
+            search.settle(improved)
+        return finished
 
 
 class _Linf:
@@ -162,6 +162,7 @@ class _Linf:
         self._window = self._old = self._new = torch.zeros(0)
 
     def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
         self.x0, self.eps, self.x = self.x0[keep], self.eps[keep], self.x[keep]
 
     def propose(self, deals: Deals, step: int) -> None:
@@ -176,9 +177,10 @@ class _Linf:
         self._window, self._old, self._new = window, old, new
         flat.scatter_(1, window, new.flatten(1))
 
-    def settle(self, better: Tensor) -> None:
-        kept = torch.where(better[:, None, None], self._new, self._old)
-        self.x.flatten(1).scatter_(1, self._window, kept.flatten(1))
+    def settle(self, improved: Tensor) -> None:
+        """Keep the proposals that improved, and undo the others."""
+        content = torch.where(improved[:, None, None], self._new, self._old)
+        self.x.flatten(1).scatter_(1, self._window, content.flatten(1))
 
 
 class _Mass:
@@ -195,13 +197,14 @@ class _Mass:
         clean, share = _at(self.x0, everywhere, self._channels), (self.budget / self._channels)[:, None]
         start = self._place(deals.bumps().reshape(clean.shape), share.expand(-1, self._channels), clean, everywhere)
         self.x = threat.project(start.reshape(batch.x.shape), batch.x).contiguous()
-        self.spent = self._spent(self.x.flatten(1) - self.x0)
+        self.cost = self._cost(self.x.flatten(1) - self.x0)
         self._undo: tuple[Tensor, ...] = ()
 
     def select(self, keep: Tensor) -> None:
-        self.x0, self.x, self.budget, self.spent = self.x0[keep], self.x[keep], self.budget[keep], self.spent[keep]
+        """Keep some rows of every tensor."""
+        self.x0, self.x, self.budget, self.cost = self.x0[keep], self.x[keep], self.budget[keep], self.cost[keep]
 
-    def _spent(self, delta: Tensor) -> Tensor:
+    def _cost(self, delta: Tensor) -> Tensor:
         """(..., values) to (...): squares or absolute values added up."""
         return (delta * delta if self._power == 2 else delta.abs()).sum(-1)
 
@@ -223,34 +226,35 @@ class _Mass:
         room = (ends - clean).flatten(1)
         order = shape.abs().flatten(1).argsort(1, descending=True)
         ordered = room.abs().gather(1, order)
-        left = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
-        taken = torch.zeros_like(room).scatter_(1, order, torch.minimum(left.clamp_min_(0), ordered))
-        return self._box.clamp(clean + torch.copysign(taken, room).view_as(clean), window)
+        remaining = budget.sum(1, keepdim=True) - (ordered.cumsum(1) - ordered)
+        amounts = torch.zeros_like(room).scatter_(1, order, torch.minimum(remaining.clamp_min_(0), ordered))
+        return self._box.clamp(clean + torch.copysign(amounts, room).view_as(clean), window)
 
     def propose(self, deals: Deals, step: int) -> None:
         """Write both windows into `x`: the second becomes clean, the first gets the budget of both."""
         first, second, flat = deals.window(step), deals.window(step, "second"), self.x.flatten(1)
         if step == 0:  # of a block: counted anew before rounding adds up
-            self.spent = self._spent(flat - self.x0)
+            self.cost = self._cost(flat - self.x0)
         old_first, clean_first = _at(flat, first, self._channels), _at(self.x0, first, self._channels)
         old_second, clean_second = _at(flat, second, self._channels), _at(self.x0, second, self._channels)
         flat.scatter_(1, second, clean_second.flatten(1))
-        rest = self._spent(_at(flat, first, self._channels) - clean_first)  # where the windows overlap it counts once
-        freed = self._spent(old_second - clean_second) + rest
-        unused = (self.budget - self.spent).clamp_min(0)[:, None] / self._channels
+        overlap = self._cost(_at(flat, first, self._channels) - clean_first)  # where the windows overlap it counts once
+        released = self._cost(old_second - clean_second) + overlap
+        unused = (self.budget - self.cost).clamp_min(0)[:, None] / self._channels
         change = old_first - clean_first
         filled = deals.signs(step, first) * deals.shapes(step) + change / _length(change)
-        new_first = self._place(filled, freed + unused, clean_first, first)
+        new_first = self._place(filled, released + unused, clean_first, first)
         flat.scatter_(1, first, new_first.flatten(1))
-        spent = self.spent - freed.sum(1) + self._spent(new_first - clean_first).sum(1)
-        self._undo = first, second, old_first, old_second, new_first, clean_second, spent
+        cost = self.cost - released.sum(1) + self._cost(new_first - clean_first).sum(1)
+        self._undo = first, second, old_first, old_second, new_first, clean_second, cost
 
-    def settle(self, better: Tensor) -> None:
-        first, second, old_first, old_second, new_first, clean_second, spent = self._undo
-        where, flat = better[:, None, None], self.x.flatten(1)
-        flat.scatter_(1, second, torch.where(where, clean_second, old_second).flatten(1))
-        flat.scatter_(1, first, torch.where(where, new_first, old_first).flatten(1))
-        self.spent = torch.where(better, spent, self.spent)
+    def settle(self, improved: Tensor) -> None:
+        """Keep the proposals that improved, and undo the others."""
+        first, second, old_first, old_second, new_first, clean_second, cost = self._undo
+        mask, flat = improved[:, None, None], self.x.flatten(1)
+        flat.scatter_(1, second, torch.where(mask, clean_second, old_second).flatten(1))
+        flat.scatter_(1, first, torch.where(mask, new_first, old_first).flatten(1))
+        self.cost = torch.where(improved, cost, self.cost)
 
 
 def _at(flat: Tensor, window: Tensor, channels: int) -> Tensor:

@@ -5,14 +5,14 @@ A figure goes to standard output, everything said about it to standard error.
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from brinell.cli import malloc
 from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
-from brinell.cli.supervise import supervised, unanswered
-from brinell.core.errors import BrinellError
+from brinell.cli.supervise import exit_code_without_answer, run_supervised
+from brinell.core.errors import BrinellError, Spelling, spell
 from brinell.core.version import VERSION
 from brinell.studies import register
 
@@ -32,7 +32,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
     """The command line.
 
     Args:
-        verb: the command that is wanted: its study alone is imported, and the others are known by their help. None imports all.
+        verb: the requested command: only its study is imported, and the others have their help only. None imports all.
     """
     from brinell.cli.command import epilog, function_of
 
@@ -51,21 +51,33 @@ def command_line(verb: str | None = None) -> typer.Typer:
             study = register.load(name)
             app.command(name, epilog=epilog(study.examples))(function_of(study, entry.help))
         else:
-            app.command(name, help=entry.help)(_other_command)
+            app.command(name, help=entry.help)(_placeholder)
     return app
 
 
-def _other_command() -> None:
-    """Stands for a command that is not wanted: it has its help and nothing else."""
+def _placeholder() -> None:
+    """Stands for a command that was not requested; it has its help only."""
 
 
-def _wanted(arguments: list[str]) -> str:
-    """The command that arguments name; empty where they name none."""
+def _verb_of(arguments: list[str]) -> str:
+    """The command in the arguments; empty if they name none."""
     return next((word for word in arguments if word in register.entries()), "")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def check_verb(arguments: list[str]) -> None:
+    """Refuse a first word that names none of the commands.
+
+    Raises:
+        RequestError: an unknown command (with the nearest).
+    """
+    word = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if word is not None and word not in register.entries():
+        register.load(word)
+
+
+def _version(requested: bool) -> None:
+    """Print the version and exit."""
+    if requested:
         show(VERSION)
         raise typer.Exit
 
@@ -83,13 +95,14 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-        command_line(_wanted(words[1:]))(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
+        command_line(_verb_of(words[1:]))(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
 
     def work() -> int:
+        """Run the command; returns its exit code."""
         malloc.keep_freed_memory()
         return run(arguments)
 
-    sys.exit(supervised(work, unanswered(arguments)))
+    sys.exit(run_supervised(work, exit_code_without_answer(arguments)))
 
 
 def run(arguments: list[str]) -> int:
@@ -99,7 +112,8 @@ def run(arguments: list[str]) -> int:
         show(GREETING)
         return 0
     try:
-        code = command_line(_wanted(arguments))(arguments, prog_name="brinell", standalone_mode=False)
+        check_verb(arguments)
+        code = command_line(_verb_of(arguments))(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")
@@ -116,24 +130,36 @@ def run(arguments: list[str]) -> int:
             f"error: a file of a model or an attack ended the program (SystemExit: {end.code}), so there is no answer: take "
             "sys.exit out of it; what was computed is kept"
         )
-        return unanswered(arguments)
+        return exit_code_without_answer(arguments)
     except Exception as error:
-        return _other(error)
+        return _report_failure(error)
 
 
-def _other(error: Exception) -> int:
+def _report_failure(error: Exception) -> int:
     """The exit code of what is none of our errors, which is said in a line."""
-    if hasattr(error, "format_message"):  # a wrong option or argument, in typer's own words
-        say(f"error: {error.format_message()}")
+    if hasattr(error, "format_message"):  # a wrong option or argument
+        say(f"error: {_usage_message(error)}")
         return 2
     if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error
     if isinstance(error, MemoryError):
         say("error: this machine has too little memory for it: give a smaller --batch-size or fewer --samples")
         return 3
-    said = " ".join(str(error).split())[:300]
-    say(f"error: {type(error).__name__}: {said}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
+    message = " ".join(str(error).split())[:300]
+    say(f"error: {type(error).__name__}: {message}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
     return 3
+
+
+def _usage_message(error: Any) -> str:
+    """What is wrong with a command line: an unknown option with those that it may mean, anything else in typer's own words."""
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name is None or context is None or "such option" not in error.format_message():
+        return str(error.format_message())
+    from brinell.engine.toml import setting_suggestion
+
+    options = [flag for parameter in context.command.params for flag in parameter.opts if flag.startswith("--")]
+    hint = spell(setting_suggestion(name, options), Spelling.TERMINAL)
+    return f"brinell {context.info_name} has no option {name}{hint}; `--help` lists them"
 
 
 __all__ = ["command_line", "main", "run"]

@@ -1,4 +1,4 @@
-"""How a record of the register becomes a command: its options are the fields of its request, beside those that all share."""
+"""Turns a record of the register into a command: its options are the fields of its request and those that all commands share."""
 
 import inspect
 import shlex
@@ -12,12 +12,13 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from brinell.cli.options import LOUDNESS, SHARD, TRUST, Json, Quiet, Verbose, say, show, show_json
+from brinell.cli.options import LOUDNESS, ON, SHARD, TASKS, TRUST, Json, Quiet, Verbose, say, show, show_json
 from brinell.core.errors import RequestError, Spelling, StoppedError, option
+from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.kit import Call, Output, Study
 
-KEPT = "run.toml"
+SETTINGS_FILE = "run.toml"
 """The file of settings in a folder of results, with which --resume goes on."""
 
 
@@ -27,42 +28,48 @@ class Command:
 
     study: Study
     values: dict[str, Any]
-    """The settings that were given, by the names of their fields."""
+    """The settings that the user gave, by the names of their fields."""
     options: dict[str, Any]
-    """The options that belong to no request, likewise."""
+    """Values of the options that belong to no request, by name."""
     file: Path | None
     out: Path | None
     resume: bool
     json: bool
     trust: Path | None
     shard: str | None
-    again: str = field(default="", init=False)
-    """What to type to go on with what was interrupted; empty until there is something to go on with."""
+    on: str | None = None
+    tasks: int | None = None
+    resume_command: str = field(default="", init=False)
+    """Command that resumes an interrupted run; empty until there is something to resume."""
 
-    def carry_out(self) -> int:
-        """Run the study and print its answer. Returns the exit code; where it stops midway, says how to go on."""
+    def execute(self) -> int:
+        """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
         try:
             return self._answer(self._run())
         except KeyboardInterrupt:
-            if not self.again:
+            if not self.resume_command:
                 raise
-            say(f"interrupted; what was computed is kept: go on with {self.again}")
+            say(f"interrupted; what was computed is kept: go on with {self.resume_command}")
             return 130
         except StoppedError as error:
-            say(f"error: {error}" + (f" ({self.again})" if self.again and error.resumable else ""))
+            say(f"error: {error}" + (f" ({self.resume_command})" if self.resume_command and error.resumable else ""))
             return error.exit_code
 
     def _run(self) -> Any:
-        from brinell.engine.toml import checked
+        """Run the study and return its result."""
+        from brinell.engine.sources import check_sources
+        from brinell.engine.toml import parse_request
         from brinell.runners.progress import LiveProgress
 
         study, request = self.study, self._request()
-        options = None if study.options is None else checked(study.options, self.options)
+        options = None if study.options is None else parse_request(study.options, self.options)
+        check_sources(request)
+        self._place(request)
         shard = None
         if self.shard is not None:
-            from brinell.runners.meeting import Shard
+            from brinell.runners.shard_worker import Shard
 
-            shard = Shard.asked(self.shard, self.out)
+            shard = Shard.from_options(self.shard, self.out)
         with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose, spelling=Spelling.TERMINAL) as progress:
             call = Call(
                 study=study,
@@ -78,37 +85,64 @@ class Command:
             )
             return study.resolve(study.run)(call)
 
+    def _place(self, request: BaseRequest) -> None:
+        """Let other processes make the folder, if the options say so; this one then reads it, as one of its shards.
+
+        Raises:
+            RequestError: processes cannot be started, or an option is for one process.
+        """
+        if self.on is None and self.tasks is None:
+            return
+        from brinell.runners.placement import Placement
+
+        placement = Placement.from_options(self.on, self.tasks, out=self.out, shard=self.shard)
+        if placement is None:
+            return
+        self.shard = placement.shard
+        if "dry_run" in self.options:
+            return
+        if self.options:
+            name = next(iter(self.options))
+            raise RequestError(f"{option(name)} is for one process, and {option('on')} starts several: leave {option(name)} out")
+        words = shlex.split(command_of(request, self.study))[1:]
+        words += [] if self.trust is None else ["--trust", str(self.trust.absolute())]
+        device = str(getattr(request, "device", ""))
+        placement.carry_out(words, device=device, message=lambda text: None if LOUDNESS.quiet else say(text))
+
     def _answer(self, result: Any) -> int:
+        """Print the result; returns the exit code."""
         if self.json:
             show_json(result)
         else:
             for line in self.study.resolve(self.study.lines)(result):
                 show(line)
-        return 1 if self.study.passes and not result.passed else 0
+        return int(result.exit_code) if self.study.passes else 0
 
     def _begin(self, request: BaseRequest, path: Path) -> None:
         """From here on an interruption says how to go on."""
         if self.study.resume:
             from brinell.store.shared import address_of
 
-            kept = self.study.output is Output.FOLDER
-            words = [f"brinell {self.study.verb}" if kept else command_of(request, self.study)]
-            words += [] if self.shard is None else ["--shard", self.shard]
-            self.again = " ".join([*words, "--resume --out", shlex.quote(address_of(path) or str(path))])
+            writes_folder = self.study.output is Output.FOLDER
+            arguments = [f"brinell {self.study.verb}" if writes_folder else command_of(request, self.study)]
+            arguments += [] if self.shard is None else ["--shard", self.shard]
+            self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(address_of(path) or str(path))])
 
     def _request(self) -> BaseRequest:
-        """The request: what the file says, the options winning.
+        """The request: the settings of the file, overridden by the options.
 
         Raises:
-            RequestError: no such file, an unknown key or a value out of range.
+            RequestError: the file does not exist, or holds an unknown key or a value out of range.
         """
-        from brinell.engine import toml, trust
+        from brinell.engine import toml
 
         with self._settings() as file:
             values = toml.load(file) if file else {}
             if file:
-                trust.check_file(file, values, self.study.request, self.values, self.trust)
-        return toml.checked(self.study.request, values | self.values)
+                from brinell.engine import trust  # it brings torch, which most refusals do without
+
+                trust.check_file_trust(file, values, self.study.request, self.values, self.trust)
+        return toml.parse_request(self.study.request, values | self.values)
 
     @contextmanager
     def _settings(self) -> Iterator[Path | None]:
@@ -120,16 +154,16 @@ class Command:
             return
         from brinell.store.shared import address_of, open_store
 
-        content = None if address_of(self.out) is None else open_store(self.out).read(KEPT)
+        content = None if address_of(self.out) is None else open_store(self.out).read(SETTINGS_FILE)
         if content is not None:
-            with tempfile.TemporaryDirectory(prefix="brinell-") as held:
-                (Path(held) / KEPT).write_bytes(content)
-                yield Path(held) / KEPT
-        elif (self.out / KEPT).exists():
-            yield self.out / KEPT
+            with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
+                (Path(folder) / SETTINGS_FILE).write_bytes(content)
+                yield Path(folder) / SETTINGS_FILE
+        elif (self.out / SETTINGS_FILE).exists():
+            yield self.out / SETTINGS_FILE
         elif not self.values:
             raise RequestError(
-                f"there is no run in {self.out} to go on with: it has no {KEPT}; leave out {option('resume')} to begin one"
+                f"{self.out} holds no run to resume, because it has no {SETTINGS_FILE}; leave out {option('resume')} to begin one"
             )
         else:
             yield None
@@ -137,26 +171,26 @@ class Command:
 
 def function_of(study: Study, help: str) -> Callable[..., int]:
     """The function that typer makes the command of."""
-    takes_file = study.output is not Output.NOTHING and not study.positional
-    joined = {name for name, one in study.request.model_fields.items() if JOINED in one.metadata}
+    takes_file = study.output is not Output.ANSWER_ONLY and not study.positional
+    joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
 
     def command(**words: Any) -> int:
-        file, out, resume, json, trust, shard = (
-            words.pop(name, None) for name in ("file", "out", "resume", "json", "trust", "shard")
-        )
+        names = ("file", "out", "resume", "json", "trust", "shard", "on", "tasks")
+        file, out, resume, json, trust, shard, on, tasks = (words.pop(name, None) for name in names)
+        file, out, trust = (None if path is None else user_path(path) for path in (file, out, trust))
         LOUDNESS.quiet |= words.pop("quiet")
         LOUDNESS.verbose |= words.pop("verbose")
         first = next(iter(study.positional), "")
-        named = words.get(first, "")
-        alone = named[0] if isinstance(named, list) and len(named) == 1 else named
-        if study.output is not Output.NOTHING and str(alone).endswith(".toml"):
-            file = Path(alone)
+        value_of_first = words.get(first, "")
+        argument = value_of_first[0] if isinstance(value_of_first, list) and len(value_of_first) == 1 else value_of_first
+        if study.output is not Output.ANSWER_ONLY and str(argument).endswith(".toml"):
+            file = user_path(argument)
             del words[first]
         values = {key: tuple(value) if isinstance(value, list) else value for key, value in words.items()}
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
-        return Command(study, values, options, file, out, bool(resume), bool(json), trust, shard).carry_out()
+        return Command(study, values, options, file, out, bool(resume), bool(json), trust, shard, on, tasks).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study), *_shared(study)]
     command.__doc__ = help
@@ -167,30 +201,30 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
 
 def command_of(request: BaseRequest, study: Study) -> str:
     """The command line that repeats a request: every setting that differs from its default."""
-    words, last = ["brinell", study.verb], []
-    for key, one in type(request).model_fields.items():
+    arguments, positional = ["brinell", study.verb], []
+    for key, model_field in type(request).model_fields.items():
         value = getattr(request, key)
         if key in study.positional:
-            last += [str(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
-        elif isinstance(value, bool) and value != one.default:
-            words.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
-        elif value != one.default:
+            positional += [str(part) for part in (value if isinstance(value, tuple) else (value,)) if part is not None]
+        elif isinstance(value, bool) and value != model_field.default:
+            arguments.append(f"--{'' if value else 'no-'}{key.replace('_', '-')}")
+        elif value != model_field.default:
             for part in value if isinstance(value, tuple) else (value,):
-                words += [f"--{key.replace('_', '-')}", str(part)]
-    return shlex.join(words + last)
+                arguments += [f"--{key.replace('_', '-')}", str(part)]
+    return shlex.join(arguments + positional)
 
 
 def _file() -> Iterator[inspect.Parameter]:
     """The file of settings, where nothing else comes first."""
-    help = f"A file of settings, such as the {KEPT} of an earlier run."
+    help = f"A file of settings, such as the {SETTINGS_FILE} of an earlier run."
     yield _parameter("file", Path | None, typer.Argument(metavar="[FILE.toml]", help=help), None)
 
 
 def _settings(study: Study) -> list[inspect.Parameter]:
     """The options of a study's own, those without a name first."""
-    found = {key: _option(key, one, study) for key, one in study.fields().items()}
-    first = [found.pop(key) for key in study.positional]
-    return [*first, *found.values()]
+    parameters = {key: _option(key, field, study) for key, field in study.fields().items()}
+    first = [parameters.pop(key) for key in study.positional]
+    return [*first, *parameters.values()]
 
 
 def _shared(study: Study) -> Iterator[inspect.Parameter]:
@@ -203,32 +237,34 @@ def _shared(study: Study) -> Iterator[inspect.Parameter]:
         yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
     if study.shards:
         yield _parameter("shard", str | None, typer.Option(metavar="K/N", help=SHARD), None)
+        yield _parameter("on", str | None, typer.Option(metavar="SYSTEM", help=ON), None)
+        yield _parameter("tasks", int | None, typer.Option(metavar="N", help=TASKS), None)
     if study.foreign or (study.resume and study.output is Output.FOLDER):
         yield _parameter("trust", Path | None, typer.Option(help=TRUST), None)
     for name, hint in {"json": Json, "quiet": Quiet, "verbose": Verbose}.items():
         yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=False)
 
 
-def _option(name: str, one: Any, study: Study) -> inspect.Parameter:
+def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
     """The option that a field becomes. Its default is none, so that what a file says is not overruled."""
     positional = name in study.positional
-    kind, many = _plain(one.annotation)
-    many = many or JOINED in one.metadata
-    help = " ".join(str(one.description or "").split())
-    if many:
+    kind, repeatable = _plain(field.annotation)
+    repeatable = repeatable or JOINED in field.metadata
+    help = " ".join(str(field.description or "").split())
+    if repeatable:
         help += " May be repeated."
-    if not one.is_required() and one.default not in (None, (), "") and one.default is not False:
-        value = ", ".join(map(str, one.default)) if many else f"{one.default:g}" if kind is float else one.default
+    if not field.is_required() and field.default not in (None, (), "") and field.default is not False:
+        value = ", ".join(map(str, field.default)) if repeatable else f"{field.default:g}" if kind is float else field.default
         help += f" Default: {value}."
-    if positional and not many and study.output is not Output.NOTHING:
+    if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
         help += " What ends with .toml is a file of settings."
-    elif one.is_required() and not positional:
+    elif field.is_required() and not positional:
         help += " It must be given."
-    flag = [f"--{name.replace('_', '-')}"] if one.default is False else []  # and no --no-... beside it
-    metavar = name.upper() if one.is_required() or many or not positional else f"[{name.upper()}]"
+    flag = [f"--{name.replace('_', '-')}"] if field.default is False else []  # and no --no-... beside it
+    metavar = name.upper() if field.is_required() or repeatable or not positional else f"[{name.upper()}]"
     info: Any = typer.Argument(metavar=metavar, help=help) if positional else typer.Option(*flag, help=help)
-    hint: Any = list[kind] if many else kind  # type: ignore[valid-type]
-    needed = positional and one.is_required()
+    hint: Any = list[kind] if repeatable else kind  # type: ignore[valid-type]
+    needed = positional and field.is_required()
     return _parameter(name, hint if needed else hint | None, info, ... if needed else None)
 
 
@@ -238,13 +274,14 @@ def _plain(hint: Any) -> tuple[type, bool]:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is tuple:
         return _plain(get_args(hint)[0])[0], True
-    kinds = [one for one in get_args(hint) or (hint,) if one is not NoneType]
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
     if len(kinds) == 1 and get_origin(kinds[0]) in (Annotated, tuple):
         return _plain(kinds[0])
     return (kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str), False
 
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:
+    """A keyword of the command."""
     value = inspect.Parameter.empty if default is ... else default
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=value)
 

@@ -1,4 +1,4 @@
-"""Freed memory is kept for the next tensor, in processes that are ours alone."""
+"""Makes the allocator keep freed memory for the next tensor, in processes that belong to Brinell."""
 
 import ctypes
 import os
@@ -7,16 +7,16 @@ import sys
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h."""
 OWN = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
-"""Where a user has set them."""
+"""Environment variables by which a user sets these thresholds."""
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep up to 1 GiB that was freed instead of giving it back to the kernel; whether it does.
+    """Let glibc keep up to 1 GiB of freed memory instead of returning it to the kernel; returns True if that worked.
 
     Otherwise each large tensor is mapped and unmapped anew, and the kernel zeroes every page again: on images of 224 x 224 that
-    is a fifth to a quarter of the processor time of PGD. It changes the whole process, so only the command line does it, at
-    its start; where the C library is another, or the user has set its thresholds, nothing happens. Arrow, which is imported
-    later, then takes its memory from there, too: its own allocator needs 40 MiB more to write the rows of a stage.
+    is a fifth to a quarter of the processor time of PGD. The setting affects the whole process, so only the command line makes
+    it, at its start. With another C library, or if the user has set the thresholds, nothing happens. Arrow, which is imported
+    later, then also uses this allocator: its default allocator needs 40 MiB more to write the rows of a stage.
     """
     if not sys.platform.startswith("linux") or any(name in os.environ for name in OWN):
         return False

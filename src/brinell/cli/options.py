@@ -1,4 +1,4 @@
-"""The options that commands share, in the same words, and how a command line speaks."""
+"""Options that several commands share, and the output of a command line."""
 
 import json
 import os
@@ -20,19 +20,24 @@ SHARD = (
     "Work on the run together with other processes that are given the same options and the same --out, a folder that all see or "
     "an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest."
 )
-TRUST = "A folder from elsewhere whose files, addresses and code may be used as it names them; one above it will do."
+ON = (
+    "Start the processes of this command elsewhere and wait for them: ray (on this machine), ray:ADDRESS (a cluster), slurm or "
+    "slurm:PARTITION (an array of jobs). It needs --tasks, and --out as --shard does."
+)
+TASKS = "The number of processes that --on starts."
+TRUST = "A folder you trust: Brinell may load the files and run the code that it refers to. A parent folder works too."
 
 
 @dataclass
 class Loudness:
-    """How much of what goes on a command line wants to be told."""
+    """Amount of messages that a command prints."""
 
     quiet: bool = False
     verbose: bool = False
 
 
 LOUDNESS = Loudness()
-"""That of the command that runs; `brinell.cli.run` begins each with the default."""
+"""Loudness of the running command; `brinell.cli.run` resets it for each command."""
 
 
 def show_json(result: BaseModel) -> None:

@@ -1,9 +1,9 @@
-"""The process that runs models and attacks is watched by another, so that its exit is never taken for an answer.
+"""Runs models and attacks in a child process, so that an early exit is never taken for an answer.
 
 A file of a model or an attack runs in the process that imports it, and can end it with any code: `sys.exit(0)`, `os._exit(0)`.
-So the command line forks before it loads anything heavy. The child carries the command out and tells its exit code over a pipe
-once the verb has returned; the parent waits, forwards signals, and ends with what it was told. A child that ends without telling
-anything has no answer, whatever its exit code. Where the system cannot fork, the command runs in the one process there is.
+So the command line forks before it loads large libraries. The child executes the command and sends its exit code over a pipe
+once the verb has returned. The parent waits, forwards signals, and exits with that code. A child that ends without sending a
+code has no answer, whatever its exit code. If the system cannot fork, the command runs in the only process.
 """
 
 import ctypes
@@ -22,19 +22,20 @@ from brinell.cli.options import say
 FORWARDED = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
 )
-TOGETHER = 1.0
-"""Seconds within which two SIGINT are one: a terminal sends Ctrl-C to both processes, and the parent forwards its own."""
+SAME_SIGNAL = 1.0
+"""Seconds within which two SIGINT count as one: a terminal sends Ctrl-C to both processes, and the parent forwards its signal.
+"""
 PR_SET_PDEATHSIG = 1
 """Of Linux's prctl.h."""
 
 
-def unanswered(arguments: Sequence[str]) -> int:
+def exit_code_without_answer(arguments: Sequence[str]) -> int:
     """The exit code of a command that ended without an answer: 1 for a verification, which did not pass; otherwise 3."""
     return 1 if next((word for word in arguments if not word.startswith("-")), "") == "verify" else 3
 
 
-def supervised(work: Callable[[], int], otherwise: int) -> int:
-    """The exit code that `work` returns, carried out in a child process; `otherwise`, and a line, where it never returns."""
+def run_supervised(work: Callable[[], int], fallback: int) -> int:
+    """The exit code that `work` returns in a child process; if it never returns, prints a line and returns `fallback`."""
     if not hasattr(os, "fork"):
         return work()
     reader, writer = os.pipe()
@@ -42,61 +43,62 @@ def supervised(work: Callable[[], int], otherwise: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     # Those that whoever started us ignores stay ignored.
-    listened = [one for one in FORWARDED if signal.getsignal(one) not in (signal.SIG_IGN, None)]
-    before = {one: signal.getsignal(one) for one in listened}
-    signal.pthread_sigmask(signal.SIG_BLOCK, listened)
+    signals = [number for number in FORWARDED if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    handlers = {number: signal.getsignal(number) for number in signals}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     child = os.fork()
     if not child:
         os.close(reader)
         _until_parent_ends(parent)
-        tidied = _once()
-        for one in {signal.SIGINT, signal.SIGTERM} & set(listened):
-            signal.signal(one, tidied)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, listened)
+        interrupt = _interrupt_once()
+        for number in {signal.SIGINT, signal.SIGTERM} & set(signals):
+            signal.signal(number, interrupt)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
         _work(work, writer, secret)
     os.close(writer)
     forwarded: list[int] = []
 
     def forward(number: int, _: Any) -> None:
+        """Forward a signal to the child."""
         forwarded.append(number)
         with suppress(ProcessLookupError):
             os.kill(child, number)
 
-    for one in listened:
-        signal.signal(one, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, listened)
-    status = _awaited(child, reader)
-    for one, handler in before.items():
-        signal.signal(one, handler)
+    for number in signals:
+        signal.signal(number, forward)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    status = _wait_for(child, reader)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     os.set_blocking(reader, False)  # a process that the child left behind may hold the other end open
     try:
-        told = os.read(reader, 64)
+        message = os.read(reader, 64)
     except BlockingIOError:
-        told = b""
+        message = b""
     os.close(reader)
-    if told.startswith(secret):
-        return int(told[len(secret) :])
-    return _no_answer(os.waitstatus_to_exitcode(status), forwarded, otherwise)
+    if message.startswith(secret):
+        return int(message[len(secret) :])
+    return _report_no_answer(os.waitstatus_to_exitcode(status), forwarded, fallback)
 
 
-def _awaited(child: int, reader: int) -> int:
+def _wait_for(child: int, reader: int) -> int:
     """The status with which the child ended.
 
     It is asked for five times a second: during one long wait, a signal that came just before it would not be forwarded.
     """
-    answered = False
+    has_answered = False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status
-        if answered:
+        if has_answered:
             time.sleep(0.01)  # what is registered to run at the end runs now
         else:
-            answered = bool(select.select([reader], [], [], 0.2)[0])
+            has_answered = bool(select.select([reader], [], [], 0.2)[0])
 
 
 def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
-    """The child: carry out the command, and tell its exit code once it has returned."""
+    """Execute the command in the child, and send its exit code once it has returned."""
     try:
         code = work()
     except Exception:
@@ -108,24 +110,25 @@ def _work(work: Callable[[], int], writer: int, secret: bytes) -> NoReturn:
     sys.exit(code)
 
 
-def _no_answer(code: int, forwarded: Sequence[int], otherwise: int) -> int:
+def _report_no_answer(code: int, forwarded: Sequence[int], fallback: int) -> int:
+    """Explain an exit without an answer; returns the exit code."""
     if -code in forwarded:
         say(f"stopped by {signal.Signals(-code).name}; what was computed is kept")
         return 128 - code
     if code < 0:
-        short = " (memory may be short)" if code == -signal.SIGKILL else ""
+        hint = " (memory may be short)" if code == -signal.SIGKILL else ""
         name = signal.Signals(-code).name
-        say(f"error: the process that carried this out was ended by {name}{short}; what was computed is kept")
+        say(f"error: the process of this command was ended by {name}{hint}; what was computed is kept")
     else:
         say(
-            f"error: the process that carried this out ended itself with code {code}, which is no answer: look for sys.exit and "
+            f"error: the process of this command ended itself with code {code} and gave no answer: look for sys.exit and "
             "os._exit in the files of the models and attacks; what was computed is kept"
         )
-    return otherwise
+    return fallback
 
 
 def _until_parent_ends(parent: int) -> None:
-    """Have the child killed with its parent, so that a run that is killed does not go on unseen. Linux alone can do that."""
+    """Have the system kill the child when its parent is killed, so that no run continues unseen. Only Linux supports this."""
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -133,15 +136,16 @@ def _until_parent_ends(parent: int) -> None:
         os._exit(3)
 
 
-def _once() -> Callable[[int, Any], None]:
-    """A handler of SIGINT and SIGTERM that lets the work tidy up, and takes two that come together for one."""
-    last = -TOGETHER
+def _interrupt_once() -> Callable[[int, Any], None]:
+    """A handler of SIGINT and SIGTERM that lets the work clean up, and counts two that arrive together as one."""
+    last_time = -SAME_SIGNAL
 
     def handle(number: int, frame: Any) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= TOGETHER:
-            last = now
+        """Interrupt once for signals that arrive together."""
+        nonlocal last_time
+        current_time = time.monotonic()
+        if current_time - last_time >= SAME_SIGNAL:
+            last_time = current_time
             raise KeyboardInterrupt
 
     return handle

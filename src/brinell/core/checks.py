@@ -5,32 +5,35 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
-    """The checks of an audit. A check that fails says that robust accuracy may be too high, never that it is wrong.
+    """The checks of an audit. A failed check means that robust accuracy may be overestimated.
 
-    Those up to `unconstrained-failure` are made before the attacks, on at most 64 samples but for the first, the others on what
-    the attacks found and on the model afterwards; the last two are named by the literature and need no measurement here.
+    The checks up to `unconstrained-failure` run before the attacks, on at most 64 samples except for the first. The others run
+    afterwards, on the results and the model. The last two come from the literature and need no measurement here.
     """
 
     CLEAN = "clean-accuracy"
-    """On clean inputs the model is no better than chance, or far better with the classes in another order, with labels shifted
-    by one, or on the same inputs in another form: multiplied by 255, normalised by the usual means, channels reversed."""
+    """On clean inputs the model is at chance level, or far more accurate after a change of labels or inputs: classes in another
+    order, labels shifted by one, inputs multiplied by 255, normalised by the usual means, or with reversed channels.
+    """
     RANDOM = "random-answers"
-    """The same input is answered differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
+    """The model answers the same input differently a second time (Croce & Hein 2020; their check of randomised outputs)."""
     PLACE = "answers-by-place"
-    """The same input is answered otherwise in another row of the same batch: something is drawn or looked up by row."""
+    """The answer to an input depends on its row in the batch: the model draws random numbers or looks values up by row."""
     COMPANY = "answers-by-company"
-    """An input is answered otherwise beside other inputs, or alone: batch norm in training mode, statistics of a batch."""
+    """The answer to an input depends on the rest of the batch: batch norm in training mode, batch statistics."""
     MODE = "training-mode"
-    """A call leaves modules in training mode, or the answers differ where gradients are asked for."""
+    """A call leaves modules in training mode, or the answers differ when gradients are computed."""
     DRIFT = "answers-drift"
-    """Answers change with the number of calls, or at the end differ from those at the beginning: the model keeps something of
-    what it is asked, or another took its place."""
+    """Answers change with the number of calls, or differ at the end from those at the beginning: the model has state, or
+    another model replaced it."""
     ANSWERS = "kind-of-answers"
-    """Answers are rounded, so that small changes do not show in them. Probabilities, sigmoids, single numbers and logits
-    that a last function flattens are turned into logits, and the line says so."""
+    """Answers are rounded, which hides small changes, or give the score of one class alone, or labels. Probabilities, sigmoids,
+    single numbers and flattened logits are converted to logits, and the finding says so."""
+    BOUNDARY = "boundary-margin"
+    """The shown margin stays large where the decision changes: what the model shows does not tell how near another class is."""
     ONE_HOT = "one-hot-answers"
     """Every answer has the same margin, as after an argmax in the forward pass: scores guide no attack (the same)."""
-    INSIDE = "gradients-inside"
+    GRADIENTS_INSIDE = "gradients-inside"
     """The model takes gradients within its own forward pass, as defences that optimise at test time do (the same)."""
     ZERO = "zero-gradients"
     """Clean inputs have no gradient (Croce & Hein 2020; unavailable gradients in Pintor et al. 2022)."""
@@ -40,57 +43,69 @@ class Code(StrEnum):
     """A small step along the gradient does not raise the loss as the gradient promises (unstable predictions in Pintor et al.
     2022; shattered gradients in Athalye et al. 2018)."""
     MISMATCH = "gradient-mismatch"
-    """The gradient is not that of the answers: finite differences change the margin otherwise than it foretells, everywhere or
-    in some block of values (Athalye et al. 2018 on shattered gradients; a gradient check by central differences)."""
+    """The gradient disagrees with finite differences of the margin, everywhere or in a block of values (Athalye et al. 2018 on
+    shattered gradients; a gradient check by central differences)."""
     UNCONSTRAINED = "unconstrained-failure"
     """A gradient attack fails although its only budget is the bounds of the data (Pintor et al. 2022; Carlini et al. 2019)."""
     BLACK_BOX = "black-box-better"
     """An attack without gradients breaks samples that are robust to the gradient attacks (Croce & Hein 2020; Carlini et al.
     2019)."""
-    AHEAD = "probe-ahead"
+    PROBE_AHEAD = "probe-ahead"
     """An attack that does not climb the loss (FAB, Square) comes nearer to the boundary than those before it that do."""
     INCOMPLETE = "incomplete-optimisation"
-    """The last gradient attack still came notably nearer to the boundary than the ones before it (Pintor et al. 2022)."""
+    """The last gradient attack still came much nearer to the boundary than the attacks before it (Pintor et al. 2022)."""
+    SURVIVORS = "survivor-margin"
+    """The same as `boundary-margin`, on the samples that are robust to the attacks, from where attacks lead, and on the way to
+    adversarial examples. Made after the attacks that follow the model's own gradient."""
     WEIGHTS = "changed-weights"
-    """The weights or buffers at the end of the audit are not those at its beginning: the model changed while it was asked."""
+    """The weights or buffers changed during the audit."""
+    FRESH = "fresh-copy"
+    """A copy of the model that has answered nothing answers the attacks' best inputs otherwise: the model counts, remembers or
+    adapts, or looks at who asks. Or two copies differ from the start."""
     DEVICE = "answers-by-device"
-    """The model answers otherwise on the processor than on the accelerator that the audit runs on. Not made on the processor."""
+    """The model's answers differ between CPU and accelerator. Not made in an audit on the CPU."""
     REJECTION = "rejection-jumps"
-    """The reject class is decided by a rule without a slope, of which attacks learn that it rejects and not which way leads out.
-    Made only where a reject class is declared (`--reject-class`)."""
+    """A rule without gradients decides the reject class, so attacks get no direction out of rejection.
+    Made only with a declared reject class (`--reject-class`)."""
     SILENT = "silent-success"
     """An attack passes an adversarial input and ends elsewhere (Pintor et al. 2022). It cannot happen here."""
     TRANSFER = "transfer-failure"
-    """An attack on a surrogate does not carry over (Pintor et al. 2022). Not checked: every attack here asks the model
-    itself, also where it follows the gradient of a surrogate."""
+    """An attack on a surrogate does not transfer (Pintor et al. 2022). Not checked: every attack here queries the model
+    itself, also when it follows the gradient of a surrogate."""
 
 
 GOOD = 0.2
-"""A mended gradient that finite differences disagree with by no more leads an attack."""
+"""Largest disagreement with finite differences at which an attack uses a repaired gradient."""
+DETACHED = frozenset({Code.BOUNDARY, Code.SURVIVORS})
+"""Failed checks after which the scores do not tell how near the decision boundary is."""
+COARSE = frozenset({Code.ANSWERS, Code.ONE_HOT})
+"""Failed checks after which the scores tell too little: they are rounded, or say nothing but the class."""
+DECIDING_SCORES = "the scores within the model that decide its class"
+"""Name of what attacks follow if the scores that a model shows do not decide and others within it do."""
 EXTRA = "extra-class"
 """The code of the warning that attacks end in a class that no sample has."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One check and what came of it."""
+    """One check and its result."""
 
     code: str
     """One of `Code`."""
     passed: bool | None
-    """None where the check could not be made."""
+    """None if the check could not be made."""
     text: str
-    """What was seen, and what to do about it, in one line."""
+    """The observation and the remedy, in one line."""
     figure: float | None = None
-    """What was measured."""
+    """The measured value."""
     limit: float | None = None
-    """What the figure was held against."""
+    """The value that the figure was compared with."""
     cause: str | None = None
-    """What is the matter, in a clause, where a failed check can tell more than its name does."""
+    """The cause of a failure, as a clause; None if the name of the check says it."""
     reason: str | None = None
-    """Why the check was not made, in a clause; None where it was made, or where its samples are too few to tell."""
+    """The reason why the check was not made, as a clause; None if it was made, or had too few samples to decide."""
 
     @classmethod
-    def unmade(cls, code: str, reason: str, limit: float | None = None) -> "Finding":
-        """A check that was not made, and why."""
+    def not_made(cls, code: str, reason: str, limit: float | None = None) -> "Finding":
+        """The finding of a check that was not made, with the reason."""
         return cls(code=code, passed=None, text=f"not made: {reason}", limit=limit, reason=reason)

@@ -5,16 +5,15 @@ A plug-in imports what these contracts speak of from here, in one line.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.core.domain import KINDS, Domain, Kind, Sampling
+from brinell.core.data import DataInfo, Dataset, Remark
+from brinell.core.domain import KINDS, Domain, Kind
 from brinell.core.errors import ContractError
-from brinell.core.model import Access, Model, Remark
+from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat
@@ -24,14 +23,14 @@ Family = Literal["minimal", "budgeted"]
 
 
 class Extras(NamedTuple):
-    """What an attack knows besides the inputs that it asked about, kept in the run folder beside them."""
+    """Additional output of an attack for each sample, which the run folder keeps with the adversarial inputs."""
 
     remarks: Sequence[Remark] = ()
-    """What a reader should know of how it went."""
+    """Remarks about the attack for the reader of the report."""
     arrays: Mapping[str, Tensor] = {}
     """By name, one row for each sample of the batch, those without a success included."""
     legend: Mapping[str, Any] = {}
-    """What the numbers in these arrays mean, as JSON; the same for every batch of a run."""
+    """Meaning of the numbers in these arrays, as JSON; the same for every batch of a run."""
 
 
 @runtime_checkable
@@ -43,7 +42,7 @@ class Attack(Protocol):
     domains: ClassVar[frozenset[Kind]]
     family: ClassVar[Family]
     targeted: ClassVar[bool]
-    """Whether it can lead to a target class (`core.criterion.Targeted`), as one does whose losses the oracle turns."""
+    """True if the attack can aim at a target class (`core.criterion.Targeted`), as attacks on losses of the oracle can."""
 
     def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> Extras | None:
         """Attack every sample of `batch`, all of them correctly classified, within `threat`.
@@ -63,14 +62,22 @@ class ChoosesData(Protocol):
         """Refuse data that the settings do not fit.
 
         Raises:
-            RequestError: they do not fit.
-            ContractError: what the settings name (a distortion of one's own) breaks its contract on such inputs.
+            RequestError: the settings do not fit the data.
+            ContractError: a plugin that the settings name (a user's distortion) breaks its contract on such inputs.
         """
 
 
 @runtime_checkable
+class KnowsClasses(Protocol):
+    """A plugin of models that opens one better if it knows how many classes the data have."""
+
+    def open_for(self, domain: Domain, classes: int | None) -> Model:
+        """The model for data of this domain with so many classes."""
+
+
+@runtime_checkable
 class TriesInputs(Protocol):
-    """An attack that tries what its settings name (a distortion of one's own) on real inputs before anything is computed."""
+    """An attack that tests the plugins of its settings (a user's distortion) on real inputs before anything is computed."""
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
         """Try it on real inputs (n, *shape). Returns what is odd, in a line each.
@@ -89,22 +96,22 @@ class LooksBeyond(Protocol):
 
 
 def reach_of(attack: Attack, distance: str) -> float:
-    """The largest multiple of eps that a budgeted attack may ask about: what a ledger is told of it."""
+    """The largest multiple of eps at which a budgeted attack may query the model, for the ledger."""
     return attack.reach(distance) if isinstance(attack, LooksBeyond) else 1.0
 
 
 @runtime_checkable
 class Filed(Protocol):
-    """A plugin that reads files of its own, whose content decides results."""
+    """A plugin that reads files whose content decides results."""
 
     def digest(self) -> str:
         """A hash of what the files hold."""
 
 
 class Distortion(Protocol):
-    """A distortion of whole inputs. Which patches of what it makes are used is decided elsewhere.
+    """A distortion of whole inputs. The attack decides which patches of the distorted input it uses.
 
-    All values are in [0, 1], whatever the bounds of the data (`rlab.variants.distorted` moves them there and back).
+    All values are in [0, 1], whatever the bounds of the data (`rlab.variants.distorted` converts them in both directions).
     """
 
     domains: ClassVar[frozenset[Kind]]
@@ -124,7 +131,7 @@ class Distortion(Protocol):
             x: (n, *shape) in [0, 1]; the number of axes tells vector (n, D), signal (n, C, T), image (n, C, H, W) and video
                 (n, C, T, H, W) apart. Never write into it.
             severity: (n,) int64, 1 to 5. More is stronger.
-            rng: a stream for each input and draw: whatever is random comes from here.
+            rng: the source of all random numbers, a stream for each input and draw.
             draw: (n,) int64, which version, counted from 0. A distortion whose versions are random need not use it, since
                 `rng` differs already.
 
@@ -155,7 +162,7 @@ class Detector(Protocol):
     """Tells changed inputs from clean ones, once it has seen clean ones. It never sees an attack."""
 
     access: ClassVar[Access]
-    """What it needs of the model."""
+    """Access to the model that the attack needs."""
     domains: ClassVar[frozenset[Kind]]
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
@@ -177,12 +184,12 @@ Network = Callable[[Tensor], Tensor]
 
 @runtime_checkable
 class Defence(Protocol):
-    """A way to train: what a batch is turned into, and what is minimised on it."""
+    """A training recipe: it crafts the inputs of a batch and defines the loss on them."""
 
     domains: ClassVar[frozenset[Kind]]
     distances: ClassVar[frozenset[str]]
     budgeted: ClassVar[bool]
-    """Whether it searches within a budget; one that does not takes no eps."""
+    """True if the attack searches within a budget; other attacks take no eps."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """(n, *shape) detached: the inputs to learn from in place of the clean ones, within the bounds of the data.
@@ -191,7 +198,7 @@ class Defence(Protocol):
             network: the classifier, in evaluation mode.
             batch: clean inputs and labels. Never write into them.
             threat: budgets, distance and domain.
-            rng: on the device of the inputs; whatever is random comes from here.
+            rng: the source of all random numbers, on the device of the inputs.
         """
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
@@ -207,7 +214,7 @@ class Defence(Protocol):
         """Forward and backward evaluations of one sample in a step of training."""
 
     def safer(self) -> str:
-        """What to go on with where this one overfits to its own attack, as a recipe names it; empty where nothing is known."""
+        """Recipe to continue with if this one overfits to its attack; empty if none is known."""
 
 
 @runtime_checkable
@@ -253,7 +260,7 @@ class Explainer(Protocol):
 class OpensModel(Protocol):
     """An explainer that needs the network itself, as one does that goes by the activations of a layer."""
 
-    def opened(self, module: nn.Module, domain: Domain) -> Explainer:
+    def attach(self, module: nn.Module, domain: Domain) -> Explainer:
         """The explainer with the network in its hands; called before anything is computed.
 
         Raises:
@@ -261,68 +268,17 @@ class OpensModel(Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True)
-class DataInfo:
-    """Everything that a data set may tell beyond inputs and labels. Each part may be left out."""
-
-    sampling: Sampling | None = None
-    """How signals were recorded, where that is known."""
-    notes: tuple[str, ...] = ()
-    """What the data set decided where the user said nothing, in lines that the run prints and its manifest keeps."""
-    published: bool = False
-    """Whether others count samples in the same order, as in a published test set: then the first ones are taken by default."""
-    remarks: tuple[Remark, ...] = ()
-    """What could not be read and was left out."""
-    names: tuple[str, ...] = ()
-    """What each sample is called, such as the path of its picture below the folder; empty where samples have no names."""
-    unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
-    """Which of these samples cannot be loaded, and why in one line. `load` raises a SampleError for such a sample."""
-
-
-@runtime_checkable
-class Dataset(Protocol):
-    """Labelled inputs, read on demand."""
-
-    @property
-    def name(self) -> str:
-        """How reports call it."""
-
-    @property
-    def domain(self) -> Domain:
-        """Where the inputs live."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in label order; ("0", "1", ...) where the data names none."""
-
-    @property
-    def info(self) -> DataInfo:
-        """What it tells beyond inputs and labels; `info = DataInfo()` in the class where that is nothing."""
-
-    def __len__(self) -> int:
-        """Number of samples."""
-
-    def labels(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """(n,) int64: all labels, without reading the inputs."""
-
-    def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape) float32 within the domain's bounds."""
-
-    def digest(self) -> str:
-        """A hash of the content: inputs, labels and their order."""
-
-
-def complete(contract: type[Any], given: Any) -> Any:
+def check_complete(contract: type[Any], candidate: Any) -> Any:
     """`given`, after a check that it has every member of the contract.
 
     Raises:
         ContractError: it lacks members; the line names them.
     """
-    missing = [name for name in vars(contract) if not name.startswith("_") and not hasattr(given, name)]
+    missing = [name for name in vars(contract) if not name.startswith("_") and not hasattr(candidate, name)]
     if missing:
         info = " (`info = ModelInfo()`, or `DataInfo()` for data, where there is nothing to tell)" * ("info" in missing)
-        raise ContractError(f"{type(given).__name__} is no {contract.__name__}: it lacks {', '.join(missing)}{info}")
-    return given
+        raise ContractError(f"{type(candidate).__name__} is no {contract.__name__}: it lacks {', '.join(missing)}{info}")
+    return candidate
 
 
 __all__ = [
@@ -355,6 +311,6 @@ __all__ = [
     "Suspicion",
     "Threat",
     "TriesInputs",
-    "complete",
+    "check_complete",
     "reach_of",
 ]

@@ -1,6 +1,6 @@
-"""What the queries about each sample cost, and the best that came of them: the ledger's two books.
+"""The ledger's counters: the queries of each sample (`Costs`) and the best inputs found (`Best`).
 
-Each book has shadow copies of its tensors, which detect writes from outside.
+Both classes keep shadow copies of their tensors, which detect writes from outside.
 """
 
 import torch
@@ -14,7 +14,7 @@ class Costs:
 
     Args:
         n: how many samples.
-        device: where they are.
+        device: the device of the counters.
     """
 
     def __init__(self, n: int, device: torch.device) -> None:
@@ -25,7 +25,7 @@ class Costs:
         self._shadows = self.forwards.clone(), self.backwards.clone()
 
     def unchanged(self) -> list[Tensor]:
-        """Bools without axes: whether each counter is what it was after the last answer."""
+        """Scalar bool tensors, True for each counter that is unchanged since the last answer."""
         return [(self.forwards == self._shadows[0]).all(), (self.backwards == self._shadows[1]).all()]
 
     def add(self, ids: Tensor, times: int | Tensor, backwards: int, earlier: Tensor | None) -> Tensor:
@@ -38,19 +38,19 @@ class Costs:
             earlier: (n,) how many rows before each have its id; None where no id repeats.
         """
         if earlier is None:
-            spent = self.forwards[ids] + times
-            self.forwards[ids] = spent
+            total = self.forwards[ids] + times
+            self.forwards[ids] = total
             if backwards:
                 self.backwards[ids] += times * backwards
         else:
             rows = torch.ones_like(ids) * times
-            spent = self.forwards[ids] + (times * (earlier + 1) if isinstance(times, int) else running_totals(ids, rows))
+            total = self.forwards[ids] + (times * (earlier + 1) if isinstance(times, int) else running_totals(ids, rows))
             self.forwards.index_add_(0, ids, rows)
             self.backwards.index_add_(0, ids, rows * backwards)
         self._shadows[0].copy_(self.forwards)
         if backwards:
             self._shadows[1].copy_(self.backwards)
-        return spent
+        return total
 
 
 class Best:
@@ -58,8 +58,8 @@ class Best:
 
     Args:
         x: (n, *shape) the clean inputs.
-        classes: how many the model tells apart.
-        keeps_strongest: whether to keep the inputs of the largest margins; it costs a copy of what improves.
+        classes: the number of classes of the model.
+        keeps_strongest: True to keep the inputs of the largest margins, at the cost of one copy per improvement.
     """
 
     def __init__(self, x: Tensor, classes: int, *, keeps_strongest: bool = False) -> None:
@@ -71,28 +71,28 @@ class Best:
         """(n,): distance of the closest adversarial input, inf for none."""
         self.margin = torch.full((n,), -torch.inf, device=device)
         """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
-        An answer in bf16 counts here only where it was so far below zero that nobody asked again."""
+        An answer in bf16 counts only if it was so far below zero that it was not repeated in float32."""
         self.strongest = x
-        """(n, *shape): of samples without a success, the input within eps of the largest margin, where it is kept;
-        the clean one before the first query."""
+        """(n, *shape): for samples without a success, the input within eps of the largest margin, if these are kept;
+        the clean input before the first query."""
         self.closest = x
-        """(n, *shape): the closest adversarial input; the clean one where there is none."""
+        """(n, *shape): the closest adversarial input; the clean input if there is none."""
         self.answer = torch.zeros(n, classes, device=device)
-        """(n, classes): the logits that the model answered to the closest adversarial input; zeros where there is none."""
+        """(n, classes): the model's logits for the closest adversarial input; zeros if there is none."""
         self._shadows = self.first_success.clone(), self.distance.clone(), self.margin.clone()
         self._shadow_closest, self._shadow_answer = x, self.answer.clone()
 
     def unchanged(self) -> list[Tensor]:
-        """Bools without axes: whether each small tensor is what it was after the last answer."""
-        now = self.first_success, self.distance, self.margin
-        return [(value == shadow).all() for value, shadow in zip(now, self._shadows, strict=True)]
+        """Scalar bool tensors, True for each small tensor that is unchanged since the last answer."""
+        current = self.first_success, self.distance, self.margin
+        return [(value == shadow).all() for value, shadow in zip(current, self._shadows, strict=True)]
 
     def inputs_unchanged(self) -> bool:
-        """Whether the closest inputs and the answers to them are what was noted."""
+        """True if the closest inputs and their logits are unchanged since they were recorded."""
         return torch.equal(self.closest, self._shadow_closest) and torch.equal(self.answer, self._shadow_answer)
 
     def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
-        """Note the margins (n,) of answered inputs, minus infinity for those beyond eps; before their successes are noted."""
+        """Record the margins (n,) of answered inputs, -inf for inputs beyond eps. Call it before `note_successes`."""
         if self._keeps_strongest:
             self._keep_strongest(ids, x, margin, repeats)
         if repeats:
@@ -102,6 +102,7 @@ class Best:
         self._shadows[2].copy_(self.margin)
 
     def _keep_strongest(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
+        """Keep the input with the largest margin of each robust sample."""
         rows = ((margin > self.margin[ids]) & (self.first_success[ids] == 0)).nonzero()[:, 0]
         if not len(rows):
             return
@@ -112,11 +113,19 @@ class Best:
             rows = rows[earlier_rows(ids[rows]) == 0]
         self.strongest[ids[rows]] = x[rows]
 
-    def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, spent: Tensor) -> None:
-        """Note successes (m,), each with its distance and the forwards that its sample had cost by then."""
+    def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, totals: Tensor) -> None:
+        """Record m successes.
+
+        Args:
+            ids: (m,) the sample of each success.
+            x: (m, *shape) the adversarial inputs.
+            logits: (m, classes) the answers to them.
+            distance: (m,) their distances from the clean inputs.
+            totals: (m,) the forwards that the sample had cost up to this success.
+        """
         if self._shadow_closest is self._x:
             self.closest, self._shadow_closest = self._x.clone(), self._x.clone()
-        earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(0, ids, spent, "amin")
+        earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(0, ids, totals, "amin")
         new = (self.first_success == 0) & (earliest < NEVER)
         self.first_success[new] = earliest[new]
         order = torch.argsort(distance, stable=True)
@@ -130,7 +139,7 @@ class Best:
 
 
 def running_totals(ids: Tensor, values: Tensor) -> Tensor:
-    """(n,): of each row the sum of the values (n,) of the rows up to it that have its id."""
+    """Cumulative sums of `values` by id, (n,): for each row, the sum over the rows up to it with the same id."""
     order = torch.argsort(ids, stable=True)
     ordered, total = ids[order], values[order].cumsum(0)
     first = torch.ones_like(ordered, dtype=torch.bool)
@@ -140,5 +149,5 @@ def running_totals(ids: Tensor, values: Tensor) -> Tensor:
 
 
 def earlier_rows(ids: Tensor) -> Tensor:
-    """(n,): how many rows before each have its id."""
+    """The number of earlier rows with the same id, (n,)."""
     return running_totals(ids, torch.ones_like(ids)) - 1

@@ -1,7 +1,7 @@
-"""What counts as adversarial: one value, used by ledger, agent, generator, adaptive attacks and verification alike.
+"""Criteria of success: the definition of an adversarial input, for ledger, agent, generator, adaptive attacks and verification.
 
-A criterion gives every answer of the model a margin, which is positive where the input is
-adversarial. A margin that float32 rounding may account for is no success (`ROUNDING`).
+A criterion gives every answer of the model a margin, which is positive for adversarial inputs. A margin that float32 rounding
+may explain does not count as a success (`ROUNDING`).
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from brinell.core import losses
 from brinell.core.errors import RequestError
 
 ROUNDING = 1e-5
-"""A margin below this share of the largest logit may be an accident of the kernel that computed it."""
+"""A margin below this share of the largest logit may be a rounding error."""
 
 TINY = 1e-30
 """Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
@@ -26,155 +26,158 @@ Loss = Callable[..., Tensor]
 
 @runtime_checkable
 class Criterion(Protocol):
-    """Which inputs are adversarial. Values are frozen; `select` gives the rows of a part of a batch."""
+    """Decides which inputs are adversarial. Criteria are immutable; `select` restricts one to some rows of a batch."""
 
     name: str
     """misclassified, misclassified and not rejected, targeted, probability or undetected."""
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): positive where the input is adversarial; differentiable in logits and inputs.
+        """Margin of each input, (n,): positive if the input is adversarial; differentiable in logits and inputs.
 
         Args:
             logits: (n, classes) answers of the model.
             y: (n,) int64 true classes.
-            x: (n, *shape) the inputs that were answered.
+            x: (n, *shape) the inputs of these answers.
         """
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: which margins (n,) make a success; one that float32 rounding may account for does not.
+    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """True for each success, (n,) bool; a margin that float32 rounding may explain is none.
 
-        `largest` (n,) is the largest absolute logit of each answer.
+        Args:
+            margin: (n,) margins of the criterion.
+            largest: (n,) the largest absolute logit of each answer.
         """
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
 
-    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(n, classes): the logits as attacks are shown them, in which y leads exactly where the input is not adversarial."""
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial."""
 
     def select(self, keep: slice | Tensor) -> "Criterion":
-        """The criterion of the chosen rows: a slice, (n,) bool or int64."""
+        """The criterion for some rows: a slice, or (n,) bool or int64."""
 
     def check(self, classes: int) -> None:
-        """Refuse a criterion that a model with so many classes can never meet.
+        """Refuse a criterion that inputs of a model with `classes` classes can never meet.
 
         Raises:
-            RequestError: it names a class that there is not.
+            RequestError: it names a class that does not exist.
         """
 
-    def about(self) -> dict[str, Any]:
-        """What a manifest says of it, as JSON."""
+    def describe(self) -> dict[str, Any]:
+        """The description for a manifest, as JSON."""
 
 
 class PlainCriterion:
-    """What most criteria have in common: they judge margins beyond rounding, on logits as they are, alike in all rows."""
+    """Base of most criteria: margins beyond rounding count, attacks see the model's own logits, and all rows are alike."""
 
     name: str
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: margins beyond rounding."""
+    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """True for margins beyond rounding, (n,) bool."""
         return margin > ROUNDING * largest
 
-    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(n, classes): the logits as they are."""
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The logits unchanged, (n, classes)."""
         return logits
 
     def select(self, keep: slice | Tensor) -> Self:
-        """The same for all rows."""
+        """The criterion itself, which is the same for all rows."""
         return self
 
     def check(self, classes: int) -> None:
-        """Every model can err."""
+        """Accept every number of classes."""
 
-    def about(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """Its name."""
         return {"name": self.name}
 
 
 @dataclass(frozen=True)
 class Misclassified(PlainCriterion):
-    """Any class but the true one leads: the untargeted attack."""
+    """Success of an untargeted attack: the predicted class is not the true one."""
 
     name = "misclassified"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): the best other logit minus the true one."""
+        """The largest wrong logit minus the true one, (n,)."""
         return losses.margin(logits, y)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): the loss of the true class, which rises."""
+        """The loss of the true class, (n,)."""
         return loss(logits, y)
 
 
 @dataclass(frozen=True)
 class NotRejected(PlainCriterion):
-    """Neither the true class leads nor the one by which the model rejects an input: a rejected input does no harm.
+    """The predicted class is neither the true one nor the reject class: a rejected input does no harm.
 
-    Attacks are shown logits in which the true class has the larger of its own logit and that of the reject class, and the reject
-    class trails all others, so that none aims at it. With those the criterion is the usual one.
+    Attacks see logits in which the true class has the larger logit of the true and the reject class, and the reject class has
+    the smallest logit, so that no attack aims at it. On these logits the criterion is that of `Misclassified`.
     """
 
     reject: int
-    """The class by which the model rejects."""
+    """The index of the reject class."""
     name = "misclassified and not rejected"
 
-    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(n, classes): the reject class taken together with the true one."""
-        at = y[:, None]
-        own = torch.maximum(logits.gather(1, at), logits[:, self.reject, None])
-        others = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
-        last = others.amin(1, keepdim=True) - others.abs().mean(1, keepdim=True) - TINY
-        return logits.scatter(1, at, own).index_copy(1, at.new_tensor([self.reject]), last)
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The logits with the reject class merged into the true one, (n, classes)."""
+        index = y[:, None]
+        true = torch.maximum(logits.gather(1, index), logits[:, self.reject, None])
+        rest_of = torch.cat([logits[:, : self.reject], logits[:, self.reject + 1 :]], 1).detach()
+        last = rest_of.amin(1, keepdim=True) - rest_of.abs().mean(1, keepdim=True) - TINY
+        # The true class is written last: an input whose true class is the reject class is adversarial in any other class.
+        return logits.index_copy(1, index.new_tensor([self.reject]), last).scatter(1, index, true)
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): the best logit of the other classes minus the larger one of the true and the reject class."""
-        return losses.margin(self.shown(logits, y), y)
+        """The largest logit of the other classes minus the larger one of true and reject class, (n,)."""
+        return losses.margin(self.logits_for_attack(logits, y), y)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): the loss of the true class, where a rejection counts as that class; it rises."""
-        return loss(self.shown(logits, y), y)
+        """The loss of the true class, (n,), with the reject class merged into it."""
+        return loss(self.logits_for_attack(logits, y), y)
 
     def check(self, classes: int) -> None:
-        """Refuse a reject class that the model does not have, or beside which it has no two others.
+        """Refuse a reject class that the model does not have, or a model with fewer than two other classes.
 
         Raises:
-            RequestError: there is no such class, or nothing to tell apart without it.
+            RequestError: the model lacks the class, or has too few others.
         """
         if not 0 <= self.reject < classes or classes < 3:
             raise RequestError(
                 f"the reject class is {self.reject}, and the model has classes 0 to {classes - 1}: name one beside at least two"
             )
 
-    def about(self) -> dict[str, Any]:
-        """Its name and the class."""
+    def describe(self) -> dict[str, Any]:
+        """The name and the reject class, as JSON."""
         return {"name": self.name, "reject_class": self.reject}
 
 
 @dataclass(frozen=True)
 class Targeted(PlainCriterion):
-    """The target class leads: the targeted attack, with a target class for each sample."""
+    """Success of a targeted attack: the predicted class is the sample's target class."""
 
     classes: Tensor
     """(n,) int64 target classes, aligned with the batch."""
     name = "targeted"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): the logit of the target class minus the best other one."""
+        """The logit of the target class minus the largest other one, (n,)."""
         return -losses.margin(logits, self.classes)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): minus the loss of the target class, which rises as that class becomes likely."""
+        """Minus the loss of the target class, (n,)."""
         return -loss(logits, self.classes)
 
     def select(self, keep: slice | Tensor) -> "Targeted":
-        """The target classes of the chosen rows."""
+        """The criterion with the target classes of some rows."""
         return Targeted(self.classes[keep])
 
     def check(self, classes: int) -> None:
-        """Refuse a target class that the model does not know.
+        """Refuse a target class that the model does not have.
 
         Raises:
-            RequestError: there is no such class.
+            RequestError: the model lacks the class.
         """
         if len(self.classes) and not 0 <= int(self.classes.min()) <= int(self.classes.max()) < classes:
             raise RequestError(f"a target class is {int(self.classes.max())}, and the model has classes 0 to {classes - 1}")
@@ -182,20 +185,21 @@ class Targeted(PlainCriterion):
 
 @dataclass(frozen=True, kw_only=True)
 class Probability(PlainCriterion):
-    """A probability passes a threshold: that of the true class falls below one, or that of a chosen wrong class exceeds one.
+    """A probability crosses a threshold: the true class falls below it, or a given wrong class exceeds it.
 
-    Margins are differences of log-odds. Where the true class is to fall, it must also lose the lead.
+    Margins are differences of log-odds. With `true_below`, the input must also be misclassified.
 
     Raises:
-        RequestError: a threshold outside (0, 1), a chosen class without one and the reverse, or two criteria in one.
+        RequestError: a threshold is outside (0, 1), `wrong_class` and `wrong_above` are not given together, or both criteria
+            or none are given.
     """
 
     true_below: float | None = None
-    """Probability below which the true class is to fall."""
+    """Probability below which the true class must fall."""
     wrong_class: int | None = None
-    """Class that is to be seen where it is not: the false positive."""
+    """The class of a false positive."""
     wrong_above: float | None = None
-    """Probability that it is to exceed."""
+    """Probability that the wrong class must exceed."""
     name = "probability"
 
     def __post_init__(self) -> None:
@@ -208,27 +212,27 @@ class Probability(PlainCriterion):
             raise RequestError("give true_below, or wrong_class with wrong_above: one of the two is the criterion")
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): how far the log-odds are beyond the threshold."""
+        """Log-odds beyond the threshold, (n,)."""
         if self.wrong_class is not None and self.wrong_above is not None:
             return log_odds(logits, torch.full_like(y, self.wrong_class)) - _logit(self.wrong_above)
         assert self.true_below is not None
         return torch.minimum(losses.margin(logits, y), _logit(self.true_below) - log_odds(logits, y))
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): the loss of the true class, or minus that of the wrong class which is to be seen."""
+        """The loss of the true class, or minus the loss of `wrong_class`, (n,)."""
         return loss(logits, y) if self.wrong_class is None else -loss(logits, torch.full_like(y, self.wrong_class))
 
     def check(self, classes: int) -> None:
-        """Refuse a wrong class that the model does not know.
+        """Refuse a wrong class that the model does not have.
 
         Raises:
-            RequestError: there is no such class.
+            RequestError: the model lacks the class.
         """
         if self.wrong_class is not None and not 0 <= self.wrong_class < classes:
             raise RequestError(f"wrong_class is {self.wrong_class}, and the model has classes 0 to {classes - 1}")
 
-    def about(self) -> dict[str, Any]:
-        """Its name and thresholds."""
+    def describe(self) -> dict[str, Any]:
+        """The name and the thresholds, as JSON."""
         return {
             "name": self.name,
             "true_below": self.true_below,
@@ -239,11 +243,11 @@ class Probability(PlainCriterion):
 
 @dataclass(frozen=True)
 class Undetected(PlainCriterion):
-    """Misclassified, and the detector raises no alarm: what an attack that knows the detector has to reach.
+    """Success of an adaptive attack: the input is misclassified and the detector raises no alarm.
 
-    The margin is that of the constraint which is violated, the classifier's while it is right and
-    the detector's once it errs (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022, Evading
-    adversarial example detection defenses with orthogonal projected gradient descent, section 3.1).
+    The margin is that of the violated constraint: the classifier's margin while its prediction is correct, then the detector's
+    (Bryniarski, Hingun, Pachuca, Wang & Carlini 2022, Evading adversarial example detection defenses with orthogonal projected
+    gradient descent, section 3.1).
     """
 
     suspicion: Callable[[Tensor], Tensor]
@@ -253,73 +257,74 @@ class Undetected(PlainCriterion):
     name = "undetected"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """(n,): the threshold minus the score where the model errs by more than rounding, elsewhere a number below 0."""
+        """The threshold minus the score if the input is misclassified beyond rounding, otherwise a number below 0; (n,)."""
         lead, rounding = losses.margin(logits, y), ROUNDING * logits.detach().abs().amax(1)
         return torch.where(lead > rounding, self.threshold - self.suspicion(x), lead - 2 * rounding - TINY)
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """(n,) bool: a score of exactly the threshold raises no alarm."""
+    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """True for margins of at least 0, (n,) bool: a score equal to the threshold raises no alarm."""
         return margin >= 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): the loss of the true class; an attack that knows the detector follows the margin."""
+        """The loss of the true class, (n,); an adaptive attack raises the margin instead."""
         return loss(logits, y)
 
-    def about(self) -> dict[str, Any]:
-        """Its name and threshold."""
+    def describe(self) -> dict[str, Any]:
+        """The name and the threshold, as JSON."""
         return {"name": self.name, "threshold": self.threshold}
 
 
 @dataclass(frozen=True)
 class Worst:
-    """A criterion that counts nothing as found, so that an attack spends all its steps on raising the margin of another one."""
+    """A criterion without successes: attacks spend all their steps on raising the margin of the wrapped criterion."""
 
     of: Criterion
     name = "worst"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """That of the other criterion."""
+        """See the wrapped criterion."""
         return self.of.margin(logits, y, x)
 
-    def met(self, margin: Tensor, largest: Tensor) -> Tensor:
+    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
         """Never."""
         return torch.zeros_like(margin, dtype=torch.bool)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
-        """That of the other criterion."""
+        """See the wrapped criterion."""
         return self.of.loss(loss, logits, y)
 
-    def shown(self, logits: Tensor, y: Tensor) -> Tensor:
-        """As the other criterion shows them."""
-        return self.of.shown(logits, y)
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The logits that attacks see under the wrapped criterion."""
+        return self.of.logits_for_attack(logits, y)
 
     def select(self, keep: slice | Tensor) -> "Worst":
-        """The chosen rows."""
+        """The criterion for some rows."""
         return Worst(self.of.select(keep))
 
     def check(self, classes: int) -> None:
-        """As the other criterion."""
+        """Refuse what the wrapped criterion refuses."""
         self.of.check(classes)
 
-    def about(self) -> dict[str, Any]:
-        """Its name, and the other one's."""
-        return {"name": self.name, "of": self.of.about()}
+    def describe(self) -> dict[str, Any]:
+        """The name, and the description of the wrapped criterion."""
+        return {"name": self.name, "of": self.of.describe()}
 
 
 MISCLASSIFIED = Misclassified()
-"""The usual criterion."""
+"""The default criterion."""
 
 
 def beyond_rounding(margin: Tensor, logits: Tensor) -> Tensor:
-    """(n,) margins, 0 where they are positive by no more than float32 rounding of the logits may be."""
+    """The margins (n,), with 0 for positive margins that float32 rounding of the logits may explain."""
     return torch.where(margin > ROUNDING * logits.abs().amax(1), margin, margin.clamp_max(0))
 
 
 def _logit(p: float) -> Tensor:
+    """Logit of a probability."""
     return torch.logit(torch.tensor(p))
 
 
 def log_odds(logits: Tensor, classes: Tensor) -> Tensor:
-    """(n,): log p - log(1 - p) of one class each, exact where p is near 0 or 1."""
-    chosen = logits.gather(1, classes[:, None])[:, 0]
-    return chosen - logits.scatter(1, classes[:, None], -torch.inf).logsumexp(1)
+    """The log-odds log p - log(1 - p) of one class per sample, (n,); exact also for p near 0 or 1."""
+    selected = logits.gather(1, classes[:, None])[:, 0]
+    return selected - logits.scatter(1, classes[:, None], -torch.inf).logsumexp(1)

@@ -15,13 +15,13 @@ from brinell.core.model import Model, ask
 
 Precision = Literal["float32", "bf16"]
 
-NEAR = 2.0**-6
+NEAR_BOUNDARY = 2.0**-6
 """An answer in bf16 whose lead is above minus this share of the largest logit may be a success (design/0008-eot.md)."""
-SAME = 1e-3
+SAME_ANSWER = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
 Rows = slice | Tensor
-"""Which rows of a batch: a slice, or the indices (n,) of some."""
+"""Rows of a batch: a slice, or their indices (n,)."""
 Differentiate = Callable[[Tensor, Tensor, Rows], tuple[Tensor, Tensor]]
 """Logits, the inputs, and the rows of the batch that the logits belong to, to values and input gradients."""
 Margin = Callable[[Tensor, Tensor], Tensor]
@@ -36,20 +36,20 @@ class Derivatives(NamedTuple):
     value: Tensor
     grad: Tensor
     times: int | Tensor
-    """How often each input was shown to the model; (n,) where that differs."""
+    """Number of evaluations of each input; (n,) if it differs between inputs."""
 
 
 class EOT:
-    """Asks a model `count` times about each input.
+    """Queries a model `count` times for each input.
 
-    Copies of an input share a call where that fills the batch, but only if the model draws anew for each row of a call. One that
-    draws once for all of them (a random resizing, say) would answer all copies alike, and twenty looks would be one. So the first
-    call that has room holds two copies, and unless they are answered differently every further look is a call of its own.
+    Copies of an input share a call if that fills the batch, but only if the model draws new random numbers for each row.
+    A model that draws once for all rows (a random resizing, say) would answer all copies alike. So the first call with room for
+    two copies holds two. If their answers are equal, every further query is a separate call.
 
     Args:
         model: the model.
-        count: looks at each input.
-        batch_size: the most inputs shown to the model at once.
+        count: queries for each input.
+        batch_size: the most inputs in a call.
     """
 
     def __init__(self, model: Model, count: int = 1, batch_size: int = 128) -> None:
@@ -62,9 +62,9 @@ class EOT:
         Raises:
             ModelError: the model failed, or did not answer each input with a row of logits.
         """
-        left = self.count
-        while left:
-            copies = 1 if left == 1 else self._copies(left, len(x))
+        remaining = self.count
+        while remaining:
+            copies = 1 if remaining == 1 else self._copies(remaining, len(x))
             logits = ask(self.model, x if copies == 1 else x.repeat(copies, *[1] * (x.ndim - 1)))
             if logits.shape != (copies * len(x), self.model.classes):
                 expected = (copies * len(x), self.model.classes)
@@ -73,22 +73,23 @@ class EOT:
                 )
             if copies > 1 and self._shares is None:
                 self._shares = _differ(logits.detach().reshape(copies, len(x), -1))
-            left -= copies
+            remaining -= copies
             yield logits
 
-    def _copies(self, left: int, n: int) -> int:
+    def _copies(self, remaining: int, n: int) -> int:
+        """Copies of a batch that are asked together."""
         if self._shares is False:
             return 1
         room = max(1, self.batch_size // n)
-        return min(left, room if self._shares else min(2, room))
+        return min(remaining, room if self._shares else min(2, room))
 
-    def every(self, x: Tensor) -> Tensor:
+    def answers(self, x: Tensor) -> Tensor:
         """(count, n, classes): the answer of each look."""
         return torch.cat(list(self.calls(x))).reshape(self.count, len(x), -1)
 
     def mean(self, x: Tensor) -> Tensor:
         """(n, classes): the mean over the looks."""
-        return next(self.calls(x)) if self.count == 1 else self.every(x).mean(0)
+        return next(self.calls(x)) if self.count == 1 else self.answers(x).mean(0)
 
     def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
         """Logits, values and gradients at `x` (n, *shape), which is at most a batch; `margin` is for `InBf16` alone."""
@@ -122,12 +123,14 @@ class InBf16:
     def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
         """As `EOT.differentiate`; an input is near where `margin` is above a small negative share of the largest logit."""
         rough = self._rough.differentiate(x, differentiate, margin)
-        near = margin(rough.logits, x) > -NEAR * rough.logits.abs().amax(1)
-        rows = near.nonzero()[:, 0]
+        near_boundary = margin(rough.logits, x) > -NEAR_BOUNDARY * rough.logits.abs().amax(1)
+        rows = near_boundary.nonzero()[:, 0]
         if len(rows):
-            exact = self._exact.differentiate(x[rows], lambda logits, leaf, at: differentiate(logits, leaf, rows[at]), margin)
+            exact = self._exact.differentiate(
+                x[rows], lambda logits, leaf, index: differentiate(logits, leaf, rows[index]), margin
+            )
             rough.logits[rows], rough.value[rows], rough.grad[rows] = exact.logits, exact.value, exact.grad
-        return rough._replace(times=self._exact.count * (1 + near.long()))
+        return rough._replace(times=self._exact.count * (1 + near_boundary.long()))
 
 
 class _Autocast:
@@ -137,6 +140,7 @@ class _Autocast:
         self._model, self.name, self.classes = model, model.name, model.classes
 
     def predict(self, x: Tensor) -> Tensor:
+        """(n, classes): logits in bf16, as float32."""
         try:
             with torch.autocast(x.device.type, dtype=torch.bfloat16):
                 return ask(self._model, x).float()
@@ -150,8 +154,10 @@ def question_cost(eot: int, precision: Precision) -> int:
 
 
 def _sum_of_copies(values: Tensor, copies: int) -> Tensor:
+    """Sum over the copies of each input."""
     return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 
 def _differ(answers: Tensor) -> bool:
-    return bool((answers[1:] - answers[0]).abs().amax() > SAME * answers.abs().amax())
+    """True if the copies got different answers."""
+    return bool((answers[1:] - answers[0]).abs().amax() > SAME_ANSWER * answers.abs().amax())

@@ -1,22 +1,40 @@
-"""What goes wrong, in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
+"""Errors in one line: what happened, why, and what to do about it. The command line turns each into its exit code."""
 
 import functools
+import inspect
 import re
 from collections.abc import Callable
 from enum import Enum
 from typing import ParamSpec, TypeVar
+
+from brinell.core.suggestions import suggestion
 
 Answer = TypeVar("Answer")
 Arguments = ParamSpec("Arguments")
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """What an error says, without line breaks and cut to `most` characters; the name of its class where it says nothing."""
-    return " ".join(str(error).split())[:most] or type(error).__name__
+    """Text of an error without line breaks, cut to `most` characters; the name of its class for an error without a text."""
+    try:
+        text = str(error)
+    except Exception:  # an error of code of others, whose text is their code as well
+        text = ""
+    return " ".join(text[: 10 * most].split())[:most] or type(error).__name__
+
+
+def short(value: object, most: int = 60) -> str:
+    """The repr of a value for an error line: texts are cut to `most` characters, other values that are longer named by type."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= most else f"{value[: most - 3]}...")
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an object of others, whose text is their code, or a list that is nested too deeply
+        text = ""
+    return text if 0 < len(text) <= most else f"a {type(value).__name__}"
 
 
 class Spelling(Enum):
-    """How the reader of a line writes an option."""
+    """Notation of options in a message."""
 
     PYTHON = "python"
     TERMINAL = "terminal"
@@ -33,8 +51,10 @@ def option(name: str, value: str = "") -> str:
     return f"\ue000{name}\ue001{value}\ue002"
 
 
+OPTION_MARKS = "\ue000\ue001\ue002"
+"""Characters around the parts of an option in a line."""
 _OPTION = re.compile("\ue000([a-z_0-9]+)\ue001([^\ue002]*)\ue002")
-SWITCHES = frozenset(("resume", "without_checks"))
+SWITCHES = frozenset(("in_process", "resume", "without_checks"))
 """Options without a value, which Python sets to True."""
 
 
@@ -44,6 +64,7 @@ def spell(line: str, spelling: Spelling) -> str:
 
 
 def _spelled(name: str, value: str, spelling: Spelling) -> str:
+    """An option as it is written at the terminal or in Python."""
     if spelling is Spelling.TERMINAL:
         return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
     if name in SWITCHES:
@@ -56,32 +77,33 @@ class BrinellError(Exception):
     """Base of every error that a user can mend: what happened, why, and what to do, in one line.
 
     Args:
-        what: what happened.
-        why: the reason, where `what` does not say it.
+        problem: what happened.
+        reason: why it happened, if `problem` does not say it.
         remedy: what to do about it.
         option: the option at fault, as a Python keyword; empty where it is none.
     """
 
     exit_code = 2
     spelling = Spelling.TERMINAL
-    """How its text spells options: as at a terminal, until a call from Python lets it out (`in_python`)."""
+    """Notation of options in the text: that of a terminal, unless a call from Python raises the error (`in_python`)."""
 
-    def __init__(self, what: str = "", why: str = "", remedy: str = "", *, option: str = "") -> None:
-        super().__init__(what, why, remedy)
-        self.what, self.why, self.remedy, self.option = what, why, remedy, option
+    def __init__(self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = "") -> None:
+        super().__init__(problem, reason, remedy)
+        self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
 
     @property
     def line(self) -> str:
         """The whole line, whose options are not spelled yet."""
-        reason = f"{self.what}: {self.why}" if self.why else self.what
-        return f"{reason}{'; ' if self.why else ': '}{self.remedy}" if self.remedy else reason
+        reason = f"{self.problem}: {self.reason}" if self.reason else self.problem
+        text = f"{reason}{'; ' if self.reason else ': '}{self.remedy}" if self.remedy else reason
+        return " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text
 
     def __str__(self) -> str:
         return spell(self.line, self.spelling)
 
 
 class BrinellWarning(UserWarning):
-    """What a reader of figures must know before them: a failed check, a doubt about a budget."""
+    """A warning to read before the figures: a failed check, a doubt about a budget."""
 
 
 class RequestError(BrinellError):
@@ -89,7 +111,7 @@ class RequestError(BrinellError):
 
 
 class ModelError(BrinellError):
-    """A model that answers with what no classifier may answer: NaN, a wrong shape (exit 2)."""
+    """A model whose answers are invalid for a classifier: NaN, a wrong shape (exit 2)."""
 
 
 class StoppedError(BrinellError):
@@ -97,11 +119,11 @@ class StoppedError(BrinellError):
 
     exit_code = 3
     resumable = True
-    """Whether going on may end otherwise."""
+    """True if a resumed run may end differently."""
 
 
 class DivergedError(StoppedError):
-    """A training whose loss is no number: going on would end the same way (exit 3)."""
+    """The loss of a training is not a number: resuming would end the same way (exit 3)."""
 
     resumable = False
 
@@ -126,15 +148,37 @@ class SampleError(ModelError):
     """Samples that cannot be judged while the rest can: the model fails on them alone, or their inputs cannot be read."""
 
 
+def of_system(error: OSError | MemoryError) -> BrinellError:
+    """What the system says about a file, or about memory, as an error of ours."""
+    if isinstance(error, MemoryError):
+        batch, samples = option("batch_size"), option("samples")
+        return MemoryShortError(f"this machine has too little memory for it: give a smaller {batch} or fewer {samples}")
+    return RequestError(f"a file cannot be used ({one_line(error)}): check its path, its rights, and the space on the disk")
+
+
+def is_foreign(error: BaseException) -> bool:
+    """True for what code of others raises, `sys.exit` included: all but errors of Brinell and Ctrl-C, which end the run."""
+    return not isinstance(error, BrinellError | KeyboardInterrupt)
+
+
 def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """A call that people make from Python: its errors spell options as keywords."""
+    """A call from Python: unknown keywords and failures of files and memory are errors of ours, with options as keywords."""
+    parameters = inspect.signature(call).parameters
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @functools.wraps(call)
     def edge(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+        """Call, and spell the options of errors as Python keywords."""
         try:
+            for name in () if takes_any else kwargs:
+                if name not in parameters:
+                    raise RequestError(f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}")
             return call(*args, **kwargs)
-        except BrinellError as error:
-            error.spelling = Spelling.PYTHON
-            raise
+        except (BrinellError, OSError, MemoryError) as error:
+            own = error if isinstance(error, BrinellError) else of_system(error)
+            own.spelling = Spelling.PYTHON
+            if own is error:
+                raise
+            raise own from error
 
     return edge

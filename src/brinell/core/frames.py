@@ -1,6 +1,6 @@
 """Questions and answers over a pipe: JSON with arrays behind it, nothing that could run, and a deadline for every wait.
 
-A frame is the length of its head in eight bytes, the head (JSON: `op`, `told`, and of each array its type and shape), and the
+A frame is the length of its head in eight bytes, the head (JSON: `op`, `fields`, and of each array its type and shape), and the
 bytes of the arrays one after another. A head that says anything else is refused before anything is allocated for it.
 """
 
@@ -34,7 +34,7 @@ AT_ONCE = 1 << 20
 
 
 class PipeError(Exception):
-    """The other side ended, was silent for too long, or said what is no frame; the text is a clause about it."""
+    """The peer ended, was silent for too long, or sent an invalid frame; the text is a clause about it."""
 
 
 class EndedError(PipeError):
@@ -45,10 +45,10 @@ class EndedError(PipeError):
 
 
 class Frame(NamedTuple):
-    """What the other side said."""
+    """A message from the peer."""
 
     op: str
-    told: dict[str, Any]
+    fields: dict[str, Any]
     arrays: dict[str, Tensor]
 
 
@@ -62,30 +62,30 @@ class Pipe:
         left: seconds that all waits for the other side may take together.
     """
 
-    def __init__(self, reader: int, writer: int, *, most: int, left: float = math.inf) -> None:
-        self._reader, self._writer, self.most, self.left = reader, writer, most, left
+    def __init__(self, reader: int, writer: int, *, most: int, seconds: float = math.inf) -> None:
+        self._reader, self._writer, self.most, self.remaining = reader, writer, most, seconds
         for descriptor in (reader, writer):
             os.set_blocking(descriptor, False)
 
-    def send(self, op: str, told: Mapping[str, Any] | None = None, arrays: Mapping[str, Tensor] | None = None) -> None:
+    def send(self, op: str, fields: Mapping[str, Any] | None = None, arrays: Mapping[str, Tensor] | None = None) -> None:
         """Say something.
 
         Raises:
             PipeError: the other side ended, or does not listen.
         """
         arrays = arrays or {}
-        held = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in arrays.items()}
-        said = {name: [array.dtype.str, list(array.shape)] for name, array in held.items()}
-        head = json.dumps({"op": op, "told": dict(told or {}), "arrays": said}).encode()
+        values = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in arrays.items()}
+        layouts = {name: [array.dtype.str, list(array.shape)] for name, array in values.items()}
+        head = json.dumps({"op": op, "fields": dict(fields or {}), "arrays": layouts}).encode()
         self._write(len(head).to_bytes(8, "little") + head)
-        for array in held.values():
+        for array in values.values():
             self._write(array.tobytes())
 
     def receive(self) -> Frame:
-        """What the other side says next.
+        """Receive the next frame from the peer.
 
         Raises:
-            PipeError: it ended, is silent for too long, or says what is no frame.
+            PipeError: the peer ended, is silent for too long, or sends an invalid frame.
         """
         size = int.from_bytes(self._read(8), "little")
         if size > HEAD:
@@ -101,22 +101,23 @@ class Pipe:
             raise PipeError(f"it sent arrays of {sum(sizes.values())} bytes, and {self.most} are the most")
         arrays = {}
         for name, (kind, shape) in head["arrays"].items():
-            content = np.frombuffer(self._read(sizes[name]), kind).reshape(shape)
-            arrays[name] = torch.from_numpy(content)
-        return Frame(head["op"], head["told"], arrays)
+            arrays[name] = _to_tensor(self._read(sizes[name]), kind, shape)
+        return Frame(head["op"], head["fields"], arrays)
 
     def _read(self, count: int) -> bytearray:
-        found = bytearray()
-        while len(found) < count:
+        """Read so many bytes."""
+        content = bytearray()
+        while len(content) < count:
             self._wait(self._reader, select.POLLIN)
-            part = os.read(self._reader, min(AT_ONCE, count - len(found)))
+            part = os.read(self._reader, min(AT_ONCE, count - len(content)))
             if not part:
                 raise EndedError
-            found += part
-        return found
+            content += part
+        return content
 
-    def _write(self, whole: bytes) -> None:
-        content = memoryview(whole)
+    def _write(self, message: bytes) -> None:
+        """Write all bytes."""
+        content = memoryview(message)
         while content:
             self._wait(self._writer, select.POLLOUT)
             try:
@@ -130,26 +131,38 @@ class Pipe:
         """Until the other side has spoken, or listens."""
         began, poll = time.monotonic(), select.poll()
         poll.register(descriptor, event)
-        ready = poll.poll(None if math.isinf(self.left) else max(0.0, 1000 * self.left))
-        self.left -= time.monotonic() - began
-        if not ready or self.left < 0:
+        ready = poll.poll(None if math.isinf(self.remaining) else max(0.0, 1000 * self.remaining))
+        self.remaining -= time.monotonic() - began
+        if not ready or self.remaining < 0:
             raise PipeError("its time is over")
 
 
+def _to_tensor(content: bytearray, kind: str, shape: list[int]) -> Tensor:
+    """Build an array of its bytes; raises PipeError if its bytes do not fit."""
+    try:
+        values = np.frombuffer(content, kind).reshape(shape)
+    except ValueError:
+        raise PipeError(f"it sent an array of shape {shape!s:.80}, which does not exist") from None
+    if kind == "|b1" and values.size and values.view(np.uint8).max() > 1:
+        raise PipeError("it sent truth values other than 0 and 1")
+    return torch.from_numpy(values)
+
+
 def _fault(head: Any) -> str | None:
-    """What is wrong with the form of a head; None where it has its form."""
+    """Error in the form of a head, as a clause; None if the form is valid."""
     if not isinstance(head, dict):
         return "it is no table"
-    for name, kind, wanted in (("op", str, "a text"), ("told", dict, "a table"), ("arrays", dict, "a table")):
+    for name, kind, requirement in (("op", str, "a text"), ("fields", dict, "a table"), ("arrays", dict, "a table")):
         if not isinstance(head.get(name), kind):
-            return f"{name} is {head.get(name)!r:.40} and must be {wanted}"
+            return f"{name} is {head.get(name)!r:.40} and must be {requirement}"
     for array in head["arrays"].values():
         if not _is_array(array):
             return f"an array is {array!r:.40} and must be {' or '.join(KINDS)} with a shape of whole numbers of at least 0"
     return None
 
 
-def _is_array(said: Any) -> bool:
-    if not isinstance(said, list) or len(said) != 2 or not isinstance(said[0], str) or not isinstance(said[1], list):
+def _is_array(layout: Any) -> bool:
+    """True if a layout describes an array."""
+    if not isinstance(layout, list) or len(layout) != 2 or not isinstance(layout[0], str) or not isinstance(layout[1], list):
         return False
-    return said[0] in KINDS and all(type(side) is int and 0 <= side <= MOST_VALUES for side in said[1])
+    return layout[0] in KINDS and all(type(side) is int and 0 <= side <= MOST_VALUES for side in layout[1])

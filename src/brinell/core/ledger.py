@@ -1,14 +1,14 @@
 """The ledger: the only way from an attack to the model, and the only judge of success.
 
-An attack is handed the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
-budget, bounds and threat, counts what each sample cost (`Costs`), and remembers what came of it (`Best`). A success is a
-legal input that meets the threat's criterion, whatever the attack believes; its margin must be larger than float32 rounding, so
-that another batch size or machine sees the same success.
+An attack gets the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
+budget, bounds and threat, counts the cost of each sample (`Costs`), and keeps the best input of each sample (`Best`). A success
+is a legal input that meets the threat's criterion, whatever the attack reports; its margin must be larger than float32
+rounding, so another batch size or machine finds the same success.
 
-Where the domain has values that may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold the others,
-the oracle speaks of them alone, and the ledger puts the clean values beside them before it asks the model.
+If some values of the domain may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold only the others,
+and so do the inputs of the oracle. The ledger adds the clean values before it queries the model.
 
-How often and in which precision the model is asked for one answer is `core.eot`'s business; every evaluation counts.
+`core.eot` decides how often and in which precision the model is evaluated for one answer; every evaluation counts.
 """
 
 import math
@@ -59,12 +59,12 @@ class _Query(NamedTuple):
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
-    def shown(self, logits: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor) -> Tensor:
         """(n, classes): logits as the attack is shown them."""
-        return self.criterion.shown(logits, self.y)
+        return self.criterion.logits_for_attack(logits, self.y)
 
     def derive(self, derive: Derive, aligned: list[Tensor], logits: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
-        """What an attack derives from the answers to some rows; the labels are copied, for it may write into them."""
+        """Apply an attack's `derive` to the answers of some rows. It gets a copy of the labels, because it may write to them."""
         tensors = (values[rows] for values in aligned)
         return derive(self.criterion.select(rows), logits, self.y[rows].clone(), leaf, *tensors)
 
@@ -105,11 +105,11 @@ class Ledger:
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
-        # Copies of what is judged by: an attack that writes into its batch or its threat does not move the bar.
+        # The ledger judges by copies, so an attack that writes to its batch or threat does not change the criterion.
         self._model, self._batch = model, replace(batch, y=batch.y.clone())
         self._threat = replace(threat, eps=threat.eps.clone(), criterion=threat.criterion.select(torch.arange(n, device=device)))
         self._limit, self._slack = self._threat.eps + self._threat.tolerance(), threat.domain.slack
-        self._given = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
+        self._original = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
         movable = threat.domain.movable
         self._movable = None if movable is None else movable.to(device)
         self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x))
@@ -132,10 +132,10 @@ class Ledger:
         return self.best.first_success > 0
 
     def untouched(self) -> bool:
-        """Whether the counts and finds, the labels and the budgets are what this ledger wrote and was given."""
-        now = self._batch.y, self._threat.eps, self._limit
+        """True if counts, best inputs, labels and budgets are unchanged since this ledger wrote or received them."""
+        current = self._batch.y, self._threat.eps, self._limit
         books = torch.stack([*self.costs.unchanged(), *self.best.unchanged()])
-        return all(map(torch.equal, now, self._given)) and bool(books.all()) and self.best.inputs_unchanged()
+        return all(map(torch.equal, current, self._original)) and bool(books.all()) and self.best.inputs_unchanged()
 
     def affordable(self, ids: Tensor) -> Tensor:
         """(n,) bool: which rows have budget left, if the rows before them with the same id are asked too."""
@@ -147,7 +147,7 @@ class Ledger:
         """The values that may change, of whole inputs (n, *shape) or of what belongs to each of their values (n, k, *shape)."""
         return x if self._movable is None else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
 
-    def whole(self, ids: Tensor, x: Tensor) -> Tensor:
+    def full_inputs(self, ids: Tensor, x: Tensor) -> Tensor:
         """(n, *shape): the whole inputs of which an attack proposes the values that may change, the others as they were."""
         if self._movable is None:
             return x
@@ -156,7 +156,7 @@ class Ledger:
         return self._batch.x[ids].index_copy_(1, self._movable, x)
 
     def oracle(self) -> Oracle:
-        """What the attack is given, with `batch` and `threat`."""
+        """The oracle that the attack gets, with `batch` and `threat`."""
         return Oracle(
             scores=lambda ids, x: self._scores(ids, x, Access.SCORES),
             loss=lambda ids, x, loss=None: self._loss(ids, x, loss),
@@ -171,13 +171,15 @@ class Ledger:
     # The questions
 
     def _active(self, ids: Tensor, stop_at_eps: bool) -> Tensor:
+        """(n,) bool: samples that are still worth a query."""
         if self._minimal and not stop_at_eps:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
 
     def _scores(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
-        x = self.whole(ids, x)
+        """Ask for logits, judge and count."""
+        x = self.full_inputs(ids, x)
         query = self._admit(ids, x, access)
         answers = []
         with torch.no_grad():
@@ -185,20 +187,28 @@ class Ledger:
                 part, inputs = query.part(rows), x[rows]
                 logits = self._eot.mean(inputs)
                 self._settle(part, inputs, logits, self._eot.count)
-                answers.append(part.shown(logits))
+                answers.append(part.logits_for_attack(logits))
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
+        """Ask for losses, judge and count."""
         logits = self._scores(ids, x, Access.SCORES)
         query = self._query(ids)
-        return query.margin(logits, self.whole(ids, x)) if loss is None else query.criterion.loss(loss, logits, query.y.clone())
+        return (
+            query.margin(logits, self.full_inputs(ids, x))
+            if loss is None
+            else query.criterion.loss(loss, logits, query.y.clone())
+        )
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
+        """Ask for gradients, judge and count."""
+
         def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *extra: Tensor) -> tuple[Tensor, Tensor]:
+            """Loss and gradient of one answer."""
             if loss is None:
                 value = criterion.margin(logits, y, leaf)
             elif extra:
-                value = loss(criterion.shown(logits, y), y, *extra)
+                value = loss(criterion.logits_for_attack(logits, y), y, *extra)
             else:
                 value = criterion.loss(loss, logits, y)
             return value.detach(), _gradient_or_zero(value, leaf)
@@ -207,10 +217,12 @@ class Ledger:
         return Gradient(*self._derivatives(ids, x, derive, extra, self._gradients, backwards=1, margins=margins))
 
     def _differences(self, ids: Tensor, x: Tensor, classes: Tensor) -> Differences:
+        """Ask for differences of logits with their gradients, judge and count."""
         k = classes.shape[1]
 
         def derive(criterion: Criterion, logits: Tensor, y: Tensor, leaf: Tensor, *aligned: Tensor) -> tuple[Tensor, Tensor]:
-            logits = criterion.shown(logits, y)
+            """Differences and gradients of one answer."""
+            logits = criterion.logits_for_attack(logits, y)
             lead = logits.gather(1, aligned[0]) - logits.gather(1, y[:, None])
             grads = [_gradient_or_zero(lead[:, j], leaf, keep=j < k - 1) for j in range(k)]
             return lead.detach(), grads[0][:, None] if k == 1 else torch.stack(grads, 1)
@@ -233,7 +245,7 @@ class Ledger:
         `aligned` are tensors (n, ...) of which `derive` is given the rows; `margins` says that the values are the margins of the
         criterion, which then need not be computed again.
         """
-        x = self.whole(ids, x)
+        x = self.full_inputs(ids, x)
         query = self._admit(ids, x, Access.GRADIENTS)
         answers = []
         for rows in self._parts(ids):
@@ -241,12 +253,13 @@ class Ledger:
             answer = asker.differentiate(inputs, partial(part.derive, derive, tensors), part.margin)
             margin = answer.value if margins else None
             self._settle(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
-            answers.append([part.shown(answer.logits), answer.value, self.movable(answer.grad)])
+            answers.append([part.logits_for_attack(answer.logits), answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
     # What is done about each of them
 
     def _parts(self, ids: Tensor) -> list[slice]:
+        """Slices of at most a batch."""
         return [slice(start, min(start + self._batch_size, len(ids))) for start in range(0, len(ids), self._batch_size)]
 
     def _admit(self, ids: Tensor, x: Tensor, access: Access) -> _Query:
@@ -269,11 +282,11 @@ class Ledger:
         """The samples of these ids; looked up once while the attack goes on using the same tensor."""
         if self._last is not None and self._last[0] is ids and self._last[1] == ids._version:
             return self._last[2]
-        everything = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
-        repeats = not everything and len(torch.unique(ids)) < len(ids)
+        full_batch = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
+        repeats = not full_batch and len(torch.unique(ids)) < len(ids)
         query = _Query(
             ids=ids,
-            x0=self._batch.x if everything else self._batch.x[ids],
+            x0=self._batch.x if full_batch else self._batch.x[ids],
             y=self._batch.y[ids],
             criterion=self._threat.criterion.select(ids),
             eps=self._threat.eps[ids],
@@ -298,7 +311,7 @@ class Ledger:
         legal = size <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
         largest = logits.abs().amax(1)  # NaN and infinity come through
-        success = legal & query.criterion.met(margin, largest)
+        success = legal & query.criterion.is_met(margin, largest)
         flags = [(largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
         finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()
         if not all(unchanged):
@@ -309,15 +322,15 @@ class Ledger:
             )
         if not all_legal and not self._minimal:
             self._check_reach(size, query)
-        spent = self.costs.add(query.ids, times, backwards, query.earlier)
+        totals = self.costs.add(query.ids, times, backwards, query.earlier)
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
-        within = margin if all_legal else torch.where(legal, margin, -torch.inf)
-        self.best.raise_margins(query.ids, x, within, query.earlier is not None)
+        legal_margin = margin if all_legal else torch.where(legal, margin, -torch.inf)
+        self.best.raise_margins(query.ids, x, legal_margin, query.earlier is not None)
         if any_success:
             rows = success.nonzero()[:, 0]
-            self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], spent[rows])
+            self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
 
     def _check_reach(self, size: Tensor, query: _Query) -> None:
         """Refuse inputs of sizes (n,) beyond what may be asked about."""
@@ -342,4 +355,5 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
 
 
 def _join(parts: list[Tensor]) -> Tensor:
+    """Parts as one tensor."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)

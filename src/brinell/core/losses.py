@@ -12,8 +12,18 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def margin(logits: Tensor, y: Tensor) -> Tensor:
     """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned): positive when fooled."""
     true = logits.gather(1, y[:, None])[:, 0]
-    other = logits.scatter(1, y[:, None], -torch.inf).amax(1)
-    return other - true
+    rival = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+    return rival - true
+
+
+def decision(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """(n,) probabilities of the predicted classes, and (n,) int64 classes: the argmax of the logits as they come.
+
+    The class is not taken from the probabilities. Rounding makes them equal if logits are close together, and so would hide
+    the decision of a model whose logits are small.
+    """
+    classes = logits.argmax(1)
+    return logits.softmax(1).gather(1, classes[:, None])[:, 0], classes
 
 
 def dlr(logits: Tensor, y: Tensor) -> Tensor:

@@ -1,44 +1,38 @@
 """The classifier under test, and how much of it an attack may see."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from brinell.core.data import Remark
 from brinell.core.domain import Domain
-from brinell.core.errors import BatchError, BrinellError, MemoryShortError, one_line, option
+from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_foreign, one_line, option
+from brinell.core.torch_settings import kept_settings
+from brinell.core.values import obstacle_of
 
 
 class Access(IntEnum):
-    """What a model answers with, each level including the ones below it."""
+    """Outputs that a model gives to an attack; each level includes the lower ones."""
 
     LABELS = 1
     SCORES = 2
     GRADIENTS = 3
 
 
-class Remark(NamedTuple):
-    """What a reader of a report should know of a model, of data or of how an attack went."""
-
-    code: str
-    """A short name, the same each time."""
-    text: str
-    """One line."""
-
-
 class Server(Protocol):
-    """The other machine on which a model runs. Whoever operates it may exchange the model while it is audited."""
+    """The remote machine on which a model runs. Its operator may exchange the model during an audit."""
 
     @property
     def served(self) -> Mapping[str, Any]:
-        """What the manifest keeps of the server, as JSON."""
+        """Facts about the server for the manifest, as JSON."""
 
     def remarks(self) -> Sequence[Remark]:
-        """How the server was asked, as far as a reader of the report should know."""
+        """Remarks about the queries to the server, for the reader of the report."""
 
     def traffic(self) -> dict[str, int]:
         """Counts of requests, of inputs and of faults since the last call of this."""
@@ -49,13 +43,15 @@ class ModelInfo:
     """Everything that a model may offer beyond answers. Each part may be left out, so `ModelInfo()` suits every model."""
 
     class_names: tuple[str, ...] = ()
-    """Names of the classes in the order of the logits; they must be those of the data. Empty where the model names none."""
+    """Names of the classes in the order of the logits, by which they are matched with those of the data; empty without names."""
+    class_order: tuple[int, ...] = ()
+    """For each logit its place in the model's own answer, or -1; empty unless they were brought into the data's order."""
     architecture: str | None = None
-    """What the network is, in a word."""
+    """Name of the architecture, in a word."""
     parameters: int | None = None
-    """How many numbers were learnt."""
+    """Number of trained parameters."""
     bf16: bool = False
-    """Whether gradients may be computed in bf16 (`--precision bf16`)."""
+    """True if gradients may be computed in bf16 (`--precision bf16`)."""
     module: nn.Module | None = None
     """The torch module inside, whose children a check may watch, and an adaptive attack make differentiable."""
     features: Callable[[Tensor], Tensor] | None = None
@@ -63,13 +59,20 @@ class ModelInfo:
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
     answers: str | None = None
-    """What its answers are before they are turned into logits, one of `models._answers.Kind`; None where nobody said."""
+    """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""
     training: Callable[[], Sequence[str]] | None = None
-    """Names of the modules that are in training mode now; None where the model is no torch module."""
+    """Names of the modules that are in training mode at the time of the call; None if the model is not a torch module."""
     notes: tuple[str, ...] = ()
-    """What was decided where the user said nothing, in lines that the run prints and its manifest keeps."""
+    """Choices made because the user gave no setting, in lines that the run prints and its manifest keeps."""
     server: Server | None = None
     """Present where the model runs on another machine."""
+    changes: dict[str, None] = field(default_factory=dict, compare=False)
+    """Settings of torch that the model changed, in words; they were set back after each question."""
+
+    def remarks(self) -> tuple[Remark, ...]:
+        """The remark on the changed settings of torch; none where there are none."""
+        text = f"the model changed settings of torch, which were set back: {'; '.join(self.changes)}"
+        return (Remark("settings", text),) if self.changes else ()
 
 
 @runtime_checkable
@@ -81,7 +84,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Name of the model in reports."""
 
     @property
     def domain(self) -> Domain:
@@ -89,7 +92,7 @@ class Model(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes it distinguishes."""
+        """Number of classes."""
 
     @property
     def access(self) -> Access:
@@ -97,7 +100,7 @@ class Model(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What it offers beyond answers; `info = ModelInfo()` in the class where that is nothing."""
+        """Facts about the model besides answers; a class without such facts sets `info = ModelInfo()`."""
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs within the domain's bounds to (n, classes) logits; differentiable where access is GRADIENTS."""
@@ -106,20 +109,81 @@ class Model(Protocol):
         """A hash of everything that determines its answers."""
 
 
-def ask(model: Model, x: Tensor) -> Tensor:
-    """The model's answer to a batch.
+def check_exit(name: str, error: BaseException) -> None:
+    """Pass on errors of Brinell and Ctrl-C; refuse a model whose code ends the program, for which other data are no remedy.
+
+    Raises:
+        ModelError: the error is `sys.exit`, or another that `except Exception` does not see.
+    """
+    if not is_foreign(error):
+        raise error
+    if not isinstance(error, Exception):
+        raise ModelError(
+            f"model {name} ended with {type(error).__name__} when it was asked ({one_line(error)}): take sys.exit, or what else "
+            "ends it, out of its code"
+        ) from error
+
+
+@contextmanager
+def answering(name: str, n: int) -> Iterator[list[str]]:
+    """Turns whatever the code of a model raises into an error of one line, `sys.exit` included, and keeps torch's settings.
+
+    Args:
+        name: name of the model.
+        n: number of inputs that it is asked about.
 
     Raises:
         BatchError: the model failed; its own error is quoted in one line.
         MemoryShortError: it ran out of memory.
     """
     try:
-        return model.predict(x)
-    except BrinellError:
-        raise
-    except Exception as error:
+        with kept_settings() as changes:
+            yield changes
+    except BaseException as error:
+        if not is_foreign(error):
+            raise
         short = isinstance(error, MemoryError | torch.OutOfMemoryError)
         raise (MemoryShortError if short else BatchError)(
-            f"model {model.name} failed on a batch of {len(x)} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
+            f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
             f"or try a smaller {option('batch_size')} where memory is short; what was computed is kept"
         ) from error
+
+
+def ask(model: Model, x: Tensor) -> Tensor:
+    """The model's answer to a batch.
+
+    Raises:
+        BatchError: the model failed; its own error is quoted in one line.
+        ModelError: the answer is something other than a tensor of real numbers.
+        MemoryShortError: it ran out of memory.
+    """
+    with answering(model.name, len(x)) as changes:
+        answer: object = model.predict(x)
+    if changes:
+        model.info.changes.update(dict.fromkeys(changes))
+    if not isinstance(answer, Tensor):
+        raise ModelError(f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits")
+    if obstacle := obstacle_of(answer):
+        raise ModelError(f"model {model.name} answered with logits that are {obstacle[0]}: return {obstacle[1]}")
+    return as_logits(answer)
+
+
+def as_logits(answer: Tensor) -> Tensor:
+    """A model's answer in float32, the only type of logits behind a model: the class that leads is the same.
+
+    A lead of a float64 or of a whole number may be smaller than what float32 tells apart: it becomes the smallest that it does.
+    """
+    if answer.dtype == torch.float32:
+        return answer
+    wide = answer if answer.is_floating_point() else answer.double()
+    limit = torch.finfo(torch.float32).max / 2
+    logits = torch.where(wide.isinf(), wide, wide.clamp(-limit, limit)).float() if wide.dtype == torch.float64 else wide.float()
+    if wide.dtype == torch.float64 and answer.ndim == 2 and answer.numel():
+        leader = (wide if answer.dtype == torch.bool else answer).detach().argmax(1, keepdim=True)
+        values = logits.detach()
+        best = values.gather(1, leader)
+        lead = torch.nextafter(best, torch.full_like(best, torch.inf)) - best
+        ties = (values.argmax(1, keepdim=True) != leader) & best.isfinite()
+        if bool(ties.any()):
+            logits = logits + torch.zeros_like(values).scatter(1, leader, torch.where(ties, lead, 0.0))
+    return logits

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 Array = np.ndarray[Any, Any]
-FEW = 24
+FEW_CANDIDATES = 24
 """This many candidates are compared in all their values at once, rather than bounded further."""
 ROWS = 64
 """Rows of a block of lower bounds."""
@@ -22,14 +22,14 @@ GROUPS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbours:
-    """For each sample, how far the nearest of its own and of another class is, and which it is. Arrays are (n,)."""
+    """The nearest sample of the same class and of another class for each sample, with its distance. Arrays are (n,)."""
 
-    same: Array
+    same_class: Array
     """float64; infinite where the class has no other (different) sample."""
     same_at: Array
     """int64, -1 for none."""
-    other: Array
-    """float64; infinite where there is no other class."""
+    other_class: Array
+    """float64; infinite if all samples have the same class."""
     other_at: Array
     """int64, -1 for none."""
 
@@ -69,7 +69,7 @@ class Reference:
             self._searches[norm] = _Search(norm, self._values)
         search, m = self._searches[norm], len(self._labels)
         size = {side: np.full(len(x), np.inf) for side in ("same", "other")}
-        at = {side: np.full(len(x), -1) for side in ("same", "other")}
+        positions = {side: np.full(len(x), -1) for side in ("same", "other")}
         for row in range(len(x)):
             if row % ROWS == 0:
                 search.begin(x[row : row + ROWS])
@@ -78,9 +78,11 @@ class Reference:
             for side, spans in (("same", [(low, high)]), ("other", [(0, low), (high, m)])):
                 guess = -1 if first is None else int(getattr(first, f"{side}_at")[row])
                 guess = int(self._place[guess]) if guess >= 0 else -1
-                size[side][row], there = search.find(row % ROWS, guess, spans, out)
-                at[side][row] = self._order[there] if there >= 0 else -1
-        return Neighbours(same=size["same"], same_at=at["same"], other=size["other"], other_at=at["other"])
+                size[side][row], place = search.find(row % ROWS, guess, spans, out)
+                positions[side][row] = self._order[place] if place >= 0 else -1
+        return Neighbours(
+            same_class=size["same"], same_at=positions["same"], other_class=size["other"], other_at=positions["other"]
+        )
 
 
 class _Search:
@@ -99,23 +101,25 @@ class _Search:
         self.edges = np.linspace(0, values, min(GROUPS, values) + 1).astype(np.int64)
         self.range = float(reference.max()) - float(reference.min()) or 1.0
         self.frequent = _frequent(self.reference) if norm == "l0" else None
-        self.some = torch.from_numpy(self.reference[:, :GROUPS].astype(np.float32)) if norm == "linf" else None
+        self.first_columns = torch.from_numpy(self.reference[:, :GROUPS].astype(np.float32)) if norm == "linf" else None
         self.sums = self._sums(reference) if norm == "l1" else None
         self.points = torch.empty(0) if norm == "linf" else self._points(self.reference)
         self.square = (self.points * self.points).sum(-1)
 
     def _points(self, values: Array) -> Tensor:
+        """Values relative to the most frequent ones, as float32."""
         return torch.from_numpy((values if self.frequent is None else values != self.frequent).astype(np.float32, copy=False))
 
     def _sums(self, values: Array) -> Tensor:
+        """Sums over groups of values."""
         return torch.from_numpy(np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1))
 
     def begin(self, queries: Array) -> None:
         """Take the next queries (b, d), and find all bounds."""
         self.queries = queries[:, self.spread]
-        if self.some is not None:
+        if self.first_columns is not None:
             self.bound = torch.cdist(
-                torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)), self.some, p=torch.inf
+                torch.from_numpy(self.queries[:, :GROUPS].astype(np.float32)), self.first_columns, p=torch.inf
             ).numpy()
             return
         q = self._points(self.queries)
@@ -136,26 +140,30 @@ class _Search:
         best = float(self.sizes(row, np.array([guess]))[0]) if guess >= 0 else np.inf
         for low, high in spans:
             bound = self.bound[row, low:high]
-            likely = np.argpartition(bound, FEW)[:FEW] + low if high - low > 2 * FEW else np.arange(low, high)
+            likely = (
+                np.argpartition(bound, FEW_CANDIDATES)[:FEW_CANDIDATES] + low
+                if high - low > 2 * FEW_CANDIDATES
+                else np.arange(low, high)
+            )
             for first in (True, False):
-                at = likely if first else self._nearer(row, np.flatnonzero(bound < best) + low, best)
-                at = at[at != itself]
-                sizes = self.sizes(row, at)
-                if len(at) and sizes.min() < best:
-                    best, guess = float(sizes.min()), int(at[sizes.argmin()])
+                candidates = likely if first else self._nearer(row, np.flatnonzero(bound < best) + low, best)
+                candidates = candidates[candidates != itself]
+                sizes = self.sizes(row, candidates)
+                if len(candidates) and sizes.min() < best:
+                    best, guess = float(sizes.min()), int(candidates[sizes.argmin()])
         return best, guess
 
-    def _nearer(self, row: int, at: Array, best: float) -> Array:
+    def _nearer(self, row: int, candidates: Array, best: float) -> Array:
         """Of some candidates, those that further values do not rule out; Linf alone sees that from a few."""
         stops = [GROUPS, 3 * GROUPS, 7 * GROUPS] if self.norm == "linf" else []
         for low, high in zip(stops, stops[1:], strict=False):
-            if low < len(self.spread) and len(at) > FEW:
-                at = at[self.sizes(row, at, slice(low, high)) < best]
-        return at
+            if low < len(self.spread) and len(candidates) > FEW_CANDIDATES:
+                candidates = candidates[self.sizes(row, candidates, slice(low, high)) < best]
+        return candidates
 
-    def sizes(self, row: int, at: Array, values: slice = slice(None)) -> Array:
+    def sizes(self, row: int, candidates: Array, values: slice = slice(None)) -> Array:
         """(len(at),) float64: the distances themselves, or what some of the values make of them."""
-        query, rows = self.queries[row, values], self.reference[at, values]
+        query, rows = self.queries[row, values], self.reference[candidates, values]
         if self.norm == "l2":
             change = torch.from_numpy(rows).float() - torch.from_numpy(query).float()
             return np.asarray(torch.linalg.vector_norm(change, dim=1, dtype=torch.float64).numpy())

@@ -22,10 +22,10 @@ def l2(delta: Tensor) -> Tensor:
     if flat.shape[1] <= BLOCK:
         size: Tensor = torch.linalg.vector_norm(flat, dim=1)
         return size
-    whole = flat.shape[1] // BLOCK * BLOCK
-    blocks = torch.linalg.vector_norm(torch.unflatten(flat[:, :whole], 1, (-1, BLOCK)), dim=2)
-    rest = torch.linalg.vector_norm(flat[:, whole:], dim=1, keepdim=True)
-    length: Tensor = torch.linalg.vector_norm(torch.cat([blocks, rest], 1), dim=1)
+    full = flat.shape[1] // BLOCK * BLOCK
+    blocks = torch.linalg.vector_norm(torch.unflatten(flat[:, :full], 1, (-1, BLOCK)), dim=2)
+    remainder = torch.linalg.vector_norm(flat[:, full:], dim=1, keepdim=True)
+    length: Tensor = torch.linalg.vector_norm(torch.cat([blocks, remainder], 1), dim=1)
     return length
 
 
@@ -43,9 +43,9 @@ DUAL = {"linf": l1, "l2": l2, "l1": linf}
 """The norm of a gradient by which a loss becomes a distance, by the distance."""
 
 
-def per_sample(values: Tensor, like: Tensor) -> Tensor:
-    """A (n,) tensor reshaped to broadcast against `like` (n, *shape)."""
-    return values.reshape(-1, *[1] * (like.ndim - 1))
+def per_sample(values: Tensor, reference: Tensor) -> Tensor:
+    """A (n,) tensor reshaped to broadcast against `reference` (n, *shape)."""
+    return values.reshape(-1, *[1] * (reference.ndim - 1))
 
 
 def steepest_l2(grad: Tensor) -> Tensor:

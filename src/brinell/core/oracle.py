@@ -1,4 +1,4 @@
-"""What an attack is handed: a batch, and an oracle in place of the model, behind which the ledger judges (`core.ledger`)."""
+"""Inputs of an attack: a batch, and an oracle in place of the model, behind which the ledger judges (`core.ledger`)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,23 +50,23 @@ class Differences(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """What an attack holds. Rows of `ids` (n,) and `x` (n, *shape) belong together; an id may occur several times.
+    """Access of an attack to the model. Rows of `ids` (n,) and `x` (n, *shape) correspond; an id may occur several times.
 
-    The shape is that of `Ledger.batch`: values that may not change have no place in it.
+    The shape is that of `Ledger.batch`, which leaves out values that may not change.
 
-    Where the ledger takes several looks, each costs what is said here.
+    The stated costs are those of one evaluation: with EOT, each evaluation of the ledger costs as much.
     """
 
     scores: Callable[[Tensor, Tensor], Tensor]
     """`scores(ids, x)`: (n, classes) logits. One forward each. Needs access SCORES."""
     loss: Callable[..., Tensor]
-    """`loss(ids, x, loss)`: (n,) what `loss(logits, y)` is worth, turned as the criterion asks; `loss(ids, x)`: the
+    """`loss(ids, x, loss)`: (n,) values of `loss(logits, y)`, with the sign of the criterion; `loss(ids, x)`: the
     criterion's margin. One forward each. Needs access SCORES."""
     labels: Callable[[Tensor, Tensor], Tensor]
     """`labels(ids, x)`: (n,) predicted classes. One forward each. Needs access LABELS."""
     gradient: Callable[..., Gradient]
-    """`gradient(ids, x, loss)`: value and input gradient of `loss(logits, y)`, turned as the criterion asks, so that raising it
-    leads to adversarial inputs; `gradient(ids, x, loss, *extra)` of `loss(logits, y, *extra)` as it is, where `extra` are
+    """`gradient(ids, x, loss)`: value and input gradient of `loss(logits, y)`, with the sign of the criterion: higher values lead
+    to adversarial inputs; `gradient(ids, x, loss, *extra)` of `loss(logits, y, *extra)` as it is, where `extra` are
     per-sample tensors; `gradient(ids, x)` of the criterion's margin. One forward and one backward each. Needs access
     GRADIENTS."""
     differences: Callable[[Tensor, Tensor, Tensor], Differences]
@@ -78,4 +78,4 @@ class Oracle:
     affordable: Callable[[Tensor], Tensor]
     """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
     classes: int
-    """How many classes the model tells apart."""
+    """Number of classes of the model."""

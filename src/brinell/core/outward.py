@@ -1,4 +1,4 @@
-"""Text on its way out: to a terminal, a table, a page. What others wrote in it can no longer act there."""
+"""Escapes text for a terminal, a table or a page, so foreign text cannot act as a control sequence or markup."""
 
 import unicodedata
 
@@ -14,11 +14,14 @@ def printable(text: str) -> str:
     """`text` with each character that acts on a terminal written as JSON escapes it; line breaks stay."""
     if text.isascii() and text.replace("\n", " ").isprintable():
         return text
-    return "".join(_shown(one) if one != "\n" and unicodedata.category(one) in ACTING else one for one in text)
+    return "".join(
+        _escape(character) if character != "\n" and unicodedata.category(character) in ACTING else character for character in text
+    )
 
 
-def _shown(one: str) -> str:
-    units = one.encode("utf-16-be", "surrogatepass").hex()
+def _escape(character: str) -> str:
+    """A character as JSON escapes it."""
+    units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
@@ -33,6 +36,7 @@ def cell(value: object) -> object:
 
 
 def _number(text: str) -> bool:
+    """True if a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -30,7 +30,7 @@ class ClassSums:
     """(classes, classes) int64."""
 
     def means(self) -> Array:
-        """(classes, classes) float64, NaN where there is no pair."""
+        """(classes, classes) float64, NaN for classes without a pair."""
         with np.errstate(invalid="ignore"):
             return np.where(self.pairs > 0, self.total / np.maximum(self.pairs, 1), np.nan)
 
@@ -44,16 +44,16 @@ def pair_counts(labels: Array, classes: int) -> Array:
 
 
 def class_means(x: Tensor, labels: Array, classes: int, norm: str) -> Array:
-    """Mean distance within and between classes, over every pair; float32 differences, each computed apart.
+    """Mean distance within and between classes, over every pair; float32 differences, each computed separately.
 
     Args:
         x: (n, d) float32.
         labels: (n,) int64.
-        classes: how many there are.
+        classes: number of classes.
         norm: linf, l2, l1 or l0.
 
     Returns:
-        (classes, classes) float64, NaN where there is no pair.
+        (classes, classes) float64, NaN for classes without a pair.
     """
     order = np.argsort(labels, kind="stable")
     x, y = x[torch.from_numpy(order)], labels[order]
@@ -78,38 +78,38 @@ def l2_statistics(x: Tensor, labels: Array, classes: int) -> tuple[ClassSums, Ne
     order = np.argsort(labels, kind="stable")
     y = labels[order]
     x = x[torch.from_numpy(order)]
-    left, right = _carrying(x)
+    left_factor, right_factor = _carrying(x)
     total = np.zeros((classes, classes))
-    same, other = _Nearest(len(x)), _Nearest(len(x))
+    same_class, other_class = _Nearest(len(x)), _Nearest(len(x))
     buffer = torch.empty(BLOCK, BLOCK)
     for rows, columns in _halves(len(x), BLOCK):
-        squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
-        _note(same, other, squared, y, rows, columns, both=True)
+        squared = torch.mm(left_factor[rows], right_factor[columns].T, out=_view(buffer, rows, columns))
+        _note(same_class, other_class, squared, y, rows, columns, symmetric=True)
         _add(total, squared.clamp_min_(0).sqrt_(), y[rows], y[columns], diagonal=rows == columns)
-    found = _neighbours(x, x, same, other, order, order)
-    return ClassSums(total=total, pairs=pair_counts(labels, classes)), found
+    neighbours = _neighbours(x, x, same_class, other_class, order, order)
+    return ClassSums(total=total, pairs=pair_counts(labels, classes)), neighbours
 
 
-def l2_to(x: Tensor, labels: Array, reference: Tensor, known: Array) -> Neighbours:
+def l2_to(x: Tensor, labels: Array, reference: Tensor, reference_labels: Array) -> Neighbours:
     """Each sample's nearest neighbours in L2 among those of another set.
 
     Args:
         x: (n, d) float32.
         labels: (n,) int64.
         reference: (m, d) float32.
-        known: (m,) int64, the labels of the reference.
+        reference_labels: (m,) int64.
     """
-    order, there = np.argsort(labels, kind="stable"), np.argsort(known, kind="stable")
-    x, reference = x[torch.from_numpy(order)], reference[torch.from_numpy(there)]
-    y, z = labels[order], known[there]
-    left, right = _carrying(x)[0], _carrying(reference)[1]
-    same, other = _Nearest(len(x)), _Nearest(len(x))
+    order, reference_order = np.argsort(labels, kind="stable"), np.argsort(reference_labels, kind="stable")
+    x, reference = x[torch.from_numpy(order)], reference[torch.from_numpy(reference_order)]
+    y, z = labels[order], reference_labels[reference_order]
+    left_factor, right_factor = _carrying(x)[0], _carrying(reference)[1]
+    same_class, other_class = _Nearest(len(x)), _Nearest(len(x))
     buffer = torch.empty(BLOCK, BLOCK)
     for rows in _blocks(len(x), BLOCK):
         for columns in _blocks(len(reference), BLOCK):
-            squared = torch.mm(left[rows], right[columns].T, out=_view(buffer, rows, columns))
-            _note(same, other, squared, y, rows, columns, both=False, z=z)
-    return _neighbours(x, reference, same, other, order, there)
+            squared = torch.mm(left_factor[rows], right_factor[columns].T, out=_view(buffer, rows, columns))
+            _note(same_class, other_class, squared, y, rows, columns, symmetric=False, z=z)
+    return _neighbours(x, reference, same_class, other_class, order, reference_order)
 
 
 class _Nearest:
@@ -117,64 +117,74 @@ class _Nearest:
 
     def __init__(self, n: int) -> None:
         self.value = torch.full((n,), torch.inf)
-        self.at = torch.full((n,), -1, dtype=torch.int64)
+        self.rows = torch.full((n,), -1, dtype=torch.int64)
 
-    def update(self, where: slice, block: Tensor, start: int) -> None:
+    def update(self, span: slice, block: Tensor, start: int) -> None:
         """Take a block (rows, columns) whose first column is number `start`."""
         least = block.amin(1)
         # The position is searched only where the value is a new best: in the k-th block that is one row in k.
-        better = (least < self.value[where]).nonzero()[:, 0]
-        if len(better):
-            self.value[where][better] = least[better]
-            self.at[where][better] = block[better].argmin(1) + start
+        improved = (least < self.value[span]).nonzero()[:, 0]
+        if len(improved):
+            self.value[span][improved] = least[improved]
+            self.rows[span][improved] = block[improved].argmin(1) + start
 
 
 def _note(
-    same: _Nearest, other: _Nearest, squared: Tensor, y: Array, rows: slice, columns: slice, *, both: bool, z: Array | None = None
+    same_class: _Nearest,
+    other_class: _Nearest,
+    squared: Tensor,
+    y: Array,
+    rows: slice,
+    columns: slice,
+    *,
+    symmetric: bool,
+    z: Array | None = None,
 ) -> None:
     """Update the nearest with a block of squared distances, for its rows and, with `both`, for its columns too."""
     z = y if z is None else z
-    apart = y[rows.stop - 1] < z[columns.start] or z[columns.stop - 1] < y[rows.start]
-    diagonal = both and rows == columns
+    disjoint = y[rows.stop - 1] < z[columns.start] or z[columns.stop - 1] < y[rows.start]
+    diagonal = symmetric and rows == columns
     sides: list[tuple[_Nearest, Tensor]]
-    if apart:
-        sides = [(other, squared)]
+    if disjoint:
+        sides = [(other_class, squared)]
     else:
         alike = torch.from_numpy(y[rows])[:, None] == torch.from_numpy(z[columns])[None, :]
-        within = squared.masked_fill(~alike, torch.inf)
+        masked = squared.masked_fill(~alike, torch.inf)
         if diagonal:
-            within.fill_diagonal_(torch.inf)
-        sides = [(same, within), (other, squared.masked_fill(alike, torch.inf))]
+            masked.fill_diagonal_(torch.inf)
+        sides = [(same_class, masked), (other_class, squared.masked_fill(alike, torch.inf))]
     for nearest, block in sides:
         nearest.update(rows, block, columns.start)
-        if both and not diagonal:
+        if symmetric and not diagonal:
             nearest.update(columns, block.T, rows.start)
 
 
 def _carrying(x: Tensor) -> tuple[Tensor, Tensor]:
     """(n, d + 2) rows whose products with each other are squared distances."""
     square = (x * x).sum(1, keepdim=True)
-    one = torch.ones_like(square)
-    return torch.cat([-2 * x, square, one], 1), torch.cat([x, one, square], 1)
+    ones = torch.ones_like(square)
+    return torch.cat([-2 * x, square, ones], 1), torch.cat([x, ones, square], 1)
 
 
-def _neighbours(x: Tensor, reference: Tensor, same: _Nearest, other: _Nearest, order: Array, there: Array) -> Neighbours:
+def _neighbours(
+    x: Tensor, reference: Tensor, same_class: _Nearest, other_class: _Nearest, order: Array, reference_order: Array
+) -> Neighbours:
     """In the order of the caller, with distances from the differences themselves."""
-    found: dict[str, Array] = {}
-    for name, nearest in (("same", same), ("other", other)):
-        at = nearest.at.numpy()
-        value = np.full(len(at), np.inf)
-        for rows in _blocks(len(at), BLOCK):
-            known = np.flatnonzero(at[rows] >= 0) + rows.start
-            if len(known):
-                gap = x[torch.from_numpy(known)] - reference[torch.from_numpy(at[known])]
-                value[known] = torch.linalg.vector_norm(gap, dim=1, dtype=torch.float64).numpy()
-        back = np.empty_like(value)
-        back[order] = value
-        places = np.full(len(at), -1)
-        places[order] = np.where(at >= 0, there[at], -1)
-        found |= {name: back, f"{name}_at": places}
-    return Neighbours(**found)
+    columns: dict[str, Array] = {}
+    for name, nearest in (("same", same_class), ("other", other_class)):
+        nearest_index = nearest.rows.numpy()
+        value = np.full(len(nearest_index), np.inf)
+        for rows in _blocks(len(nearest_index), BLOCK):
+            rows_with_neighbour = np.flatnonzero(nearest_index[rows] >= 0) + rows.start
+            if len(rows_with_neighbour):
+                gap = x[torch.from_numpy(rows_with_neighbour)] - reference[torch.from_numpy(nearest_index[rows_with_neighbour])]
+                value[rows_with_neighbour] = torch.linalg.vector_norm(gap, dim=1, dtype=torch.float64).numpy()
+        distances = np.empty_like(value)
+        distances[order] = value
+        places = np.full(len(nearest_index), -1)
+        places[order] = np.where(nearest_index >= 0, reference_order[nearest_index], -1)
+        columns |= {f"{name}_class": distances, f"{name}_at": places}
+    return Neighbours(**columns)
 
 
 def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: bool) -> None:
@@ -183,8 +193,8 @@ def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: b
     if len(i) * len(j) <= 16:
         sums = np.array([[float(size[p:q, r:s].sum()) for r, s in j] for p, q in i])
     else:
-        left = torch.stack([size[p:q].sum(0) for p, q in i]) if len(i) > 1 else size.sum(0, keepdim=True)
-        sums = np.stack([left[:, r:s].sum(1, dtype=torch.float64).numpy() for r, s in j], 1)
+        row_sums = torch.stack([size[p:q].sum(0) for p, q in i]) if len(i) > 1 else size.sum(0, keepdim=True)
+        sums = np.stack([row_sums[:, r:s].sum(1, dtype=torch.float64).numpy() for r, s in j], 1)
     if diagonal:
         # Off the diagonal of classes the block holds both (a, b) and (b, a), as full sums; within a class each pair twice.
         total[np.ix_(a, b)] += np.where(a[:, None] == b[None, :], sums / 2, sums)
@@ -196,12 +206,14 @@ def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: b
 
 
 def _segments(labels: Array) -> tuple[Array, list[tuple[int, int]]]:
+    """Labels of sorted samples, with the span of each."""
     values, start = np.unique(labels, return_index=True)
     ends = [*start[1:].tolist(), len(labels)]
     return values, list(zip(start.tolist(), ends, strict=True))
 
 
 def _blocks(n: int, size: int) -> Iterator[slice]:
+    """Slices of at most `size` rows."""
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
@@ -214,6 +226,7 @@ def _halves(n: int, size: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _view(buffer: Tensor, rows: slice, columns: slice) -> Tensor:
+    """A part of the buffer in the shape of a block."""
     return buffer.view(-1)[: (rows.stop - rows.start) * (columns.stop - columns.start)].view(
         rows.stop - rows.start, columns.stop - columns.start
     )

@@ -29,8 +29,8 @@ def sides(written: int | str, axes: int) -> tuple[int, ...]:
     parts = str(written).split("x")
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise ValueError(f"{written!r} are no sides: write one for all axes (4), or one for each (4x16x16)")
-    found = tuple(int(part) for part in parts)
-    return found * axes if len(found) == 1 else found
+    sides_of_patch = tuple(int(part) for part in parts)
+    return sides_of_patch * axes if len(sides_of_patch) == 1 else sides_of_patch
 
 
 @dataclass(frozen=True)
@@ -103,21 +103,21 @@ class PatchGrid:
     def members(self) -> Tensor:
         """(patches, volume) int64: the places of each patch. What is cut off at an edge repeats the place next to it."""
         flat = torch.zeros(1, 1, dtype=torch.int64)
-        for length, along in zip(self.places_along, self._along, strict=True):
-            along = along.clamp_max(length - 1)
-            flat = (flat[:, None, :, None] * length + along[None, :, None, :]).flatten(2).flatten(0, 1)
+        for length, positions in zip(self.places_along, self._positions, strict=True):
+            positions = positions.clamp_max(length - 1)
+            flat = (flat[:, None, :, None] * length + positions[None, :, None, :]).flatten(2).flatten(0, 1)
         return flat
 
     @cached_property
-    def inside(self) -> Tensor:
+    def not_repeated(self) -> Tensor:
         """(patches, volume) bool: which of the `members` are not repeated."""
-        inside = torch.ones(1, 1, dtype=torch.bool)
-        for length, along in zip(self.places_along, self._along, strict=True):
-            inside = (inside[:, None, :, None] & (along < length)[None, :, None, :]).flatten(2).flatten(0, 1)
-        return inside
+        is_inside = torch.ones(1, 1, dtype=torch.bool)
+        for length, positions in zip(self.places_along, self._positions, strict=True):
+            is_inside = (is_inside[:, None, :, None] & (positions < length)[None, :, None, :]).flatten(2).flatten(0, 1)
+        return is_inside
 
     @property
-    def _along(self) -> list[Tensor]:
+    def _positions(self) -> list[Tensor]:
         """For each axis (patches along it, side): positions on it, also those beyond its end."""
         counts = zip(self.lattice, self.patch, self.steps, strict=True)
         return [torch.arange(count)[:, None] * step + torch.arange(side) for count, side, step in counts]
@@ -125,7 +125,7 @@ class PatchGrid:
     @cached_property
     def covers(self) -> Tensor:
         """(places, depth) int64: the patches over each place, ascending, filled up with `len(self)`."""
-        patch, slot = self.inside.nonzero(as_tuple=True)
+        patch, slot = self.not_repeated.nonzero(as_tuple=True)
         place, order = torch.sort(self.members[patch, slot], stable=True)
         first = torch.searchsorted(place, place)
         rank = torch.arange(len(place)) - first
@@ -137,27 +137,27 @@ class PatchGrid:
     def neighbours(self) -> Tensor:
         """(patches, 2 * axes) int64: the patch before and after along each axis, -1 beyond the edge."""
         number = torch.arange(len(self)).reshape(self.lattice)
-        found = []
+        shifts = []
         for axis, count in enumerate(self.lattice):
             for step in (-1, 1):
                 shifted = number.roll(-step, axis)
                 shifted.select(axis, 0 if step < 0 else count - 1).fill_(-1)
-                found.append(shifted.flatten())
-        return torch.stack(found, 1)
+                shifts.append(shifted.flatten())
+        return torch.stack(shifts, 1)
 
     @cached_property
     def centres(self) -> Tensor:
         """(patches, axes) float32: the middle of each patch, 0 to 1 along each divided axis."""
         axes = []
-        for length, along in zip(self.places_along, self._along, strict=True):
-            axes.append((along[:, 0] + along[:, -1].clamp_max(length - 1) + 1) / (2 * length))
+        for length, positions in zip(self.places_along, self._positions, strict=True):
+            axes.append((positions[:, 0] + positions[:, -1].clamp_max(length - 1) + 1) / (2 * length))
         return torch.tensor(list(itertools.product(*(axis.tolist() for axis in axes))), dtype=torch.float32)
 
-    def touched(self, chosen: Tensor) -> Tensor:
+    def covered_values(self, selection: Tensor) -> Tensor:
         """(n, *shape) bool: the values that the chosen patches (n, patches) bool cover."""
-        sentinel = torch.zeros(len(chosen), 1, dtype=torch.bool, device=chosen.device)
-        over = torch.cat([chosen, sentinel], 1)[:, self.covers.to(chosen.device)].any(2)
-        return over[:, None].expand(-1, self.channels, -1).reshape(len(chosen), *self.shape)
+        sentinel = torch.zeros(len(selection), 1, dtype=torch.bool, device=selection.device)
+        over = torch.cat([selection, sentinel], 1)[:, self.covers.to(selection.device)].any(2)
+        return over[:, None].expand(-1, self.channels, -1).reshape(len(selection), *self.shape)
 
 
 __all__ = ["AXES", "PatchGrid", "sides"]

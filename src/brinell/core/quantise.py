@@ -1,8 +1,8 @@
-"""Adversarial inputs on the levels in which inputs are stored, inside the budget.
+"""Quantised adversarial examples: inputs on the levels in which inputs are stored, within the budget.
 
-Rounding to the nearest level may move a value by half a level, and so out of a ball whose radius is no whole number of levels:
-0.1 and 0.3 on 8-bit images are not. There the nearest level on the side of the clean input is taken, for as few values as it
-takes, so that what is judged is an input that the adversary could have stored and is allowed.
+Rounding to the nearest level may move a value by half a level, and so out of a ball whose radius is not a whole number of
+levels, such as 0.1 or 0.3 on 8-bit images. Such an input takes the nearest level on the side of the clean input, for as few
+values as necessary. So every judged input is one that the adversary could have stored and that the budget allows.
 """
 
 import torch
@@ -17,46 +17,48 @@ OFF = 1e-3
 
 
 def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: Domain) -> Tensor:
-    """Inputs on the levels of the domain, within `limit` of the clean ones wherever that is possible.
+    """Round inputs to the levels of the domain, within `limit` of the clean ones where possible.
 
     Args:
         x: (n, *shape) inputs within `limit` of the clean ones.
-        x0: (n, *shape) clean inputs; where they lie on levels themselves, as stored ones do, it is possible for every norm.
-        limit: (n,) the largest distance allowed, with what float32 rounding may add.
-        distance: what it is measured in.
-        domain: where the inputs live; without levels, nothing is rounded.
+        x0: (n, *shape) clean inputs; if they lie on levels themselves, as stored ones do, every norm can be satisfied.
+        limit: (n,) the largest distance allowed, including the tolerance for float32 rounding.
+        distance: the distance of the budget.
+        domain: shape, bounds and levels of the inputs; without levels, nothing is rounded.
 
     Returns:
-        (n, *shape): the nearest levels, but of inputs that these would take beyond their limit as many values as it takes are
-        on the level before, towards the clean input: those first that lie nearest to the middle of two levels. Where that does
-        not suffice, the nearest levels.
+        (n, *shape) inputs on the nearest levels. If these exceed the limit of a sample, some of its values move one level towards
+        the clean input: as few as necessary, those closest to the middle between two levels first. If that does not suffice,
+        the sample stays on the nearest levels.
     """
-    near = domain.round(x)
-    far = size(distance, near, x0) > limit if domain.levels else torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    if not bool(far.any()):
-        return near
-    x, x0, rounded, limit = x[far], x0[far], near[far], limit[far]
+    nearest = domain.round(x)
+    too_far = size(distance, nearest, x0) > limit if domain.levels else torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    if not bool(too_far.any()):
+        return nearest
+    x, x0, rounded, limit = x[too_far], x0[too_far], nearest[too_far], limit[too_far]
     low, high = domain.bounds(x)
     level = (high - low) / ((domain.levels or 2) - 1)
     away = (rounded - x0).abs() > (x - x0).abs() + OFF * level
-    back = torch.where(away, domain.clamp(rounded - level * (rounded - x0).sign()), rounded)
+    inward = torch.where(away, domain.clamp(rounded - level * (rounded - x0).sign()), rounded)
     if distance.name == "linf":
-        inside = torch.where((rounded - x0).abs() > per_sample(limit, x), back, rounded)
+        candidates = torch.where((rounded - x0).abs() > per_sample(limit, x), inward, rounded)
     else:
-        inside = _few(x, x0, rounded, back, away, limit, distance)
-    fits = per_sample(size(distance, inside, x0) <= limit, x).bool()
-    near = near.clone()
-    near[far] = torch.where(fits, inside, rounded)
-    return near
+        candidates = _move_fewest_inward(x, x0, rounded, inward, away, limit, distance)
+    fits = per_sample(size(distance, candidates, x0) <= limit, x).bool()
+    nearest = nearest.clone()
+    nearest[too_far] = torch.where(fits, candidates, rounded)
+    return nearest
 
 
-def _few(x: Tensor, x0: Tensor, rounded: Tensor, back: Tensor, away: Tensor, limit: Tensor, distance: Distance) -> Tensor:
+def _move_fewest_inward(
+    x: Tensor, x0: Tensor, rounded: Tensor, inward: Tensor, away: Tensor, limit: Tensor, distance: Distance
+) -> Tensor:
     """`rounded` with so many values of `back` as bring it within the limit, by bisection; all of them where that is too few."""
-    cost = torch.where(away, (back - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
+    cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
-    few, many = torch.zeros_like(limit).long(), away.flatten(1).sum(1)
-    while bool((many - few > 1).any()):
-        middle = (few + many) // 2
-        fits = size(distance, torch.where(rank < per_sample(middle, x), back, rounded), x0) <= limit
-        few, many = torch.where(fits, few, middle), torch.where(fits, middle, many)
-    return torch.where(rank < per_sample(many, x), back, rounded)
+    too_few, enough = torch.zeros_like(limit).long(), away.flatten(1).sum(1)
+    while bool((enough - too_few > 1).any()):
+        middle = (too_few + enough) // 2
+        fits = size(distance, torch.where(rank < per_sample(middle, x), inward, rounded), x0) <= limit
+        too_few, enough = torch.where(fits, too_few, middle), torch.where(fits, middle, enough)
+    return torch.where(rank < per_sample(enough, x), inward, rounded)

@@ -15,7 +15,7 @@ CLEAN = "clean"
 
 
 class Outcome(StrEnum):
-    """What became of one sample under one attack at one eps. `BROKEN` ones count against robust accuracy."""
+    """Outcome of one sample under one attack at one eps. `BROKEN` samples count against robust accuracy."""
 
     CORRECT = "correct"
     """Clean row: the model is right on the untouched input."""
@@ -45,15 +45,15 @@ ROBUST = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, O
 
 
 class Column(NamedTuple):
-    """What a column of records holds."""
+    """Type of a column of records."""
 
     kind: str
-    """string, bool, int32, int64, float32 or float64; a study may add kinds of its own."""
+    """string, bool, int32, int64, float32 or float64; a study may add further kinds."""
     doc: str
     null: bool = False
-    """Whether it may be null."""
+    """True if the value may be null."""
     zero: bool = False
-    """Whether it is 0 in rows that do not say it, as what was not done costs nothing."""
+    """True if rows without a value have 0, such as the cost of a computation that did not run."""
 
 
 def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> Any:
@@ -63,7 +63,7 @@ def column(kind: str, doc: str, *, null: bool = False, zero: bool = False) -> An
 
 def columns_of(records: Any) -> dict[str, Column]:
     """The columns of a dataclass of records, or of an instance of it, by name."""
-    return {one.name: one.metadata["column"] for one in fields(records)}
+    return {field.name: field.metadata["column"] for field in fields(records)}
 
 
 @dataclass(frozen=True, kw_only=True)

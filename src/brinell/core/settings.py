@@ -1,10 +1,16 @@
-"""What the fields of requests and plug-ins say of themselves: what their text names, and the limits of their values."""
+"""Marks on the fields of requests and plugins: the kind of name in their text, and the limits of their values."""
 
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 MOST_COUNT = 10_000_000
-"""What a setting that counts something may be at most: steps, restarts, samples. A seed may be larger."""
+"""Largest value of a setting that counts something: steps, restarts, samples. A seed may be larger."""
+MOST_SEED = 2**32 - 1
+"""Largest seed, for which products with epochs and calls stay within the 64 bits of a generator."""
+
+
+Suite = Literal["calibrated", "published", "synthetic"]
+"""Distortions that are used together: ours of equal strength at each severity, ImageNet-C's, and those after LAION-C."""
 
 
 class Names(NamedTuple):
@@ -14,7 +20,7 @@ class Names(NamedTuple):
     """A kind of plug-in (model, dataset, attack, distance, distortion, defence, detector, explainer), or budgets, file, folder,
     address."""
     words: tuple[str, ...] = ()
-    """What may stand in place of a name and is none."""
+    """Words that the field accepts in place of a name."""
 
 
 PLAIN = Names("")
@@ -24,29 +30,34 @@ Plain = Annotated[str, PLAIN]
 
 
 def mark_of(hint: Any, metadata: Any = ()) -> Names | None:
-    """What a field names, by its type and what stands beside the type; None where nobody has said.
+    """The mark of a field, from its type and the metadata of the type; None if the field has no mark.
 
-    A type that leaves no room for a name needs no mark: numbers, switches, listed words.
+    Types that cannot hold a name need no mark: numbers, switches, listed words.
     """
-    found = next((one for one in metadata if isinstance(one, Names)), None)
-    if found is not None or is_closed(hint):
-        return found or PLAIN
+    mark = next((candidate for candidate in metadata if isinstance(candidate, Names)), None)
+    if mark is not None or is_closed(hint):
+        return mark or PLAIN
     if get_origin(hint) is Annotated:
         inner, *beside = get_args(hint)
         return mark_of(inner, beside)
     if get_origin(hint) in (tuple, list, Union, UnionType):
         marks = [mark_of(part) for part in get_args(hint) if part is not Ellipsis and not is_closed(part)]
-        return marks[0] if marks and all(one == marks[0] for one in marks) else None
+        return marks[0] if marks and all(mark == marks[0] for mark in marks) else None
     return None
 
 
 def is_closed(hint: Any) -> bool:
-    """Whether a type leaves no room for a name: numbers, switches and listed words."""
+    """True if a type cannot hold a name: numbers, switches and listed words."""
     if get_origin(hint) is Literal or hint in (int, float, bool, type(None), Ellipsis):
         return True
     if get_origin(hint) is Annotated:
         return is_closed(get_args(hint)[0])
     return bool(get_args(hint)) and all(is_closed(part) for part in get_args(hint))
+
+
+def is_text(text: str) -> bool:
+    """True if a text can be written to a file and name one: no NUL, and no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def at_least(settings: Any, **least: float) -> None:
@@ -86,12 +97,12 @@ def above_zero(settings: Any, *names: str) -> None:
 
 
 def one_of(settings: Any, **choices: tuple[str, ...]) -> None:
-    """Refuse the first setting that is none of its choices.
+    """Refuse the first setting whose value is not among its choices.
 
     Raises:
         ValueError: there is one.
     """
-    for name, known in choices.items():
+    for name, allowed in choices.items():
         value = getattr(settings, name)
-        if value not in known:
-            raise ValueError(f"{name} is {value!r}, not {' or '.join(known)}")
+        if value not in allowed:
+            raise ValueError(f"{name} is {value!r}, not {' or '.join(allowed)}")

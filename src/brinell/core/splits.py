@@ -25,9 +25,9 @@ def stratified(labels: np.ndarray[Any, Any], share: float, seed: int) -> tuple[I
     for label in np.unique(labels):
         members = sorted(np.flatnonzero(labels == label).tolist(), key=lambda index: _rank(seed, index))
         second += members[: round(share * len(members))]
-    chosen = np.zeros(len(labels), dtype=bool)
-    chosen[second] = True
-    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+    in_second = np.zeros(len(labels), dtype=bool)
+    in_second[second] = True
+    return np.flatnonzero(~in_second), np.flatnonzero(in_second)
 
 
 def turns(groups: np.ndarray[Any, Any]) -> Indices:
@@ -50,6 +50,7 @@ def turns(groups: np.ndarray[Any, Any]) -> Indices:
 
 
 def _rank(seed: int, index: int) -> bytes:
+    """Sort key of a sample by a hash of seed and index."""
     return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
 
 

@@ -20,7 +20,7 @@ KINDS = {
     **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
 }
 """Types of numbers as safetensors and NumPy call them."""
-SAID = "__metadata__"
+METADATA = "__metadata__"
 
 
 def read(path: Path, most: int = bounded.MOST_TEXT) -> tuple[dict[str, str], dict[str, Array], bytes]:
@@ -28,35 +28,36 @@ def read(path: Path, most: int = bounded.MOST_TEXT) -> tuple[dict[str, str], dic
 
     Args:
         path: the file.
-        most: bytes that it may have.
+        most: the largest size allowed, in bytes.
 
     Raises:
-        RequestError: more bytes, or no regular file.
-        OSError: it is not there, or may not be read.
-        ValueError: it is no safetensors file.
+        RequestError: the file is larger, or is not a regular file.
+        OSError: the file does not exist or is not readable.
+        ValueError: the content is not in safetensors format.
     """
     content = bounded.read(path, most)
     try:
-        told = _header(content)[1].get(SAID) or {}
-        if not isinstance(told, dict) or not all(isinstance(one, str) for one in told.values()):
+        texts = _header(content)[1].get(METADATA) or {}
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
             raise ValueError("what its header says beside arrays is no text")
-        found = {name: array(content, name, *where) for name, where in places(content).items()}
+        arrays = {name: array(content, name, *place) for name, place in places(content).items()}
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
-    return told, found, content
+    return texts, arrays, content
 
 
 def places(content: Any) -> Places:
-    """Where arrays lie in a file (bytes, or mapped).
+    """Positions of the arrays in a file (bytes, or mapped).
 
     Raises:
-        ValueError, KeyError, TypeError, AttributeError, RecursionError: it is no safetensors file.
+        ValueError, KeyError, TypeError, AttributeError, RecursionError: the content is not in safetensors format.
     """
     start, header = _header(content)
-    return {name: (start, told) for name, told in header.items() if name != SAID}
+    return {name: (start, place) for name, place in header.items() if name != METADATA}
 
 
 def _header(content: Any) -> tuple[int, dict[str, Any]]:
+    """Start of the values, and the header."""
     start = 8 + int.from_bytes(content[:8], "little")
     if not 8 < start <= len(content):
         raise ValueError(f"a header of {start - 8} bytes in a file of {len(content)}")
@@ -64,10 +65,10 @@ def _header(content: Any) -> tuple[int, dict[str, Any]]:
     return start, header
 
 
-def array(content: Any, name: str, start: int, told: Mapping[str, Any]) -> Array:
+def array(content: Any, name: str, start: int, place: Mapping[str, Any]) -> Array:
     """One array of a file; arguments as `places` gives them, errors too."""
-    kind, shape = np.dtype(KINDS[told["dtype"]]), tuple(map(operator.index, told["shape"]))
-    begin, end = (start + operator.index(offset) for offset in told["data_offsets"])
+    kind, shape = np.dtype(KINDS[place["dtype"]]), tuple(map(operator.index, place["shape"]))
+    begin, end = (start + operator.index(offset) for offset in place["data_offsets"])
     fits = end - begin == kind.itemsize * math.prod(shape)
     if min(shape, default=0) < 0 or not start <= begin <= end <= len(content) or not fits:
         raise ValueError(f"{name[:60]!r} of shape {shape} does not lie in the file")

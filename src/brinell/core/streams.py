@@ -72,10 +72,10 @@ class Streams:
 
     def bits(self, *shape: int) -> Tensor:
         """(n, *shape) int64, all 64 bits random."""
-        found = torch.empty(len(self), math.prod(shape), dtype=torch.int64, device=self.keys.device)
-        for rows, bits in self._parts(found.shape[1]):
-            found[rows] = bits
-        return found.reshape(len(self), *shape)
+        values = torch.empty(len(self), math.prod(shape), dtype=torch.int64, device=self.keys.device)
+        for rows, bits in self._parts(values.shape[1]):
+            values[rows] = bits
+        return values.reshape(len(self), *shape)
 
     def _parts(self, count: int) -> Iterator[tuple[slice, Tensor]]:
         """`count` numbers of each stream, for some of them at a time: on a CPU as many as its cache holds."""
@@ -88,10 +88,10 @@ class Streams:
 
     def uniform(self, *shape: int) -> Tensor:
         """(n, *shape) float32, uniform on the open interval (0, 1), in steps of 2**-23."""
-        found = torch.empty(len(self), math.prod(shape), device=self.keys.device)
-        for rows, bits in self._parts(found.shape[1]):
-            found[rows] = _shift_right(bits, 41)
-        return found.add_(0.5).mul_(2.0**-23).reshape(len(self), *shape)
+        values = torch.empty(len(self), math.prod(shape), device=self.keys.device)
+        for rows, bits in self._parts(values.shape[1]):
+            values[rows] = _shift_right(bits, 41)
+        return values.add_(0.5).mul_(2.0**-23).reshape(len(self), *shape)
 
     def normal(self, *shape: int) -> Tensor:
         """(n, *shape) float32, standard normal."""

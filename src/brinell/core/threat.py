@@ -1,4 +1,4 @@
-"""What the adversary may do, and what it is after: inputs within `eps` of the clean one, inside the bounds of the data."""
+"""The threat model: inputs within `eps` of the clean one, inside the bounds of the data, and the criterion of success."""
 
 from dataclasses import dataclass, replace
 from functools import cache
@@ -38,12 +38,12 @@ class Distance(Protocol):
 
 @runtime_checkable
 class Relative(Protocol):
-    """A distance that is no norm of the change but depends on the clean input too, as one between embeddings does.
+    """A distance that depends on the clean input as well as on the change, such as one between embeddings.
 
-    It is a `Distance` besides: what that says of changes alone serves to measure out steps, and nothing is judged by it.
+    It implements `Distance` too: attacks use its methods on changes to scale their steps, but the ledger never judges by them.
     """
 
-    def between(self, x: Tensor, x0: Tensor) -> Tensor:
+    def measure(self, x: Tensor, x0: Tensor) -> Tensor:
         """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
@@ -52,11 +52,12 @@ class Relative(Protocol):
 
 @cache
 def _is_relative(kind: type) -> bool:
+    """True for a distance that depends on the clean input."""
     return issubclass(kind, Relative)
 
 
 def is_relative(distance: Distance) -> TypeGuard[Relative]:
-    """Whether a distance depends on the clean input; asked at every query, and too slow of a protocol each time."""
+    """True if a distance depends on the clean input. An `isinstance` check of a protocol is too slow for every query."""
     return _is_relative(type(distance))
 
 
@@ -69,7 +70,7 @@ class Threat:
     """(n,) float32, one budget per sample, aligned with the batch."""
     domain: Domain
     criterion: Criterion = MISCLASSIFIED
-    """What counts as adversarial, aligned with the batch."""
+    """Criterion of success, aligned with the batch."""
 
     def select(self, keep: Tensor) -> "Threat":
         """The threat to the chosen rows."""
@@ -91,7 +92,7 @@ class Threat:
 
 def size(distance: Distance, x: Tensor, x0: Tensor) -> Tensor:
     """(n,): how far each of `x` (n, *shape) is from its clean input in `x0`."""
-    return distance.between(x, x0) if is_relative(distance) else distance.size(x - x0)
+    return distance.measure(x, x0) if is_relative(distance) else distance.size(x - x0)
 
 
 def extent(distance: Distance, domain: Domain) -> float:

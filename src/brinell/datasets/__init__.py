@@ -1,1 +1,1 @@
-"""Labelled inputs, read on demand. One module is one data set format."""
+"""Labelled inputs, read on demand. Each module is one data set format."""

@@ -1,4 +1,4 @@
-"""Arrays of inputs as they are stored, read as a data set: order of axes, scale, bounds, and a hash of the content."""
+"""Stored arrays of inputs as a data set: order of axes, scale, bounds, and a hash of the content."""
 
 import hashlib
 import math
@@ -6,48 +6,48 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from brinell.core.bounded import MOST_CLASSES
-from brinell.core.contracts import DataInfo, Domain, Kind
-from brinell.core.domain import Column
-from brinell.core.errors import RequestError
+from brinell.core.data import DataInfo
+from brinell.core.domain import Column, Domain, Kind
+from brinell.core.errors import RequestError, short
 from brinell.core.record import Array as Array
+from brinell.datasets._labels import Labels
 
-Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Layout = Literal["first", "last"]
 Bounds = Literal["columns"] | tuple[Any, Any]
 
 CHANNELS = (1, 3, 4)
-"""Sizes by which an axis is recognised as the one of the channels."""
+"""Sizes by which the axis of the channels is recognised."""
 AXES: dict[Kind, int] = {"vector": 1, "signal": 2, "image": 3, "video": 4}
-"""How many axes one input of each kind has, channels included."""
+"""Number of axes of one input of each kind, channels included."""
 TOLERANCE = 1e-6
-"""By how much of the width of the bounds a value may leave them; such values are moved onto the bound."""
+"""Share of the width of the bounds by which a value may exceed them; such values are moved onto the bound."""
 NORMALISED = -0.05
-"""Inputs that reach below this have been normalised, or were never pictures."""
+"""Inputs with values below this have been normalised, or were never pictures."""
 BLOCK = 1 << 22
-"""Bytes read at once where a whole array is gone through."""
+"""Bytes read at once when a whole array is scanned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """How stored inputs become inputs with channels first."""
+    """The conversion of stored inputs to inputs with channels first."""
 
     kind: Kind
-    """What one input is."""
+    """Kind of an input."""
     shape: tuple[int, ...]
-    """Its shape, channels first."""
+    """Shape of an input, channels first."""
     axes: tuple[int, ...]
-    """Order in which to take the axes of the stored array, the one of the samples first."""
+    """Order of the axes of the stored array, the axis of the samples first."""
 
     @classmethod
-    def straight(cls, domain: Domain) -> "Arrangement":
-        """That of inputs which are stored as the domain has them."""
+    def identity(cls, domain: Domain) -> "Arrangement":
+        """The arrangement of inputs that are stored as the domain has them."""
         return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
 
     def __call__(self, block: Array) -> Array:
@@ -56,112 +56,114 @@ class Arrangement:
 
 
 def arrange(
-    stored: tuple[int, ...], *, kind: Kind | None = None, layout: Layout | None = None, what: str = "the array of inputs"
+    shape: tuple[int, ...], *, kind: Kind | None = None, layout: Layout | None = None, subject: str = "the array of inputs"
 ) -> Arrangement:
-    """Decide where the channels are.
+    """Find the axis of the channels.
 
     (N, D) is a vector, (N, H, W) a grey image, (N, H, W, C) or (N, C, H, W) an image, one more axis a video; with kind
-    `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels unless `layout` says which; those of a signal
-    come first unless it says otherwise.
+    `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels, those of a signal come first; `layout`
+    overrides both.
     """
-    sides, straight = len(stored) - 1, tuple(range(len(stored)))
+    sides, order = len(shape) - 1, tuple(range(len(shape)))
     if kind is None and not 1 <= sides <= 4:
-        raise RequestError(f"{what} has shape {stored}; inputs need 1 to 4 axes after the one of the samples")
+        raise RequestError(f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples")
     kind = kind or ("vector", "image", "image", "video")[sides - 1]
     if kind != "vector" and sides == AXES[kind] - 1:
-        return Arrangement(kind=kind, shape=(1, *stored[1:]), axes=straight)
+        return Arrangement(kind=kind, shape=(1, *shape[1:]), axes=order)
     if sides != AXES[kind]:
-        raise RequestError(f"{what} has shape {stored}, which is no list of {kind}s; give the option kind=")
-    if kind == "vector" or (layout or _layout(stored, kind, what)) == "first":
-        return Arrangement(kind=kind, shape=stored[1:], axes=straight)
-    return Arrangement(kind=kind, shape=(stored[-1], *stored[1:-1]), axes=(0, sides, *straight[1:-1]))
+        raise RequestError(f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind=")
+    if kind == "vector" or (layout or _layout(shape, kind, subject)) == "first":
+        return Arrangement(kind=kind, shape=shape[1:], axes=order)
+    return Arrangement(kind=kind, shape=(shape[-1], *shape[1:-1]), axes=(0, sides, *order[1:-1]))
 
 
-def _layout(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
-    layout: Layout | None = "first" if kind == "signal" else _size_layout(stored)
+def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
+    """Position of the channels in arrays of this shape: first or last."""
+    layout: Layout | None = "first" if kind == "signal" else _size_layout(shape)
     if layout is None:
-        where = "first or last" if stored[1] in CHANNELS else "anywhere"
+        places = "first or last" if shape[1] in CHANNELS else "anywhere"
         raise RequestError(
-            f"{what} has shape {stored}, whose channels could be {where}: give the option layout=first or layout=last"
+            f"{subject} has shape {shape}, whose channels could be {places}: give the option layout=first or layout=last"
         )
     return layout
 
 
-def _size_layout(stored: tuple[int, ...]) -> Layout | None:
-    """Where the axis of size 1, 3 or 4 is; None where that fits both ends, or neither."""
-    first, last = stored[1] in CHANNELS, stored[-1] in CHANNELS
+def _size_layout(shape: tuple[int, ...]) -> Layout | None:
+    """Position of the axis of size 1, 3 or 4; None if both ends or neither have such a size."""
+    first, last = shape[1] in CHANNELS, shape[-1] in CHANNELS
     return None if first == last else "first" if first else "last"
 
 
-def arrange_axes(stored: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
-    """How arrays become inputs with their channels first."""
-    what = f"the array of inputs has shape {stored}"
-    if len(stored) < 2:
-        raise RequestError(f"{what}; it needs the samples first and then each input")
+def arrange_axes(shape: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
+    """Decide how arrays of memory become inputs with channels first; refuses shapes that can be read in several ways."""
+    subject = f"the array of inputs has shape {shape}"
+    if len(shape) < 2 or 0 in shape:
+        reason = "is empty: give at least one sample of at least one value" if 0 in shape else "needs the samples first"
+        raise RequestError(f"{subject}; it {reason}{'' if 0 in shape else ' and then each input'}")
     if domain is not None:
-        if stored[1:] != domain.shape:
-            raise RequestError(f"inputs of shape {stored[1:]} do not live in a domain of shape {domain.shape}")
-        return Arrangement.straight(domain)
+        if shape[1:] != domain.shape:
+            raise RequestError(f"inputs of shape {shape[1:]} do not live in a domain of shape {domain.shape}")
+        return Arrangement.identity(domain)
     if kind not in (None, *AXES):
-        raise RequestError(f"kind is {kind!r}; it is one of {', '.join(AXES)}")
+        raise RequestError(f"kind is {short(kind)}; it is one of {', '.join(AXES)}")
     if layout not in (None, "first", "last"):
-        raise RequestError(f"layout is {layout!r}; it is first or last")
+        raise RequestError(f"layout is {short(layout)}; it is first or last")
     if kind is None:
-        kind = {axes: kind for kind, axes in AXES.items()}.get(len(stored) - 1)
+        kind = {axes: kind for kind, axes in AXES.items()}.get(len(shape) - 1)
         if kind is None:
-            raise RequestError(f"{what}; give a Domain that says what an input is")
-        if kind == "signal" and layout is None and not (stored[1] == 1 or 4 * stored[1] <= stored[2]):
+            raise RequestError(f"{subject}; give a Domain that says what an input is")
+        if kind == "signal" and layout is None and not (shape[1] == 1 or 4 * shape[1] <= shape[2]):
             raise RequestError(
-                f"{what}, which may be grey pictures or signals of {stored[1]} channels: for pictures write x[:, None], for "
+                f"{subject}, which may be grey pictures or signals of {shape[1]} channels: for pictures write x[:, None], for "
                 "signals brinell.data(x, y, kind='signal')"
             )
-    if kind in ("image", "video") and layout is None and len(stored) == AXES[kind] + 1:
-        layout = _layout_by_size(stored, kind, what)
-    return arrange(stored, kind=kind, layout=layout)
+    if kind in ("image", "video") and layout is None and len(shape) == AXES[kind] + 1:
+        layout = _layout_by_size(shape, kind, subject)
+    return arrange(shape, kind=kind, layout=layout)
 
 
-def _layout_by_size(stored: tuple[int, ...], kind: Kind, what: str) -> Layout:
-    """Where the channels of images and videos are; refuses a shape that leaves it open."""
-    first, *between, last = stored[1:]
-    if kind == "video" and between[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
-        raise RequestError(f"{what} with frames before channels: write x.swapaxes(1, 2)")
-    if layout := _size_layout(stored):
+def _layout_by_size(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
+    """Position of the channels of images and videos; refuses a shape that leaves it open."""
+    first, *middle, last = shape[1:]
+    if kind == "video" and middle[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
+        raise RequestError(f"{subject} with frames before channels: write x.swapaxes(1, 2)")
+    if layout := _size_layout(shape):
         return layout
-    if first < min(*between, last):
+    if first < min(*middle, last):
         return "first"
-    if last < min(first, *between):
+    if last < min(first, *middle):
         return "last"
     raise RequestError(
-        f"{what}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
+        f"{subject}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """What a pass over all values found."""
+    """Summary of all values of an array."""
 
-    least: float
+    minimum: float
     """Smallest value."""
-    most: float
+    maximum: float
     """Largest value."""
     bytes8: bool
-    """Whether each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
+    """True if each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
 
 
-def span(x: "Array | Rows", what: str = "the array of inputs") -> Span:
-    """Go through all values once, a block at a time."""
+def span(x: "Array | Rows", subject: str = "the array of inputs") -> Span:
+    """Scan all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
-        raise RequestError(f"{what} has type {x.dtype}; inputs must be real numbers")
-    least, most, bytes8 = np.inf, -np.inf, True
+        raise RequestError(f"{subject} has type {x.dtype}; inputs must be real numbers")
+    minimum, maximum, bytes8 = np.inf, -np.inf, True
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
-            raise RequestError(f"{what} holds NaN or infinity: correct or drop those samples")
-        least, most = min(least, low), max(most, high)
+            raise RequestError(f"{subject} holds NaN or infinity: correct or drop those samples")
+        minimum, maximum = min(minimum, low), max(maximum, high)
         if bytes8:
             grid = rows * np.float32(255)
             bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
-    return Span(least=least, most=most, bytes8=bytes8)
+    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8)
 
 
 def blocks(x: "Array | Rows") -> Iterator[Array]:
@@ -173,7 +175,7 @@ def blocks(x: "Array | Rows") -> Iterator[Array]:
 
 
 def release(x: "Array | Rows") -> None:
-    """Take the pages of a mapped array out of this process; the system reads them again from its cache or the file."""
+    """Release the memory pages of a mapped array; the system reads them again from its cache or the file."""
     pages = getattr(x, "_mmap", None)
     if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
         pages.madvise(mmap.MADV_DONTNEED)
@@ -187,27 +189,27 @@ def domain_of(
     high: float | None = None,
     levels: int | None = None,
     divide: float = 1.0,
-    what: str = "the array of inputs",
+    subject: str = "the array of inputs",
     remedy: Callable[[Span], str] = lambda span: "",
 ) -> tuple[Domain, float]:
-    """The domain of stored inputs, and the number to divide stored values by.
+    """The domain of stored inputs, and the number by which to divide stored values.
 
     Bytes without bounds are divided by 255. Everything else is divided by `divide` and must then lie between `low` (default 0)
-    and `high` (default 1); `remedy` says what to do about values that do not. The storage levels are 256 for bytes and for images
-    whose values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels` overrides
-    (0 for none).
+    and `high` (default 1); `remedy` returns advice for values that do not. The storage levels are 256 for bytes and for images
+    whose values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels`
+    overrides this (0 for none).
     """
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
     grid: int | None = 256
     if x.dtype == np.uint8 and low is None and high is None and divide == 1:
         divide = 255.0
     else:
-        values = span(x, what)
+        values = span(x, subject)
         slack = TOLERANCE * (upper - lower)
-        least, most = values.least / divide, values.most / divide
-        if least < lower - slack or most > upper + slack:
+        minimum, maximum = values.minimum / divide, values.maximum / divide
+        if minimum < lower - slack or maximum > upper + slack:
             raise RequestError(
-                f"{what} holds values from {least:g} to {most:g}, outside the bounds {lower:g} to {upper:g}: "
+                f"{subject} holds values from {minimum:g} to {maximum:g}, outside the bounds {lower:g} to {upper:g}: "
                 + (remedy(values) or "give bounds that hold them (low and high), or scale the data")
             )
         if x.dtype.kind != "f":
@@ -215,28 +217,31 @@ def domain_of(
         elif not (arrangement.kind in ("image", "video") and values.bytes8 and (lower, upper) == (0, 1)):
             grid = None
     grid = grid if levels is None else levels or None
-    return make_domain(what, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid), divide
+    return make_domain(subject, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid), divide
 
 
-def make_domain(what: object, **settings: Any) -> Domain:
-    """A domain with these settings; RequestError, of what they describe, where they make no sense."""
+def make_domain(subject: object, **settings: Any) -> Domain:
+    """A domain with these settings; raises a RequestError about `subject` if they are invalid."""
     try:
         return Domain(**settings)
     except ValueError as error:
-        raise RequestError(f"{what}: {error}") from None
+        raise RequestError(f"{subject}: {error}") from None
 
 
 def fit_domain(
     x: "Array | Rows", arrangement: Arrangement, domain: Domain | None, columns: tuple[str, ...], bounds: Bounds | None
 ) -> tuple["Array | Rows", Domain, float, tuple[str, ...]]:
-    """Inputs of memory in their domain: the inputs, the domain, what they are divided by, and what was decided.
+    """Inputs of memory in their domain.
 
     Args:
         x: (n, *stored) values.
-        arrangement: of the axes.
-        domain: where it was given.
-        columns: the names of columns with units of their own, if any.
-        bounds: (low, high) or "columns", where they were given.
+        arrangement: order of the axes.
+        domain: the user's domain, or None.
+        columns: names of columns with separate units, if any.
+        bounds: the user's (low, high) or "columns", or None.
+
+    Returns:
+        The inputs, their domain, the divisor of stored values, and notes on the decisions made.
     """
     if domain is not None:
         check_bounds(x, domain)
@@ -253,56 +258,63 @@ def fit_domain(
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    """True for a real number, not a bool, that float holds."""
+    try:
+        return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+    except (OverflowError, TypeError):
+        return False
 
 
 def _remedy(span: Span, axes: int) -> str:
-    """What is probably the matter with values outside of [0, 1], and what to write instead."""
-    if span.least < NORMALISED and axes > 3:
+    """Advice on values outside [0, 1]: their probable cause and what to write instead."""
+    if span.minimum < NORMALISED and axes > 3:
         return "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
     if axes == 2:
         return "for columns in units of their own write brinell.data(x, y, bounds='columns')"
-    if 1 < span.most <= 255:
+    if 1 < span.maximum <= 255:
         return "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
     return ""
 
 
 def check_bounds(x: "Array | Rows", domain: Domain) -> None:
-    """Refuse inputs outside of a domain that was given."""
+    """Refuse inputs outside the user's domain."""
+    import torch
+
     low, high = domain.bounds()
     slack = TOLERANCE * float((high - low).max())
     for rows in blocks(x):
         values = torch.from_numpy(rows.astype(np.float32))
         if not domain.excess(values) <= slack:
-            least, most = (float(value) for value in values.aminmax())
+            minimum, maximum = (float(value) for value in values.aminmax())
             raise RequestError(
-                f"inputs reach from {least:g} to {most:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
+                f"inputs reach from {minimum:g} to {maximum:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
                 "scale them, or give a domain that holds them"
             )
 
 
 def scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
-    """Vectors whose columns have units of their own, moved to [0, 1] column by column; what never differs cannot be changed."""
+    """Scale vectors with separate units to [0, 1], column by column; columns that are constant are fixed."""
     values = np.array(x[:], dtype=np.float64)
     if not np.isfinite(values).all():
         raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
     names = names or tuple(map(str, range(values.shape[1])))
-    own = bounds is None or (isinstance(bounds, str) and bounds == "columns")
-    least, most = (values.min(0), values.max(0)) if own else _column_bounds(bounds, values.shape[1])
-    if outside := np.flatnonzero((values < least).any(0) | (values > most).any(0)).tolist():
-        raise RequestError(f"column {names[outside[0]]} holds values outside of its bounds: widen them")
-    moves = most > least
-    low, width = np.where(moves, 0.0, least), np.where(moves, most - least, 1.0)
+    has_own_bounds = bounds is None or (isinstance(bounds, str) and bounds == "columns")
+    minimum, maximum = (values.min(0), values.max(0)) if has_own_bounds else _column_bounds(bounds, values.shape[1])
+    if columns_outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
+        raise RequestError(f"column {names[columns_outside[0]]} holds values outside of its bounds: widen them")
+    varies = maximum > minimum
+    low, width = np.where(varies, 0.0, minimum), np.where(varies, maximum - minimum, 1.0)
     columns = tuple(
         Column(name, low, high) if low < high else Column(name, fixed=True)
-        for name, low, high in zip(names, least.tolist(), most.tolist(), strict=True)
+        for name, low, high in zip(names, minimum.tolist(), maximum.tolist(), strict=True)
     )
     shape, ends = (len(names),), (tuple(low.tolist()), tuple((low + 1).tolist()))
     domain = make_domain("the array of inputs", kind="vector", shape=shape, low=ends[0], high=ends[1], columns=columns)
-    return np.where(moves, (values - least) / width, values).astype(np.float32), domain
+    return np.where(varies, (values - minimum) / width, values).astype(np.float32), domain
 
 
 def _column_bounds(bounds: Any, width: int) -> tuple[Array, Array]:
+    """Bounds of each column."""
     if isinstance(bounds, str):
         raise RequestError(f"bounds is {bounds!r}: give (low, high), or 'columns' for each column's own range")
     try:
@@ -312,37 +324,8 @@ def _column_bounds(bounds: Any, width: int) -> tuple[Array, Array]:
     return low, high
 
 
-def check_labels(y: Array, n: int, what: str = "the array of labels") -> Labels:
-    """The labels as (n,) int64."""
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    if y.ndim != 1:
-        raise RequestError(f"{what} has shape {y.shape}; labels are one whole number per sample (of one-hot rows, the argmax)")
-    if len(y) != n:
-        raise RequestError(f"{what} holds {len(y)} labels for {n} inputs: they must belong together one to one")
-    if n == 0:
-        raise RequestError(f"{what} is empty: there is nothing to audit")
-    if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
-        raise RequestError(f"{what} has type {y.dtype}; labels are whole numbers from 0 on")
-    if y.min() < 0:
-        raise RequestError(f"{what} holds the label {int(y.min())}; labels are counted from 0")
-    if y.max() >= MOST_CLASSES:
-        raise RequestError(f"{what} holds the label {int(y.max())}; labels are below {MOST_CLASSES}: count them from 0 on")
-    return y.astype(np.int64)
-
-
-def class_names(names: Sequence[object] | None, labels: Array, what: str = "the list of class names") -> tuple[str, ...]:
-    """The names of the classes as text, or "0", "1", ... up to the largest label."""
-    classes = int(labels.max()) + 1
-    if names is None:
-        return tuple(map(str, range(classes)))
-    if len(names) < classes:
-        raise RequestError(f"{what} has {len(names)} names, but the labels go up to {classes - 1}: name every class")
-    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
-
-
 class Rows(ABC):
-    """Inputs (n, *shape) that are made when they are asked for, with as much of an array's manners as `StoredArrays` needs."""
+    """Inputs (n, *shape) that are created on demand, with the part of an array's interface that `StoredArrays` needs."""
 
     def __init__(self, n: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.ndim, self.dtype = (n, *shape), 1 + len(shape), dtype
@@ -352,31 +335,31 @@ class Rows(ABC):
 
     def __getitem__(self, rows: slice | Array) -> Array:
         indices = range(*rows.indices(len(self))) if isinstance(rows, slice) else rows.tolist()
-        found = np.empty((len(indices), *self.shape[1:]), self.dtype)
-        for at, index in enumerate(indices):
-            found[at] = self.row(index)
-        return found
+        values = np.empty((len(indices), *self.shape[1:]), self.dtype)
+        for position, index in enumerate(indices):
+            values[position] = self.row(index)
+        return values
 
     @abstractmethod
     def row(self, index: int) -> Array:
-        """(*shape): one of them."""
+        """(*shape): the input at `index`."""
 
 
 class StoredArrays:
-    """A data set over an array that may be larger than memory: only the rows that are asked for are read.
+    """A data set over an array that may be larger than memory: only the requested rows are read.
 
     Args:
-        name: how reports call it.
+        name: name in reports.
         x: (n, *stored) values, in memory or mapped.
         y: (n,) int64 labels.
-        domain: where the inputs live, after the division.
+        domain: domain of the inputs, after the division.
         classes: names of the classes.
-        arrangement: how a stored input becomes one with channels first; None where it is one already.
-        divisor: what stored values are divided by; None where they are the inputs themselves, and the digest names no divisor.
-        info: what else the data set tells.
-        groups: (n,) whose each input is, where that is known.
-        beside: (n, k) float32: the last k channels of signals, whose values are the same throughout, in the domain's units.
-        digest: hashes what the data set holds, where that is cheaper than to go through all inputs.
+        arrangement: converts stored inputs to channels first; None if they already are.
+        divisor: divisor of stored values; None if they are the inputs themselves, and the digest then names no divisor.
+        info: further facts about the data set.
+        groups: (n,) group of each input, such as its patient, if known.
+        fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in the domain's units.
+        digest: hashes the data set's content, if that is cheaper than to scan all inputs.
     """
 
     def __init__(
@@ -391,13 +374,13 @@ class StoredArrays:
         divisor: float | None = 1.0,
         info: DataInfo | None = None,
         groups: Array | None = None,
-        beside: Array | None = None,
+        fixed_channels: Array | None = None,
         digest: Callable[[], str] | None = None,
     ) -> None:
         self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
-        self._x, self._y, self._divisor, self._beside = x, y, divisor, beside
-        self._arrangement = arrangement or Arrangement.straight(domain)
+        self._x, self._y, self._divisor, self._fixed_channels = x, y, divisor, fixed_channels
+        self._arrangement = arrangement or Arrangement.identity(domain)
         self._content, self._digest = digest or self._values, ""
 
     def __len__(self) -> int:
@@ -407,42 +390,45 @@ class StoredArrays:
         """(n,) int64: all labels."""
         return self._y.copy()
 
-    def load(self, indices: Sequence[int]) -> Tensor:
+    def load(self, indices: Sequence[int]) -> "Tensor":
         """(len(indices), *shape) float32 within the bounds.
 
         Raises:
             RequestError: a file that is damaged or has changed.
             SampleError: a video that cannot be read.
         """
-        at = np.asarray(indices, dtype=np.int64)
-        rows = self._arrangement(self._x[at])
+        import torch
+
+        positions = np.asarray(indices, dtype=np.int64)
+        block = self._arrangement(self._x[positions])
         release(self._x)
-        x = torch.from_numpy(rows.astype(np.float32, order="C"))
+        x = torch.from_numpy(block.astype(np.float32, order="C"))
         x = x.div_(self._divisor) if self._divisor not in (None, 1) else x
-        if self._beside is not None:
-            x = torch.cat([x, torch.from_numpy(self._beside[at])[:, :, None].expand(-1, -1, x.shape[2])], 1)
+        if self._fixed_channels is not None:
+            x = torch.cat([x, torch.from_numpy(self._fixed_channels[positions])[:, :, None].expand(-1, -1, x.shape[2])], 1)
         return self.domain.clamp(x)
 
     def digest(self) -> str:
         """Hash of the content.
 
-        That of arrays is one of domain, inputs (channels first) and labels: the same in any layout or file format. That of
-        folders is one of the files' bytes, the labels, and how they become inputs; file names do not count.
+        For arrays it covers domain, inputs (channels first) and labels, so it is the same in any layout or file format. For
+        folders it covers the files' bytes, the labels and the conversion to inputs; file names do not count.
         """
         self._digest = self._digest or self._content()
         return self._digest
 
     def _values(self) -> str:
-        how = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
-        hashed = hashlib.blake2b(how.encode(), digest_size=16)
+        """Hash of the inputs as the audit uses them."""
+        settings = self.domain.text() + ("" if self._divisor is None else f" {self._divisor!r}")
+        hash = hashlib.blake2b(settings.encode(), digest_size=16)
         for rows in blocks(self._x):
-            hashed.update(little(self._arrangement(rows)))
-        hashed.update(little(self._y))
-        if self._beside is not None:
-            hashed.update(little(self._beside))
-        return hashed.hexdigest()
+            hash.update(little_endian_bytes(self._arrangement(rows)))
+        hash.update(little_endian_bytes(self._y))
+        if self._fixed_channels is not None:
+            hash.update(little_endian_bytes(self._fixed_channels))
+        return hash.hexdigest()
 
 
-def little(x: Array) -> bytes:
+def little_endian_bytes(x: Array) -> bytes:
     """The values of `x` in C order, low byte first on every machine."""
     return x.astype(x.dtype.newbyteorder("<"), copy=False).tobytes()

@@ -1,4 +1,4 @@
-"""Files in a folder with their labels, one subfolder per class or a list, and their crop: what the data sets of folders share."""
+"""Files in a folder with their labels, from subfolders or a list, and their crop, for the data sets of folders."""
 
 import csv
 import hashlib
@@ -14,13 +14,14 @@ from PIL import Image
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Labels, check_labels, class_names, little
-from brinell.datasets._files import csv_file, unread
+from brinell.datasets._arrays import little_endian_bytes
+from brinell.datasets._files import csv_file, read_error
+from brinell.datasets._labels import Labels, check_labels, class_names
 
-DIGITS = 1000
-"""Characters of a label from which on it is not even read."""
+LONGEST_LABEL = 1000
+"""Length in characters from which a label is not read."""
 DECODED = 4 * bounded.MOST_PIXELS // bounded.RATIO
-"""Bytes of a file whose decoder may take as much memory as the largest picture needs."""
+"""File size in bytes from which a decoder may use as much memory as the largest picture needs."""
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
 COLUMNS = ("label", "imagenet_index", "class_index", "index")
 
@@ -32,54 +33,62 @@ class Listing(NamedTuple):
     labels: Labels
     classes: tuple[str, ...]
 
-    def digest(self, how: str) -> str:
-        """Hash of the labels, of the files' bytes, and of `how` they become inputs. File names do not count."""
-        hashed = hashlib.blake2b(how.encode(), digest_size=16)
-        hashed.update(little(self.labels))
+    def digest(self, settings: str) -> str:
+        """Hash of the labels, the files' bytes, and the `settings` of their conversion to inputs. File names do not count."""
+        hash = hashlib.blake2b(settings.encode(), digest_size=16)
+        hash.update(little_endian_bytes(self.labels))
         for file in self.files:
             try:
-                with bounded.opened(file) as content:
-                    hashed.update(hashlib.file_digest(content, "blake2b").digest())
+                with bounded.open_regular(file) as content:
+                    hash.update(hashlib.file_digest(content, "blake2b").digest())
             except OSError as error:
-                raise unread(file, error) from None
-        return hashed.hexdigest()
+                raise read_error(file, error) from None
+        return hash.hexdigest()
 
 
-def listing_of(folder: Path, suffixes: frozenset[str], what: str, below: str) -> Listing:
-    """Either labels.csv, its files beside it or in `below`, or one subfolder per class whose sorted names are the labels."""
-    return _table(folder, below) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, what)
+def listing_of(folder: Path, suffixes: frozenset[str], subject: str, subfolder: str) -> Listing:
+    """The files of a folder with their labels.
+
+    Args:
+        folder: holds labels.csv, or one subfolder per class, whose sorted names are the labels.
+        suffixes: suffixes of the files in subfolders.
+        subject: plural of the files in messages.
+        subfolder: folder in which files of labels.csv are also looked up.
+    """
+    return _table(folder, subfolder) if (folder / "labels.csv").is_file() else _tree(folder, suffixes, subject)
 
 
 @contextmanager
-def picture(file: Path) -> Iterator[Image.Image]:
-    """A picture, opened and not decoded yet: of a format that Pillow decodes by itself, and of bounded size.
+def open_picture(file: Path) -> Iterator[Image.Image]:
+    """A picture, opened but not decoded: of a format that Pillow decodes by itself, and of bounded size.
 
-    Formats are listed because for others Pillow starts programs on this machine, such as one that runs PostScript.
+    Formats are listed because Pillow starts other programs for the rest, such as an interpreter of PostScript.
 
     Raises:
-        RequestError: a file that is damaged, of another format or too large.
+        RequestError: the file is damaged, of another format or too large.
     """
-    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.opened(file) as stream:
+    with bounded.decoding(file, DECODED), warnings.catch_warnings(), bounded.open_regular(file) as stream:
         warnings.simplefilter("ignore")  # of its size, which is checked here, and of what a damaged file holds
-        with Image.open(stream, formats=FORMATS) as found:
-            width, height = found.size
+        with Image.open(stream, formats=FORMATS) as image:
+            width, height = image.size
             if width * height > bounded.MOST_PIXELS:
                 raise RequestError(f"{file} is {width} x {height}, more than {bounded.MOST_PIXELS} pixels: make it smaller")
-            yield found
+            yield image
 
 
-def centre(image: Image.Image, size: int, how: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
-    """A square from the middle, after the shorter side was brought to `size` pixels."""
+def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling = Image.Resampling.BILINEAR) -> Image.Image:
+    """A square from the centre, after the shorter side was resized to `size` pixels."""
     scale = size / min(image.size)
     if size * max(image.size) > bounded.MOST_PIXELS * min(image.size) / size:
         raise ValueError(f"{image.size[0]} x {image.size[1]} pixels cannot be brought to {size} on the shorter side")
     width, height = (max(size, round(side * scale)) for side in image.size)
-    image = image.resize((width, height), how)
+    image = image.resize((width, height), resampling)
     left, top = (width - size) // 2, (height - size) // 2
     return image.crop((left, top, left + size, top + size))
 
 
-def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
+def _tree(folder: Path, suffixes: frozenset[str], subject: str) -> Listing:
+    """Files by class from folders named after the classes."""
     groups = {
         place.name: sorted(file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file())
         for place in sorted(folder.iterdir())
@@ -87,7 +96,7 @@ def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
     }
     groups = {name: files for name, files in groups.items() if files}
     if not groups:
-        raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {what}: give it one subfolder per class")
+        raise RequestError(f"{folder} has neither a labels.csv nor a subfolder with {subject}: give it one subfolder per class")
     classes = _classes(folder) or _Classes.of(groups)
     if unknown := [name for name in groups if name not in classes.lookup]:
         raise RequestError(
@@ -97,7 +106,8 @@ def _tree(folder: Path, suffixes: frozenset[str], what: str) -> Listing:
     return Listing(files, classes.labels(name for name, group in groups.items() for _ in group), classes.names)
 
 
-def _table(folder: Path, below: str) -> Listing:
+def _table(folder: Path, subfolder: str) -> Listing:
+    """Files and labels from `labels.csv`."""
     table = folder / "labels.csv"
     with csv_file(table) as text:
         rows = list(csv.DictReader(text, strict=True))
@@ -109,30 +119,33 @@ def _table(folder: Path, below: str) -> Listing:
             f"{table} has the columns {', '.join(map(str, rows[0]))}; it needs file and one of {', '.join(COLUMNS)}"
         )
     classes = _classes(folder)
-    files = [_listed(folder, row["file"], table, below) for row in rows]
+    files = [_listed_path(folder, row["file"], table, subfolder) for row in rows]
     texts = [row[column] or "" for row in rows]
     if all(text.strip().isdecimal() for text in texts):
-        numbers = [int(text) if len(text) < DIGITS else bounded.MOST_CLASSES for text in texts]
+        numbers = [int(text) if len(text) < LONGEST_LABEL else bounded.MOST_CLASSES for text in texts]
         labels = np.minimum(np.array(numbers, dtype=object), bounded.MOST_CLASSES).astype(np.int64)
         check_labels(labels, len(labels), f"column {column} of {table}")
-        named = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
-        names = classes.names if classes else _fill(named, int(labels.max()) + 1)
-        return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}"))
+        names_by_label = {label: row["name"] for label, row in zip(labels.tolist(), rows, strict=True) if row.get("name")}
+        names = classes.names if classes else _fill(names_by_label, int(labels.max()) + 1)
+        # ImageNet has two cranes and two maillots.
+        return Listing(files, labels, class_names(names, labels, f"the list of classes of {folder}", unique=False))
     classes = classes or _Classes.of(sorted(set(texts)))
     if bad := [text for text in texts if not text or text not in classes.lookup]:
         raise RequestError(f"{table} has the label {bad[0]!r} in column {column}: write class indices, or names of *classes.json")
     return Listing(files, classes.labels(texts), classes.names)
 
 
-def _fill(named: Mapping[int, str], classes: int) -> list[str]:
-    return [named.get(label, str(label)) for label in range(classes)]
+def _fill(names_by_label: Mapping[int, str], classes: int) -> list[str]:
+    """Names of all classes; a number for a class without a name."""
+    return [names_by_label.get(label, str(label)) for label in range(classes)]
 
 
-def _listed(folder: Path, name: str | None, table: Path, below: str) -> Path:
-    for place in (name or "", f"{below}/{name or ''}"):
-        if bounded.inside(folder, place, table, links=True).is_file():
-            return folder / place
-    raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {below}/: fetch it, or drop the row")
+def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) -> Path:
+    """Path of a listed file."""
+    for location in (name or "", f"{subfolder}/{name or ''}"):
+        if bounded.path_inside(folder, location, table, links=True).is_file():
+            return folder / location
+    raise RequestError(f"{table} lists {name!r}, which is neither beside it nor in {subfolder}/: fetch it, or drop the row")
 
 
 class _Classes(NamedTuple):
@@ -146,24 +159,26 @@ class _Classes(NamedTuple):
         return cls(names, {name: label for label, name in enumerate(names)})
 
     def labels(self, names: Iterable[str]) -> Labels:
+        """(n,) int64: labels of class names."""
         return np.array([self.lookup[name] for name in names], dtype=np.int64)
 
 
 def _classes(folder: Path) -> _Classes | None:
-    found = sorted(folder.glob("*classes.json"))
-    if not found:
+    """Classes of a `classes.json` in the folder; None without one."""
+    files = sorted(folder.glob("*classes.json"))
+    if not files:
         return None
-    if len(found) > 1:
-        raise RequestError(f"{folder} has {found[0].name} and {found[1].name}: leave one list of classes")
+    if len(files) > 1:
+        raise RequestError(f"{folder} has {files[0].name} and {files[1].name}: leave one list of classes")
     try:
-        content: Any = json.loads(bounded.text(found[0]))
+        content: Any = json.loads(bounded.text(files[0]))
         entries = [entry if isinstance(entry, dict) else {"index": index, "name": entry} for index, entry in enumerate(content)]
-        named = {int(entry["index"]): str(entry["name"]) for entry in entries}
-        if not 0 <= min(named) <= max(named) < bounded.MOST_CLASSES:
-            raise ValueError(f"indices from {min(named)} to {max(named)}")
+        names_by_label = {int(entry["index"]): str(entry["name"]) for entry in entries}
+        if not 0 <= min(names_by_label) <= max(names_by_label) < bounded.MOST_CLASSES:
+            raise ValueError(f"indices from {min(names_by_label)} to {max(names_by_label)}")
         lookup = {str(entry[key]): int(entry["index"]) for key in ("name", "wnid") for entry in entries if key in entry}
-        return _Classes(tuple(_fill(named, max(named) + 1)), lookup)
+        return _Classes(tuple(_fill(names_by_label, max(names_by_label) + 1)), lookup)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RequestError(
-            f"{found[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
+            f"{files[0]} is no list of names or of {{index, name}} ({error!r}): correct it, or remove it"
         ) from None

@@ -1,12 +1,12 @@
-"""The intervals between beats beside the trace of one of them: further channels of a signal, which no attack may change.
+"""Intervals between heartbeats as further channels of a signal, which no attack may change.
 
-Early beats of the upper chambers look like all others; what tells them is when they come, which a window of one beat does not
-hold. So a beat may be given three numbers: the seconds since the beat before, the seconds until the one after, and the median of
-all intervals of its recording, against which the first two are long or short. That median is known without any label.
+Premature beats of the atria look like all others; only their timing distinguishes them, and a window of one beat does not
+contain it. So a beat may get three numbers: the seconds since the previous beat, the seconds until the next one, and the median
+of all intervals of its recording, with which the first two are compared. The median needs no labels.
 
 After de Chazal, O'Dwyer & Reilly 2004, Automatic classification of heartbeats using ECG morphology and heartbeat interval
-features. Deviations: the median of a recording in place of its mean, which a few pauses move; no mean over the ten beats around,
-since data sets may hold some beats of a recording only.
+features. Deviations: the median of a recording replaces its mean, which a few pauses shift; the mean over the ten surrounding
+beats is left out, since data sets may hold only some beats of a recording.
 """
 
 from dataclasses import replace
@@ -19,34 +19,40 @@ from brinell.datasets._arrays import Array
 
 INTERVALS = ("seconds since the beat before", "seconds until the beat after", "median seconds between beats")
 LONGEST = 5.0
-"""Seconds; longer intervals are gaps between annotations, and are cut to this."""
+"""Maximum interval in seconds; longer intervals are gaps between annotations, and are cut to this."""
 
 
-def rhythm(before: Array, after: Array, groups: Array, what: str = "the array of intervals") -> Array:
-    """(n, 3) float32, seconds: each beat's own two intervals, and the median of all of its recording.
+def rhythm(before: Array, after: Array, groups: Array, subject: str = "the array of intervals") -> Array:
+    """(n, 3) float32, seconds: the two intervals of each beat, and the median of its recording.
 
     Args:
-        before: (n,) seconds since the beat before; NaN where there is none, which the median replaces.
-        after: (n,) seconds until the beat after, likewise.
-        groups: (n,) which recording each beat is of.
-        what: how errors call the intervals.
+        before: (n,) seconds since the previous beat; NaN if there is none, replaced by the median.
+        after: (n,) seconds until the next beat, likewise.
+        groups: (n,) recording of each beat.
+        subject: name of the intervals in messages.
     """
     if {before.dtype.kind, after.dtype.kind} - set("iuf"):
-        raise RequestError(f"{what} has types {before.dtype} and {after.dtype}; intervals are seconds above 0")
-    both = np.stack([np.asarray(one, dtype=np.float64) for one in (before, after)], 1) if before.shape == after.shape else None
-    if both is None or both.shape != (len(groups), 2):
-        raise RequestError(f"{what} has shapes {before.shape} and {after.shape}; {len(groups)} beats need an interval each")
-    if not bool((np.isnan(both) | (both > 0)).all()):
-        raise RequestError(f"{what} holds {np.nanmin(both):g}; intervals are seconds above 0, NaN where there is none")
-    found = np.empty((len(groups), 3))
+        raise RequestError(f"{subject} has types {before.dtype} and {after.dtype}; intervals are seconds above 0")
+    intervals_of_beats = (
+        np.stack([np.asarray(intervals, dtype=np.float64) for intervals in (before, after)], 1)
+        if before.shape == after.shape
+        else None
+    )
+    if intervals_of_beats is None or intervals_of_beats.shape != (len(groups), 2):
+        raise RequestError(f"{subject} has shapes {before.shape} and {after.shape}; {len(groups)} beats need an interval each")
+    if not bool((np.isnan(intervals_of_beats) | (intervals_of_beats > 0)).all()):
+        raise RequestError(
+            f"{subject} holds {np.nanmin(intervals_of_beats):g}; intervals are seconds above 0, NaN where there is none"
+        )
+    rhythms = np.empty((len(groups), 3))
     for group in np.unique(groups):
-        mine = groups == group
-        known = both[mine][~np.isnan(both[mine])]
-        if not len(known):
-            raise RequestError(f"{what} holds no interval of {group}: leave it out, or go without a rhythm")
-        found[mine, 2] = np.median(known)
-    found[:, :2] = np.where(np.isnan(both), found[:, 2:], both)
-    return np.minimum(found, LONGEST).astype(np.float32)
+        rows = groups == group
+        known_intervals = intervals_of_beats[rows][~np.isnan(intervals_of_beats[rows])]
+        if not len(known_intervals):
+            raise RequestError(f"{subject} holds no interval of {group}: leave it out, or go without a rhythm")
+        rhythms[rows, 2] = np.median(known_intervals)
+    rhythms[:, :2] = np.where(np.isnan(intervals_of_beats), rhythms[:, 2:], intervals_of_beats)
+    return np.minimum(rhythms, LONGEST).astype(np.float32)
 
 
 def with_rhythm(domain: Domain, leads: tuple[str, ...] = ()) -> Domain:

@@ -1,7 +1,7 @@
-"""`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, to score other models on.
+"""`bench:FOLDER`: the inputs of one level of a set that `brinell benchmark` made, for the evaluation of other models.
 
-The exact inputs are read, as the model that the set was made against saw them; `form=quantised` rounds them to 8 bits, as the
-pictures in the set's Parquet files are.
+The inputs are exactly those that the set's source model received; `form=quantised` rounds them to 8 bits, like the pictures in
+the set's Parquet files.
 """
 
 import hashlib
@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset, Domain
-from brinell.core.domain import Sampling
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing
+from brinell.datasets._files import existing_path
 from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
 
 __all__ = ["Bench"]
@@ -28,14 +28,14 @@ __all__ = ["Bench"]
 NAMES = {"clean": 0.0, "adversarial": 1.0}
 SUMS = "SHA256SUMS"
 MANIFEST, VERB, VERSION = "manifest.json", "benchmark", 2
-"""What tells the folder of a set, and which version is read."""
+"""File, verb and version that identify the folder of a set."""
 
 
 class SetManifest(Manifest):
-    """What is read of the manifest of a set."""
+    """The fields of a set's manifest that are read here."""
 
     state: State
-    """Whether the set is finished."""
+    """State of the set: finished or not."""
     levels: Listing[Amount]
     """Multiples of the L2 distance of the adversarial example."""
     data: DataFacts
@@ -49,7 +49,7 @@ class Bench:
     path: str = ""
     """The folder that `brinell benchmark` wrote."""
     level: str = "adversarial"
-    """adversarial, clean, or a multiple of the adversarial example's L2 that the set holds, such as 4."""
+    """adversarial, clean, or a multiple of the adversarial example's L2 distance that the set holds, such as 4."""
     form: Literal["exact", "quantised"] = "exact"
     """exact, or quantised: rounded to 8 bits between the bounds of the data."""
 
@@ -57,9 +57,9 @@ class Bench:
         """Open the folder.
 
         Raises:
-            RequestError: no finished set, a level that it does not hold, damaged files.
+            RequestError: the folder holds no finished set, the set lacks the level, or files are damaged.
         """
-        folder = existing(self.path, "folder", "bench:FOLDER")
+        folder = existing_path(self.path, "folder", "bench:FOLDER")
         manifest = manifest_of(folder)
         _check_sums(folder)
         level = _level(self.level, manifest["levels"])
@@ -68,8 +68,8 @@ class Bench:
         names: list[str] = []
         for part in sorted((folder / "data").glob("*.parquet")):
             table = _table(part)
-            for sample, at, reached, label in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
-                if at == level and reached:
+            for sample, row_level, reached, label in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
+                if row_level == level and reached:
                     inputs.append((folder / "arrays" / f"{part.stem}.safetensors", f"{sample}/{level:g}/input"))
                     labels.append(label)
                     names.append(f"sample {sample}")
@@ -77,7 +77,7 @@ class Bench:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
         data = manifest["data"]
         domain = Domain.from_json(data["domain"] | {"levels": 256 if self.form == "quantised" else None})
-        told = data.get("sampling")
+        sampling = data.get("sampling")
         return StoredArrays(
             name=f"{data['name']}-{'adversarial' if level == 1 else 'clean' if level == 0 else f'{level:g}x'}",
             x=_Level(inputs, domain),
@@ -86,8 +86,10 @@ class Bench:
             classes=tuple(data["classes"]),
             divisor=None,
             info=DataInfo(
-                sampling=Sampling(**{key: told[key] for key in SamplingFacts.model_fields} | {"leads": tuple(told["leads"])})
-                if told
+                sampling=Sampling(
+                    **{key: sampling[key] for key in SamplingFacts.model_fields} | {"leads": tuple(sampling["leads"])}
+                )
+                if sampling
                 else None,
                 published=True,
                 names=tuple(names),
@@ -99,7 +101,7 @@ _COLUMNS = ["sample_id", "level", "reached", "label"]
 
 
 class _Level(Rows):
-    """(n, *shape) float32: the inputs of one level, each a tensor of a file by its name, read on demand."""
+    """(n, *shape) float32: the inputs of one level, each read on demand from a named tensor of a file."""
 
     def __init__(self, inputs: list[tuple[Path, str]], domain: Domain) -> None:
         super().__init__(len(inputs), domain.shape, np.dtype(np.float32))
@@ -118,58 +120,60 @@ class _Level(Rows):
 
 
 def _check_sums(folder: Path) -> None:
-    """Hold the files that are read against the checksums of the set, which must list them."""
-    again = "fetch the set again, or have brinell benchmark make it anew"
+    """Compare the files that are read with the checksums of the set, which must list them."""
+    remedy = "fetch the set again, or have brinell benchmark make it anew"
     try:
         lines = bounded.text(folder / SUMS).splitlines()
         listed = {name: value for value, _, name in (line.partition("  ") for line in lines)}
         files = [folder / MANIFEST, *folder.glob("data/*.parquet"), *folder.glob("arrays/*.safetensors")]
-        found = {file.relative_to(folder).as_posix(): file for file in files}
+        files_by_name = {file.relative_to(folder).as_posix(): file for file in files}
         needed = {name for name in listed if name.startswith(("data/", "arrays/"))}
-        if gone := sorted(needed - found.keys()):
-            raise RequestError(f"{folder / gone[0]} is missing, which {SUMS} lists: {again}")
-        for name, file in sorted(found.items()):
-            with bounded.opened(file) as content:
+        if missing := sorted(needed - files_by_name.keys()):
+            raise RequestError(f"{folder / missing[0]} is missing, which {SUMS} lists: {remedy}")
+        for name, file in sorted(files_by_name.items()):
+            with bounded.open_regular(file) as content:
                 if hashlib.file_digest(content, "sha256").hexdigest() != listed.get(name):
-                    raise RequestError(f"{file} is not what {SUMS} says: {again}")
+                    raise RequestError(f"{file} is not what {SUMS} says: {remedy}")
     except (OSError, UnicodeDecodeError) as error:
-        raise RequestError(f"{folder} has no {SUMS} that can be read ({one_line(error)}): {again}") from None
+        raise RequestError(f"{folder} has no {SUMS} that can be read ({one_line(error)}): {remedy}") from None
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """What a finished set of this version says of itself."""
+    """The manifest of a finished set of this version; refuses any other folder."""
     file = folder / MANIFEST
     try:
-        found: dict[str, Any] = json.loads(bounded.text(file))
+        manifest: dict[str, Any] = json.loads(bounded.text(file))
     except FileNotFoundError:
         raise RequestError(f"{folder} is no benchmark set: it has no {MANIFEST}; brinell benchmark makes one") from None
     except (ValueError, RecursionError, OSError) as error:
         raise RequestError(f"{file} is damaged: {one_line(error)}") from None
-    if why := fault(found, Manifest):
-        raise RequestError(f"{file} is damaged: {why}; fetch the set again")
-    if found["verb"] != VERB:
+    if problem := fault(manifest, Manifest):
+        raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
+    if manifest["verb"] != VERB:
         raise RequestError(f"{folder} is no benchmark set: brinell benchmark makes one")
-    if found["schema"] != VERSION:
+    if manifest["schema"] != VERSION:
         raise RequestError(f"{file} is of another version of brinell")
-    if why := fault(found, SetManifest):
-        raise RequestError(f"{file} is damaged: {why}; fetch the set again")
-    if found["state"] != "finished":
+    if problem := fault(manifest, SetManifest):
+        raise RequestError(f"{file} is damaged: {problem}; fetch the set again")
+    if manifest["state"] != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell benchmark --resume --out {folder}")
-    return found
+    return manifest
 
 
 def _level(text: str, levels: list[float]) -> float:
-    known = [*NAMES, *(f"{level:g}" for level in levels if level > 1)]
+    """The severity level that an option names."""
+    names = [*NAMES, *(f"{level:g}" for level in levels if level > 1)]
     try:
         level = NAMES[text] if text in NAMES else float(text)
     except ValueError:
         level = -1.0
     if level not in (0.0, *levels):
-        raise RequestError(f"the set has no level {text!r}; it holds {', '.join(known)}")
+        raise RequestError(f"the set has no level {text!r}; it holds {', '.join(names)}")
     return level
 
 
 def _table(part: Path, columns: list[str] | None = None) -> Any:
+    """Rows of a part of the set."""
     try:
         return pq.read_table(part, columns=columns or _COLUMNS, partitioning=None)
     except (OSError, pa.ArrowException) as error:
@@ -178,26 +182,32 @@ def _table(part: Path, columns: list[str] | None = None) -> Any:
 
 
 def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
-    """Which inputs of a level have a clean counterpart in a set, and what was placed on them.
+    """Pairs of a clean input and its counterpart in a level, with the distortions of the latter.
 
     Args:
         folder: the set's folder, which `Bench` has opened.
         level: one of its levels above 0.
 
     Returns:
-        For each pair the position of the clean input within level 0, that of the input within its level, each as `Bench` counts
-        them, and the names of the distortions on it, joined by +.
+        For each pair the position of the clean input within level 0, that of its counterpart within its level, both as `Bench`
+            counts them, and the names of the distortions, joined by +.
 
     Raises:
         RequestError: a damaged file.
     """
-    at: dict[float, dict[int, int]] = {0.0: {}, level: {}}
-    placed: dict[int, str] = {}
+    positions: dict[float, dict[int, int]] = {0.0: {}, level: {}}
+    distortions: dict[int, str] = {}
     for part in sorted((folder / "data").glob("*.parquet")):
         table = _table(part, [*_COLUMNS, "patches"])
-        for sample, own, reached, patches in zip(*(table[name].to_pylist() for name in (*_COLUMNS[:3], "patches")), strict=True):
-            if own in at and reached:
-                at[own][sample] = len(at[own])
-                if own == level:
-                    placed[sample] = "+".join(sorted({patch["distortion"] for patch in patches or ()}))
-    return [(at[0.0][sample], place, placed[sample]) for sample, place in at[level].items() if sample in at[0.0]]
+        for sample, row_level, reached, patches in zip(
+            *(table[name].to_pylist() for name in (*_COLUMNS[:3], "patches")), strict=True
+        ):
+            if row_level in positions and reached:
+                positions[row_level][sample] = len(positions[row_level])
+                if row_level == level:
+                    distortions[sample] = "+".join(sorted({patch["distortion"] for patch in patches or ()}))
+    return [
+        (positions[0.0][sample], position, distortions[sample])
+        for sample, position in positions[level].items()
+        if sample in positions[0.0]
+    ]

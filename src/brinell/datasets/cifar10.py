@@ -13,20 +13,22 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Arrangement, Array, StoredArrays, check_labels, class_names
-from brinell.datasets._files import existing, mapped, no_originals, unread
+from brinell.datasets._arrays import Arrangement, Array, StoredArrays
+from brinell.datasets._files import existing_path, map_array, missing_originals_error, read_error
+from brinell.datasets._labels import check_labels, class_names
 from brinell.datasets._opcodes import read_values
 
 __all__ = ["Cifar10"]
 
 PARTS = {"test": ("test_batch",), "train": tuple(f"data_batch_{number}" for number in range(1, 6))}
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-"""For a folder that lacks the file of names."""
+"""Class names for a folder without the file of names."""
 PIXELS = 3 * 32 * 32
 MOST_NAMES = 1 << 20
-"""Bytes of the file of class names at most."""
+"""Maximum size of the file of class names in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class Cifar10:
     path: str = ""
     """Folder with test_batch and data_batch_1 to 5 (python version), or the same as .bin (binary version)."""
     split: Literal["test", "train"] = "test"
-    """Which part."""
+    """Part of the data."""
 
     def __call__(self) -> Dataset:
         """Open the files.
@@ -44,7 +46,7 @@ class Cifar10:
         Raises:
             RequestError: a file that is missing, damaged, cut short or asks for more than arrays.
         """
-        folder = existing(self.path, "folder", "cifar10:DIR")
+        folder = existing_path(self.path, "folder", "cifar10:DIR")
         places = (folder, folder / "cifar-10-batches-py", folder / "cifar-10-batches-bin")
         for place in places:
             files = [place / part for part in PARTS[self.split]]
@@ -53,9 +55,10 @@ class Cifar10:
             files = [file.with_suffix(".bin") for file in files]
             if files[0].is_file():
                 return self._dataset(*_binary(files), _names(place))
-        raise no_originals(folder, PARTS[self.split][0], ".bin")
+        raise missing_originals_error(folder, PARTS[self.split][0], ".bin")
 
     def _dataset(self, x: Array, y: Array, names: Sequence[object]) -> Dataset:
+        """The data set of these arrays."""
         labels = check_labels(y, len(x), f"the list of labels of cifar10:{self.path}")
         return StoredArrays(
             name=f"cifar10-{self.split}",
@@ -81,11 +84,12 @@ def _binary(files: Sequence[Path]) -> tuple[Array, Array]:
     return records[:, 1:], np.array(records[:, 0])
 
 
-def _records(file: IO[bytes], what: Path) -> Array:
+def _records(file: IO[bytes], path: Path) -> Array:
+    """Records of the binary format, mapped into memory."""
     size = file.seek(0, 2)
     if size == 0 or size % (1 + PIXELS):
-        raise RequestError(f"{what} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
-    return mapped(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, what)
+        raise RequestError(f"{path} has {size} bytes, which is no whole number of records of {1 + PIXELS}: fetch it again")
+    return map_array(file, np.dtype(np.uint8), (size // (1 + PIXELS), 1 + PIXELS), 0, path)
 
 
 def _python(files: Sequence[Path]) -> tuple[Array, Array]:
@@ -93,10 +97,10 @@ def _python(files: Sequence[Path]) -> tuple[Array, Array]:
     labels: list[int] = []
     with tempfile.TemporaryFile() as pixels:
         for path in files:
-            data, own = _batch(path)
-            labels += own
+            data, batch_labels = _batch(path)
+            labels += batch_labels
             _append(pixels, data, path)
-        x = mapped(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent)
+        x = map_array(pixels, np.dtype(np.uint8), (len(labels), PIXELS), 0, files[0].parent)
     try:
         return x, np.array([label.__index__() for label in labels])
     except AttributeError:
@@ -104,6 +108,7 @@ def _python(files: Sequence[Path]) -> tuple[Array, Array]:
 
 
 def _batch(path: Path) -> tuple[Array, list[Any]]:
+    """Pixels and labels of a batch in the Python format."""
     with _open(path) as file:
         batch = read_values(file, path)
     if not isinstance(batch, dict) or "data" not in batch or "labels" not in batch:
@@ -116,24 +121,27 @@ def _batch(path: Path) -> tuple[Array, list[Any]]:
     return data, list(labels)
 
 
-def _append(file: IO[bytes], data: Array, what: Path) -> None:
+def _append(file: IO[bytes], data: Array, path: Path) -> None:
+    """Append pixels to the temporary file."""
     try:
         file.write(np.ascontiguousarray(data).data)
         file.flush()
     except OSError as error:
-        raise unread(what, error) from None
+        raise read_error(path, error) from None
 
 
 def _open(path: Path) -> IO[bytes]:
+    """Open a batch file."""
     try:
-        return bounded.opened(path)
+        return bounded.open_regular(path)
     except FileNotFoundError:
         raise RequestError(f"there is no file {path}: the folder must hold every batch of the split") from None
     except OSError as error:
-        raise unread(path, error) from None
+        raise read_error(path, error) from None
 
 
 def _names(folder: Path) -> Sequence[object]:
+    """Class names of the folder; empty without a file."""
     text, pickled = folder / "batches.meta.txt", folder / "batches.meta"
     if text.is_file():
         return [line.strip() for line in bounded.read(text, MOST_NAMES).decode("utf-8", "replace").splitlines() if line.strip()]

@@ -1,13 +1,14 @@
 """`digits`: 1,797 real handwritten digits of 8 x 8 pixels and 17 grey levels, as shipped with scikit-learn.
 
-Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998 (its test set).
-The split is fixed: `digits-cnn` learns from `train` (1,258 images), and `test` (539) is what it is audited on.
+Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UCI repository, 1998 (its test set). The split is
+fixed: `digits-cnn` is trained on `train` (1,258 images) and audited on `test` (539).
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.splits import digits_split
 from brinell.datasets._arrays import StoredArrays
@@ -22,7 +23,7 @@ class Digits:
     path: str = ""
     """Must stay empty: the data comes with scikit-learn."""
     split: Literal["test", "train"] = "test"
-    """Which part."""
+    """Part of the data."""
 
     def __call__(self) -> Dataset:
         """Read the digits.

@@ -1,9 +1,10 @@
-"""`ecg-csv:FILE`: a table of heartbeats, one in each row.
+"""`ecg-csv:FILE`: a table of heartbeats, one per row.
 
-Without a header, or with column numbers for one, the last column holds the label, as in the widely used tables made of MIT-BIH
-and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With names, the label's column is called label, class, target or y,
-unless label= names another; all other columns are values, in their order, but those of groups= and leave=. Labels are whole
-numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first samples hold them all.
+Without a header, or with column numbers as header, the last column holds the label, as in the widely used tables made of
+MIT-BIH and PTB (187 values at 125 Hz between 0 and 1, then 0 to 4). With column names, the label's column is label, class,
+target or y, unless label= names another. All other columns are values, in their order, except those of groups= and leave=.
+Labels are whole numbers, or names. Such tables are often sorted by class: classes (or groups) take turns, so that the first
+samples contain all of them.
 """
 
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ import pyarrow as pa
 import pyarrow.csv
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset, Remark
+from brinell.core.class_names import check_unique
+from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Array, Labels, StoredArrays, arrange, check_labels, class_names, domain_of
-from brinell.datasets._files import existing, first_row
+from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
+from brinell.datasets._files import existing_path, first_row
+from brinell.datasets._labels import Labels, check_labels, class_names
 
 __all__ = ["EcgCsv"]
 
@@ -34,15 +37,15 @@ class EcgCsv:
     path: str = ""
     """The file."""
     label: str = ""
-    """Column of the label; by default label, class, target or y, and without a header the last one."""
+    """Column of the label; by default label, class, target or y, or without a header the last column."""
     groups: str = ""
-    """Column that says whose each beat is, such as the patient's; groups take turns in place of classes."""
+    """Column of each beat's group, such as its patient; then groups take turns instead of classes."""
     leave: tuple[str, ...] = ()
-    """Columns that hold no values, joined by +."""
+    """Columns that hold no values and are ignored, joined by +."""
     classes: tuple[str, ...] = ()
     """Names of the classes in the order of their numbers, joined by +: N+S+V+F+Q."""
     rate: float = 125.0
-    """Values per second; 0 where it is unknown."""
+    """Values per second; 0 if unknown."""
     unit: str = ""
     """Unit of the values, such as mV."""
     low: float = 0.0
@@ -50,7 +53,7 @@ class EcgCsv:
     high: float = 1.0
     """Largest value allowed."""
     missing: Literal["refuse", "skip"] = "refuse"
-    """What becomes of a row with a missing value: refuse the file, or skip the row and say how many there were."""
+    """Treatment of a row with a missing value: refuse the file, or skip the row and report the number of such rows."""
 
     def __post_init__(self) -> None:
         for name in ("leave", "classes"):
@@ -62,10 +65,10 @@ class EcgCsv:
         """Read the file.
 
         Raises:
-            RequestError: no such file or column, text among the values, a missing value, values outside the bounds, labels that
-                do not fit.
+            RequestError: the file or a column does not exist, or it holds text among the values, a missing value, values
+                outside the bounds, or labels that do not fit.
         """
-        file = existing(self.path, "file", "ecg-csv:FILE")
+        file = existing_path(self.path, "file", "ecg-csv:FILE")
         table = _read(file)
         label, values = self._columns(table, file)
         rows, remarks = self._complete(table, [*values, label, *([self.groups] if self.groups else [])], file)
@@ -74,7 +77,7 @@ class EcgCsv:
         groups = table.cells.column(self.groups).to_numpy(zero_copy_only=False)[rows].astype(str) if self.groups else labels
         order = turns(groups)
         arrangement = arrange(x.shape, kind="signal")
-        domain, _ = domain_of(x, arrangement, low=self.low, high=self.high, what=str(file))
+        domain, _ = domain_of(x, arrangement, low=self.low, high=self.high, subject=str(file))
         return StoredArrays(
             name=file.stem,
             x=x[order],
@@ -87,9 +90,10 @@ class EcgCsv:
         )
 
     def _columns(self, table: "_Table", file: Path) -> tuple[str, list[str]]:
+        """Columns of the label and of the features."""
         names = table.cells.column_names
-        asked = [name for name in (self.label, self.groups, *self.leave) if name]
-        if absent := [name for name in asked if name not in names]:
+        required = [name for name in (self.label, self.groups, *self.leave) if name]
+        if absent := [name for name in required if name not in names]:
             raise RequestError(f"{file} has no column {absent[0]!r}; it has {', '.join(names[:8])}, ... {names[-1]}")
         usual = next((name for name in LABELS if name in names), "")
         label = self.label or (usual if table.named else names[-1])
@@ -101,30 +105,32 @@ class EcgCsv:
         return label, values
 
     def _complete(self, table: "_Table", names: list[str], file: Path) -> tuple[Array, list[Remark]]:
-        """The rows without missing values, and what is to be said of the others."""
+        """The rows without missing values, and remarks about the others."""
         empty = {name: table.cells.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False) for name in names}
         holes = np.any(list(empty.values()), axis=0)
         if not holes.any():
             return np.arange(len(holes)), []
         row = int(holes.argmax())
         line, name = row + 1 + table.header, next(name for name in names if empty[name][row])
-        where = f"{file} has no value in column {name} of line {line}"
+        problem = f"{file} has no value in column {name} of line {line}"
         if self.missing == "refuse":
-            raise RequestError(f"{where}: correct the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
+            raise RequestError(f"{problem}: correct the row, or add the option missing=skip ({int(holes.sum())} rows have such)")
         if holes.all():
-            raise RequestError(f"{where}, and no row is complete: there is nothing to audit")
+            raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
         text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line {line}): skipped"
         return np.flatnonzero(~holes), [Remark("rows-left-out", text)]
 
     def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
-        what = f"the column of labels of {file}"
+        """Labels and class names of the column."""
+        subject = f"the column of labels of {file}"
         if column.dtype.kind in "iuf":
-            labels = check_labels(column, len(column), what)
+            labels = check_labels(column, len(column), subject)
             return labels, class_names(self.classes or None, labels, "the option classes=")
+        check_unique(self.classes, "the option classes=")
         texts = column.astype(str)
         names = self.classes or tuple(sorted(set(texts.tolist())))
         if unknown := sorted(set(texts.tolist()) - set(names)):
-            raise RequestError(f"{what} has {unknown[0]!r}, which is none of {', '.join(names)}: name it in classes=")
+            raise RequestError(f"{subject} has {unknown[0]!r}, which is none of {', '.join(names)}: name it in classes=")
         numbers = {name: number for number, name in enumerate(names)}
         return np.array([numbers[text] for text in texts.tolist()], dtype=np.int64), tuple(names)
 
@@ -133,9 +139,9 @@ class _Table(NamedTuple):
     cells: Any
     """A pyarrow table."""
     header: bool
-    """Whether the first line is no beat."""
+    """True if the first line holds column names."""
     named: bool
-    """Whether it names columns by more than their numbers."""
+    """True if the names are more than column numbers."""
 
 
 def _read(file: Path) -> _Table:
@@ -143,11 +149,11 @@ def _read(file: Path) -> _Table:
     first = first_row(file)
     if not first:
         raise RequestError(f"{file} is empty: one row holds one beat")
-    counted = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
-    header = counted or not all(_number(cell) for cell in first[:-1] or first)
+    is_numbered = first in ([str(number + start) for number in range(len(first))] for start in (0, 1))
+    header = is_numbered or not all(_number(cell) for cell in first[:-1] or first)
     names = first if header else [str(number + 1) for number in range(len(first))]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise RequestError(f"{file} has two columns of one name ({twice[0]!r}): rename one")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise RequestError(f"{file} has two columns of one name ({repeated[0]!r}): rename one")
     with bounded.decoding(file, file.stat().st_size):
         cells = pa.csv.read_csv(
             file,
@@ -156,10 +162,11 @@ def _read(file: Path) -> _Table:
         )
     if not len(cells):
         raise RequestError(f"{file} has a header and no row: there is nothing to audit")
-    return _Table(cells, header, header and not counted)
+    return _Table(cells, header, header and not is_numbered)
 
 
 def _number(cell: str) -> bool:
+    """True if a cell is a number or empty."""
     try:
         float(cell or "nan")
     except ValueError:

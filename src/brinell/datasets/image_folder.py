@@ -1,8 +1,8 @@
-"""`image-folder:DIR`: a folder of pictures, decoded when they are needed.
+"""`image-folder:DIR`: a folder of pictures, decoded on demand.
 
-Either one subfolder per class (sorted names are the labels), or a labels.csv with the columns file and one of label,
-imagenet_index, class_index, index, the pictures beside it or in images/. A file *classes.json, a list of names or of
-{"index", "name"}, gives the whole list of classes; subfolders are then looked up in it by name or wnid.
+The folder holds either one subfolder per class (sorted names are the labels), or a labels.csv with the column file and one of
+label, imagenet_index, class_index, index. The listed pictures lie in the folder or in images/. A file *classes.json, a list of
+names or of {"index", "name"}, gives the full list of classes; subfolders are then looked up in it by name or wnid.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,13 @@ from typing import Literal
 import numpy as np
 
 from brinell.core.bounded import MOST_SIDE
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing
-from brinell.datasets._listing import centre, listing_of, picture
+from brinell.datasets._files import existing_path
+from brinell.datasets._listing import crop_centre, listing_of, open_picture
 
 __all__ = ["ImageFolder"]
 
@@ -33,7 +34,9 @@ class ImageFolder:
     path: str = ""
     """The folder."""
     size: int = 0
-    """Bring the shorter side to so many pixels and crop the centre; 0 leaves pictures as they are, all of one size."""
+    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the pictures unchanged, which must have one
+    size.
+    """
     mode: Mode = "RGB"
     """RGB, or L for grey."""
 
@@ -47,11 +50,11 @@ class ImageFolder:
         Raises:
             RequestError: no pictures, a bad labels.csv or classes.json, pictures of several sizes without `size`.
         """
-        folder = existing(self.path, "folder", "image-folder:DIR")
+        folder = existing_path(self.path, "folder", "image-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "pictures", "images")
         height, width = (self.size, self.size) if self.size else _one_size(listing.files)
         domain = Domain(kind="image", shape=(len(self.mode), height, width), levels=256)
-        how = f"{domain.text()} {self.mode} {bool(self.size)}"
+        settings = f"{domain.text()} {self.mode} {bool(self.size)}"
         return StoredArrays(
             name=folder.resolve().name,
             x=_Pictures(listing.files, domain.shape, self),
@@ -60,12 +63,12 @@ class ImageFolder:
             classes=listing.classes,
             divisor=255.0,
             info=DataInfo(names=tuple(_name(file, folder) for file in listing.files)),
-            digest=lambda: listing.digest(how),
+            digest=lambda: listing.digest(settings),
         )
 
 
 def _name(file: Path, folder: Path) -> str:
-    """A picture as its folder calls it."""
+    """Path of a picture relative to its folder."""
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 
@@ -79,12 +82,12 @@ class _Pictures(Rows):
     def row(self, index: int) -> Array:
         """(C, H, W): the pixels of one picture."""
         file, (_, height, width) = self._files[index], self.shape[1:]
-        with picture(file) as held:
-            if held.mode.startswith(("I", "F")):
-                raise ValueError(f"{held.mode} pixels, more than 8 bits; convert it")
-            image = held.convert(self._settings.mode)
+        with open_picture(file) as original:
+            if original.mode.startswith(("I", "F")):
+                raise ValueError(f"{original.mode} pixels, more than 8 bits; convert it")
+            image = original.convert(self._settings.mode)
             if self._settings.size:
-                image = centre(image, height)
+                image = crop_centre(image, height)
             pixels = np.array(image, dtype=np.uint8)
         if pixels.shape[:2] != (height, width):
             raise RequestError(
@@ -94,6 +97,7 @@ class _Pictures(Rows):
 
 
 def _one_size(files: Sequence[Path]) -> tuple[int, int]:
+    """Width and height that all pictures share."""
     first = _size(files[0])
     for file in files[1:]:
         if (size := _size(file)) != first:
@@ -105,5 +109,6 @@ def _one_size(files: Sequence[Path]) -> tuple[int, int]:
 
 
 def _size(file: Path) -> tuple[int, int]:
-    with picture(file) as image:
+    """Width and height of a picture."""
+    with open_picture(file) as image:
         return image.size

@@ -12,15 +12,17 @@ from typing import IO, Literal, cast
 import numpy as np
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset, Domain
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, StoredArrays, arrange, check_labels
-from brinell.datasets._files import existing, mapped, no_originals, spill, unread
+from brinell.datasets._arrays import Array, StoredArrays, arrange
+from brinell.datasets._files import existing_path, map_array, missing_originals_error, read_error, spill
+from brinell.datasets._labels import check_labels
 
 __all__ = ["Mnist"]
 
 FOLDERS = (".", "raw", "MNIST/raw")
-"""Where the files are below the folder: beside, or as torchvision puts them."""
+"""Folders of the files: the folder itself, or torchvision's subfolders."""
 PREFIX = {"train": "train", "test": "t10k"}
 BYTES = 0x08
 """The idx code of unsigned bytes, the only type that MNIST uses."""
@@ -33,7 +35,7 @@ class Mnist:
     path: str = ""
     """Folder with train-images-idx3-ubyte, t10k-images-idx3-ubyte and so on, as they are or as .gz."""
     split: Literal["test", "train"] = "test"
-    """Which part."""
+    """Part of the data."""
 
     def __call__(self) -> Dataset:
         """Open the files.
@@ -41,7 +43,7 @@ class Mnist:
         Raises:
             RequestError: a file that is missing, damaged, cut short or of another kind; another number of labels than images.
         """
-        folder = existing(self.path, "folder", "mnist:DIR")
+        folder = existing_path(self.path, "folder", "mnist:DIR")
         images = _find(folder, f"{PREFIX[self.split]}-images", "idx3-ubyte")
         labels = _find(folder, f"{PREFIX[self.split]}-labels", "idx1-ubyte")
         x, y = _idx(images, 3), np.array(_idx(labels, 1))
@@ -62,27 +64,30 @@ class Mnist:
 
 
 def _find(folder: Path, stem: str, kind: str) -> Path:
+    """The idx file of images or labels."""
     for place in FOLDERS:
         for name in (f"{stem}-{kind}", f"{stem}.{kind}"):
             for suffix in ("", ".gz"):
-                if (found := folder / place / (name + suffix)).is_file():
-                    return found
-    raise no_originals(folder, f"{stem}-{kind}", ".gz")
+                if (file := folder / place / (name + suffix)).is_file():
+                    return file
+    raise missing_originals_error(folder, f"{stem}-{kind}", ".gz")
 
 
 def _idx(file: Path, axes: int) -> Array:
+    """Values of an idx file."""
     try:
         if file.suffix == ".gz":
             with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file, file.stat().st_size) as unpacked:
                 return _map(unpacked, file, axes)
-        with bounded.opened(file) as plain:
+        with bounded.open_regular(file) as plain:
             return _map(plain, file, axes)
     except OSError as error:
-        raise unread(file, error) from None
+        raise read_error(file, error) from None
 
 
 def _map(stream: IO[bytes], file: Path, axes: int) -> Array:
+    """Values of an unpacked idx file, mapped into memory."""
     head = stream.read(4 + 4 * axes)
     if len(head) < 4 + 4 * axes or head[:4] != bytes((0, 0, BYTES, axes)):
         raise RequestError(f"{file} is no idx file of bytes with {axes} axes (it starts with {head[:4].hex()}): fetch it again")
-    return mapped(stream, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), 4 + 4 * axes, file)
+    return map_array(stream, np.dtype(np.uint8), struct.unpack(f">{axes}I", head[4:]), 4 + 4 * axes, file)

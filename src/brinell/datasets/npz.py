@@ -1,37 +1,31 @@
 """`npz:FILE`: the arrays of a NumPy archive.
 
-Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name others. Bytes
-become [0, 1]; other numbers must lie in [0, 1] or between the options low= and high=, after a division by divide=. Channels may
-be last or first. Of signals, fs (values per second) and r_index (the value at second 0) are read where the archive has them.
-Heartbeats may bring the rhythm that they stand in (`rhythm=BEFORE+AFTER`, `brinell.datasets._rhythm`): further channels, which no
-attack changes. Each array is unpacked into a temporary file and mapped, so that an archive may be larger than memory.
+Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name other
+arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide= and must then lie in [0, 1] or between the options low=
+and high=. Channels may be last or first. For signals, fs (values per second) and r_index (the value at second 0) are read if
+the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`, `brinell.datasets._rhythm`): further
+channels, which no attack changes. Each array is unpacked into a temporary file and mapped, so an archive may be larger than
+memory.
 """
 
 import io
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from brinell.core import bounded
 from brinell.core.bounded import MOST_CLASSES
-from brinell.core.contracts import DataInfo, Dataset, Kind
-from brinell.core.domain import Sampling
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._arrays import (
-    Arrangement,
-    Array,
-    Layout,
-    Rows,
-    StoredArrays,
-    arrange,
-    check_labels,
-    class_names,
-    domain_of,
-)
-from brinell.datasets._files import existing, npz_array, unread
+from brinell.datasets._arrays import Arrangement, Array, Layout, Rows, StoredArrays, arrange, domain_of
+from brinell.datasets._completion import choose_arrays, complete, headers, is_named_signal
+from brinell.datasets._files import existing_path, npz_array, read_error
+from brinell.datasets._labels import check_labels, class_names, code_signs
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Npz"]
@@ -39,7 +33,7 @@ __all__ = ["Npz"]
 INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
 NUMBER_BYTES = 10_000
-"""Bytes of an array of one number at most, its header included."""
+"""Maximum size of an array of one number in bytes, its header included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,28 +47,30 @@ class Npz:
     y: str = ""
     """Name of the array of labels; by default y or labels."""
     kind: Kind | None = None
-    """What an input is; by default vector, image or video by the number of axes."""
+    """Kind of the inputs; by default vector, image or video by the number of axes, and signal for an array named ecg, beats or
+    alike, or with a sampling rate fs."""
     layout: Layout | None = None
-    """Where the channels are; by default the axis of size 1, 3 or 4 (of a signal, the first)."""
+    """Position of the channels; by default the axis of size 1, 3 or 4 (for a signal, the first axis)."""
     divide: float = 1.0
-    """What stored values are divided by: 1000 makes millivolts of microvolts."""
+    """Divisor of the stored values: 1000 converts microvolts to millivolts."""
     low: float | None = None
     """Smallest value allowed, after the division; by default 0, and bytes are divided by 255."""
     high: float | None = None
     """Largest value allowed, like low; by default 1."""
     levels: int | None = None
-    """How many values a stored input can take, 0 for no rounding; by default read off the data."""
+    """Number of values that a stored input can take, 0 for no rounding; by default inferred from the data."""
     groups: str = ""
-    """Name of an array that says whose each input is, such as the patient's; groups take turns: the first samples hold all."""
+    """Array of each input's group, such as its patient; groups take turns, so that the first samples contain all of them."""
     only: tuple[str, ...] = ()
-    """Which groups, joined by +; by default all."""
+    """Groups to use, joined by +; by default all."""
     rate: float | None = None
-    """Values per second of a signal; by default the archive's fs, where it has one."""
+    """Values per second of a signal; by default the archive's fs, if present."""
     unit: str = ""
     """Unit of a signal's values, after the division."""
     rhythm: tuple[str, ...] = ()
-    """Two arrays of seconds, since the beat before and until the one after, joined by +: they become channels that no attack
-    changes, and so does the median of all intervals of the beat's group."""
+    """Two arrays of seconds, since the previous beat and until the next one, joined by +: they and the median of all intervals
+    of the beat's group become channels that no attack changes.
+    """
 
     def __post_init__(self) -> None:
         if not self.divide > 0:
@@ -88,42 +84,86 @@ class Npz:
         """Open the archive.
 
         Raises:
-            RequestError: no such file, array or group, a damaged archive, Python objects, NaN, values outside the bounds, labels
-                that do not fit, channels that could be first and last.
+            RequestError: the file, an array or a group does not exist, the archive is damaged or holds Python objects, NaN or
+                values outside the bounds, labels do not fit, or channels could be both first and last.
         """
-        file = existing(self.path, "file", "npz:FILE")
+        file = existing_path(self.path, "file", "npz:FILE")
+        try:
+            return self._read(file)
+        except RequestError as error:
+            if spec := self._completed(file):
+                raise RequestError(error.line, remedy=f"write {spec}") from None
+            raise
+
+    def _completed(self, file: Path) -> str:
+        """The spec with the options that make the archive open; empty if the arrays do not tell them."""
+        settings = {name: value for name, value in vars(self).items() if name != "path" and value != getattr(Npz, name)}
         try:
             with zipfile.ZipFile(file) as archive:
-                known = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-                x_name, y_name = _pick(self.x, INPUTS, known, file, "x"), _pick(self.y, LABELS, known, file, "y")
+                arrays = list(headers(archive))
+                options: dict[str, Any] = choose_arrays(arrays, self.x, self.y)
+                if not options:
+                    return ""
+                members = {array.name: array for array in arrays}
+                options = {key: name for key, name in options.items() if name not in (INPUTS if key == "x" else LABELS)[:1]}
+                x_name = options.get("x", INPUTS[0])
+                options |= complete(npz_array(archive, x_name, file), x_name, members, settings)
+            typed = {key: value for key, value in settings.items() if key not in options}
+            completed = replace(self, **{key: _typed(key, value) for key, value in options.items()})
+            completed._read(file)
+        except Exception:  # of a damaged archive the library raises whatever comes its way
+            return ""
+        texts = {key: "+".join(value) if isinstance(value, tuple) else str(value) for key, value in typed.items()} | options
+        return f"npz:{self.path}?{'&'.join(f'{key}={value}' for key, value in texts.items())}" if options else ""
+
+    def _read(self, file: Path) -> Dataset:
+        """Open the archive with the settings as they are."""
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names_in_archive = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+                x_name, y_name = (
+                    _pick(self.x, INPUTS, names_in_archive, file, "x"),
+                    _pick(self.y, LABELS, names_in_archive, file, "y"),
+                )
                 x = npz_array(archive, x_name, file)
-                y, most = _small(archive, y_name, file, len(x)), max(len(x), MOST_CLASSES)
-                names = _small(archive, "classes", file, most) if "classes" in known else None
-                groups = _small(archive, _pick(self.groups, (), known, file, "groups"), file, most) if self.groups else None
-                intervals = [_small(archive, _pick(name, (), known, file, "rhythm"), file, most) for name in self.rhythm]
-                numbers: dict[str, float] = {name: _number(archive, name, file) for name in ("fs", "r_index") if name in known}
+                y, most_rows = _small(archive, y_name, file, len(x)), max(len(x), MOST_CLASSES)
+                names = _small(archive, "classes", file, most_rows) if "classes" in names_in_archive else None
+                groups = (
+                    _small(archive, _pick(self.groups, (), names_in_archive, file, "groups"), file, most_rows)
+                    if self.groups
+                    else None
+                )
+                intervals = [
+                    _small(archive, _pick(name, (), names_in_archive, file, "rhythm"), file, most_rows) for name in self.rhythm
+                ]
+                numbers: dict[str, float] = {
+                    name: _number(archive, name, file) for name in ("fs", "r_index") if name in names_in_archive
+                }
         except RequestError:
             raise
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
-            raise unread(file, error) from None
+            raise read_error(file, error) from None
         inputs = f"array {x_name} of {file}"
-        arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, what=inputs)
+        is_signal = x.ndim in (2, 3) and is_named_signal(x_name, numbers)
+        arrangement = arrange(x.shape, kind=self.kind or ("signal" if is_signal else None), layout=self.layout, subject=inputs)
+        y, signs = code_signs(y)
+        names = np.array(signs) if names is None and signs is not None else names
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
         domain, divisor = domain_of(
-            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, what=inputs
+            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, subject=inputs
         )
         rows = None if groups is None else self._rows(groups, len(x), file)
-        beside = None
+        fixed_channels = None
         if intervals and groups is not None:
             if arrangement.kind != "signal":
                 raise RequestError(f"{inputs} holds {arrangement.kind}s; a rhythm is for signals: give the option kind=signal")
             # Before groups are chosen: a recording's median is that of all its beats.
             before, after = intervals
-            beside = rhythm(before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
+            fixed_channels = rhythm(before, after, groups, f"rhythm={'+'.join(self.rhythm)} of {file}")[rows]
             domain = with_rhythm(domain)
         return StoredArrays(
             name=file.stem,
-            x=x if rows is None else _Chosen(x, rows),
+            x=x if rows is None else _SelectedRows(x, rows),
             y=labels if rows is None else labels[rows],
             arrangement=arrangement,
             domain=domain,
@@ -131,20 +171,22 @@ class Npz:
             divisor=divisor,
             info=DataInfo(sampling=self._sampling(arrangement, numbers, file)),
             groups=None if groups is None else groups[rows],
-            beside=beside,
+            fixed_channels=fixed_channels,
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
-        what = f"array {self.groups} of {file}"
+        """Rows without the excluded groups."""
+        subject = f"array {self.groups} of {file}"
         if groups.shape != (n,):
-            raise RequestError(f"{what} has shape {groups.shape}; it must name a group for each of the {n} inputs")
+            raise RequestError(f"{subject} has shape {groups.shape}; it must name a group for each of the {n} inputs")
         texts = groups.astype(str)
         if absent := sorted(set(self.only) - set(texts)):
-            raise RequestError(f"{what} has no group {absent[0]!r}; it holds {', '.join(sorted(set(texts))[:50])}")
-        chosen = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
-        return chosen[turns(groups[chosen])]
+            raise RequestError(f"{subject} has no group {absent[0]!r}; it holds {', '.join(sorted(set(texts))[:50])}")
+        rows = np.flatnonzero(np.isin(texts, self.only)) if self.only else np.arange(n)
+        return rows[turns(groups[rows])]
 
     def _sampling(self, arrangement: Arrangement, numbers: dict[str, float], file: Path) -> Sampling | None:
+        """Sampling of the signals; None without a rate."""
         rate = numbers.get("fs") if self.rate is None else self.rate
         if arrangement.kind != "signal" or rate is None:
             return None
@@ -154,38 +196,47 @@ class Npz:
             raise RequestError(f"{file}: {error}; give the option rate=") from None
 
 
-class _Chosen(Rows):
-    """Some rows of a stored array in an order of their own."""
+class _SelectedRows(Rows):
+    """Selected rows of a stored array, in a given order."""
 
     def __init__(self, x: Array, rows: Array) -> None:
         super().__init__(len(rows), x.shape[1:], x.dtype)
         self._x, self._rows, self._mmap = x, rows, getattr(x, "_mmap", None)
 
     def row(self, index: int) -> Array:
-        """One of the rows."""
+        """The row at `index` of the selection."""
         return np.asarray(self._x[self._rows[index]])
 
 
-def _pick(asked: str, usual: tuple[str, ...], known: list[str], file: Path, option: str) -> str:
-    for name in (asked,) if asked else usual:
-        if name in known:
+def _typed(key: str, value: str) -> Any:
+    """The value of a setting that a completed spec has as a text."""
+    return float(value) if key in ("low", "high", "divide") else value
+
+
+def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, option: str) -> str:
+    """Name of the array: the requested one, or a usual one."""
+    for name in (requested,) if requested else usual:
+        if name in names:
             return name
-    wanted = repr(asked) if asked else " or ".join(usual)
-    raise RequestError(f"{file} has no array {wanted}; it holds {', '.join(known) or 'none'}: name one by the option {option}=")
+    expected = repr(requested) if requested else " or ".join(usual)
+    raise RequestError(f"{file} has no array {expected}; it holds {', '.join(names) or 'none'}: name one by the option {option}=")
 
 
-def _small(archive: zipfile.ZipFile, name: str, file: Path, most: int) -> Array:
-    """An array that is read into memory, of as many rows as there are inputs, or of classes."""
-    found = npz_array(archive, name, file)
-    if len(found) > most or found.nbytes > bounded.IN_MEMORY and found.nbytes > 1000 * most:
-        raise RequestError(f"array {name} of {file} has shape {found.shape}, where at most {most} values belong: see what it is")
-    return np.array(found)
+def _small(archive: zipfile.ZipFile, name: str, file: Path, most_rows: int) -> Array:
+    """An array that is read into memory, with at most `most_rows` values."""
+    values = npz_array(archive, name, file)
+    if len(values) > most_rows or values.nbytes > bounded.IN_MEMORY and values.nbytes > 1000 * most_rows:
+        raise RequestError(
+            f"array {name} of {file} has shape {values.shape}, where at most {most_rows} values belong: see what it is"
+        )
+    return np.array(values)
 
 
 def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
+    """A single number of the archive."""
     try:
         with archive.open(name + ".npy") as member:
-            held = io.BytesIO(member.read(NUMBER_BYTES))
-        return float(np.lib.format.read_array(held, allow_pickle=False).item())
+            content = io.BytesIO(member.read(NUMBER_BYTES))
+        return float(np.lib.format.read_array(content, allow_pickle=False).item())
     except Exception as error:
         raise RequestError(f"array {name} of {file} is no single number ({error}): correct it, or remove it") from None

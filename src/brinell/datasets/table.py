@@ -1,11 +1,11 @@
-"""`table:FILE?label=COLUMN`: feature vectors from a CSV or Parquet file, one row each.
+"""`table:FILE?label=COLUMN`: feature vectors from a CSV or Parquet file, one per row.
 
-Numbers are moved from their bounds to [0, 1], so that a budget is a share of what a column can be, and one eps means the same in
-every column; a model of the columns is asked in their own units (`Domain.in_units`). Bounds are given, or else the least and the
-largest value in the file. Columns of text or of true and false are categories: ordinal coding counts the values from 0 on in
-sorted order, one-hot makes a column of 0 and 1 for each. No attack changes a category, a column named by `fixed`, or one whose
-values are all the same; such columns keep their own units. Numbers that code categories (`categorical`) stay what they are
-under ordinal coding.
+Numbers are scaled from their bounds to [0, 1], so a budget is a share of a column's range, and one eps means the same in every
+column. A model gets the columns in their original units (`Domain.in_units`). Bounds are given by the user; by default they are
+the smallest and the largest value in the file. Columns of text or of truth values are categories: ordinal coding numbers the
+sorted values from 0, one-hot coding makes a column of 0 and 1 for each value. No attack changes a category, a column named by
+`fixed`, or a constant column; such columns keep their units. Numbers that code categories (`categorical`) stay unchanged under
+ordinal coding.
 """
 
 import math
@@ -20,18 +20,20 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from brinell.core import bounded
-from brinell.core.contracts import DataInfo, Dataset
+from brinell.core.class_names import check_unique
+from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Column
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, Labels, StoredArrays, make_domain
-from brinell.datasets._files import existing, first_row
+from brinell.datasets._arrays import Array, StoredArrays, make_domain
+from brinell.datasets._files import existing_path, first_row
+from brinell.datasets._labels import Labels
 
 __all__ = ["Table"]
 
 LABELS = ("label", "target", "class", "y")
 SPEC = "table:FILE?label=COLUMN"
-NAMED = 8
-"""How many columns a note names at most."""
+MOST_NAMES = 8
+"""Maximum number of columns that a note names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,38 +47,45 @@ class Table:
     classes: tuple[str, ...] = ()
     """Classes in the order in which the model answers, joined by +; by default those of the file, sorted."""
     drop: tuple[str, ...] = ()
-    """Columns to leave out, joined by +: numbers of rows, names."""
+    """Columns to leave out, joined by +, such as row numbers or names."""
     fixed: tuple[str, ...] = ()
-    """Columns that no attack may change, beside the categories."""
+    """Columns that no attack may change, in addition to the categories."""
     categorical: tuple[str, ...] = ()
     """Columns of numbers that code categories."""
     free: tuple[str, ...] = ()
-    """Categories that an attack may change all the same, as numbers between the codes."""
+    """Categories that an attack may change anyway, as numbers between the codes."""
     encode: Literal["ordinal", "one-hot"] = "ordinal"
-    """How categories become numbers: one column of codes, or one of 0 and 1 for each value."""
+    """Encoding of categories: one column of codes, or one of 0 and 1 for each value."""
     bounds: tuple[str, ...] = ()
-    """COLUMN:LOW:HIGH, joined by +: what a column can be; by default what it is in the file."""
+    """COLUMN:LOW:HIGH, joined by +: range of a column; by default its range in the file."""
 
     def __call__(self) -> Dataset:
         """Read the file.
 
         Raises:
-            RequestError: no such file or column, a damaged file, a missing value, NaN, values outside the bounds given, a column
-                that is neither numbers nor text, a class that is not listed, nothing that may change.
+            RequestError: the file or a column does not exist, the file is damaged or holds a missing value, NaN or values
+                outside the given bounds, a column is neither numbers nor text, a class is not listed, or nothing may change.
         """
-        file = existing(self.path, "file", SPEC)
+        file = existing_path(self.path, "file", SPEC)
         table = _read(file)
         label = self._label(table, file)
-        others = [name for name in table.column_names if name != label]
-        features = [name for name in others if name not in self.drop]
-        for option, known in (("drop", others), ("fixed", features), ("categorical", features), ("free", features)):
-            if unknown := [name for name in getattr(self, option) if name not in known]:
-                raise RequestError(f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_some(known)}")
+        columns_without_label = [name for name in table.column_names if name != label]
+        features = [name for name in columns_without_label if name not in self.drop]
+        for option, allowed_names in (
+            ("drop", columns_without_label),
+            ("fixed", features),
+            ("categorical", features),
+            ("free", features),
+        ):
+            if unknown := [name for name in getattr(self, option) if name not in allowed_names]:
+                raise RequestError(
+                    f"{file} has no column {unknown[0]!r}, which {option}= names; it has {_first_names(allowed_names)}"
+                )
         if not features:
             raise RequestError(f"{file} has no column beside {label!r}: there is nothing to classify by")
         y, classes = self._labels(_values(table, label, file), label, file)
-        given = self._bounds(features, file)
-        parts = [part for name in features for part in self._column(name, _values(table, name, file), given, file)]
+        bounds = self._bounds(features, file)
+        parts = [part for name in features for part in self._column(name, _values(table, name, file), bounds, file)]
         columns = tuple(part.column for part in parts)
         low, high = (tuple(float(part.bounds[end]) for part in parts) for end in (0, 1))
         domain = make_domain(file, kind="vector", shape=(len(columns),), low=low, high=high, columns=columns)
@@ -91,81 +100,87 @@ class Table:
         )
 
     def _label(self, table: pa.Table, file: Path) -> str:
+        """Name of the label column."""
         names = table.column_names
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise RequestError(f"{file} has two columns {twice[0]!r}: give each a name of its own")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise RequestError(f"{file} has two columns {repeated[0]!r}: give each a name of its own")
         for name in (self.label,) if self.label else LABELS:
             if name in names:
                 return name
-        wanted = repr(self.label) if self.label else " or ".join(LABELS)
-        raise RequestError(f"{file} has no column {wanted}; it has {_some(names)}: name that of the classes, {SPEC}")
+        expected = repr(self.label) if self.label else " or ".join(LABELS)
+        raise RequestError(f"{file} has no column {expected}; it has {_first_names(names)}: name that of the classes, {SPEC}")
 
     def _labels(self, values: Array, label: str, file: Path) -> tuple[Labels, tuple[str, ...]]:
-        found, y = np.unique(values, return_inverse=True)
-        names = [_text(value) for value in found]
+        """Labels and class names."""
+        classes, y = np.unique(values, return_inverse=True)
+        names = [_text(value) for value in classes]
         if not self.classes:
             return y.astype(np.int64).reshape(-1), tuple(names)
+        check_unique(self.classes, "the option classes=")
         if missing := [name for name in names if name not in self.classes]:
             raise RequestError(f"{file} has the class {missing[0]!r} in {label}, which classes= does not list")
         return np.array([self.classes.index(name) for name in names], dtype=np.int64)[y.reshape(-1)], self.classes
 
     def _bounds(self, features: list[str], file: Path) -> dict[str, tuple[float, float]]:
-        found = {}
+        """Bounds that the options give, by column."""
+        bounds = {}
         for text in self.bounds:
-            name, low, high = _three(text)
+            name, low, high = _parse_bounds(text)
             if name not in features:
-                raise RequestError(f"{file} has no column {name!r}, which bounds= names; it has {_some(features)}")
-            found[name] = low, high
-        return found
+                raise RequestError(f"{file} has no column {name!r}, which bounds= names; it has {_first_names(features)}")
+            bounds[name] = low, high
+        return bounds
 
-    def _column(self, name: str, values: Array, given: dict[str, tuple[float, float]], file: Path) -> list["_Part"]:
+    def _column(self, name: str, values: Array, bounds: dict[str, tuple[float, float]], file: Path) -> list["_Part"]:
+        """Features that a column becomes."""
         category = values.dtype.kind not in "iuf" or name in self.categorical
         if category and (values.dtype.kind not in "iuf" or self.encode == "one-hot"):
-            if name in given:
+            if name in bounds:
                 raise RequestError(f"bounds= names {name!r} of {file}, which holds categories: they have none")
             return self._category(name, values)
         if not np.isfinite(values.astype(np.float64)).all():
             raise RequestError(f"column {name} of {file} holds NaN or infinity: fill those rows or leave them out")
         x = values.astype(np.float64)
-        low, high = given.get(name, (float(x.min()), float(x.max())))
+        low, high = bounds.get(name, (float(x.min()), float(x.max())))
         if x.min() < low or x.max() > high:
-            at = int(np.flatnonzero((x < low) | (x > high))[0])
+            row = int(np.flatnonzero((x < low) | (x > high))[0])
             raise RequestError(
-                f"column {name} of {file} holds {x[at]:g} in row {at + 1}, outside its bounds {low:g} to {high:g}: widen them"
+                f"column {name} of {file} holds {x[row]:g} in row {row + 1}, outside its bounds {low:g} to {high:g}: widen them"
             )
         if low == high:
             return [_Part(x, Column(name, fixed=True), (low, low + 1), "same")]
         if name in self.fixed or (category and name not in self.free):
             return [_Part(x, Column(name, fixed=True), (low, high), "category" if category else "fixed")]
-        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), "given" if name in given else "data")]
+        return [_Part((x - low) / (high - low), Column(name, low, high), (0.0, 1.0), "given" if name in bounds else "data")]
 
     def _category(self, name: str, values: Array) -> list["_Part"]:
         """Codes of texts and truth values, or a column for each value."""
-        found, codes = np.unique(values, return_inverse=True)
-        codes, texts = codes.reshape(-1), tuple(_text(value) for value in found)
+        categories, codes = np.unique(values, return_inverse=True)
+        codes, texts = codes.reshape(-1), tuple(_text(value) for value in categories)
         fixed = name not in self.free
-        why = "category" if fixed else "moving"
+        origin = "category" if fixed else "moving"
         if self.encode == "one-hot":
             return [
-                _Part((codes == at) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0), why)
-                for at, text in enumerate(texts)
+                _Part((codes == code) * 1.0, Column(f"{name}={text}", fixed=fixed), (0.0, 1.0), origin)
+                for code, text in enumerate(texts)
             ]
-        most, kept = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
+        largest_code, category_names = float(max(1, len(texts) - 1)), () if values.dtype == bool else texts
         if fixed:
-            return [_Part(codes * 1.0, Column(name, fixed=True, values=kept), (0.0, most), why)]
-        return [_Part(codes / most, Column(name, 0.0, most, values=kept), (0.0, 1.0), why)]
+            return [_Part(codes * 1.0, Column(name, fixed=True, values=category_names), (0.0, largest_code), origin)]
+        return [_Part(codes / largest_code, Column(name, 0.0, largest_code, values=category_names), (0.0, 1.0), origin)]
 
 
 class _Part(NamedTuple):
-    """One value of the vectors: (n,) numbers, what they are, their bounds, and where those come from."""
+    """One value of the vectors: (n,) numbers, their column, their bounds, and the origin of the bounds."""
 
     values: Array
     column: Column
     bounds: tuple[float, float]
-    why: str
+    origin: str
 
 
 def _read(file: Path) -> pa.Table:
+    """The table of a CSV or Parquet file."""
     kind = file.suffix.lower()
     with bounded.decoding(file, file.stat().st_size):
         if kind == ".parquet":
@@ -182,20 +197,22 @@ def _read(file: Path) -> pa.Table:
 
 
 def _parquet(file: Path) -> pa.Table:
-    """What a Parquet file holds, once it is known how much that is; texts stay as codes into a dictionary."""
+    """The content of a Parquet file after a check of its size; texts stay codes into a dictionary."""
     packed = file.stat().st_size
-    with bounded.opened(file) as stream:
+    with bounded.open_regular(file) as stream:
         kinds = pa.parquet.read_schema(stream)
         texts = [field.name for field in kinds if _is_text(field.type)]
-        held = pa.parquet.ParquetFile(stream, read_dictionary=texts)
-        told = held.metadata
-        groups = sum(told.row_group(number).total_byte_size for number in range(told.num_row_groups))
-        bounded.unpacked(max(groups, 8 * told.num_rows * told.num_columns), packed, file)
-        table = held.read()
+        parquet = pa.parquet.ParquetFile(stream, read_dictionary=texts)
+        metadata = parquet.metadata
+        groups = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        bounded.check_unpacked_size(max(groups, 8 * metadata.num_rows * metadata.num_columns), packed, file)
+        table = parquet.read()
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
-            long = (pa.compute.sum(pa.compute.binary_length(one.dictionary).take(one.indices)).as_py() for one in column.chunks)
-            bounded.unpacked(sum(length or 0 for length in long), packed, file)
+            text_bytes = (
+                pa.compute.sum(pa.compute.binary_length(chunk.dictionary).take(chunk.indices)).as_py() for chunk in column.chunks
+            )
+            bounded.check_unpacked_size(sum(length or 0 for length in text_bytes), packed, file)
     return table
 
 
@@ -219,15 +236,17 @@ def _values(table: pa.Table, name: str, file: Path) -> Array:
             f"column {name} of {file} has no value in row {rows[0] + 1} ({len(rows)} of {len(empty)} rows): fill it, leave those "
             f"rows out, or drop={name}"
         )
-    found: Array = column.to_numpy(zero_copy_only=False)
-    return found
+    values: Array = column.to_numpy(zero_copy_only=False)
+    return values
 
 
 def _is_text(kind: pa.DataType) -> bool:
+    """True for a text column."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def _three(text: str) -> tuple[str, float, float]:
+def _parse_bounds(text: str) -> tuple[str, float, float]:
+    """Name and bounds of `NAME:LOW:HIGH`."""
     try:
         name, low, high = text.rsplit(":", 2)
         bounds = float(low), float(high)
@@ -245,12 +264,13 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+def _first_names(names: list[str]) -> str:
+    """The first names, and the number of others."""
+    return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 
 def _notes(parts: list[_Part], encode: str) -> tuple[str, ...]:
-    """What was decided where the user said nothing, in a line each."""
+    """Decisions that were made because the user left them open, one per line."""
     lines = {
         "data": "bounds are the least and the largest value in the file for {}",
         "given": "bounds are given for {}",
@@ -259,5 +279,5 @@ def _notes(parts: list[_Part], encode: str) -> tuple[str, ...]:
         "category": f"no attack changes {{}}: categories, coded {encode}",
         "moving": f"categories, coded {encode}, that an attack may change: {{}}",
     }
-    found = {why: [part.column.name for part in parts if part.why == why] for why in lines}
-    return tuple(lines[why].format(_some(names)) for why, names in found.items() if names)
+    names_by_origin = {origin: [part.column.name for part in parts if part.origin == origin] for origin in lines}
+    return tuple(lines[key].format(_first_names(names)) for key, names in names_by_origin.items() if names)

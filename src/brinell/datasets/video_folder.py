@@ -1,12 +1,12 @@
-"""`video-folder:DIR`: a folder of videos, each giving one clip or several, decoded when they are needed.
+"""`video-folder:DIR`: a folder of videos, each with one or several clips, decoded on demand.
 
-One subfolder per class, or a labels.csv, as for image-folder; files of the list may lie in videos/. A clip is `frames` frames,
-every `stride`-th of the video, counted as they are shown, whatever their times. Each video is decoded from its beginning, so that
-a clip does not depend on where key frames lie, and every clip only once: it is kept in a temporary file. A flag that the camera
-was held sideways is ignored.
+The folder holds one subfolder per class, or a labels.csv, as for image-folder; listed files may lie in videos/. A clip is
+`frames` frames, every `stride`-th of the video in display order, whatever their times. Each video is decoded from its
+beginning, so a clip does not depend on the positions of key frames. Every clip is decoded only once and stored in a temporary
+file. Rotation flags are ignored.
 
-A video that does not decode, or is shorter than a clip, is a sample that cannot be read; `unreadable` says which and why.
-Needs PyAV: pip install 'brinell[video]'.
+A video that does not decode, or is shorter than a clip, is an unreadable sample; `unreadable` lists these samples with the
+reason. Needs PyAV: pip install 'brinell[video]'.
 """
 
 import importlib
@@ -20,29 +20,29 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from PIL import Image
 
 from brinell.core.bounded import MOST_PIXELS, MOST_SIDE
-from brinell.core.contracts import DataInfo, Dataset, Domain, Streams
+from brinell.core.data import DataInfo, Dataset
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, SampleError
 from brinell.core.settings import at_least, at_most
 from brinell.datasets._arrays import Array, Rows, StoredArrays
-from brinell.datasets._files import existing, unread
-from brinell.datasets._listing import centre, listing_of
+from brinell.datasets._files import existing_path, read_error
+from brinell.datasets._listing import crop_centre, listing_of
 
 __all__ = ["VideoFolder"]
 
 SUFFIXES = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".flv", ".ogv", ".3gp", ".ts"))
 FORMATS = "mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm,mpeg,mpegts,mpegvideo,asf,flv,ogg"
-"""Containers that FFmpeg may find in a file, whatever the file is called; none of them names other files."""
+"""Containers that FFmpeg may recognise, whatever the file is called; none of them refers to other files."""
 OPENING = 20.0
-"""Seconds within which a file must open."""
+"""Maximum number of seconds for opening a file."""
 Sampling = Literal["uniform", "random"]
 
 
 class UnreadableError(SampleError):
-    """A video that gives no clip; the others may."""
+    """A video that gives no clip; other videos may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,33 +54,34 @@ class VideoFolder:
     frames: int = 16
     """Frames of a clip."""
     stride: int = 2
-    """From one frame of a clip to the next in the video; 1 takes consecutive ones."""
+    """Distance of a clip's frames in the video; 1 takes consecutive frames."""
     clips: int = 1
-    """Clips of each video, each a sample of its own."""
+    """Number of clips of each video; each is a separate sample."""
     sampling: Sampling = "uniform"
-    """uniform: the middle of the video, or places at even distances; random: anywhere."""
+    """uniform: the middle of the video, or positions at even distances; random: any positions."""
     seed: int = 0
-    """Of random sampling."""
+    """Seed of random sampling."""
     size: int = 112
-    """Bring the shorter side to so many pixels and crop the centre; 0 leaves frames as they are, all videos of one size."""
+    """Resize the shorter side to this many pixels and crop the centre; 0 keeps the frames unchanged, which must have one size.
+    """
 
     def __post_init__(self) -> None:
         at_least(self, frames=1, stride=1, clips=1, seed=0, size=0)
         at_most(self, frames=10_000, clips=10_000, size=MOST_SIDE)
 
     def __call__(self) -> Dataset:
-        """List the folder. Nothing is decoded yet, but with size=0 the first video that opens says how large all are.
+        """List the folder. Nothing is decoded yet, except that size=0 takes the size of the first video that opens.
 
         Raises:
-            RequestError: no PyAV, no videos, a bad labels.csv or classes.json.
+            RequestError: PyAV is not installed, the folder has no videos, or labels.csv or classes.json is invalid.
         """
-        library()
-        folder = existing(self.path, "folder", "video-folder:DIR")
+        import_av()
+        folder = existing_path(self.path, "folder", "video-folder:DIR")
         listing = listing_of(folder, SUFFIXES, "videos", "videos")
         sides = (self.size, self.size) if self.size else _first_size(listing.files)
         domain = Domain(kind="video", shape=(3, self.frames, *sides), levels=256)
         clips = _Clips(listing.files, domain.shape, self)
-        how = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.sampling} {self.seed} {self.size}"
+        settings = f"{domain.text()} {self.frames} {self.stride} {self.clips} {self.sampling} {self.seed} {self.size}"
         return StoredArrays(
             name=folder.resolve().name,
             x=clips,
@@ -89,12 +90,12 @@ class VideoFolder:
             classes=listing.classes,
             divisor=255.0,
             info=DataInfo(unreadable=clips.unreadable),
-            digest=lambda: listing.digest(how),
+            digest=lambda: listing.digest(settings),
         )
 
 
-def library() -> Any:
-    """PyAV, imported when it is needed, if it is installed."""
+def import_av() -> Any:
+    """PyAV, imported on demand; refuses if it is not installed."""
     try:
         return importlib.import_module("av")
     except ImportError as error:
@@ -102,86 +103,90 @@ def library() -> Any:
 
 
 class _Clips(Rows):
-    """(n, 3, frames, height, width) uint8: `settings.clips` of each video, side by side."""
+    """(n, 3, frames, height, width) uint8: `settings.clips` clips of each video, one video after another."""
 
     def __init__(self, files: Sequence[Path], shape: tuple[int, ...], settings: VideoFolder) -> None:
         super().__init__(len(files) * settings.clips, shape, np.dtype(np.uint8))
         self._files, self._settings = files, settings
-        self._kept: set[int] = set()
-        self._failed: dict[int, str] = {}
+        self._decoded_indices: set[int] = set()
+        self._failures: dict[int, str] = {}
         self._file = tempfile.TemporaryFile()
         weakref.finalize(self, self._file.close)
 
     def unreadable(self, indices: Sequence[int]) -> dict[int, str]:
-        """Which of these samples cannot be read, and why in one line. Decodes those that were not decoded before.
+        """The unreadable ones of these samples, each with the reason in one line. Decodes samples that were not decoded before.
 
         Raises:
-            RequestError: what concerns all: videos of several sizes without `size`, no space for the clips.
+            RequestError: an error that concerns all samples: videos of several sizes without `size`, or no space for the clips.
         """
         for index in indices:
             self._decoded(index)
-        return {index: self._failed[index] for index in indices if index in self._failed}
+        return {index: self._failures[index] for index in indices if index in self._failures}
 
     def row(self, index: int) -> Array:
-        """(3, frames, height, width): one clip; a SampleError where the video cannot be read."""
+        """(3, frames, height, width): one clip; raises SampleError if the video cannot be read."""
         self._decoded(index)
-        if index in self._failed:
-            raise UnreadableError(self._failed[index])
+        if index in self._failures:
+            raise UnreadableError(self._failures[index])
         size = math.prod(self.shape[1:])
         self._file.seek(index * size)
         return np.frombuffer(self._file.read(size), np.uint8).reshape(self.shape[1:])
 
     def _decoded(self, index: int) -> None:
-        """Take care that a clip lies in the temporary file, or that it is known why it cannot."""
-        if index in self._kept or index in self._failed:
+        """Decode a clip into the temporary file, or record the reason why it cannot be read."""
+        if index in self._decoded_indices or index in self._failures:
             return
         try:
             clip = self._read(self._files[index // self._settings.clips], index)
         except UnreadableError as error:
-            self._failed[index] = str(error)
+            self._failures[index] = str(error)
             return
         try:
             self._file.seek(index * clip.nbytes)
             self._file.write(clip.tobytes())
             self._file.flush()
         except OSError as error:
-            raise unread("the clips", error) from None
-        self._kept.add(index)
+            raise read_error("the clips", error) from None
+        self._decoded_indices.add(index)
 
     def _read(self, file: Path, index: int) -> Array:
         """(3, frames, height, width) uint8."""
         count = _frame_count(file)
         for _ in range(2):  # a second time where the file promises more frames than it holds
-            wanted, count, frames = self._wanted(file, count, index), 0, list[Array]()
+            frame_numbers, count, frames = self._frame_numbers(file, count, index), 0, list[Array]()
             for count, frame in enumerate(_decode(file), 1):
-                if count - 1 in wanted:
+                if count - 1 in frame_numbers:
                     frames.append(self._pixels(frame, file))
-                if len(frames) == len(wanted):
+                if len(frames) == len(frame_numbers):
                     return np.ascontiguousarray(np.stack(frames).transpose(3, 0, 1, 2))
         raise UnreadableError(f"{file} changes while it is read: leave the folder alone")
 
-    def _wanted(self, file: Path, count: int, index: int) -> range:
-        """Numbers of the frames that this clip takes out of `count`."""
-        own = self._settings
-        spans = (own.frames - 1) * own.stride + 1
+    def _frame_numbers(self, file: Path, count: int, index: int) -> range:
+        """Numbers of the frames of this clip, out of `count`."""
+        settings = self._settings
+        spans = (settings.frames - 1) * settings.stride + 1
         latest = count - spans
         if latest < 0:
             raise UnreadableError(
-                f"{file} is too short: {count} frames, and a clip of {own.frames} at stride {own.stride} spans {spans}; "
+                f"{file} has {count} frames, and a clip of {settings.frames} frames at stride {settings.stride} needs {spans}; "
                 "take fewer frames, a smaller stride, or leave it out"
             )
-        if own.sampling == "random":
-            start = int(Streams.of(own.seed, torch.tensor([index])).fold("clip").integers(latest + 1))
+        if settings.sampling == "random":
+            import torch
+
+            from brinell.core.streams import Streams
+
+            start = int(Streams.of(settings.seed, torch.tensor([index])).fold("clip").integers(latest + 1))
         else:
-            start = latest * (2 * (index % own.clips) + 1) // (2 * own.clips)
-        return range(start, start + spans, own.stride)
+            start = latest * (2 * (index % settings.clips) + 1) // (2 * settings.clips)
+        return range(start, start + spans, settings.stride)
 
     def _pixels(self, frame: Any, file: Path) -> Array:
         """(height, width, 3) uint8."""
         height, width = self.shape[-2:]
         pixels: Array = frame.to_ndarray(format="rgb24")
         if self._settings.size:
-            return np.asarray(centre(Image.fromarray(pixels), height))
+            return np.asarray(crop_centre(Image.fromarray(pixels), height))
         if pixels.shape[:2] != (height, width):
             raise RequestError(
                 f"{file} is {pixels.shape[1]} x {pixels.shape[0]} and another video {width} x {height}: bring them to one size "
@@ -191,9 +196,9 @@ class _Clips(Rows):
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """The file as a container of videos of bounded size. It may name no other file, least of all one elsewhere."""
-    av = library()
+def _open_video(file: Path) -> Iterator[Any]:
+    """The file as a container of videos of bounded size. It may not refer to another file."""
+    av = import_av()
     options = {"protocol_whitelist": "file", "format_whitelist": FORMATS}
     try:
         if not file.is_file():
@@ -211,13 +216,14 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _frame_count(file: Path) -> int:
-    """How many frames there are, by the packets in the file: right for most formats, and far cheaper than to decode them."""
-    with _opened(file) as container:
+    """Number of frames by the packets in the file: right for most formats, and far cheaper than decoding."""
+    with _open_video(file) as container:
         return sum(1 for packet in container.demux(container.streams.video[0]) if packet.size)
 
 
 def _decode(file: Path) -> Iterator[Any]:
-    with _opened(file) as container:
+    """Frames of a video."""
+    with _open_video(file) as container:
         for frame in container.decode(container.streams.video[0]):
             if frame.is_corrupt:
                 raise UnreadableError(f"{file} is damaged within: fetch it again, or take it out")
@@ -225,11 +231,12 @@ def _decode(file: Path) -> Iterator[Any]:
 
 
 def _first_size(files: Sequence[Path]) -> tuple[int, int]:
-    why: UnreadableError | None = None
+    """Width and height of the first readable video."""
+    failure: UnreadableError | None = None
     for file in files:
         try:
             if (frame := next(_decode(file), None)) is not None:
                 return frame.height, frame.width
         except UnreadableError as error:
-            why = why or error
-    raise RequestError(str(why or f"{files[0]} holds no frame: take it out"))
+            failure = failure or error
+    raise RequestError(str(failure or f"{files[0]} holds no frame: take it out"))

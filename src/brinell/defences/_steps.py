@@ -1,6 +1,6 @@
-"""What defences that attack their own network share: noise, gradients to the input, and projected steps.
+"""Building blocks of defences that attack the network in training: noise, gradients to the input, and projected steps.
 
-Nothing is counted and nothing is judged here, which is what an audit is for: a training step makes every pass count.
+No ledger counts queries or judges success here: training must be fast, and an audit measures the result.
 """
 
 from collections.abc import Callable
@@ -18,10 +18,10 @@ from brinell.core.settings import at_least
 Loss = Callable[[Tensor], Tensor]
 """(n, classes) logits to (n,) values, which an attack raises."""
 
-NEAR = 1e-3
-"""How far from the clean input the attacks of TRADES and MART begin."""
+START_RADIUS = 1e-3
+"""Distance from the clean input at which the attacks of TRADES and MART start."""
 ENOUGH = 10
-"""Steps of an attack beyond which more are no remedy against overfitting to it."""
+"""Steps of an attack beyond which more steps do not prevent overfitting to it."""
 
 
 class OnGradients:
@@ -40,7 +40,7 @@ class WithoutBudget:
     budgeted: ClassVar[bool] = False
 
     def cost(self) -> tuple[int, int]:
-        """That of plain training: a forward and a backward for the update."""
+        """Cost of plain training: a forward and a backward for the update."""
         return 1, 1
 
 
@@ -86,18 +86,18 @@ def stepped(x: Tensor, grad: Tensor, threat: Threat, size: float) -> Tensor:
     return step.mul_(per_sample(size * threat.eps, x)).add_(x)
 
 
-def within(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
+def project(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
     """`x` moved into ball and bounds; values that may not change are the clean ones."""
-    return kept(threat.project(x, batch.x), batch, threat)
+    return restore_fixed(threat.project(x, batch.x), batch, threat)
 
 
-def kept(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
+def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
     """`x` with the values that may not change as they were; in place."""
     movable = threat.domain.movable
     if movable is None:
         return x
-    at = movable.to(x.device)
-    return batch.x.clone().index_copy_(1, at, x.index_select(1, at))
+    positions = movable.to(x.device)
+    return batch.x.clone().index_copy_(1, positions, x.index_select(1, positions))
 
 
 def climb(
@@ -112,12 +112,12 @@ def climb(
         start: (n, *shape) the first point, before it is projected.
         steps: how many.
         step_size: of a step, as a fraction of eps; None for 2.5 / steps.
-        loss: what is raised.
+        loss: the loss to maximise.
     """
-    x = within(start, batch, threat)
+    x = project(start, batch, threat)
     for _ in range(steps):
         grad = gradient(network, x, loss)
-        x = within(stepped(x, grad, threat, step_size or 2.5 / steps), batch, threat)
+        x = project(stepped(x, grad, threat, step_size or 2.5 / steps), batch, threat)
     return x.detach()
 
 
@@ -146,8 +146,8 @@ class ClimbsTheGradient(OnGradients):
         """The recipe with twice the steps, of the default length; empty where there are enough."""
         if self.steps >= ENOUGH:
             return ""
-        others = [one.name for one in fields(self) if one.name not in ("steps", "step_size")]
-        settings = [f"{name}={getattr(self, name)!r}" for name in others]
+        names = [field.name for field in fields(self) if field.name not in ("steps", "step_size")]
+        settings = [f"{name}={getattr(self, name)!r}" for name in names]
         return f"{type(self).__name__.lower()}({','.join([*settings, f'steps={min(2 * self.steps, ENOUGH)}'])})"
 
 
@@ -163,12 +163,12 @@ def check_step_size(step_size: float | None) -> None:
 
 def divergence(clean: Tensor, attacked: Tensor) -> Tensor:
     """(n,) Kullback-Leibler divergence of the probabilities of `attacked` from those of `clean`, both (n, classes) logits."""
-    given, other = clean.log_softmax(1), attacked.log_softmax(1)
-    return (given.exp() * (given - other)).sum(1)
+    log_p, log_q = clean.log_softmax(1), attacked.log_softmax(1)
+    return (log_p.exp() * (log_p - log_q)).sum(1)
 
 
-def near(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+def start_near(batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
     """(n, *shape) close to the clean inputs, where the divergence from them has no gradient: the start of TRADES and MART."""
     if threat.distance.name == "linf":
-        return torch.empty_like(batch.x).normal_(0, NEAR, generator=rng).add_(batch.x)
-    return noise(batch, threat, rng).mul_(NEAR).add_(batch.x)
+        return torch.empty_like(batch.x).normal_(0, START_RADIUS, generator=rng).add_(batch.x)
+    return noise(batch, threat, rng).mul_(START_RADIUS).add_(batch.x)

@@ -40,5 +40,5 @@ class ALP(ClimbsTheGradient):
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
         """(n,) half the cross-entropy of either input, and the weighted squared difference of their logits."""
         clean, attacked = network(batch.x), network(x_adv)
-        both = [F.cross_entropy(logits, batch.y, reduction="none") for logits in (clean, attacked)]
-        return (both[0] + both[1]) / 2 + self.weight * (clean - attacked).square().mean(1)
+        losses = [F.cross_entropy(logits, batch.y, reduction="none") for logits in (clean, attacked)]
+        return (losses[0] + losses[1]) / 2 + self.weight * (clean - attacked).square().mean(1)

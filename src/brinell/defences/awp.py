@@ -26,7 +26,7 @@ __all__ = ["AWP"]
 
 @dataclass(frozen=True, kw_only=True)
 class AWP:
-    """Move the weights to where the loss is larger, for the time of an update; on top of any other recipe."""
+    """Perturb the weights to increase the loss during an update; combines with any other recipe."""
 
     gamma: float = 0.01
     """Length of the move of each layer, as a share of the norm of its weights; the paper takes 0.005 with TRADES."""
@@ -41,21 +41,21 @@ class AWP:
     @contextmanager
     def perturbed(self, parameters: Sequence[Tensor], loss: Callable[[], Tensor]) -> Iterator[None]:
         """The weights moved along the gradient of the loss; exactly as before when the context ends."""
-        moved = [one for one in parameters if one.ndim > 1]
+        weights = [parameter for parameter in parameters if parameter.ndim > 1]
         with torch.enable_grad():
-            grads = torch.autograd.grad(loss(), moved, allow_unused=True)
-        before = [one.detach().clone() for one in moved]
+            grads = torch.autograd.grad(loss(), weights, allow_unused=True)
+        before = [weight.detach().clone() for weight in weights]
         with torch.no_grad():
-            for one, grad in zip(moved, grads, strict=True):
+            for weight, grad in zip(weights, grads, strict=True):
                 if grad is not None:
-                    one.add_(grad * (self.gamma * one.norm() / grad.norm().clamp_min(1e-20)))
+                    weight.add_(grad * (self.gamma * weight.norm() / grad.norm().clamp_min(1e-20)))
         torch.clear_autocast_cache()  # under autocast the network would answer with its old weights otherwise
         try:
             yield
         finally:
             with torch.no_grad():
-                for one, old in zip(moved, before, strict=True):
-                    one.copy_(old)
+                for weight, old in zip(weights, before, strict=True):
+                    weight.copy_(old)
             torch.clear_autocast_cache()
 
     def cost(self) -> tuple[int, int]:

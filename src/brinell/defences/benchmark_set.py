@@ -22,7 +22,7 @@ class BenchmarkSet(WithoutBudget, LearnsTheWorst):
     path: str = ""
     """The folder that `brinell benchmark` wrote."""
     level: str = "adversarial"
-    """Which of its levels: adversarial, clean, or a multiple that the set holds."""
+    """Level of the set: adversarial, clean, or a multiple that the set holds."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """The inputs of the set as they are."""

@@ -1,7 +1,7 @@
 """Training on distorted inputs: noise, blur, weather, lost samples; the distortions that audits place on patches.
 
-Each sample of a batch gets one distortion, at one severity, drawn anew in every step. What a distortion is, and how strong its
-severities are: docs/distortions.md.
+Each sample of a batch gets one distortion, at one severity, drawn again in every step. docs/reference/distortions.md describes
+the distortions and their severities.
 """
 
 from dataclasses import dataclass, field
@@ -21,28 +21,30 @@ class Distortions(WithoutBudget, LearnsTheWorst):
     """Learn inputs that are distorted as a whole, each by one of several distortions."""
 
     distortions: tuple[Distortion, ...] = field(default=(), metadata={"plugin": "distortion"})
-    """Which ones: names joined by +; by default all that distort such data."""
+    """Names of the distortions, joined by +; by default all that apply to the kind of data."""
     severities: tuple[int, ...] = SEVERITIES
-    """Which of the severities 1 to 5 may be drawn."""
+    """Severities that may be drawn, from 1 to 5."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "severities", tuple(self.severities))  # JSON makes a list of them
-        if not self.severities or any(one not in SEVERITIES for one in self.severities):
+        if not self.severities or any(severity not in SEVERITIES for severity in self.severities):
             raise ValueError(f"severities are {self.severities}: they are some of 1 to 5")
-        if blind := [type(one).__name__ for one in self.distortions if one.access == Access.GRADIENTS]:
+        if blind := [type(distortion).__name__ for distortion in self.distortions if distortion.access == Access.GRADIENTS]:
             raise ValueError(f"{blind[0]} follows the network's gradient: that is adversarial training, for which there is pgd")
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """A distortion and a severity for each sample; the budget plays no part."""
         x, device = batch.x.clone(), batch.x.device
         n, severities = len(x), torch.tensor(self.severities, device=device)
-        which = torch.randint(max(1, len(self.distortions)), (n,), generator=rng, device=device)
+        choice = torch.randint(max(1, len(self.distortions)), (n,), generator=rng, device=device)
         severity = severities[torch.randint(len(severities), (n,), generator=rng, device=device)]
         keys = torch.randint(-(2**62), 2**62, (n,), generator=rng, device=device)
-        for number, one in enumerate(self.distortions):
-            at = (which == number).nonzero()[:, 0]
-            draws = one.draws(threat.domain.shape)
-            draw = keys[at].remainder(draws) if draws else torch.zeros_like(at)
-            if len(at):
-                x[at] = distorted(one, batch.x[at], severity[at], Streams(keys[at]), domain=threat.domain, draw=draw)
+        for number, distortion in enumerate(self.distortions):
+            rows = (choice == number).nonzero()[:, 0]
+            draws = distortion.draws(threat.domain.shape)
+            draw = keys[rows].remainder(draws) if draws else torch.zeros_like(rows)
+            if len(rows):
+                x[rows] = distorted(
+                    distortion, batch.x[rows], severity[rows], Streams(keys[rows]), domain=threat.domain, draw=draw
+                )
         return x

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import ClimbsTheGradient, cross_entropy, divergence, near
+from brinell.defences._steps import ClimbsTheGradient, cross_entropy, divergence, start_near
 
 __all__ = ["MART"]
 
@@ -38,7 +38,7 @@ class MART(ClimbsTheGradient):
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """PGD on the cross-entropy, from close to the clean input."""
-        loss, start = cross_entropy(batch.y), near(batch, threat, rng)
+        loss, start = cross_entropy(batch.y), start_near(batch, threat, rng)
         return self.climb(network, batch, threat, start, loss)
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, kept, noise, stepped
+from brinell.defences._steps import LearnsTheWorst, OnGradients, cross_entropy, gradient, noise, restore_fixed, stepped
 
 __all__ = ["NFGSM"]
 
@@ -38,9 +38,9 @@ class NFGSM(OnGradients, LearnsTheWorst):
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
         """Noise, one step, and both kept."""
         x = threat.domain.clamp(noise(batch, threat, rng).mul_(self.noise).add_(batch.x))
-        x = kept(x, batch, threat)
+        x = restore_fixed(x, batch, threat)
         grad = gradient(network, x, cross_entropy(batch.y))
-        return kept(threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat)
+        return restore_fixed(threat.domain.clamp(stepped(x, grad, threat, self.step_size)), batch, threat)
 
     def cost(self) -> tuple[int, int]:
         """A forward and a backward for the step, and for the update."""

@@ -26,7 +26,7 @@ class PGD(ClimbsTheGradient, LearnsTheWorst):
     """Gradient steps of the attack."""
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """From a uniform point of the ball."""
+        """Gradient ascent on the cross-entropy from a uniform point of the ball."""
         start = noise(batch, threat, rng).add_(batch.x)
         loss = cross_entropy(batch.y)
         return self.climb(network, batch, threat, start, loss)

@@ -1,4 +1,4 @@
-"""Plain training: the inputs as they are. What the other recipes are compared with, and what they are mixed with."""
+"""Plain training on clean inputs: the baseline of the other recipes, and a part of mixtures with them."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from brinell.core.contracts import Batch, Network, Threat
 from brinell.core.settings import above_zero
-from brinell.defences._steps import ClimbsTheGradient, divergence, near
+from brinell.defences._steps import ClimbsTheGradient, divergence, start_near
 
 __all__ = ["TRADES"]
 
@@ -36,14 +36,15 @@ class TRADES(ClimbsTheGradient):
         super().__post_init__()
 
     def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """Where the answer differs most from that to the clean input."""
+        """Inputs whose predictions differ most from the prediction for the clean input."""
         with torch.no_grad():
             clean = network(batch.x)
 
         def loss(logits: Tensor) -> Tensor:
+            """(n,): divergence from the clean answers."""
             return divergence(clean, logits)
 
-        start = near(batch, threat, rng)
+        start = start_near(batch, threat, rng)
         return self.climb(network, batch, threat, start, loss)
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ __all__ = ["Background"]
 class Background:
     """Share of values that lie near the background of the data without being it."""
 
-    near: float = 0.5
+    tolerance: float = 0.5
     """Values farther from the background than this share of the range belong to what is shown."""
     least: float = SHARE
     """Share of all clean values that must be the background for there to be one."""
@@ -32,8 +32,8 @@ class Background:
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "video"})
 
     def __post_init__(self) -> None:
-        if not 0 < self.near <= 1 or not 0 < self.least < 1:
-            raise ValueError(f"near={self.near} and least={self.least} must lie between 0 and 1")
+        if not 0 < self.tolerance <= 1 or not 0 < self.least < 1:
+            raise ValueError(f"near={self.tolerance} and least={self.least} must lie between 0 and 1")
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Find the value that each channel has most often.
@@ -51,10 +51,11 @@ class Background:
         span, tolerance = high - low, 0.5 / BINS * (high - low)
 
         def suspicion(x: Tensor) -> Tensor:
+            """(n,): number of values that differ slightly from the background."""
             away = (x - background).abs()
-            changed = ((away > tolerance) & (away < self.near * span)).to(x.dtype)
+            changed = ((away > tolerance) & (away < self.tolerance * span)).to(x.dtype)
             # The count is flat; what leads back to the background is the distance of what was counted.
-            slope = changed * away / (self.near * span)
+            slope = changed * away / (self.tolerance * span)
             return (changed.detach() + slope - slope.detach()).flatten(1).mean(1)
 
         return suspicion

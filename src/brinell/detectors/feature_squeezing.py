@@ -47,18 +47,22 @@ class FeatureSqueezing:
         bits = self.bits or _fewest(x, labels, model)
 
         def suspicion(x: Tensor) -> Tensor:
+            """(n,): largest change of the probabilities by squeezing."""
             plain = ask(model, x).softmax(1)
             squeezed = [reduce_bits(x, bits, model.domain)]
             if self.window > 1:
                 squeezed.append(median(x, self.window))
-            apart = [(ask(model, one).softmax(1) - plain).abs().sum(1) for one in squeezed]
-            return torch.stack(apart).amax(0)
+            changes = [(ask(model, squeezed_inputs).softmax(1) - plain).abs().sum(1) for squeezed_inputs in squeezed]
+            return torch.stack(changes).amax(0)
 
         return suspicion
 
 
 def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
+    """The fewest bits that keep the accuracy."""
+
     def right(bits: int | None) -> float:
+        """Accuracy with so many bits; None leaves the inputs as they are."""
         parts = [part if bits is None else reduce_bits(part, bits, model.domain) for part in torch.split(x, CHUNK)]
         with torch.no_grad():
             return float((torch.cat([ask(model, part).argmax(1) for part in parts]) == labels).float().mean())
@@ -70,7 +74,7 @@ def _fewest(x: Tensor, labels: Tensor, model: Model) -> int:
 def reduce_bits(x: Tensor, bits: int, domain: Domain) -> Tensor:
     """(n, *shape) inputs rounded to 2**bits levels between the bounds; the gradient passes as if nothing were rounded.
 
-    What no attack may change is left as it is.
+    Values that may not change stay as they are.
     """
     if (movable := domain.movable) is not None:
         return x.index_copy(1, movable.to(x.device), reduce_bits(domain.part(x), bits, domain.free))

@@ -39,13 +39,13 @@ class Mahalanobis:
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
         """Class means and the shared covariance."""
-        shown = model.info.features or (lambda part: ask(model, part))
+        features_of = model.info.features or (lambda part: ask(model, part))
         with torch.no_grad():
-            features = torch.cat([shown(part) for part in torch.split(x, CHUNK)]).double()
+            features = torch.cat([features_of(part) for part in torch.split(x, CHUNK)]).double()
         present: Tensor = torch.unique(labels)
         means = torch.stack([features[labels == label].mean(0) for label in present])
-        within = features - means[torch.searchsorted(present, labels)]
-        covariance = within.T @ within / len(within)
+        residuals = features - means[torch.searchsorted(present, labels)]
+        covariance = residuals.T @ residuals / len(residuals)
         ridge = self.shrinkage * covariance.diagonal().mean().clamp_min(1e-12)
         covariance += ridge * torch.eye(len(covariance), dtype=torch.float64, device=x.device)
         # Rows of the inverse Cholesky factor make the distance a plain one.
@@ -54,6 +54,7 @@ class Mahalanobis:
         turn = whiten.T.float()
 
         def suspicion(x: Tensor) -> Tensor:
-            return torch.cdist(shown(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
+            """(n,): distance to the nearest class mean."""
+            return torch.cdist(features_of(x).float() @ turn, centres, compute_mode="donot_use_mm_for_euclid_dist").amin(1)
 
         return suspicion

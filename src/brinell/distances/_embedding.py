@@ -49,6 +49,7 @@ class Unit(nn.Module):
 
 
 def _convolution(kind: type[nn.Module]) -> Callable[..., nn.Module]:
+    """A builder of convolutions with half padding."""
     return lambda into, out, kernel, stride: kind(into, out, kernel, stride, kernel // 2)
 
 
@@ -66,16 +67,16 @@ _MAKE: dict[str, Callable[..., nn.Module]] = {
 
 def build(layers: Layers) -> nn.Sequential:
     """The network, without weights (on the meta device)."""
-    made = []
+    modules = []
     with torch.device("meta"):
         for name, *numbers in layers:
             if name not in _MAKE:
                 raise ValueError(f"there is no layer {name!r}; there are {', '.join(_MAKE)}")
             try:
-                made.append(_MAKE[name](*numbers))
+                modules.append(_MAKE[name](*numbers))
             except (TypeError, RuntimeError) as error:
                 raise ValueError(f"layer {name} cannot be made of {numbers}: {one_line(error)}") from None
-    return nn.Sequential(*made)
+    return nn.Sequential(*modules)
 
 
 def layers_for(domain: Domain, mean: float, spread: float) -> list[list[Any]]:

@@ -1,18 +1,19 @@
-"""Embedding: the distance between what a network makes of two inputs (`embedding:FILE`, written by `brinell train-metric`).
+"""Embedding: the distance between a network's embeddings of two inputs (`embedding:FILE`, written by `brinell train-metric`).
 
 The distance is the Euclidean one between the embeddings of an input and of its clean version, and eps is measured in it. Such a
-ball has no closed form: in pixels it may reach far along changes that the network does not see, and only the bounds of the data
-end it there. It is for attacks by gradient, which ask for a way into the ball and for nothing else of it.
+ball has no closed form: in pixels it may extend far along changes that the network ignores, up to the bounds of the data. It
+suits gradient attacks, which only need a projection into the ball.
 
 Deviations from a projection:
-- A point outside the ball takes up to four Newton steps along the gradient of its distance; in an embedding that is a scaled copy
-  of the input one of them ends at the nearest point of the ball. Bounds are kept after each. Whatever is outside still is drawn
-  back on the segment to its clean input, by bisection: what comes out is in ball and bounds, but not always the nearest point.
-- Random starts are drawn in L2 at the scale of the file (the usual ratio of both distances) and then taken into the ball; the
-  steepest step, too, is that of L2 at this scale. Attacks choose their steps from eps, so this is how long they are in pixels.
-- The ball is kept a ten-thousandth smaller than eps, since a network in float32 answers a little differently in another batch.
+- A point outside the ball takes up to four Newton steps along the gradient of its distance; if the embedding is a scaled copy
+  of the input, one step ends at the nearest point of the ball. Bounds are kept after each step. A point that is still outside
+  moves along the segment to its clean input, by bisection: the result is in ball and bounds, but not always the nearest point.
+- Random starts are drawn in L2 at the scale of the file (the usual ratio of both distances) and then projected into the ball;
+  the steepest step, too, is that of L2 at this scale. Attacks derive step sizes from eps, and the scale converts them to pixels.
+- The ball is kept a ten-thousandth smaller than eps, since a float32 network answers slightly differently in another batch.
 
-Passes of the embedding are no queries: the attacker has the file. They cost time, and records count those of the model alone.
+Passes of the embedding do not count as queries: the attacker has the file. They cost time, and records count only passes of the
+model.
 """
 
 import hashlib
@@ -42,7 +43,7 @@ MOST = 1 << 30
 """Bytes of a file at most."""
 NEWTON = 4
 BISECTIONS = 12
-INSIDE = 1e-4
+CLEARANCE = 1e-4
 """The share of eps that is kept clear."""
 ROUNDING = 4e-6
 """The share of an embedding's length that float32 may be off."""
@@ -58,7 +59,7 @@ class _Shape(Content):
 
 
 class _Header(Content):
-    """What the header says, beside its format and kind."""
+    """Fields of the header, besides its format and kind."""
 
     layers: Listing[Listing[str | bool | Number | Listing[Count]]]
     """Each layer as its name and its numbers."""
@@ -86,6 +87,7 @@ class Embedding:
 
     @cached_property
     def _loaded(self) -> _Loaded:
+        """The network with its scale; the identity without a file."""
         return _load(Path(self.path)) if self.path else _Loaded(embedding.build([["flatten"]]), 1.0, None, "identity")
 
     @property
@@ -118,28 +120,29 @@ class Embedding:
             return torch.cat([self._points(part) for part in torch.split(x, CHUNK)])
 
     def _points(self, x: Tensor) -> Tensor:
+        """(n, dimensions): points of the inputs."""
         points: Tensor = self._loaded.network.to(x.device)(x)
         return points.flatten(1)
 
-    def between(self, x: Tensor, x0: Tensor) -> Tensor:
+    def measure(self, x: Tensor, x0: Tensor) -> Tensor:
         """(n,): distance of the embeddings."""
         return norms.l2(self.embed(x) - self.embed(x0))
 
     def into(self, x: Tensor, x0: Tensor, eps: Tensor, domain: Domain) -> Tensor:
         """Newton steps towards the ball, then bisection on the way to the clean input; see the module."""
         goal = self.embed(x0)
-        aim = (eps - torch.maximum(INSIDE * eps, ROUNDING * norms.l2(goal))).clamp_min(0)
+        aim = (eps - torch.maximum(CLEARANCE * eps, ROUNDING * norms.l2(goal))).clamp_min(0)
         x, rows = x.clone(), torch.arange(len(x), device=x.device)
         for _ in range(NEWTON):
-            here = x[rows]
-            size, slope = self._slope(here, goal[rows])
+            points = x[rows]
+            size, slope = self._slope(points, goal[rows])
             over = (size - aim[rows]).clamp_min(0)
             steep = norms.l2(slope).clamp_min(1e-12)
             # No step longer than the way to the clean input: where the slope is flat, Newton's would lead anywhere.
-            length = torch.minimum(over / steep, norms.l2(here - x0[rows]))
-            moved = domain.clamp(here - slope * per_sample(length / steep, slope))
-            x[rows] = moved
-            rows = rows[(moved != here).flatten(1).any(1)]
+            length = torch.minimum(over / steep, norms.l2(points - x0[rows]))
+            following = domain.clamp(points - slope * per_sample(length / steep, slope))
+            x[rows] = following
+            rows = rows[(following != points).flatten(1).any(1)]
             if not len(rows):
                 return x
         x[rows] = domain.clamp(x[rows])  # for no Newton step at all; the segment to a clean input lies within the bounds
@@ -155,18 +158,18 @@ class Embedding:
         low, high = torch.zeros(len(rows), device=x.device), torch.ones(len(rows), device=x.device)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            within = norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows]) <= aim[rows]
-            low, high = torch.where(within, middle, low), torch.where(within, high, middle)
+            is_inside = norms.l2(self.embed(clean + per_sample(middle, change) * change) - goal[rows]) <= aim[rows]
+            low, high = torch.where(is_inside, middle, low), torch.where(is_inside, high, middle)
         x[rows] = clean + per_sample(low, change) * change
 
     def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at distance 0."""
         sizes, slopes = [], []
         with torch.enable_grad(), _exact(x):
-            for part, there in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
+            for part, targets in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
                 leaf = part.detach().requires_grad_()
                 points = self._points(leaf)
-                gap = (points - there).detach()
+                gap = (points - targets).detach()
                 size = norms.l2(gap)
                 (slope,) = torch.autograd.grad((points * gap / size.clamp_min(1e-30)[:, None]).sum(), leaf)
                 sizes.append(size)
@@ -206,22 +209,22 @@ def _load(file: Path) -> _Loaded:
     if not file.is_file():
         raise RequestError(f"there is no file {file}: make it with brinell train-metric --out {file}")
     try:
-        told, arrays, content = stored.read(file, MOST)
-        facts = json.loads(told.get("brinell", "{}"))
+        texts, arrays, content = stored.read(file, MOST)
+        facts = json.loads(texts.get("brinell", "{}"))
     except (ValueError, OSError, RecursionError) as error:
         raise RequestError(f"{file} is damaged or no safetensors file ({one_line(error)}): make it anew") from None
     if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("kind") != "embedding":
         raise RequestError(f"{file} holds no embedding of this version: make it with brinell train-metric")
     try:
-        if why := fault(facts, _Header):
-            raise ValueError(why)
+        if problem := fault(facts, _Header):
+            raise ValueError(problem)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if (values := math.prod(facts["domain"]["shape"])) > bounded.MOST_PIXELS:
             raise ValueError(f"inputs of {values} values")
         network = embedding.build(facts["layers"])
         network.load_state_dict(state, strict=True, assign=True)
         shape, scale = tuple(facts["domain"]["shape"]), float(facts["scale"])
-        if not 0 < scale < float("inf") or not all(bool(torch.isfinite(one).all()) for one in state.values()):
+        if not 0 < scale < float("inf") or not all(bool(torch.isfinite(tensor).all()) for tensor in state.values()):
             raise ValueError("its numbers are not finite")
         with torch.no_grad():
             network(torch.zeros(1, *shape))

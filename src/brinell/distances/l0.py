@@ -1,6 +1,6 @@
 """L0: at most eps values may change, each channel counted, by as much as the bounds allow.
 
-It is not a norm: twice a perturbation is no larger. Where the other distances have a unit ball, draws stay within -1 to 1.
+It is not a norm: twice a perturbation is not larger. In place of draws from a unit ball, draws have values from -1 to 1.
 """
 
 from dataclasses import dataclass

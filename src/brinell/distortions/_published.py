@@ -1,4 +1,4 @@
-"""What the published corruptions share: the choice of parameters, and operations on pictures that several of them use.
+"""Helpers of the published corruptions: the choice of parameters, and operations on pictures that several of them use.
 
 Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and perturbations, section 3 and
 appendix B. Parameters are those of CIFAR-10-C at 32 pixels a side and of ImageNet-C at 224; a picture gets the set whose side is
@@ -28,12 +28,13 @@ class Published(Drawn):
     """A corruption of pictures (n, 1 or 3, height, width) in [0, 1], whose parameters at each severity are published."""
 
     domains = frozenset({"image"})
+    suite = "published"
     small: ClassVar[tuple[Any, Any, Any, Any, Any]]
     """Parameters at severities 1 to 5 for 32 pixels a side."""
     large: ClassVar[tuple[Any, Any, Any, Any, Any]]
     """The same for 224."""
     rising: ClassVar[bool] = True
-    """Whether the published parameters change a picture by more from one severity to the next."""
+    """True if the published parameters change a picture more at each higher severity."""
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, C, H, W) in [0, 1], each corrupted at its own severity (n,)."""
@@ -57,8 +58,8 @@ def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = 
     radius = int(truncate * deviation + 0.5)
     if radius < 1:
         return x
-    along = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
-    weights = torch.exp(-0.5 * (along / deviation) ** 2)
+    positions = torch.arange(-radius, radius + 1, device=x.device, dtype=x.dtype)
+    weights = torch.exp(-0.5 * (positions / deviation) ** 2)
     weights = weights / weights.sum()
     flat = x.reshape(-1, 1, *x.shape[-2:])
     for axis in (2, 3):
@@ -71,12 +72,12 @@ def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = 
 
 def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
     """(side + 2 * radius,): which value stands at each place of an axis that goes on beyond both ends."""
-    at = torch.arange(-radius, side + radius, device=device)
+    positions = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
-        return at.clamp(0, side - 1)
+        return positions.clamp(0, side - 1)
     last = 2 * side - 1 if mode == "symmetric" else max(2 * (side - 1), 1)  # of mirrored pairs the sum of their numbers
-    at = at % (last + (mode == "symmetric"))
-    return torch.where(at < side, at, last - at)
+    positions = positions % (last + (mode == "symmetric"))
+    return torch.where(positions < side, positions, last - positions)
 
 
 def filtered(x: Tensor, kernel: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ def brightness_of(x: Tensor) -> Tensor:
 
 
 def in_colour(shade: Tensor, colour: tuple[float, float, float], channels: int) -> Tensor:
-    """(n, 1, H, W) of a colour in as many channels: of one channel its brightness."""
+    """(n, channels, H, W): `shade` (n, 1, H, W) times `colour`; without three channels, times the brightness of `colour`."""
     tone = torch.tensor(colour, device=shade.device).reshape(1, 3, 1, 1)
     return shade * (tone if channels == 3 else brightness_of(tone))
 
@@ -107,7 +108,7 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
     inner = [math.ceil(side / factor) for side in (height, width)]
     top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
     cut = x[..., top : top + inner[0], left : left + inner[1]]
-    size = [max(round(side * factor), whole) for side, whole in zip(inner, (height, width), strict=True)]
+    size = [max(round(side * factor), length) for side, length in zip(inner, (height, width), strict=True)]
     large = F.interpolate(cut, size=size, mode="bilinear", align_corners=True)
     down, right = (size[0] - height) // 2, (size[1] - width) // 2
     return large[..., down : down + height, right : right + width]

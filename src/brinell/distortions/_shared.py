@@ -1,4 +1,4 @@
-"""What several distortions share. Inside a distortion every value runs from 0 to 1.
+"""Helpers that several distortions share. Inside a distortion every value runs from 0 to 1.
 
 A distortion never sees the bounds of the data: `rlab.variants.distorted` moves inputs from their
 bounds to [0, 1] and back, and leaves the values that the distortion left alone exactly as they
@@ -21,7 +21,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Kind, Streams
 from brinell.core.norms import per_sample as per_sample
 from brinell.core.record import Array
-from brinell.core.settings import above_zero
+from brinell.core.settings import Suite, above_zero
 
 SIDES = (32, 224)
 """Sides of the photographs on which scales are calibrated: CIFAR-10 and ImageNet."""
@@ -42,7 +42,7 @@ class Scale:
     """At 224 values a side."""
 
     @classmethod
-    def same(cls, *levels: float) -> "Scale":
+    def constant(cls, *levels: float) -> "Scale":
         """A parameter that does not depend on the size, as for signals and for frames of a video.
 
         Raises:
@@ -66,12 +66,19 @@ class Drawn(ABC):
 
     domains: ClassVar[frozenset[Kind]]
     access: ClassVar[Access] = Access.LABELS
+    suite: ClassVar[Suite] = "calibrated"
+    """By default, only those of the suite calibrated are used where no distortion is named."""
     versions: ClassVar[int | None] = None
     """How many versions of an input there are at a severity: None where they are random, 1 where nothing is left open."""
 
     def draws(self, shape: tuple[int, ...]) -> int | None:
         """As many as there are `versions`, whatever the shape."""
         return self.versions
+
+
+def suite_of(distortion: object) -> Suite:
+    """The suite of a distortion; those of other packages name none and count as calibrated."""
+    return distortion.suite if isinstance(distortion, Drawn) else "calibrated"
 
 
 class Scaled(Drawn):
@@ -131,15 +138,15 @@ def middles(length: int, device: torch.device) -> Tensor:
 
 
 def each_picture(x: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Each picture in 8 bits, changed; of other than one or three channels each channel for itself."""
+    """Apply `change` to each picture in 8 bits; with other than one or three channels, channel by channel."""
     n, channels, height, width = x.shape
     together = 3 if channels == 3 else 1
     pixels = x.reshape(-1, together, height, width).movedim(1, -1).mul(255).round().to("cpu", torch.uint8).numpy()
-    back: list[Array] = []
-    for one in pixels:
-        changed = change(Image.fromarray(one if together == 3 else one[..., 0]))
-        back.append(np.asarray(changed).reshape(height, width, together))
-    return torch.from_numpy(np.stack(back)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)
+    pictures: list[Array] = []
+    for picture in pixels:
+        changed = change(Image.fromarray(picture if together == 3 else picture[..., 0]))
+        pictures.append(np.asarray(changed).reshape(height, width, together))
+    return torch.from_numpy(np.stack(pictures)).to(x.device).movedim(-1, 1).to(x.dtype).div(255).reshape(x.shape)
 
 
 def as_jpeg(picture: Image.Image, quality: int) -> Image.Image:

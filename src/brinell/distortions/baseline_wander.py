@@ -1,7 +1,6 @@
 """Baseline wander: the line drifts up and down with breathing and with electrodes that move on the skin.
 
-A sine wave below the frequencies of a heartbeat, of random frequency and phase; the channels drift
-each with a phase of its own.
+A sine wave below the frequencies of a heartbeat, of random frequency; each channel has a random phase.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ SLOW = (0.15, 0.7)
 class BaselineWander(Sampled):
     """A slow wave is added to each channel."""
 
-    scale = Scale.same(0.059, 0.09, 0.13, 0.2, 0.3)
+    scale = Scale.constant(0.059, 0.09, 0.13, 0.2, 0.3)
     """Amplitude of the wave, as a share of the range."""
 
     def distort(self, x: Tensor, amplitude: Tensor, rng: Streams) -> Tensor:

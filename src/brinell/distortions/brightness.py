@@ -18,9 +18,9 @@ class Brightness(Scaled):
     domains = frozenset({"image", "video", "signal"})
     versions = 2
     scale = Scale(small=(0.21, 0.3, 0.39, 0.49, 0.58), large=(0.27, 0.37, 0.46, 0.57, 0.67))
-    """What is added, as a share of the range."""
+    """Increase of brightness, as a share of the range."""
     darker = Scale(small=(0.14, 0.19, 0.26, 0.34, 0.42), large=(0.18, 0.24, 0.3, 0.39, 0.49))
-    """What is taken away."""
+    """Decrease of brightness, as a share of the range."""
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:
         """(n, *shape) in [0, 1], brighter in even draws and darker in odd ones."""

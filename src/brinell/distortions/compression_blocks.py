@@ -27,7 +27,7 @@ class CompressionBlocks(Scaled):
     """Blocks of a video lose their detail and stand still until the next key frame."""
 
     domains = frozenset({"video"})
-    scale = Scale.same(0.086, 0.17, 0.33, 0.55, 0.79)
+    scale = Scale.constant(0.086, 0.17, 0.33, 0.55, 0.79)
     """Share of the blocks that are lost."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
@@ -39,18 +39,18 @@ class CompressionBlocks(Scaled):
             for side, cell in zip(sides, cells, strict=True)
         )
         starts = range(0, x.shape[2], GROUP)
-        lost = rng.uniform(len(starts), *cells) < share[:, None, None, None]
+        damaged = rng.uniform(len(starts), *cells) < share[:, None, None, None]
         out = x.clone()
         for index, start in enumerate(starts):
-            still = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
+            averages = _means(_means(x[:, :, start], rows, cells[0], 2), columns, cells[1], 3)
             group = slice(start, start + GROUP)
-            here = lost[:, index][:, rows][:, :, columns][:, None, None]
-            out[:, :, group] = torch.where(here, still[:, :, rows][..., columns][:, :, None], x[:, :, group])
+            mask = damaged[:, index][:, rows][:, :, columns][:, None, None]
+            out[:, :, group] = torch.where(mask, averages[:, :, rows][..., columns][:, :, None], x[:, :, group])
         return out
 
 
 def _means(x: Tensor, block: Tensor, count: int, axis: int) -> Tensor:
     """Means along an axis (n, C, H, W) of the values whose `block` is the same, `count` of them."""
-    shape = [count if at == axis else side for at, side in enumerate(x.shape)]
-    members = torch.bincount(block, minlength=count).reshape([-1 if at == axis else 1 for at in range(x.ndim)])
+    shape = [count if dim == axis else side for dim, side in enumerate(x.shape)]
+    members = torch.bincount(block, minlength=count).reshape([-1 if dim == axis else 1 for dim in range(x.ndim)])
     return torch.zeros(shape, device=x.device, dtype=x.dtype).index_add_(axis, block, x) / members

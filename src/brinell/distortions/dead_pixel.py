@@ -19,7 +19,7 @@ class DeadPixel(Scaled):
     """Random places lose what they hold."""
 
     value: float = 0.0
-    """What a dead pixel reads, from 0 (the lower bound) to 1 (the upper bound)."""
+    """Value of a dead pixel, from 0 (the lower bound) to 1 (the upper bound)."""
 
     domains = frozenset(KINDS)
     scale = Scale(small=(0.008, 0.017, 0.035, 0.075, 0.16), large=(0.014, 0.035, 0.093, 0.24, 0.47))

@@ -20,13 +20,13 @@ class Dropout(Scaled):
     """A stretch of the signal is lost and lies flat."""
 
     domains = frozenset({"signal"})
-    scale = Scale.same(0.2, 0.4, 0.79, 0.9, 1.0)
+    scale = Scale.constant(0.2, 0.4, 0.79, 0.9, 1.0)
     """Length of the stretch, as a share of the signal."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
         """`x` with a stretch of this share (n,) lost."""
         length = x.shape[-1]
-        at = middles(length, x.device)
+        positions = middles(length, x.device)
         # At least one value, however short the signal.
-        lost = (at - rng.uniform(1, 1)).abs() <= per_sample(share.clamp_min(1 / length), x) / 2
-        return torch.where(lost, x.median(-1, keepdim=True).values, x)
+        dropped = (positions - rng.uniform(1, 1)).abs() <= per_sample(share.clamp_min(1 / length), x) / 2
+        return torch.where(dropped, x.median(-1, keepdim=True).values, x)

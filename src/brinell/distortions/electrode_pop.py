@@ -24,7 +24,7 @@ LATEST = 0.9
 class ElectrodePop(Sampled):
     """The line jumps at a random moment and decays back."""
 
-    scale = Scale.same(0.083, 0.14, 0.22, 0.37, 0.69)
+    scale = Scale.constant(0.083, 0.14, 0.22, 0.37, 0.69)
     """Height of the jump, as a share of the range."""
 
     def distort(self, x: Tensor, height: Tensor, rng: Streams) -> Tensor:

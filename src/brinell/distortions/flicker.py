@@ -3,7 +3,7 @@
 A sine over time with a random phase and a period of 2 to 10 frames is added to all values of a
 frame.
 
-What it cannot be: as strong as the highest severities of the others, since between its peaks the
+Limit: it is weaker than the highest severities of other distortions, since between its peaks the
 light is as it was.
 """
 
@@ -27,7 +27,7 @@ class Flicker(Scaled):
     """The brightness of a video's frames swells and fades."""
 
     domains = frozenset({"video"})
-    scale = Scale.same(0.26, 0.35, 0.46, 0.6, 0.76)
+    scale = Scale.constant(0.26, 0.35, 0.46, 0.6, 0.76)
     """The most that is added or taken away, as a share of the range."""
 
     def distort(self, x: Tensor, swell: Tensor, rng: Streams) -> Tensor:

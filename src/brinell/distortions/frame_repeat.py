@@ -1,6 +1,6 @@
 """Frame repeat: the picture freezes on one frame for a while and then goes on from where the video is by then.
 
-What it cannot be: as strong as its severity whatever the video is. Nothing changes where nothing
+Limit: its strength depends on the video. Nothing changes where nothing
 moves; its severities are those of natural clips with much motion, and at 224 pixels a side, on
 calmer ones, the highest fall short.
 """
@@ -21,7 +21,7 @@ class FrameRepeat(Scaled):
     """A video freezes: one frame is shown again and again."""
 
     domains = frozenset({"video"})
-    scale = Scale.same(0.15, 0.26, 0.4, 0.6, 0.82)
+    scale = Scale.constant(0.15, 0.26, 0.4, 0.6, 0.82)
     """Share of the frames that show an earlier one, of all but the first; one at least."""
 
     def distort(self, x: Tensor, share: Tensor, rng: Streams) -> Tensor:
@@ -33,5 +33,5 @@ class FrameRepeat(Scaled):
         repeats = (share * most + chance[:, 0]).floor().clamp(1, most)[:, None]
         first = (chance[:, 1:] * (most + 1 - repeats)).floor()
         number = torch.arange(most + 1, device=x.device)
-        shown = torch.where((number > first) & (number <= first + repeats), first.long(), number)
-        return x.gather(2, shown[:, None, :, None, None].expand_as(x))
+        frames = torch.where((number > first) & (number <= first + repeats), first.long(), number)
+        return x.gather(2, frames[:, None, :, None, None].expand_as(x))

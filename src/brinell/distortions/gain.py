@@ -20,9 +20,9 @@ class Gain(Scaled):
 
     domains = frozenset({"signal"})
     versions = 2
-    scale = Scale.same(1.7, 2.1, 2.8, 4.1, 6.7)
+    scale = Scale.constant(1.7, 2.1, 2.8, 4.1, 6.7)
     """Factor of the first version."""
-    weaker = Scale.same(0.52, 0.35, 0.15, 0.07, 0.0)
+    weaker = Scale.constant(0.52, 0.35, 0.15, 0.07, 0.0)
     """Factor of the second."""
 
     def __call__(self, x: Tensor, severity: Tensor, rng: Streams, draw: Tensor) -> Tensor:

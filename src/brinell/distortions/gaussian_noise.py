@@ -1,8 +1,7 @@
-"""Gaussian noise: every value is shifted by a normal number of its own; what leaves the bounds is cut off.
+"""Gaussian noise: an independent normal number is added to every value; the result is clipped to the bounds.
 
-Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to
-common corruptions and perturbations, section 3; their severities are not used, since they differ in
-strength from distortion to distortion.
+Sensor and thermal noise. Hendrycks & Dietterich 2019, Benchmarking neural network robustness to common corruptions and
+perturbations, section 3; their severities are not used, since they differ in strength from distortion to distortion.
 """
 
 from dataclasses import dataclass

@@ -1,12 +1,11 @@
 """JPEG: block edges and lost detail of strong compression, by Pillow's encoder at its default subsampling.
 
-Pictures of one or three channels are stored as grey or colour; of others, each channel as a grey
-picture of its own. The input is rounded to 256 levels first, as the format demands. The frames of a
-video are compressed one by one.
+Images of one or three channels are stored as grey or colour; otherwise each channel is stored as a grey image. The input is
+rounded to 256 levels first, as the format requires. The frames of a video are compressed one by one.
 
-What it cannot be: as strong as the highest severities of the others. At 32 pixels a side the lowest
-quality stays short of severity 5, at 224 of severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below
-quality 5 the colours go too, which that measure hardly sees.
+Limit: it is weaker than the highest severities of other distortions. At 32 pixels a side the lowest quality does not reach
+severity 5, at 224 not severities 4 and 5 (MS-SSIM 0.59 and 0.78). Below quality 5 the colours are lost too, which that measure
+hardly detects.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ class MainsHum(Sampled):
     frequency: float = 50.0
     """Of the mains, in Hz: 50, or 60."""
 
-    scale = Scale.same(0.038, 0.059, 0.089, 0.14, 0.21)
+    scale = Scale.constant(0.038, 0.059, 0.089, 0.14, 0.21)
     """Amplitude of the wave, as a share of the range."""
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ class MotionBlur(Scaled):
         """`x` blurred along segments of this length (n,) in pixels."""
         angle = math.pi * rng.uniform(1)[:, 0]
         reach = torch.stack([torch.sin(angle), torch.cos(angle)], 1) * length[:, None] / 2
-        blurred = [_blur(one, way) for one, way in zip(planes(x), reach, strict=True)]
+        blurred = [_blur(plane, direction) for plane, direction in zip(planes(x), reach, strict=True)]
         return torch.stack(blurred).reshape(x.shape).clamp(0, 1)
 
 
@@ -40,8 +40,8 @@ def _blur(x: Tensor, reach: Tensor) -> Tensor:
     """(planes, height, width) convolved with a segment from -reach to reach, (2,) in pixels down and to the right."""
     radius = math.ceil(float(reach.abs().max())) + 1
     count = DENSITY * 2 * radius
-    along = (torch.arange(count, device=x.device) + 0.5) / count * 2 - 1
-    points = along[:, None] * reach + radius
+    positions = (torch.arange(count, device=x.device) + 0.5) / count * 2 - 1
+    points = positions[:, None] * reach + radius
     corner = points.floor()
     share = points - corner
     kernel = torch.zeros(2 * radius + 1, 2 * radius + 1, device=x.device)

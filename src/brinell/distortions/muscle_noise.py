@@ -1,7 +1,7 @@
 """Muscle noise: the electromyogram of muscles that tense beneath the electrodes.
 
-Normal noise without the frequencies below 20 Hz, which swells and fades once around a random
-moment; each channel has noise of its own, and all of them the moment.
+Normal noise without the frequencies below 20 Hz, which swells and fades once around a random moment. The noise differs between
+channels; the moment is the same.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ WIDTH = 0.35
 class MuscleNoise(Sampled):
     """A burst of noise above 20 Hz is added."""
 
-    scale = Scale.same(0.032, 0.052, 0.085, 0.14, 0.24)
+    scale = Scale.constant(0.032, 0.052, 0.085, 0.14, 0.24)
     """Standard deviation at the height of the burst, as a share of the range."""
 
     def distort(self, x: Tensor, deviation: Tensor, rng: Streams) -> Tensor:
@@ -34,7 +34,7 @@ class MuscleNoise(Sampled):
         spectrum = torch.fft.rfft(rng.fold("noise").normal(*x.shape[1:]))
         noise = torch.fft.irfft(spectrum * heard, length) / heard.float().mean().clamp_min(1 / length).sqrt()
         moment = rng.fold("moment").uniform(1, 1)
-        at = middles(length, x.device)
-        burst = torch.exp(-0.5 * ((at - moment) / WIDTH) ** 2)
+        positions = middles(length, x.device)
+        burst = torch.exp(-0.5 * ((positions - moment) / WIDTH) ** 2)
         loud: Tensor = per_sample(deviation, x) * burst * noise
         return (x + loud).clamp(0, 1)

@@ -38,9 +38,9 @@ class Occlusion(Scaled):
         for box in range(BOXES):
             hidden = torch.ones(len(x), *sides, dtype=torch.bool, device=x.device)
             for axis, length in enumerate(sides):
-                at = middles(length, x.device)
-                within = (at - numbers[:, box, axis, None]).abs() <= half[:, box, axis, None]
-                hidden &= within.reshape(len(x), *[length if other == axis else 1 for other in range(len(sides))])
+                positions = middles(length, x.device)
+                covered = (positions - numbers[:, box, axis, None]).abs() <= half[:, box, axis, None]
+                hidden &= covered.reshape(len(x), *[length if dim == axis else 1 for dim in range(len(sides))])
             hidden = hidden.reshape(len(x), *[1] * (x.ndim - 1 - len(sides)), *sides)
             x = torch.where(hidden, numbers[:, box, 3].reshape(-1, *[1] * (x.ndim - 1)), x)
         return x

@@ -1,6 +1,6 @@
 """Pixelate: too few pixels, shown large. A signal is sampled too slowly and held.
 
-What it cannot be: mild on small pictures. Blocks of two are the smallest, and at 32 pixels a side
+Limit: it is not mild on small pictures. Blocks of two are the smallest, and at 32 pixels a side
 they are as strong as severity 2 already; the number of blocks along a side is whole, so strength
 comes in steps.
 """
@@ -31,6 +31,7 @@ class Pixelate(Scaled):
 
 
 def _blocks(x: Tensor, side: float) -> Tensor:
-    few = [max(1, round(length / side)) for length in x.shape[2:]]
-    small = torch.nn.functional.interpolate(x, few, mode="area")
+    """Inputs as blocks of their mean."""
+    counts = [max(1, round(length / side)) for length in x.shape[2:]]
+    small = torch.nn.functional.interpolate(x, counts, mode="area")
     return torch.nn.functional.interpolate(small, x.shape[2:], mode="nearest-exact")

@@ -28,8 +28,8 @@ class DefocusBlur(Published):
 def disk(radius: float, deviation: float) -> Tensor:
     """(k, k): a disk whose values sum to 1 before its edge is softened within 3 pixels, 5 for a radius above 8."""
     reach, soft = (8, 1) if radius <= 8 else (math.ceil(radius), 2)
-    along = torch.arange(-reach, reach + 1)
-    sharp = ((along[:, None] ** 2 + along[None, :] ** 2) <= radius**2).float()
+    positions = torch.arange(-reach, reach + 1)
+    sharp = ((positions[:, None] ** 2 + positions[None, :] ** 2) <= radius**2).float()
     edge = torch.exp(-0.5 * (torch.arange(-soft, soft + 1) / deviation) ** 2)
     edge = edge / edge.sum()
     return filtered((sharp / sharp.sum())[None, None], edge[:, None] * edge[None, :])[0, 0]

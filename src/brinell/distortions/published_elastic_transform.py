@@ -29,15 +29,15 @@ class ElasticTransform(Published):
 
     def distort(self, x: Tensor, parameters: tuple[float, float, float], rng: Streams) -> Tensor:
         """`x` deformed."""
-        far, deviation, affine = parameters
+        amplitude, deviation, affine = parameters
         height, width = x.shape[-2:]
         if affine:
             x = _affine(x, affine * min(height, width), rng.fold("affine"))
-        if not far:
+        if not amplitude:
             return x
         fields = rng.fold("field").uniform(2, height, width).mul_(2).sub_(1)
         # Smoothed in units of each side; of pictures that are not square by the mean of both.
-        fields = smoothed(fields, deviation * (height + width) / 2, truncate=3.0, mode="symmetric") * far * height
+        fields = smoothed(fields, deviation * (height + width) / 2, truncate=3.0, mode="symmetric") * amplitude * height
         rows, columns = (torch.arange(side, device=x.device, dtype=x.dtype) for side in (height, width))
         down, right = rows[:, None] + fields[:, 1], columns[None, :] + fields[:, 0]
         grid = torch.stack([(2 * right + 1) / width - 1, (2 * down + 1) / height - 1], -1)
@@ -50,14 +50,14 @@ def _affine(x: Tensor, most: float, rng: Streams) -> Tensor:
     middle = torch.tensor([height // 2, width // 2], device=x.device, dtype=x.dtype)
     third = min(height, width) // 3
     corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]], device=x.device) * third + middle
-    moved = corners + (rng.uniform(3, 2) * 2 - 1) * most
+    targets = corners + (rng.uniform(3, 2) * 2 - 1) * most
     ones = torch.ones(n, 3, 1, device=x.device)
     # The map from the new picture back to the old one: corners = [moved, 1] @ back.
-    back = torch.linalg.lstsq(torch.cat([moved, ones], 2), corners.expand(n, 3, 2)).solution
+    inverse = torch.linalg.lstsq(torch.cat([targets, ones], 2), corners.expand(n, 3, 2)).solution
     rows, columns = torch.arange(height, device=x.device), torch.arange(width, device=x.device)
     across, down = columns.expand(height, width), rows[:, None].expand(height, width)
     points = torch.stack([across, down, torch.ones_like(across)], -1).to(x.dtype)
-    source = points.reshape(-1, 3) @ back
+    source = points.reshape(-1, 3) @ inverse
     size = torch.tensor([max(width - 1, 1), max(height - 1, 1)], device=x.device, dtype=x.dtype)
     grid = (2 * source / size - 1).reshape(n, height, width, 2)
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=True)

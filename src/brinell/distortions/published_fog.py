@@ -32,10 +32,11 @@ class Fog(Published):
 
 def plasma(rng: Streams, side: int, decay: float) -> Tensor:
     """(n, side, side) in [0, 1]: fractals by the diamond-square algorithm on a torus; the side is a power of two."""
-    found = torch.zeros(len(rng), side, side, device=rng.keys.device)
+    heights = torch.zeros(len(rng), side, side, device=rng.keys.device)
     rough, step, number = 100.0, side, 0
 
     def mean(total: Tensor) -> Tensor:
+        """Mean with noise, as the diamond-square algorithm adds it."""
         nonlocal number
         number += 1
         noise = rng.fold(number).uniform(*total.shape[1:]).mul_(2).sub_(1)
@@ -43,12 +44,12 @@ def plasma(rng: Streams, side: int, decay: float) -> Tensor:
 
     while step >= 2:
         half = step // 2
-        corners = found[:, ::step, ::step]
+        corners = heights[:, ::step, ::step]
         pairs = corners + corners.roll(-1, 1)
-        found[:, half::step, half::step] = mean(pairs + pairs.roll(-1, 2))
-        corners, centres = found[:, ::step, ::step], found[:, half::step, half::step]
-        found[:, ::step, half::step] = mean(centres + centres.roll(1, 1) + corners + corners.roll(-1, 2))
-        found[:, half::step, ::step] = mean(centres + centres.roll(1, 2) + corners + corners.roll(-1, 1))
+        heights[:, half::step, half::step] = mean(pairs + pairs.roll(-1, 2))
+        corners, centres = heights[:, ::step, ::step], heights[:, half::step, half::step]
+        heights[:, ::step, half::step] = mean(centres + centres.roll(1, 1) + corners + corners.roll(-1, 2))
+        heights[:, half::step, ::step] = mean(centres + centres.roll(1, 2) + corners + corners.roll(-1, 1))
         step, rough = half, rough / decay
-    least, most = found.amin((1, 2), keepdim=True), found.amax((1, 2), keepdim=True)
-    return (found - least) / (most - least).clamp_min(1e-12)
+    least, most = heights.amin((1, 2), keepdim=True), heights.amax((1, 2), keepdim=True)
+    return (heights - least) / (most - least).clamp_min(1e-12)

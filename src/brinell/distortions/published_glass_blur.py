@@ -35,13 +35,13 @@ class GlassBlur(Published):
             return smoothed(soft, deviation)
         moves = rng.integers(2 * reach, times, len(rows), len(columns), 2).sub_(reach)
         # (H * W, n): which pixel of the smoothed picture is shown at each place; places first, so that a step is one row.
-        shown = np.repeat(np.arange(height * width)[:, None], n, axis=1)
+        order = np.repeat(np.arange(height * width)[:, None], n, axis=1)
         each = np.arange(n)
-        taken = (moves[..., 0] * width + moves[..., 1]).permute(1, 2, 3, 0).cpu().numpy()
+        moves_flat = (moves[..., 0] * width + moves[..., 1]).permute(1, 2, 3, 0).cpu().numpy()
         for turn in range(times):
             for at_row, row in enumerate(rows):
                 for at_column, column in enumerate(columns):
                     place = row * width + column
-                    shown[place] = shown[place + taken[turn, at_row, at_column], each]
-        index = torch.from_numpy(shown.T.copy()).to(x.device)[:, None].expand(-1, channels, -1)
+                    order[place] = order[place + moves_flat[turn, at_row, at_column], each]
+        index = torch.from_numpy(order.T.copy()).to(x.device)[:, None].expand(-1, channels, -1)
         return smoothed(soft.reshape(n, channels, -1).gather(2, index).reshape(x.shape), deviation)

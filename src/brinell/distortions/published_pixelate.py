@@ -25,5 +25,5 @@ class Pixelate(Published):
         height, width = x.shape[-2:]
         size = max(1, int(width * share)), max(1, int(height * share))
         # CIFAR-10-C enlarges by boxes, which mean two pixels where they meet; ImageNet-C shows the nearest one.
-        again = Image.Resampling.BOX if share in self.small else Image.Resampling.NEAREST
-        return each_picture(x, lambda picture: picture.resize(size, Image.Resampling.BOX).resize((width, height), again))
+        enlargement = Image.Resampling.BOX if share in self.small else Image.Resampling.NEAREST
+        return each_picture(x, lambda picture: picture.resize(size, Image.Resampling.BOX).resize((width, height), enlargement))

@@ -21,7 +21,7 @@ class ShotNoise(Published):
     def distort(self, x: Tensor, photons: float, rng: Streams) -> Tensor:
         """`x` as counts of at most so many photons on average."""
         counts = []
-        for key, one in zip(rng.keys.tolist(), x.cpu(), strict=True):
+        for key, picture in zip(rng.keys.tolist(), x.cpu(), strict=True):
             generator = torch.Generator().manual_seed(key & (2**63 - 1))
-            counts.append(torch.poisson(one * photons, generator=generator))
+            counts.append(torch.poisson(picture * photons, generator=generator))
         return torch.stack(counts).to(x.device) / photons

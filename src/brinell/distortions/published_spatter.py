@@ -60,18 +60,18 @@ def relief(inside: Tensor) -> Tensor:
     """(n, 1, H, W): shading of drops (n, 1, H, W) bool by how far each place is from the edge of one, at most 20 pixels."""
     filled = inside.to(torch.float32)
     edge = inside & (F.max_pool2d(1 - F.pad(filled, (1, 1, 1, 1), value=1.0), 3, stride=1) > 0)
-    far = torch.where(edge, 0.0, 20.0)
+    distance = torch.where(edge, 0.0, 20.0)
     for _ in range(20):
-        wide = F.pad(far, (1, 1, 1, 1), value=20.0)
+        wide = F.pad(distance, (1, 1, 1, 1), value=20.0)
         cross = torch.minimum(
             torch.minimum(wide[:, :, :-2, 1:-1], wide[:, :, 2:, 1:-1]), torch.minimum(wide[:, :, 1:-1, :-2], wide[:, :, 1:-1, 2:])
         )
         slant = torch.minimum(
             torch.minimum(wide[:, :, :-2, :-2], wide[:, :, 2:, 2:]), torch.minimum(wide[:, :, :-2, 2:], wide[:, :, 2:, :-2])
         )
-        far = torch.minimum(far, torch.minimum(cross + 1, slant + 1.4))
+        distance = torch.minimum(distance, torch.minimum(cross + 1, slant + 1.4))
     box = torch.full((3, 3), 1 / 9)
-    shade = equalised(filtered(far, box).floor().clamp(0, 255).long())
+    shade = equalised(filtered(distance, box).floor().clamp(0, 255).long())
     emboss = torch.tensor([[-2.0, -1.0, 0.0], [-1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])
     return filtered(filtered(shade, emboss).round().clamp(0, 255), box)
 

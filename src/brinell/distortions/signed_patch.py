@@ -19,7 +19,7 @@ from brinell.distortions._shared import Scale, per_sample
 __all__ = ["SignedPatch"]
 
 CHANNELS = 4
-"""Channels with a sign of their own; beyond them the signs repeat."""
+"""Number of channels with independent signs; in further channels the signs repeat."""
 
 
 @dataclass(frozen=True, kw_only=True)

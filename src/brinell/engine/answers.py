@@ -1,4 +1,4 @@
-"""What kind of answers a model gives: settled once in a run on real clean samples, counted there, and told by a check."""
+"""The kind of answers that a model gives (logits, probabilities, ...), recognised once per run on clean samples."""
 
 from typing import Any
 
@@ -10,20 +10,24 @@ from brinell.core.checks import Code, Finding
 from brinell.core.contracts import Dataset
 from brinell.core.errors import ModelError
 from brinell.core.model import Access, Model
-from brinell.models._answers import CONVERSIONS, Answered, recognise, recognised
+from brinell.models._answers import CONVERSIONS, LogitModel, kind_of_answers, recognise_answers
 
-SEEN = 16
-"""Clean samples by whose answers their kind is recognised."""
-BYTES = 2**25
-"""About how much input they may hold together."""
+SAMPLES = 16
+"""Number of clean samples on which the kind of answers is recognised."""
+MAX_BYTES = 2**25
+"""Approximate limit on the bytes of these samples."""
 COARSE = 1024
 """Answers that lie on a grid of at most so many steps are rounded; bfloat16 has more between its smallest and largest logit."""
-ENOUGH = 64
-"""Numbers from which on it is no accident that all lie on a grid."""
+MIN_NUMBERS = 64
+"""Smallest number of answers for which a common grid is evidence of rounding."""
+MIN_ROWS, MIN_CLASSES = 2, 3
+"""Fewest answers, and fewest classes, that show whether a service gives the largest scores alone."""
+USUAL = 0.9
+"""Share of the answers that give as many classes: a score that underflows makes one less."""
 ROUNDING = 1e-6
-"""Numbers closer than this share of their range are one."""
-HALVES = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
-TOLD = {
+"""Numbers closer than this share of their range count as equal."""
+HALF_PRECISIONS = {torch.bfloat16: "bfloat16", torch.float16: "float16"}
+DESCRIPTIONS = {
     "logits": "answers are logits",
     "log-probabilities": "answers are logarithms of probabilities, which are logits",
     "probabilities": "answers are probabilities (rows sum to 1): their logits stand in for them",
@@ -34,81 +38,111 @@ TOLD = {
     "one-hot": "answers say which class and not by how much (one-hot-answers)",
 }
 
+LABELS_ALONE = Finding(
+    code=Code.ANSWERS,
+    passed=False,
+    text="answers are labels alone, so how near another class comes does not show: return scores",
+    cause="the answers are labels alone",
+)
+"""The finding on a model that gives labels only."""
 
-def settled(
+
+def with_logits(
     model: Model, dataset: Dataset, manifest: dict[str, Any], device: torch.device | None = None, *, name: str | None = None
 ) -> Model:
-    """The model with its answers as logits, by what they are on clean samples; a model that says what they are is not asked.
+    """Return the model with its answers converted to logits.
 
-    Where this is wrong, the option `answers` of a model, or the keyword of the Python call, says better.
+    The kind of answers is recognised on clean samples, unless the model declares it. The option `answers` of a model, or the
+    keyword of the Python call, overrides it.
 
     Args:
         model: the model, prepared for calls on the device.
-        dataset: where the clean samples come from.
-        manifest: keeps the kind under `answers`, None for answers that stay as they are, and what was asked under `probes`, both
-            by model. A run that goes on finds the kind there, and asks nothing.
-        device: where the model is; None is the processor.
-        name: the model's name in the manifest, where it is not its own.
+        dataset: the source of the clean samples.
+        manifest: stores the kind under `answers` (None for answers that need no conversion) and the cost under `probes`, both by
+            model. A resumed run reads the kind there and asks nothing.
+        device: the device of the model; None is the CPU.
+        name: the name of the model in the manifest; by default its own.
 
     Raises:
-        ModelError: one number per input that is no logit and no probability, as NaN.
+        ModelError: the model returns one number per input that is neither a logit nor a probability, such as NaN.
     """
     if model.info.answers is not None or model.access == Access.LABELS:
         return model
-    known, name = manifest.setdefault("answers", {}), name or model.name
-    if name not in known:
-        spent = manifest.setdefault("probes", {}).setdefault(name, {"forwards": 0, "backwards": 0})
+    kinds, name = manifest.setdefault("answers", {}), name or model.name
+    if name not in kinds:
+        costs = manifest.setdefault("probes", {}).setdefault(name, {"forwards": 0, "backwards": 0})
 
         def count(forwards: int, backwards: int) -> None:
-            spent["forwards"] += forwards
-            spent["backwards"] += backwards
+            """Add passes to the costs of recognising the answers."""
+            costs["forwards"] += forwards
+            costs["backwards"] += backwards
 
-        x = _clean(dataset)
-        known[name] = recognised(model, x.to(device or "cpu"), count).info.answers if len(x) else None
-    found = model if known[name] is None else Answered(model, known[name])
-    if found.classes < 2:
+        x = _load_clean(dataset)
+        kinds[name] = recognise_answers(model, x.to(device or "cpu"), count).info.answers if len(x) else None
+    converted = model if kinds[name] is None else LogitModel(model, kinds[name])
+    if converted.classes < 2:
         raise ModelError(
             f"model {model.name} answers one number, and on clean inputs it is none or not finite: say what it is by "
             "answers=logit or answers=probability"
         )
-    return found
+    return converted
 
 
-def _clean(dataset: Dataset) -> Tensor:
-    """(n, *shape) up to `SEEN` samples that can be read, spread over the data."""
+def _load_clean(dataset: Dataset) -> Tensor:
+    """(n, *shape): up to `SAMPLES` readable samples, spread over the data."""
     n = len(dataset.labels())
-    most = max(1, min(SEEN, BYTES // (4 * int(np.prod(dataset.domain.shape)))))
-    at = np.unique(np.linspace(0, n - 1, min(n, most)).astype(int)).tolist() if n else []
-    lost = dataset.info.unreadable(at)
-    at = [one for one in at if one not in lost]
-    return dataset.load(at) if at else torch.zeros(0, *dataset.domain.shape)
+    count = max(1, min(SAMPLES, MAX_BYTES // (4 * int(np.prod(dataset.domain.shape)))))
+    index = np.unique(np.linspace(0, n - 1, min(n, count)).astype(int)).tolist() if n else []
+    unreadable = dataset.info.unreadable(index)
+    index = [sample for sample in index if sample not in unreadable]
+    return dataset.load(index) if index else torch.zeros(0, *dataset.domain.shape)
 
 
-def kind_of_answers(logits: Tensor, model: Model) -> Finding:
-    """The check of what the answers (n, classes) to clean inputs are: it fails where rounding hides small changes."""
-    kind = model.info.answers or recognise(logits)
-    given = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
+def check_answer_kind(logits: Tensor, model: Model) -> Finding:
+    """Check the answers (n, classes) to clean inputs; the check fails if they are rounded, which hides small changes."""
+    kind = model.info.answers or kind_of_answers(logits)
+    answers = logits[:, 1:] - logits[:, :1] if kind in ("logit", "probability") else logits
     if kind in ("sigmoids", "probability"):
-        given = given.sigmoid()
+        answers = answers.sigmoid()
     elif kind == "probabilities" and float(logits.amax()) < ROUNDING:  # otherwise they were read before the softmax
-        given = given.exp()
-    text = TOLD[kind]
-    half = next((name for dtype, name in HALVES.items() if bool((logits.to(dtype).float() == logits).all())), None)
+        answers = answers.exp()
+    text = DESCRIPTIONS[kind]
+    half = next((name for dtype, name in HALF_PRECISIONS.items() if bool((logits.to(dtype).float() == logits).all())), None)
     if kind not in CONVERSIONS and half and kind != "one-hot":
         text += f", in {half}: a margin below its rounding says nothing"
-    step = None if kind == "one-hot" else grid(given)
+    step = None if kind == "one-hot" else grid(answers)
+    shown = None if kind == "one-hot" else shown_classes(answers)
+    text += f"; only the {shown} largest of {answers.shape[1]} are given" if shown and shown > 1 else ""
     if step:
         text = (
             f"{text}, rounded to multiples of {step:.2g}: changes below that do not show, so neither gradients nor scores lead "
             "an attack; return them unrounded"
         )
+    if shown == 1:
+        cause = "the answers give the score of the named class alone"
+        text = f"{text}; {cause}, so how near another class comes does not show: return the scores of all classes"
+        return Finding(code=Code.ANSWERS, passed=False, text=text, figure=step, cause=cause)
     return Finding(code=Code.ANSWERS, passed=not step, text=text, figure=step)
 
 
+def shown_classes(answers: Tensor) -> int | None:
+    """Number of the largest answers that a service gives, where it leaves out the others or makes them equal.
+
+    It is None where more than all but one are given, or where their number differs between inputs, as rounding makes it.
+    """
+    if len(answers) < MIN_ROWS or answers.shape[1] < MIN_CLASSES:
+        return None
+    low, high = answers.amin(1, keepdim=True), answers.amax(1, keepdim=True)
+    counts = (answers > low + ROUNDING * (high - low)).sum(1)
+    most = int(counts.max())
+    usual = float((counts == most).float().mean()) >= USUAL
+    return most if usual and 0 < most < answers.shape[1] - 1 else None
+
+
 def grid(answers: Tensor) -> float | None:
-    """The step of the grid on which all answers lie, where it has few steps and they are many; None for unrounded ones."""
+    """Step of the grid on which all answers lie; None if they are not rounded, or too few to decide."""
     low, high = float(answers.amin()), float(answers.amax())
-    if answers.numel() < ENOUGH or not low < high:
+    if answers.numel() < MIN_NUMBERS or not low < high:
         return None
     shares = (answers.detach().double() - low) / (high - low)
     values = torch.unique(shares.div(ROUNDING).round().mul(ROUNDING))

@@ -1,4 +1,4 @@
-"""A model while it is audited: its plan, run folder and batches, and what the manifest keeps of it beside rows."""
+"""A model under audit: its plan, run folder and batch size, and its entries in the manifest."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -8,10 +8,10 @@ from torch import Tensor
 from brinell.core.contracts import Remark
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.engine.peers import Alone, Peers, ShardReport
+from brinell.engine.batch_sizer import BatchSizer
+from brinell.engine.peers import NoPeers, Peers, ShardReport
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.engine.room import Room
 from brinell.store.run import Run
 
 FAILED = "failed-samples"
@@ -19,10 +19,10 @@ FAILED = "failed-samples"
 
 
 class AuditedModel:
-    """What all parts of one model's audit share.
+    """State that all parts of one model's audit share.
 
-    `peers` are other processes that work on the same run, `room` is how many inputs the model is shown at once; by default the
-    manifest keeps where memory was short.
+    `peers` are other processes that work on the same run; `sizer` holds the
+    batch size. By default the manifest records each reduction of the batch size.
     """
 
     def __init__(
@@ -33,63 +33,65 @@ class AuditedModel:
         run: Run,
         progress: Progress,
         peers: Peers | None = None,
-        room: Room | None = None,
+        sizer: BatchSizer | None = None,
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
-        self.peers: Peers = peers or Alone()
-        self.room = room or Room(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
+        self.peers: Peers = peers or NoPeers()
+        self.sizer = sizer or BatchSizer(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
 
     def load(self, ids: Array) -> Tensor:
-        """(n, *shape): the inputs of these samples, on the device of the audit."""
+        """Load the inputs (n, *shape) of these samples to the device of the audit."""
         return self.plan.dataset.load(ids.tolist()).to(self.plan.device)
 
-    def short_name(self, of: str) -> str:
-        """What people call a stage; the first check and the like keep their names."""
-        return next((stage.short or of for stage in self.plan.stages if stage.name == of), of)
+    def short_name(self, name: str) -> str:
+        """Short name of a stage; other names, such as that of the clean check, stay as they are."""
+        return next((stage.short or name for stage in self.plan.stages if stage.name == name), name)
 
-    def note(self, of: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
-        """Keep what an attack, or the model, says of how it went, the first time of each; what a stopped run kept stays."""
-        if legend and not self.run.legend(self.source.name, of):
-            self._kept("extras")[of] = dict(legend)
+    def note(self, stage: str, remarks: Sequence[Remark], legend: Mapping[str, Any] | None = None) -> None:
+        """Record remarks and the legend in the manifest, each code once; entries of an interrupted run stay."""
+        if legend and not self.run.legend(self.source.name, stage):
+            self._section("extras")[stage] = dict(legend)
             self.run.save_manifest()
         if not remarks:
             return
-        kept = self._kept("remarks").setdefault(of, {})
-        new = {remark.code: remark.text for remark in remarks if remark.code not in kept}
+        recorded = self._section("remarks").setdefault(stage, {})
+        new = {remark.code: remark.text for remark in remarks if remark.code not in recorded}
         if new:
-            kept.update(new)
+            recorded.update(new)
             self.run.save_manifest()
         for text in new.values():
-            self.progress.note(f"{self.source.name}, {self.short_name(of)}: {text}")
+            self.progress.note(f"{self.source.name}, {self.short_name(stage)}: {text}")
 
-    def failures(self, of: str) -> tuple[dict[str, str], Callable[[int, str], None]]:
-        """Where samples are kept that could not be judged in a shard of a stage, and what to call with each and the reason."""
+    def failure_recorder(self, stage: str) -> tuple[dict[str, str], Callable[[int, str], None]]:
+        """Return a dictionary of samples that fail in a shard, by id, and the function that adds a sample and its reason."""
         failed: dict[str, str] = {}
 
-        def fail(sample: int, why: str) -> None:
-            failed[str(sample)] = why
-            self._fail(of, sample, why)
+        def fail(sample: int, reason: str) -> None:
+            """Record that a sample cannot be judged."""
+            failed[str(sample)] = reason
+            self._fail(stage, sample, reason)
 
         return failed, fail
 
-    def _fail(self, of: str, sample: int, why: str) -> None:
-        self._kept("failed").setdefault(of, {})[str(sample)] = why
+    def _fail(self, stage: str, sample: int, reason: str) -> None:
+        """Record in the manifest that a sample failed at a stage, and warn."""
+        self._section("failed").setdefault(stage, {})[str(sample)] = reason
         self.run.save_manifest()
-        self.progress.warn(f"{self.source.name}, {of}: sample {sample} cannot be judged: {why}")
+        self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}")
 
     def failure_warning(self) -> dict[str, str]:
-        """The sign that samples could not be judged, if any."""
-        stages = {stage: samples for stage, samples in self._kept("failed").items() if samples}
+        """The warning that samples could not be judged, by its code; empty if there is none."""
+        stages = {stage: samples for stage, samples in self._section("failed").items() if samples}
         if not stages:
             return {}
         first = next(iter(stages))
-        sample, why = next(iter(stages[first].items()))
+        sample, reason = next(iter(stages[first].items()))
         count = len({failed for samples in stages.values() for failed in samples})
-        text = f"{count} of {len(self.plan.ids)} samples could not be judged; the first: {sample} in {first}: {why}"
+        text = f"{count} of {len(self.plan.ids)} samples could not be judged; the first: {sample} in {first}: {reason}"
         return {FAILED: text}
 
     def count_traffic(self) -> dict[str, int]:
-        """What a model on another machine has counted since it was last asked, which is added to the manifest's."""
+        """Return the requests that a remote model counted since the last call, and add them to the manifest."""
         server = self.model.info.server
         traffic = {} if server is None else dict(server.traffic())
         if traffic:
@@ -97,25 +99,27 @@ class AuditedModel:
         return traffic
 
     def _add_traffic(self, traffic: Mapping[str, int]) -> None:
-        total = self._kept("traffic")
+        """Add requests and bytes of a server to the totals in the manifest."""
+        total = self._section("traffic")
         total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
 
-    def keep_server(self) -> None:
-        """Keep what a model on another machine has to say: how it was asked, and how much, which adds up when a run goes on."""
+    def keep_facts(self) -> None:
+        """Record what turned out about the model: changed settings of torch, remarks and traffic of a server, which adds up."""
+        self.note("model", self.model.info.remarks())
         if self.model.info.server is not None:
             self.note("model", self.model.info.server.remarks())
             if self.count_traffic():
                 self.run.save_manifest()
 
-    def take_report(self, of: str, report: ShardReport) -> None:
-        """Keep what another process says of a shard of a stage."""
-        self.note(of, report.remarks, report.legend)
+    def keep_report(self, stage: str, report: ShardReport) -> None:
+        """Record the report of another process on a shard of a stage."""
+        self.note(stage, report.remarks, report.legend)
         if report.traffic:
             self._add_traffic(report.traffic)
-        for sample, why in report.failed.items():
-            self._fail(of, int(sample), why)
+        for sample, reason in report.failed.items():
+            self._fail(stage, int(sample), reason)
 
-    def _kept(self, what: str) -> dict[str, Any]:
-        """What the manifest keeps of the model under a name."""
-        kept: dict[str, Any] = self.run.manifest.setdefault(what, {}).setdefault(self.source.name, {})
-        return kept
+    def _section(self, key: str) -> dict[str, Any]:
+        """The model's entry in a section of the manifest."""
+        section: dict[str, Any] = self.run.manifest.setdefault(key, {}).setdefault(self.source.name, {})
+        return section

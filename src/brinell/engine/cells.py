@@ -12,41 +12,52 @@ from brinell.engine.cascade import Stage
 from brinell.engine.plan import ModelSource, Plan
 
 
-def cell(**content: Any) -> str:
+def content_hash(**content: Any) -> str:
     """24 hex digits that change whenever any of `content` (JSON values) does."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def _cell(plan: Plan, source: ModelSource, **more: Any) -> str:
+def _model_cell(plan: Plan, source: ModelSource, **content: Any) -> str:
+    """Hash of everything that decides the rows of a cell of this model."""
     domain = plan.dataset.domain
-    return cell(
+    return content_hash(
         schema=SCHEMA_VERSION,
         brinell=VERSION,
         model=source.facts["digest"],
         name=source.name,
         data=plan.data_digest,
         samples=len(plan.ids),
-        **({} if plan.selection.how in ("all", "first") else {"ids": plan.ids.tolist()}),
+        **({} if plan.selection.method in ("all", "first") else {"ids": plan.ids.tolist()}),
         domain=list(domain.to_json().values()),
         targeted=plan.request.targeted,
         **({} if source.reject is None else {"reject": source.reject}),
-        **more,
+        **content,
     )
 
 
 def clean_cell(plan: Plan, source: ModelSource) -> str:
-    """The cell of a model's first check."""
-    return _cell(plan, source, attack=CLEAN, eot=plan.eot)
+    """Cell of a model's clean check."""
+    return _model_cell(plan, source, attack=CLEAN, eot=plan.eot)
 
 
 def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
-    """The cell of a stage: a later stage depends on the ones before it, which decide what is left to attack."""
-    before = plan.stages[: plan.stages.index(stage) + 1]
-    return _cell(
+    """Cell of a stage. It covers the earlier stages too, because they decide which samples remain."""
+    stages = plan.stages[: plan.stages.index(stage) + 1]
+    return _model_cell(
         plan,
         source,
-        stages=[[one.name, one.plugin, one.settings(), asdict(one.turn), one.eot, one.gradient] for one in before],
+        stages=[
+            [
+                predecessor.name,
+                predecessor.plugin,
+                predecessor.settings(),
+                asdict(predecessor.turn),
+                predecessor.eot,
+                predecessor.gradient,
+            ]
+            for predecessor in stages
+        ],
         distance=[plan.distance.name, plan.distance.digest()] if isinstance(plan.distance, Filed) else plan.distance.name,
         eps=plan.levels.tolist(),
         units=None if plan.recommended is None else plan.units.tolist(),

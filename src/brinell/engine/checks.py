@@ -1,8 +1,8 @@
 """Gradient-masking checks of a model before any attack: whether attacks would overstate its robustness.
 
 Croce & Hein 2020, Reliable evaluation of adversarial robustness, and the checks of its code; Pintor et al. 2022, Indicators of
-attack failure; Carlini et al. 2019, On evaluating adversarial robustness. What each looks for: `core.checks.Code`; how the limits
-were found: design/0006-checks.md. More are made on what the attacks found, in `analysis.indicators`.
+attack failure; Carlini et al. 2019, On evaluating adversarial robustness. `core.checks.Code` describes each check;
+design/0006-checks.md explains the limits. `analysis.indicators` makes further checks on the results of the attacks.
 """
 
 import math
@@ -23,19 +23,21 @@ from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Gradient, Oracle
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
-from brinell.engine import consistency, gradient_check, probes
-from brinell.engine.answers import kind_of_answers
+from brinell.engine import boundary, consistency, gradient_check, probes
+from brinell.engine.answers import LABELS_ALONE, check_answer_kind
 from brinell.engine.gradient_check import GradientCheck
-from brinell.engine.repair import culprits
+from brinell.engine.repair import find_culprits
 
 SAMPLES = 64
-"""On how many samples the checks are made."""
+"""Number of samples on which the checks run."""
 MASKING: frozenset[str] = frozenset(
     {
         Code.RANDOM,
         Code.ANSWERS,
+        Code.BOUNDARY,
+        Code.SURVIVORS,
         Code.ONE_HOT,
-        Code.INSIDE,
+        Code.GRADIENTS_INSIDE,
         Code.ZERO,
         Code.SATURATED,
         Code.MISLEADING,
@@ -46,32 +48,32 @@ MASKING: frozenset[str] = frozenset(
 )
 """Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
 
-SAME = 1e-4
+ANSWER_TOLERANCE = 1e-4
 """Two answers to one input may differ by this share of the largest logit: kernels differ by some 1e-6."""
 LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNCONSTRAINED: 0.05}
 """The share of samples that a check allows: it fails where the lower end of the interval of the share is above."""
-FEWEST = 12
-"""With fewer samples no check passes: half of them could be bad and it would not fail."""
+MIN_SAMPLES = 12
+"""Fewest samples with which a check can pass: with fewer, half of them could be bad without a failure."""
 REMEDY = (
     "what gradient attacks fail to break there is not shown to be robust; add one that asks for scores only: --attack black-box"
 )
 
 
 @dataclass(frozen=True)
-class Checked:
-    """All checks on a model and what they cost."""
+class CheckResults:
+    """All findings on a model and their cost."""
 
     findings: list[Finding]
     forwards: int
     backwards: int
 
     def manifest(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
-        """As the manifest keeps them: `checks` and `probes`."""
-        return [asdict(one) for one in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
+        """The entries `checks` and `probes` of the manifest."""
+        return [asdict(finding) for finding in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
 
 
 def check_answers(logits: Tensor, model: Model) -> None:
-    """Refuse answers that cannot be judged: not (n, classes), NaN or infinity."""
+    """Raise ModelError for answers that cannot be judged: another shape than (n, classes), NaN or infinity."""
     if logits.ndim != 2 or logits.shape[1] != model.classes:
         raise ModelError(f"model {model.name} answered {tuple(logits.shape)}, not (n, {model.classes})")
     if not torch.isfinite(logits).all():
@@ -89,7 +91,7 @@ def make_checks(
     *,
     batch_size: int = 128,
     on_pass: Callable[[int, int], None] | None = None,
-) -> Checked:
+) -> CheckResults:
     """Make every check that the model's access allows.
 
     Costs at most 33 forwards and 15 backwards a sample, and some 10 and 2 where one step fools the model; a
@@ -107,9 +109,9 @@ def make_checks(
     Raises:
         ModelError: the model fails on inputs that it has answered before.
     """
-    whole = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
-    threat = Threat(distance=distance, eps=whole, domain=model.domain)
-    # Two ledgers, so that an input that fools the model by chance in one question is not taken for a success in the other.
+    radius = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
+    threat = Threat(distance=distance, eps=radius, domain=model.domain)
+    # Two ledgers, so that an input that fools the model by chance in one is not counted as a success in the other.
     ledgers = [
         Ledger(model, batch, threat, access=model.access, batch_size=batch_size, on_pass=on_pass) for _ in ("answers", "attack")
     ]
@@ -117,62 +119,71 @@ def make_checks(
     batch, domain = ledgers[0].batch, ledgers[0].threat.domain
     if model.access == Access.LABELS:
         labels = [oracle.labels(batch.ids, batch.x) for _ in range(2)]
-        answers, gradients = [torch.nn.functional.one_hot(one, model.classes).float() for one in labels], None
-        found = [_random(answers)]
+        answers, gradients = [torch.nn.functional.one_hot(classes, model.classes).float() for classes in labels], None
+        findings = [_random_answers(answers), LABELS_ALONE]
     elif model.access == Access.SCORES:
         answers, gradients = [oracle.scores(batch.ids, batch.x) for _ in range(2)], None
         first = answers[0]
-        found = [_random(answers), kind_of_answers(first, model), _one_hot(first, batch)]
+        findings = [_random_answers(answers), check_answer_kind(first, model), _one_hot(first, batch)]
     else:
-        first, inside = probes.answer_watched(oracle, batch)
+        first, takes_gradients = probes.detect_inner_gradients(oracle, batch)
         ce, margin = (oracle.gradient(batch.ids, batch.x, loss) for loss in (losses.cross_entropy, losses.margin))
         answers, gradients = [first, ce.logits, margin.logits], ce.logits
-        found = [_random(answers), kind_of_answers(first, model), _one_hot(first, batch), _inside(inside)]
-        found += _slopes(ce.grad, margin.grad)
-        found.append(_attempt(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
+        findings = [
+            _random_answers(answers),
+            check_answer_kind(first, model),
+            _one_hot(first, batch),
+            _inner_gradients(takes_gradients),
+        ]
+        findings += _slopes(ce.grad, margin.grad)
+        findings.append(_attempt_check(Code.MISLEADING, lambda: _misleading(oracle, batch, margin, distance, eps, rng, domain)))
         check = GradientCheck(oracle, batch, margin.grad, distance=distance, eps=eps, domain=domain, rng=rng.fold("differences"))
-        found.append(_attempt(Code.MISMATCH, lambda: _mismatch(oracle, batch, check, model, ledgers[0], margin)))
-        found.append(_attempt(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
-    found += consistency.probe(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
-    made = {finding.code for finding in found}
-    why = f"the model gives {model.access.name.lower()} only"
-    found += [Finding.unmade(code, why) for code in looked_for() if code not in made]
-    spent = [int(sum(getattr(ledger.costs, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
-    return Checked(sorted(found, key=lambda one: looked_for().index(Code(one.code))), *spent)
+        findings.append(_attempt_check(Code.MISMATCH, lambda: _mismatch(oracle, batch, check, model, ledgers[0], margin)))
+        findings.append(_attempt_check(Code.UNCONSTRAINED, lambda: _unconstrained(attack, batch, margin, domain)))
+    if model.access > Access.LABELS:
+        findings.append(_boundary_margin(oracle, batch, first, model, rng, random=findings[0].passed is False))
+    findings += consistency.check_consistency(oracle, batch, model, answers, batch_size=batch_size, gradients=gradients)
+    codes = {finding.code for finding in findings}
+    reason = f"the model gives {model.access.name.lower()} only"
+    findings += [Finding.not_made(code, reason) for code in check_codes() if code not in codes]
+    costs = [int(sum(getattr(ledger.costs, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
+    return CheckResults(sorted(findings, key=lambda finding: check_codes().index(Code(finding.code))), *costs)
 
 
-def looked_for() -> list[Code]:
-    """The codes of the checks that `make_checks` makes, in order."""
+def check_codes() -> list[Code]:
+    """Codes of the checks that `make_checks` makes, in order."""
     return list(Code)[list(Code).index(Code.RANDOM) : list(Code).index(Code.BLACK_BOX)]
 
 
-def _attempt(code: str, check: Callable[[], Finding]) -> Finding:
-    """A check that asks about other inputs than clean ones, on which the model may fail."""
+def _attempt_check(code: str, check: Callable[[], Finding]) -> Finding:
+    """Run a check on inputs other than clean ones; if the model fails on them, the finding says that the check was not made."""
     try:
         return check()
     except ModelError as error:
-        return Finding.unmade(code, str(error))
+        return Finding.not_made(code, str(error))
 
 
-def _random(answers: list[Tensor]) -> Finding:
-    first, *others = answers
+def _random_answers(answers: list[Tensor]) -> Finding:
+    """Check that repeated answers to the same inputs agree."""
+    first, *repeats = answers
     scale = float(first.abs().amax().clamp_min(1e-12))
-    spread = max(float((first - other).abs().amax()) for other in others) / scale
-    differ = torch.stack([first.argmax(1) != other.argmax(1) for other in others]).any(0)
+    spread = max(float((first - repeat).abs().amax()) for repeat in repeats) / scale
+    differ = torch.stack([first.argmax(1) != repeat.argmax(1) for repeat in repeats]).any(0)
     changed = f"{int(differ.sum())} of {len(first)} classes changed"
-    if spread > SAME:
+    if spread > ANSWER_TOLERANCE:
         text = (
             f"the model answers differently to the same input ({changed} within {len(answers)} answers): what one answer shows "
             "or misses may be luck; --attack rand judges it by the mean of 20"
         )
     else:
         text = f"{len(answers)} answers to each of {len(first)} inputs agree"
-    return Finding(code=Code.RANDOM, passed=spread <= SAME, text=text, figure=spread, limit=SAME)
+    return Finding(code=Code.RANDOM, passed=spread <= ANSWER_TOLERANCE, text=text, figure=spread, limit=ANSWER_TOLERANCE)
 
 
 def _one_hot(logits: Tensor, batch: Batch) -> Finding:
+    """Check that margins differ between inputs, that is, that answers are more than a class."""
     if bool((batch.x == batch.x[0]).all()):
-        return Finding.unmade(Code.ONE_HOT, "it takes two different inputs")
+        return Finding.not_made(Code.ONE_HOT, "it takes two different inputs")
     lead = losses.margin(logits, batch.y)
     alike = bool(lead.amax() - lead.amin() <= 1e-6 * lead.abs().amax())
     text = f"the margins of {len(lead)} answers differ"
@@ -184,22 +195,32 @@ def _one_hot(logits: Tensor, batch: Batch) -> Finding:
     return Finding(code=Code.ONE_HOT, passed=not alike, text=text)
 
 
-def _inside(inside: bool) -> Finding:
+def _boundary_margin(oracle: Oracle, batch: Batch, logits: Tensor, model: Model, rng: Streams, *, random: bool) -> Finding:
+    """Check that the shown margin reaches zero where the decision changes."""
+    if random:
+        return Finding.not_made(Code.BOUNDARY, "the same input is answered otherwise each time (random-answers)")
+    domain, free = model.domain.free, model.domain.movable is None
+    return _attempt_check(Code.BOUNDARY, lambda: boundary.check_margin(oracle, batch, logits, domain, rng, free=free))
+
+
+def _inner_gradients(takes_gradients: bool) -> Finding:
+    """Check that the forward pass takes no gradients itself."""
     text = "no gradient is taken within the model's own forward pass"
-    if inside:
+    if takes_gradients:
         text = (
             "the model takes gradients within its own forward pass, as a defence that optimises at test time does: attacks do "
             "not see through that; attack the model without it too, and read the robust accuracy as an upper bound"
         )
-    return Finding(code=Code.INSIDE, passed=not inside, text=text)
+    return Finding(code=Code.GRADIENTS_INSIDE, passed=not takes_gradients, text=text)
 
 
 def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
-    has_ce, has_margin = probes.steep(ce), probes.steep(margin)
+    """Check the gradients of the cross-entropy and of the margin for zeros."""
+    has_ce, has_margin = probes.has_gradient(ce), probes.has_gradient(margin)
     flat = ~has_ce & ~has_margin
     return [
-        _share(Code.ZERO, flat, "clean inputs have no gradient at all", REMEDY),
-        _share(
+        _share_finding(Code.ZERO, flat, "clean inputs have no gradient at all", REMEDY),
+        _share_finding(
             Code.SATURATED,
             has_margin & ~has_ce,
             "clean inputs have saturated logits: the cross-entropy has no gradient, while the margin has one",
@@ -212,12 +233,15 @@ def _slopes(ce: Tensor, margin: Tensor) -> list[Finding]:
 def _misleading(
     oracle: Oracle, batch: Batch, margin: Gradient, distance: Distance, eps: float, rng: Streams, domain: Domain
 ) -> Finding:
-    if not bool(probes.steep(margin.grad).any()):
-        return Finding.unmade(Code.MISLEADING, "there is no gradient to follow")
-    failed, visible = probes.misled(oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng)
+    """Check that steps along the gradient raise the loss as the gradient predicts."""
+    if not bool(probes.has_gradient(margin.grad).any()):
+        return Finding.not_made(Code.MISLEADING, "there is no gradient to follow")
+    failed, visible = probes.misled_samples(
+        oracle, batch, margin.logits, margin.grad, distance=distance, domain=domain, eps=eps, rng=rng
+    )
     if not bool(visible.any()):
-        return Finding.unmade(Code.MISLEADING, "within the budget the answers do not change visibly")
-    return _share(
+        return Finding.not_made(Code.MISLEADING, "within the budget the answers do not change visibly")
+    return _share_finding(
         Code.MISLEADING,
         failed[visible],
         "samples are led astray: a small step along the gradient, from the clean input or from where an attack leads, does not "
@@ -227,40 +251,44 @@ def _misleading(
 
 
 def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, ledger: Ledger, margin: Gradient) -> Finding:
-    code, limit, x = Code.MISMATCH, gradient_check.WRONG, ledger.whole(batch.ids, batch.x)
-    if not bool(probes.steep(margin.grad).any()):
-        return Finding.unmade(code, f"there is no gradient to check{''.join(f'; {one}' for one in _blame(model, x))}")
-    if not bool(oracle.active(batch.ids).any()) and len(x) >= FEWEST:
+    """Check that the gradient matches finite differences of the answers."""
+    code, limit, x = Code.MISMATCH, gradient_check.MAX_DISAGREEMENT, ledger.full_inputs(batch.ids, batch.x)
+    if not bool(probes.has_gradient(margin.grad).any()):
+        return Finding.not_made(
+            code, f"there is no gradient to check{''.join(f'; {fault}' for fault in _faulty_modules(model, x))}"
+        )
+    if not bool(oracle.active(batch.ids).any()) and len(x) >= MIN_SAMPLES:
         text = f"all of {len(x)} samples fall within a few steps along the gradient, so it leads"
         return Finding(code=code, passed=True, limit=limit, text=text)
-    if not check.doubtful():
-        if len(x) < FEWEST:
+    if not check.is_doubtful():
+        if len(x) < MIN_SAMPLES:
             return Finding(code=code, passed=None, text=f"cannot tell with {len(x)} sample{'s' * (len(x) != 1)}", limit=limit)
         text = "the margin changes as the gradient foretells, by finite differences"
         return Finding(code=code, passed=True, limit=limit, text=text)
-    seen = check.look()
-    if math.isnan(seen.disagreement):
+    verdict = check.full_check()
+    if math.isnan(verdict.disagreement):
         text = "cannot tell: within the budget hardly an answer changes by more than it is rounded"
         return Finding(code=code, passed=None, text=text, limit=limit)
-    blame = _blame(model, x) if seen.wrong else []
-    text = f"finite differences disagree with the gradient by {seen.disagreement:.2f}, where 0 is perfect and 1 is chance"
-    if seen.wrong:
-        text = f"{'; '.join((text, *seen.causes, *blame))}: {REMEDY}"
-    elif seen.coarse_only:
+    faults = _faulty_modules(model, x) if verdict.wrong else []
+    text = f"finite differences disagree with the gradient by {verdict.disagreement:.2f}, where 0 is perfect and 1 is chance"
+    if verdict.wrong:
+        text = f"{'; '.join((text, *verdict.causes, *faults))}: {REMEDY}"
+    elif verdict.coarse_only:
         text += "; it foretells long steps and not short ones, as one that is passed straight through a rounding does"
-    cause = next(iter(seen.causes), "; ".join(blame) or None) if seen.wrong else None
-    return Finding(code=code, passed=not seen.wrong, text=text, figure=seen.disagreement, limit=limit, cause=cause)
+    cause = next(iter(verdict.causes), "; ".join(faults) or None) if verdict.wrong else None
+    return Finding(code=code, passed=not verdict.wrong, text=text, figure=verdict.disagreement, limit=limit, cause=cause)
 
 
-def _blame(model: Model, x: Tensor) -> list[str]:
-    """Which modules break the gradient, each a clause."""
-    modules = [str(culprit) for culprit in culprits(model, x)]
+def _faulty_modules(model: Model, x: Tensor) -> list[str]:
+    """Descriptions of the modules that break the gradient, at most three and a count of the others."""
+    modules = [str(culprit) for culprit in find_culprits(model, x)]
     return [*modules[:3], *([f"and {len(modules) - 3} more"] if len(modules) > 3 else [])]
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:
-    robust = probes.unbroken(oracle, batch, margin.grad, domain)
-    return _share(
+    """Check that steps without a budget break every sample."""
+    robust = probes.unbroken_samples(oracle, batch, margin.grad, domain)
+    return _share_finding(
         Code.UNCONSTRAINED,
         robust,
         f"samples withstand {len(probes.STRIDES)} gradient steps that only the bounds of the data limit",
@@ -268,13 +296,13 @@ def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domai
     )
 
 
-def _share(code: Code, bad: Tensor, what: str, remedy: str) -> Finding:
-    """A check that fails where more than the allowed share of the samples are bad, beyond chance."""
+def _share_finding(code: Code, bad: Tensor, description: str, remedy: str) -> Finding:
+    """A finding that fails if significantly more samples than the allowed share are bad."""
     k, n, limit = int(bad.sum()), len(bad), LIMITS[code]
     interval = wilson(k, n)
     failed = interval is not None and interval.low > limit
-    passed = None if not failed and n < FEWEST else not failed
-    text = f"{k} of {n} {what}"
+    passed = None if not failed and n < MIN_SAMPLES else not failed
+    text = f"{k} of {n} {description}"
     if failed:
         text += f": {remedy}"
     elif passed is None:

@@ -1,4 +1,4 @@
-"""The audit of one model: the first check, then stage by stage, each sample descending through the budgets."""
+"""The audit of one model: the clean check, then the stages, in which each sample descends through the budgets."""
 
 from dataclasses import replace
 
@@ -17,15 +17,15 @@ from brinell.engine.peers import Peers
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun, CleanRun
-from brinell.engine.state import State, draw, implied, spared
+from brinell.engine.state import State, draw_shares, implied_rows, spared_samples
 from brinell.store.joining import blocks
 from brinell.store.run import Run
 
-AHEAD = 0.1
-"""An attack is ahead of others on a sample when it left this share of the clean margin less than they did."""
-NAMED = 4
-"""How many stages a line names that are left out for one reason."""
-ALARM = 0.05
+AHEAD_SHARE = 0.1
+"""An attack is ahead of earlier ones on a sample if it leaves less of the clean margin, by at least this share."""
+MAX_LISTED = 4
+"""Number of skipped stages that a message lists for one reason."""
+ALARM_SHARE = 0.05
 """Share of the robust samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
 lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
 GALLERY_BYTES = 16 * 2**20
@@ -51,152 +51,181 @@ class ModelAudit:
         self.checks = ModelChecks(self.audited, surrogate)
 
     def __call__(self) -> dict[str, str]:
-        """Everything that the plan asks of this model. Returns the failed checks, by name, each with a line."""
+        """Run the whole audit; return the failed checks, by code, each with its text."""
         digest = self.audited.model.digest()
         try:
-            state = self._clean()
-            failed = self.checks.failed(state)
-            self._tell_left_out()
+            state = self._check_clean()
+            failed = self.checks.failed_checks(state)
+            self._note_skipped_stages()
             self.checks.adapt(failed, state)
+            self._note_shortcut(state)
+            plain = [stage for stage in self.plan.stages if not stage.waits]
             for stage in self.plan.stages:
                 if len(self.plan.levels):
-                    failed |= self._stage(stage, state)
+                    failed |= self._run_stage(stage, state)
+                    if plain and stage is plain[-1]:
+                        failed |= self.checks.survivor_checks(state)
             self._keep_gallery()
-            return failed | self.checks.afterwards(digest) | self.checks.beyond_labels() | self.audited.failure_warning()
+            return (
+                failed
+                | self.checks.final_checks(digest, state)
+                | self.checks.warn_of_extra_class()
+                | self.audited.failure_warning()
+            )
         finally:
-            self.audited.keep_server()
+            self.audited.keep_facts()
 
-    def _clean(self) -> State:
-        """The first check, run or looked up."""
+    def _check_clean(self) -> State:
+        """Run the clean check, or load its rows; return the state after it."""
         key, n = clean_cell(self.plan, self.source), len(self.plan.ids)
         if not self.run.has_part(key):
             self.progress.stage(self.source.name, CLEAN, n, n * self.plan.eot)
             CleanRun(self.audited)()
         self.run.drop_shards(key)
-        state = State.of(self.run.part_in_place(key), self.plan.levels, targeted=self.plan.targeting is not None)
+        state = State.from_clean(self.run.part_in_place(key), self.plan.levels, targeted=self.plan.targeting is not None)
         if self.source.reject is not None:
-            self.audited.note(CLEAN, [_rejected(state.clean_pred, self.source.reject)])
+            self.audited.note(CLEAN, [_rejection_remark(state.clean_pred, self.source.reject)])
         return state
 
-    def _tell_left_out(self) -> None:
-        """Name the stages that cannot run on the model, by the reason."""
+    def _note_skipped_stages(self) -> None:
+        """Note the stages that cannot run on the model, grouped by reason."""
         waits = {stage.name for stage in self.plan.stages if stage.waits}
-        skipped = {name: why for name, why in self.source.skipped.items() if name not in waits}
-        for why in dict.fromkeys(skipped.values()):
-            names = [self.audited.short_name(name) for name in skipped if skipped[name] == why]
-            some = "; ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-            self.progress.note(f"{self.source.name}: left out {some}: {why}")
+        skipped = {name: reason for name, reason in self.source.skipped.items() if name not in waits}
+        for reason in dict.fromkeys(skipped.values()):
+            names = [self.audited.short_name(name) for name in skipped if skipped[name] == reason]
+            listing = "; ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
+            self.progress.note(f"{self.source.name}: left out {listing}: {reason}")
+
+    def _note_shortcut(self, state: State) -> None:
+        """Note which attacks cannot help on this model, and how long the others take at most, at the pace of the checks."""
+        if not (reason := self.checks.shortcut.reason):
+            return
+        passes = sum(
+            int((state.correct & ~self._spared_samples(stage, state)).sum()) * self._passes_per_sample(stage)
+            for stage in self._expected_stages()
+        )
+        pace = self.checks.pace
+        time_left = f"; at the pace of the checks they take at most {passes / pace:.0f} s" if pace else ""
+        self.progress.note(f"{self.source.name}: {reason}{time_left}")
 
     def _keep_gallery(self) -> None:
-        """Keep the clean inputs of some fooled samples, class by class in turn, the closest finds first."""
+        """Save the clean inputs of some fooled samples for the gallery: classes in turn, closest examples first."""
         records = self.run.records_in_place()
         fooled = np.flatnonzero((records.outcome == Outcome.FOOLED) & (records.model == self.source.name))
         ids, eps, labels = records.sample_id[fooled], records.eps[fooled], records.label[fooled]
         order = np.lexsort((ids, eps))
-        order = order[np.sort(np.unique(ids[order], return_index=True)[1])]  # of each sample its closest find
-        most = max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
+        order = order[np.sort(np.unique(ids[order], return_index=True)[1])]  # the closest example of each sample
+        limit = max(1, min(GALLERY_SAMPLES, GALLERY_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
         turns = [
             (turn, label, row)
             for label in np.unique(labels).tolist()
-            for turn, row in enumerate(order[labels[order] == label][:most].tolist())
+            for turn, row in enumerate(order[labels[order] == label][:limit].tolist())
         ]
-        kept = [int(ids[row]) for _, _, row in sorted(turns)[:most]]
-        if kept:
-            inputs = self.plan.dataset.load(kept).numpy()
-            self.run.save_clean(clean_cell(self.plan, self.source), dict(zip(kept, inputs, strict=True)))
+        samples = [int(ids[row]) for _, _, row in sorted(turns)[:limit]]
+        if samples:
+            inputs = self.plan.dataset.load(samples).numpy()
+            self.run.save_clean(clean_cell(self.plan, self.source), dict(zip(samples, inputs, strict=True)))
 
     # One stage
 
-    def _stage(self, stage: Stage, state: State) -> dict[str, str]:
-        """Run a stage, or look up what it found, and note what is known of each sample now. Returns the checks that it failed."""
+    def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
+        """Run a stage, or load its rows, and update the state. Returns the checks that the stage failed."""
         key = stage_cell(self.plan, self.source, stage)
         if not self.run.has_part(key):
             unbroken = np.full_like(state.broken, len(self.plan.levels))
-            seen = replace(state, broken=unbroken) if stage.turn.alone else state
+            stage_state = replace(state, broken=unbroken) if stage.turn.alone else state
             if stage.name in self.source.skipped:
-                self._skip(key, stage, seen)
+                self._skip_stage(key, stage, stage_state)
             else:
-                self._attack(stage, seen)
+                self._attack_stage(stage, stage_state)
         self.run.drop_shards(key)
-        open_, before = state.correct & (state.broken > 0), state.nearest
-        fooled = state.note(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
+        open_, nearest = state.correct & (state.broken > 0), state.nearest
+        fooled = state.update(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and len(fooled):
             self.checks.conditions.add("masked")
         if not self._is_probe(stage):
             return {}
         if len(fooled) and stage.attack.access < Access.GRADIENTS:
             self.checks.conditions.add("suspected")
-        ahead = state.last > before + AHEAD * state.clean_margin
-        ahead[fooled] = True
-        looked = open_ & (draw(self.plan, stage) < stage.turn.share)
-        return self._alarm(stage, int((ahead & looked).sum()), int(looked.sum()))
+        is_ahead = state.last > nearest + AHEAD_SHARE * state.clean_margin
+        is_ahead[fooled] = True
+        compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
+        return self._raise_alarm(stage, int((is_ahead & compared).sum()), int(compared.sum()))
 
-    def _skip(self, key: str, stage: Stage, state: State) -> None:
-        def skipped(index: Array, shards: object) -> Records:
-            return implied(self.plan, self.source, stage, state, state.broken, None, of=index)
+    def _skip_stage(self, key: str, stage: Stage, state: State) -> None:
+        """Write the rows of a stage that does not run on this model."""
 
-        self.run.save_part(key, blocks([], self.plan.ids, len(self.plan.levels), skipped))
+        def skipped_rows(index: Array, shards: object) -> Records:
+            """Rows that follow without an attack."""
+            return implied_rows(self.plan, self.source, stage, state, state.broken, None, index=index)
 
-    def _attack(self, stage: Stage, state: State) -> None:
-        followed = self.checks.followed.get(stage.gradient, self.audited.model)
-        run = AttackRun(self.audited, stage, state, self._spared(stage, state), followed)
-        self._begin(stage, len(run.samples), state)
+        self.run.save_part(key, blocks([], self.plan.ids, len(self.plan.levels), skipped_rows))
+
+    def _attack_stage(self, stage: Stage, state: State) -> None:
+        """Run a stage on the samples that are left to it."""
+        followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
+        run = AttackRun(self.audited, stage, state, self._spared_samples(stage, state), followed)
+        self._announce_stage(stage, len(run.samples), state)
         run()
 
-    def _spared(self, stage: Stage, state: State) -> Array:
-        """(n,) bool: which samples earlier stages left too far from the boundary for this one."""
-        return spared(self.plan, stage, state, waits=self.checks.waits(stage))
+    def _spared_samples(self, stage: Stage, state: State) -> Array:
+        """(n,) bool: samples that earlier stages left too far from the boundary for this stage."""
+        return spared_samples(self.plan, stage, state, waits=self.checks.waits(stage))
 
     def _is_probe(self, stage: Stage) -> bool:
-        """Whether a stage works otherwise than by climbing the loss, after stages that climbed it."""
-        climbs = [one.attack.access == Access.GRADIENTS and one.attack.family == "budgeted" for one in self.plan.stages]
-        at = self.plan.stages.index(stage)
-        return self.audited.model.access == Access.GRADIENTS and not climbs[at] and any(climbs[:at])
+        """True if the stage does not ascend the loss along gradients and an earlier stage does."""
+        climbs = [stage_.attack.access == Access.GRADIENTS and stage_.attack.family == "budgeted" for stage_ in self.plan.stages]
+        position = self.plan.stages.index(stage)
+        return self.audited.model.access == Access.GRADIENTS and not climbs[position] and any(climbs[:position])
 
-    def _alarm(self, stage: Stage, ahead: int, looked: int) -> dict[str, str]:
-        """Whether an attack that does not climb the loss does so well beside those that do that gradients must mislead."""
-        interval = wilson(ahead, looked)
-        if interval is None or interval.low <= ALARM:
+    def _raise_alarm(self, stage: Stage, successes: int, samples: int) -> dict[str, str]:
+        """Return a failed check if an attack that does not follow gradients outdoes those that do; gradients then mislead."""
+        interval = wilson(successes, samples)
+        if interval is None or interval.low <= ALARM_SHARE:
             return {}
         name = self.audited.short_name(stage.name)
         text = (
-            f"{name}, which does not climb the loss, broke {ahead} of {looked} samples or came nearer to it than the attacks "
-            "before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
+            f"{name}, which does not climb the loss, broke {successes} of {samples} samples or came nearer to it than the "
+            "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
         )
         if "masked" not in self.checks.conditions:
             self.progress.warn(f"{self.source.name}: {text}")
         self.checks.conditions.add("masked")
-        return {Code.AHEAD: text}
+        return {Code.PROBE_AHEAD: text}
 
-    def _begin(self, stage: Stage, samples: int, state: State) -> None:
-        """Tell that a stage begins on so many samples: its place among those that may run, and what is expected after it."""
-        expected = self._expected()
-        at = self.plan.stages.index(stage)
-        later = [one for one in expected if self.plan.stages.index(one) > at]
+    def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
+        """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""
+        expected = self._expected_stages()
+        position = self.plan.stages.index(stage)
+        later = [candidate for candidate in expected if self.plan.stages.index(candidate) > position]
         place = f"{len(expected) - len(later)}/{len(expected)} " if stage in expected else ""
-        passes = samples * self._once(stage)
+        passes = samples * self._passes_per_sample(stage)
         self.progress.stage(self.source.name, f"{place}{stage.short or stage.name}", samples, passes)
-        # What a stage that is kept to samples near the boundary will find there is what is near it now.
-        now = replace(state, last=state.nearest)
+        # The forecast takes the samples that are near the boundary now for those that later stages will find there.
+        current = replace(state, last=state.nearest)
         open_ = state.correct & (state.broken > 0)
-        left = {one.name: int((open_ & ~self._spared(one, now)).sum()) * self._once(one) for one in later}
-        self.progress.ahead({stage.name: passes} | left, self._models_after())
+        remaining = {
+            successor.name: int((open_ & ~self._spared_samples(successor, current)).sum()) * self._passes_per_sample(successor)
+            for successor in later
+        }
+        self.progress.forecast({stage.name: passes} | remaining, self._models_after())
 
-    def _expected(self) -> list[Stage]:
-        """The stages that run on this model as far as is known now: those that wait for an alarm are none before there is one."""
-        return [one for one in self.plan.stages if one.name not in self.source.skipped and not self.checks.waits(one)]
+    def _expected_stages(self) -> list[Stage]:
+        """Stages expected to run on this model; those that wait for a condition count only once it holds."""
+        return [stage for stage in self.plan.stages if stage.name not in self.source.skipped and not self.checks.waits(stage)]
 
     def _models_after(self) -> int:
+        """Number of models that follow this one."""
         names = [source.name for source in self.plan.models]
         return len(names) - names.index(self.source.name) - 1
 
-    def _once(self, stage: Stage) -> int:
-        """Forwards and backwards of a sample that a stage tries at one budget to the end."""
+    def _passes_per_sample(self, stage: Stage) -> int:
+        """Largest number of forwards plus backwards that a stage spends on one sample at one budget."""
         return sum(self.plan.cost_once(self.source, stage))
 
 
-def _rejected(clean_pred: Array, reject: int) -> Remark:
-    """How many clean inputs (n,) a model rejects."""
+def _rejection_remark(clean_pred: Array, reject: int) -> Remark:
+    """Remark on the number of clean inputs that the model rejects."""
     k, n = int((clean_pred == reject).sum()), len(clean_pred)
     share = f" ({100 * k / n:.1f} %)" if n else ""
     text = (

@@ -1,19 +1,23 @@
-"""Budgets as people write them: `8/255`, `0.3`, `1/255,2/255`, `0:8/255:9` (from, to, number of points)."""
+"""Parser of budgets: `8/255`, `0.3`, `1/255,2/255`, `0:8/255:9` (from, to, number of points)."""
 
 import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
-from brinell.core.threat import Distance, extent
+from brinell.core.errors import RequestError, short
 
+if TYPE_CHECKING:
+    from brinell.core.threat import Distance
+
+MOST_BUDGET = 1e30
+"""Largest budget, which float32 holds with its sums."""
 MOST_POINTS = 10_000
-"""Budgets of a grid at most."""
+"""Largest number of budgets in a grid."""
 
 
 @dataclass(frozen=True)
@@ -27,25 +31,26 @@ class Budgets:
 
 
 class SampleBudgets(NamedTuple):
-    """The budgets of a run whose samples differ in what they are multiples of."""
+    """Budgets as multiples of a unit that differs between samples."""
 
     budgets: Budgets
     units: np.ndarray[Any, Any]
-    """(n,) float64: what the budgets of the first n samples of the data are multiples of."""
-    about: dict[str, Any] | None
-    """How the budgets were recommended, for the manifest; None where they were given as numbers."""
+    """(n,) float64: the unit of each of the first n samples of the data."""
+    provenance: dict[str, Any] | None
+    """Source of recommended budgets, for the manifest; None for budgets given as numbers."""
 
 
 def parse_eps(text: str) -> Budgets:
-    """Read budgets.
+    """Parse budgets.
 
     Raises:
-        RequestError: no number, negative, not finite, or a range that does not rise.
+        RequestError: a budget is not a number, negative or not finite, or a range does not rise.
     """
     if comma := re.search(r"(?<![\d./:,])(\d+),(\d+)(?![\d./:,])|(\d+),(0\d+)", text):
-        whole, decimals = filter(None, comma.groups())
+        integer, decimals = filter(None, comma.groups())
         raise RequestError(
-            f"eps {comma[0]!r} may be a decimal comma: write {whole}.{decimals}, or {whole}, {decimals} with a space for a list"
+            f"eps {comma[0]!r} may be a decimal comma: write {integer}.{decimals}, or {integer}, {decimals} with a space "
+            "for a list"
         )
     fractions: dict[Fraction, str] = {}
     items = text.split(",")
@@ -60,59 +65,62 @@ def parse_eps(text: str) -> Budgets:
     return Budgets(tuple(float(value) for value in ordered), tuple(fractions[value] for value in ordered))
 
 
-def doubts(budgets: Budgets, distance: Distance, domain: Domain) -> list[str]:
-    """What is odd about budgets that are known to be in the units of the data, in one line each.
+def budget_notes(budgets: Budgets, distance: "Distance", domain: Domain) -> list[str]:
+    """Notes on unusual budgets, which are in the units of the data.
 
     Args:
         budgets: as they were asked for.
-        distance: what they are measured in; of one that depends on more than the change (`Relative`) nothing is said.
-        domain: where the inputs live.
+        distance: the distance of the budgets; a distance without a finite extent (`Relative`) gets no notes.
+        domain: the domain of the inputs.
 
     Raises:
         RequestError: budgets that make no sense on these data: more than all of the range, or a small part of one of its levels.
     """
-    most = extent(distance, domain)
-    if not math.isfinite(most):
+    from brinell.core.threat import extent
+
+    diameter = extent(distance, domain)
+    if not math.isfinite(diameter):
         return []
     low, high = domain.free.bounds()
     width, largest, text = float((high - low).max()), budgets.values[-1], budgets.texts[-1]
     span, name = f"{float(low.min()):g} to {float(high.max()):g}", distance.name.replace("l", "L", 1)
     if distance.name == "l0":
-        return _values_changed(largest, text, most)
-    if largest > most:
-        what = "lets every value take any other" if name == "Linf" else f"is more than any change can be, {most:.4g}"
-        meant = (
+        return _l0_notes(largest, text, diameter)
+    if largest > diameter:
+        problem = "lets every value take any other" if name == "Linf" else f"is more than any change can be, {diameter:.4g}"
+        suggestion = (
             f"{largest:g}/255" if 1 <= largest <= 64 and width == 1 else f"{'8/255' if name == 'Linf' else '1 %'} of the range"
         )
-        raise RequestError(f"eps {text} in {name} {what}, for the data lie in {span}: did you mean {meant}?")
+        raise RequestError(f"eps {text} in {name} {problem}, for the data lie in {span}: did you mean {suggestion}?")
     level = width / (domain.levels - 1) if domain.levels else width / 255
     # Data in units of their own may be finer than 8 bits, unless they are known to be stored, or are as wide as bytes.
     small = level if domain.levels or width >= 64 else level / 4
-    told = (
+    message = (
         f"eps {text} is {largest / width:.2g} of the range of the data, which lie in {span}: budgets are in their units, so "
         f"for {text} of the range write {largest * width:.6g}"
     )
     if width > 2 and 0 < largest < small:
-        raise RequestError(told)
+        raise RequestError(message)
     if width >= 64 and name != "Linf" and 0 < largest <= 5:
-        return [told]
+        return [message]
     if name == "L2" and 0 < largest <= 16 / 255 * width and domain.kind == "image":
         return [f"eps {text} is a budget of Linf by custom, and the distance is L2, in which 0.5 or 128/255 are usual"]
-    if largest >= most / 2:
+    if largest >= diameter / 2:
         return [f"eps {text} is half of the range of the data ({span}) or more, where grey inputs are within reach of all"]
     return []
 
 
-def _values_changed(largest: float, text: str, most: float) -> list[str]:
-    """The same for L0, whose budgets are numbers of values."""
+def _l0_notes(largest: float, text: str, values: float) -> list[str]:
+    """Notes on unusual budgets in L0, which are numbers of values."""
     if 0 < largest < 1:
         raise RequestError(f"eps {text} in L0 changes no value: budgets are numbers of values there, such as 1 or 20")
-    if largest > most:
-        raise RequestError(f"eps {text} in L0 is more than the {most:g} values of an input: every one may be changed")
-    return [f"eps {text} in L0 is half of the {most:g} values of an input or more"] if largest >= most / 2 else []
+    if largest > values:
+        raise RequestError(f"eps {text} in L0 is more than the {values:g} values of an input: every one may be changed")
+    return [f"eps {text} in L0 is half of the {values:g} values of an input or more"] if largest >= values / 2 else []
 
 
 def _expand(item: str) -> list[Fraction]:
+    """Budgets of one item of the list: a number, or a range from:to:points."""
     ends = item.split(":")
     if len(ends) == 1:
         return [_number(item)]
@@ -129,6 +137,7 @@ def _expand(item: str) -> list[Fraction]:
 
 
 def _number(text: str) -> Fraction:
+    """One budget as an exact fraction."""
     try:
         top, slash, bottom = text.partition("/")
         value = _exact(top) / _exact(bottom) if slash else _exact(text)
@@ -136,22 +145,26 @@ def _number(text: str) -> Fraction:
         raise RequestError(f"eps {text!r} is no number: write 0.3, 8/255, a list 1/255,2/255 or a range 0:8/255:9") from None
     if value < 0:
         raise RequestError(f"eps {text!r} is negative: a budget is 0 or more")
+    if value > MOST_BUDGET:
+        raise RequestError(f"eps {short(text)} is above {MOST_BUDGET:g}, the largest budget: give a smaller one")
     return value
 
 
 def _exact(text: str) -> Fraction:
-    """A decimal number as a fraction; what a float cannot hold is none."""
+    """Parse a decimal number to a fraction; raises ValueError for infinity and NaN."""
     if "/" in text or not math.isfinite(float(text)):
         raise ValueError(text)
     return Fraction(text.strip()) if float(text) else Fraction(0)
 
 
 def _denominator(item: str) -> int:
+    """Largest denominator that an item is written with; 1 for decimals."""
     denominators = [Fraction(end.partition("/")[2].strip()) for end in item.split(":")[:2] if "/" in end]
     return max((int(d) for d in denominators if d.denominator == 1), default=1)
 
 
 def _write(value: Fraction, denominator: int) -> str:
+    """A budget as text over the denominator, such as 8/255."""
     if denominator == 1 or value == 0:
         return f"{float(value):.6g}"
     return f"{float(value * denominator):.6g}/{denominator}"

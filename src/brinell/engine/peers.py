@@ -1,7 +1,7 @@
-"""What an audit asks of other processes that work on the same run, and the answers where there are none.
+"""The interface of an audit to other processes that work on the same run.
 
-Every process makes the same run from the same plan, group after group (`engine.stage_run`). Peers only decide who attacks a
-group: a process asks first whether the group is taken, and what others have finished it takes in as if it had made it.
+Every process makes the same run from the same plan, group after group (`engine.stage_run`). Peers only decide which process
+attacks a group: a process claims a group before it attacks it, and uses the results of others as its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,79 +14,79 @@ from brinell.core.contracts import Remark
 
 @dataclass(frozen=True, kw_only=True)
 class ShardReport:
-    """What is to be said of a shard beside its rows and arrays."""
+    """Report on a shard, besides its rows and arrays."""
 
     remarks: tuple[Remark, ...] = ()
     legend: Mapping[str, Any] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Samples that could not be judged, each with the reason."""
+    """Reasons of the samples that could not be judged, by sample."""
     seconds: float = 0.0
-    """What it took the process that made it."""
+    """Seconds that the shard took."""
     traffic: Mapping[str, int] = field(default_factory=dict)
-    """What a model on another machine was asked for it, by kind."""
+    """Numbers of requests to a remote model, by kind."""
 
 
 class Peers(Protocol):
     """Other processes that work on the same run."""
 
-    whole: bool
-    """Whether this process keeps the arrays of all shards, and not only of its own."""
+    keeps_all: bool
+    """True if this process keeps the arrays of all shards, not only its own."""
 
-    def size(self, most: int, samples: int) -> int:
-        """Samples in a group of a stage that begins on so many; `most` is the size where there is one process."""
+    def group_size(self, limit: int, samples: int) -> int:
+        """Group size for a stage with this many samples; `limit` is the size for a single process."""
 
-    def last(self, left: int, under_way: int) -> int:
-        """Samples in a group when so many wait, too few for a usual one, while so many groups are under way; 0: they wait on.
+    def last_group_size(self, waiting: int, under_way: int) -> int:
+        """Size of a smaller group when too few samples for a full one wait and `under_way` groups are unfinished.
 
-        Where no group is under way it is not 0.
+        0 means that the samples wait; it is never 0 if no group is under way.
         """
 
     def collect(self, cell: str) -> dict[str, ShardReport]:
-        """Put into the run folder what others have finished of a cell since the last call: by the name of its shard."""
+        """Copy shards that others finished since the last call into the run folder; return their reports by name."""
 
-    def take(self, cell: str, keys: Sequence[str]) -> AbstractContextManager[str | None]:
-        """Claim one of some shards of a cell for the time of the block; None, after a pause, where others hold all of them."""
+    def claim(self, cell: str, keys: Sequence[str]) -> AbstractContextManager[str | None]:
+        """Claim one of these shards within a `with` block; yields None, after a pause, if others hold all of them."""
 
     def finish(self, cell: str, key: str, report: ShardReport) -> bool:
-        """Hand on a shard that the run folder holds now; False where another process was first, whose shard counts instead."""
+        """Publish a shard of the run folder; False if another process was first, whose shard then counts."""
 
-    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What one of the processes makes for all: JSON values."""
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return JSON values that one of the processes makes for all."""
 
     def seconds(self, cells: Sequence[str]) -> float:
-        """What it took others to make the shards of some cells."""
+        """Seconds that others spent on the shards of these cells."""
 
 
-class Alone:
-    """There is no other process."""
+class NoPeers:
+    """Peers of a single process."""
 
-    whole = True
+    keeps_all = True
 
-    def size(self, most: int, samples: int) -> int:
-        """The one that memory allows."""
-        return most
+    def group_size(self, limit: int, samples: int) -> int:
+        """The limit itself."""
+        return limit
 
-    def last(self, left: int, under_way: int) -> int:
-        """All of them, when nothing is under way."""
-        return 0 if under_way else left
+    def last_group_size(self, waiting: int, under_way: int) -> int:
+        """All waiting samples if no group is under way, else 0."""
+        return 0 if under_way else waiting
 
     def collect(self, cell: str) -> dict[str, ShardReport]:
-        """Nothing."""
+        """An empty dictionary."""
         return {}
 
     @contextmanager
-    def take(self, cell: str, keys: Sequence[str]) -> Iterator[str | None]:
-        """The first."""
+    def claim(self, cell: str, keys: Sequence[str]) -> Iterator[str | None]:
+        """Yield the first shard."""
         yield keys[0]
 
     def finish(self, cell: str, key: str, report: ShardReport) -> bool:
-        """Nobody waits for it."""
+        """True: the shard counts."""
         return True
 
-    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Made here."""
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Make the values in this process."""
         return make()
 
     def seconds(self, cells: Sequence[str]) -> float:
-        """None."""
+        """Zero."""
         return 0.0

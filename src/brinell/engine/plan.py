@@ -1,4 +1,4 @@
-"""From a request to a plan: everything that will run, everything that cannot, and what it costs at most. No attack runs here."""
+"""From a request to a plan: the stages that will run, those that cannot, and the largest cost. No attack runs here."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,38 +7,45 @@ from typing import Any
 import numpy as np
 import torch
 
-from brinell import plugins
-from brinell.core.contracts import ChoosesData, Dataset, TriesInputs, complete
+from brinell.core.class_names import check_unique
+from brinell.core.contracts import ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision, question_cost
 from brinell.core.errors import ModelError, RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import Distance
-from brinell.engine.cascade import Stage, build_stages, called
-from brinell.engine.eps_grid import Budgets, SampleBudgets, doubts, parse_eps
-from brinell.engine.request import IN_MEMORY, Request
-from brinell.engine.selection import Selection, choose, missing
-from brinell.engine.spelling import spelled
-from brinell.engine.targeting import Targeting, others, reject_class, targeting
-from brinell.models._answers import classes_of
+from brinell.engine.cascade import Stage, attacks_title, build_stages
+from brinell.engine.eps_grid import Budgets, SampleBudgets, budget_notes, parse_eps
+from brinell.engine.request import Request
+from brinell.engine.selection import Selection, choose_samples, missing_class_notes
+from brinell.engine.sources import build_source, open_data
+from brinell.engine.spelling import expand_spec
+from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
+from brinell.models._answers import count_classes
+from brinell.models._class_order import in_order_of
+from brinell.models._copies import FreshModel, model_copier
 
-ALONE = "no attack before it can run, so it would be kept from every sample"
-TRIED = 4
-"""Samples on which an attack tries what it places."""
+CLASS_NAMES = "class_names"
+"""The option by which a spec of any model names its classes, in the order of the model's answers."""
+NO_EARLIER_ATTACK = "no attack before it can run, so it would be kept from every sample"
+TRIAL_SAMPLES = 4
+"""Number of samples on which an attack tests what it places."""
 BATCHES = 4
-"""Full batches that one shard may hold."""
+"""Largest number of full batches in one shard."""
 GROUP_BYTES = 32 * 2**20
-"""About how much input one shard may hold; its attack needs some ten times that."""
+"""Approximate limit on the bytes of inputs in one shard; the attack needs about ten times as much."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """A model of the plan, built when its turn comes."""
+    """A model of the plan, built when its audit begins."""
 
     name: str
     spec: str
     open: Callable[[], Model]
+    copy: Callable[[], Model]
+    """Returns a copy of the model that has answered nothing of the audit; raises ModelError if there is none."""
     facts: dict[str, Any]
     """For the manifest: digest, architecture, parameters, classes, access."""
     skipped: dict[str, str]
@@ -55,23 +62,23 @@ class Plan:
     dataset: Dataset
     data_digest: str
     selection: Selection
-    """The samples that were asked for; those of the target class itself are left out of `ids`."""
+    """The requested samples; `ids` leaves out those of the target class."""
     ids: Array
     """(n,) int64, ascending: the samples, as positions in the data set."""
     labels: Array
     """(n,) int64: their labels."""
     targeting: Targeting | None
-    """How target classes are chosen; None where any wrong class counts."""
+    """Rule for target classes; None if any wrong class counts."""
     budgets: Budgets
     units: Array
-    """(n,) float64: what the budgets of each sample are multiples of: 1, or its recommended eps."""
+    """(n,) float64: unit of each sample's budgets: 1, or its recommended eps."""
     recommended: dict[str, Any] | None
-    """For the manifest, where budgets were recommended: how."""
+    """Source of recommended budgets, for the manifest."""
     distance: Distance
     stages: tuple[Stage, ...]
     models: tuple[ModelSource, ...]
-    doubts: tuple[str, ...] = ()
-    """What is odd about budgets or labels, each in a line that the run prints."""
+    notes: tuple[str, ...] = ()
+    """Notes on unusual budgets or labels, which the run prints."""
     surrogate: ModelSource | None = None
     """The model whose gradients some stages follow."""
     device: torch.device
@@ -88,17 +95,17 @@ class Plan:
         return max(1, min(BATCHES * self.request.batch_size, GROUP_BYTES // size))
 
     @property
-    def called(self) -> str:
-        """What people call the attacks."""
-        return called(self.request.attack, self.stages)
+    def attacks_title(self) -> str:
+        """Readable name of the attacks."""
+        return attacks_title(self.request.attack, self.stages)
 
     @property
     def eot(self) -> int:
-        """Evaluations by whose mean the first check judges an input: as many as the stage that takes most."""
+        """Number of answers that the clean check averages: the largest eot of the stages without a condition."""
         return max((stage.eot for stage in self.stages if not stage.waits), default=1)
 
     def cost(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
-        """The most forwards and backwards that a stage can cost: every budget fought to the end on every sample."""
+        """Largest number of forwards and backwards of a stage: all samples at all budgets."""
         if stage.name in model.skipped:
             return 0, 0
         forwards, backwards = self.cost_once(model, stage)
@@ -107,17 +114,17 @@ class Plan:
         return len(self.ids) * runs * (forwards + shrinking), len(self.ids) * runs * backwards
 
     def cost_once(self, model: ModelSource, stage: Stage) -> tuple[int, int]:
-        """The most forwards and backwards that a stage can cost on one sample at one budget."""
+        """Largest number of forwards and backwards of a stage on one sample at one budget."""
         forwards, backwards = (stage.eot * passes for passes in stage.attack.cost(model.facts["classes"]))
-        again = min(forwards, backwards) if self.request.precision != "float32" else 0
-        forwards, backwards = forwards + again, backwards + again
+        repeated = min(forwards, backwards) if self.request.precision != "float32" else 0
+        forwards, backwards = forwards + repeated, backwards + repeated
         return forwards if self.request.queries is None else min(forwards, self.request.queries), backwards
 
 
 def make_plan(
     request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = (), recommended: SampleBudgets | None = None
 ) -> Plan:
-    """Resolve a request, naming whatever does not fit before anything is computed.
+    """Resolve a request; raise for anything that does not fit before any computation.
 
     Args:
         request: what is asked for.
@@ -128,7 +135,7 @@ def make_plan(
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    stages = _following(build_stages(request.attack, isolate=request.isolate), request)
+    stages = _drop_unused_surrogates(build_stages(request.attack, in_process=request.in_process), request)
     for stage in stages:
         _check_queries(stage, request)
     distance = open_distance(request.norm)
@@ -141,23 +148,29 @@ def make_plan(
         if isinstance(stage.attack, ChoosesData) and dataset.domain.kind in stage.attack.domains:
             stage.attack.check(dataset.domain.free)
     labels, classes = np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes)
-    selection = select(request, dataset)
-    towards = targeting(request.targeted, classes)
-    ids = selection.ids[others(labels[selection.ids], towards)]
-    lost = gaps(dataset, ids.tolist())  # refused here where nothing can be read; the others fail one by one
-    budgets, units, about = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
-    surrogate = None if request.surrogate is None else _surrogate(request.surrogate, dataset)
-    odd = [] if recommended is not None else doubts(budgets, distance, dataset.domain)
-    openers = [(spec, opener_of(spec, dataset)) for spec in request.model] if not models else [("", _given(t)) for t in models]
-    odd += missing(labels[selection.ids], labels, classes)
-    odd += _tried(stages, dataset, [sample for sample in ids.tolist() if sample not in lost])
-    fixed = labels, classes, distance, stages, request.precision, towards is not None
-    sources = tuple(_describe(spec, opener, *fixed) for spec, opener in openers)
-    sources = tuple(_rejecting(source, request, classes) for source in sources)
+    selection = select_samples(request, dataset)
+    target = parse_targeting(request.targeted, classes)
+    ids = selection.ids[attackable_samples(labels[selection.ids], target)]
+    unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
+    budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
+    surrogate = None if request.surrogate is None else _open_surrogate(request.surrogate, dataset)
+    notes = [] if recommended is not None else budget_notes(budgets, distance, dataset.domain)
+    openers = (
+        [(spec, opener, opener) for spec in request.model for opener in [model_opener(spec, dataset)]]
+        if not models
+        else [("", _constant_opener(model), model_copier(model)) for model in models]
+    )
+    if request.fresh is not None:
+        openers = [(spec, _fresh_opener(copy), copy) for spec, _, copy in openers]
+    notes += missing_class_notes(labels[selection.ids], labels, classes)
+    notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
+    shared = labels, distance, stages, request.precision, target is not None
+    sources = tuple(_make_source(spec, opener, copy, *shared) for spec, opener, copy in openers)
+    sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
-    if towards is not None:
+    if target is not None:
         for source in sources:
-            towards.check(source.name, source.facts["classes"])
+            target.check(source.name, source.facts["classes"])
     return Plan(
         request=request,
         dataset=dataset,
@@ -165,37 +178,37 @@ def make_plan(
         selection=selection,
         ids=ids,
         labels=labels[ids],
-        targeting=towards,
+        targeting=target,
         budgets=budgets,
         units=units[ids],
-        recommended=about,
+        recommended=provenance,
         distance=distance,
         stages=stages,
         models=sources,
         surrogate=surrogate,
-        doubts=tuple(odd),
+        notes=tuple(notes),
         device=device,
     )
 
 
-def _tried(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int]) -> list[str]:
-    """What is odd where attacks try what they place on a few of these samples, in a line each."""
-    fitting: list[object] = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
-    trying = [attack for attack in fitting if isinstance(attack, TriesInputs)]
+def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int]) -> list[str]:
+    """Notes of attacks that test what they place on a few of these samples."""
+    suitable: list[object] = [stage.attack for stage in stages if dataset.domain.kind in stage.attack.domains]
+    trying = [attack for attack in suitable if isinstance(attack, TriesInputs)]
     if not trying:
         return []
-    some = readable[:: max(1, len(readable) // TRIED)][:TRIED]
-    x = dataset.domain.part(dataset.load(some))
+    samples = readable[:: max(1, len(readable) // TRIAL_SAMPLES)][:TRIAL_SAMPLES]
+    x = dataset.domain.part(dataset.load(samples))
     return [line for attack in trying for line in attack.try_on(x, dataset.domain.free)]
 
 
-def _following(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:
-    """The stages without those of a cascade that follow a surrogate, where there is none."""
-    named = [stage.name for stage in stages if stage.gradient == "surrogate"]
-    asked = [name for name in named if name in request.attack]
-    if asked and request.surrogate is None:
-        raise RequestError(f"attack {asked[0]} follows a surrogate, and none is named: add {option('surrogate', 'MODEL')}")
-    if request.surrogate is not None and not named:
+def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:
+    """Remove stages of a cascade that follow a surrogate if the request has none."""
+    followers = [stage.name for stage in stages if stage.gradient == "surrogate"]
+    requested = [name for name in followers if name in request.attack]
+    if requested and request.surrogate is None:
+        raise RequestError(f"attack {requested[0]} follows a surrogate, and none is named: add {option('surrogate', 'MODEL')}")
+    if request.surrogate is not None and not followers:
         raise RequestError(
             f"{option('surrogate')} is named, and no attack follows it: ask for {option('attack', 'fast')}, or "
             "write ?gradient=surrogate behind an attack"
@@ -203,23 +216,24 @@ def _following(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]
     return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate is not None)
 
 
-def _surrogate(spec: str, dataset: Dataset) -> ModelSource:
-    opener = opener_of(spec, dataset)
-    model: Model = complete(Model, opener())
+def _open_surrogate(spec: str, dataset: Dataset) -> ModelSource:
+    """Open a surrogate, which must give gradients."""
+    opener = model_opener(spec, dataset)
+    model: Model = check_complete(Model, opener())
     if model.access < Access.GRADIENTS:
         raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
-    return ModelSource(name=model.name, spec=spec, open=opener, facts=facts_of(model), skipped={})
+    return ModelSource(name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={})
 
 
-def select(request: Request, dataset: Dataset) -> Selection:
+def select_samples(request: Request, dataset: Dataset) -> Selection:
     """The samples of an audit. Recommended budgets are known of the first ones, which are taken unless the request says how."""
-    return choose(request, dataset, usual="first" if str(request.eps).startswith("recommended") else "stratified")
+    return choose_samples(request, dataset, default="first" if str(request.eps).startswith("recommended") else "stratified")
 
 
 def usual_eps(domain: Domain, distance: str) -> str:
-    """The budgets that the field uses where nobody chose any: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
+    """The field's usual budgets: up to 8/255 or 0.2 in Linf, up to 1 in L2, in eight steps.
 
-    Data for which there is no such custom are refused.
+    Raises RequestError for data without such a convention.
     """
     if domain.kind != "image" or (domain.low, domain.high) != (0.0, 1.0) or distance not in ("linf", "l2"):
         example = "0:20:5 (numbers of values)" if distance == "l0" else "0:0.1:9"
@@ -231,146 +245,170 @@ def usual_eps(domain: Domain, distance: str) -> str:
 
 def open_distance(spec: str) -> Distance:
     """The distance that a spec names, such as l2 or embedding:FILE."""
-    distance: Distance = _built("distance", spec)
+    distance: Distance = build_source("distance", spec)
     return distance
 
 
-def open_data(spec: str) -> Dataset:
-    """The data set that a spec names."""
-    dataset: Dataset = _built("dataset", spelled("dataset", spec))()
-    return dataset
-
-
-def _built(kind: str, spec: str) -> Any:
-    if spec.startswith(f"{IN_MEMORY}:"):
-        raise RequestError(f"{kind} {spec!r} was given in memory, from Python: repeat it there, with the same objects")
-    name, path, options = plugins.parse(spec)
-    return plugins.build(kind, name, options | ({"path": path} if path else {}))
-
-
-def gaps(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str]:
-    """Which of these samples cannot be read, and why; refuses data of which none can."""
-    lost = dataset.info.unreadable(ids)
-    if len(ids) and len(lost) == len(ids):
-        why = next(iter(lost.values()))
-        raise RequestError(f"none of the {len(ids)} samples of {dataset.name} can be read; the first: {why}")
-    return lost
+def unreadable_samples(dataset: Dataset, ids: Sequence[int]) -> Mapping[int, str]:
+    """Reasons of the samples that cannot be read, by id; raises RequestError if none can."""
+    unreadable = dataset.info.unreadable(ids)
+    if len(ids) and len(unreadable) == len(ids):
+        reason = next(iter(unreadable.values()))
+        raise RequestError(f"none of the {len(ids)} samples of {dataset.name} can be read; the first: {reason}")
+    return unreadable
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; auto takes a GPU where there is one."""
+    """The device of this name; auto takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        torch.empty(1, device=device).cpu()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"device {name!r} cannot be used ({reason}): choose cpu, or auto") from None
     return device
 
 
 def _check_queries(stage: Stage, request: Request) -> None:
-    least = question_cost(stage.eot, request.precision)
-    if request.queries is not None and request.queries < least:
+    """Refuse a query limit below the cost of one question."""
+    minimum = question_cost(stage.eot, request.precision)
+    if request.queries is not None and request.queries < minimum:
         raise RequestError(
-            f"queries is {request.queries}, and {stage.name} spends {least} on one question: allow as many or more"
+            f"queries is {request.queries}, and {stage.name} spends {minimum} on one question: allow as many or more"
         )
 
 
-def opener_of(spec: str, dataset: Dataset) -> Callable[[], Model]:
-    """Opens the model that a spec names, over the domain of the data; `engine.answers.settled` turns its answers into logits."""
-    plugin = _built("model", spelled("model", spec))
+def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
+    """Return a function that opens the model a spec names; `engine.answers.with_logits` turns its answers into logits."""
+    spec, class_names = split_class_names(expand_spec("model", spec))
+    plugin = build_source("model", spec)
 
     def open_model() -> Model:
-        model: Model = plugin(dataset.domain)
-        return model
+        """The model for this data set, with its answers in the order of the data's classes."""
+        model: Model = (
+            plugin.open_for(dataset.domain, len(dataset.classes) or None)
+            if isinstance(plugin, KnowsClasses)
+            else plugin(dataset.domain)
+        )
+        return in_order_of(model, dataset, class_names)
 
     return open_model
 
 
-def _given(model: Model) -> Callable[[], Model]:
+def _constant_opener(model: Model) -> Callable[[], Model]:
+    """A function that returns this model."""
     return lambda: model
 
 
-def _describe(
+def _fresh_opener(copy: Callable[[], Model]) -> Callable[[], Model]:
+    """A function that returns a model each of whose questions a copy answers; raises RequestError if there are no copies."""
+
+    def open_model() -> Model:
+        """The model."""
+        try:
+            model = copy()
+        except ModelError as error:
+            raise RequestError(f"{option('fresh')} lets copies of the model answer, and {error}: leave it out") from None
+        if model.info.server is not None:
+            raise RequestError(
+                f"{option('fresh')} lets copies of the model answer, and {model.name} runs on another machine: leave it out"
+            )
+        return FreshModel(copy)
+
+    return open_model
+
+
+def _make_source(
     spec: str,
     opener: Callable[[], Model],
+    copy: Callable[[], Model],
     labels: Array,
-    classes: tuple[str, ...],
     distance: Distance,
     stages: tuple[Stage, ...],
     precision: Precision,
     targeted: bool,
 ) -> ModelSource:
-    model: Model = complete(Model, opener())
-    check_classes(model, labels, classes)
+    """Open a model and find out which stages it can run."""
+    model: Model = check_complete(Model, opener())
+    check_classes(model, labels)
     if precision != "float32" and not model.info.bf16:
         raise RequestError(
             f"precision {precision} is for torch modules, and {model.name} is none: leave {option('precision')} out"
         )
-    facts = facts_of(model)
+    facts = model_facts(model)
     skipped: dict[str, str] = {}
     for stage in stages:
-        alone = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
-        if reason := _misfit(stage, model, distance, targeted=targeted) or (ALONE if alone else ""):
+        is_first = (stage.turn.within, stage.turn.last) != (None, None) and len(skipped) == stages.index(stage)
+        if reason := _skip_reason(stage, model, distance, targeted=targeted) or (NO_EARLIER_ATTACK if is_first else ""):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
-        raise RequestError(_nothing_runs(stages, skipped, model))
-    return ModelSource(name=model.name, spec=spec, open=opener, facts=facts, skipped=skipped)
+        raise RequestError(_no_stage_message(stages, skipped, model))
+    return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped)
 
 
-def _rejecting(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
-    """The source with its reject class, which the manifest keeps with the facts."""
-    reject = reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
+def _with_reject_class(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
+    """Add the reject class to the source and to its facts for the manifest."""
+    reject = parse_reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
     return source if reject is None else replace(source, reject=reject, facts=source.facts | {"reject_class": reject})
 
 
-def check_classes(model: Model, labels: Array, names: tuple[str, ...] = ()) -> None:
-    """Refuse a model that does not know the labels (n,), or that names other classes than the data does, or in another order."""
-    own = model.info.class_names
-    unnamed = names == tuple(map(str, range(len(names)))) and not all(map(str.isdigit, own))
-    if own and own[: len(names)] != names and not unnamed:
+def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
+    """A model's spec without the option `class_names`, which every model takes, and the names that it states."""
+    body, mark, query = spec.partition("?")
+    pairs = query.split("&") if mark else []
+    stated = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{CLASS_NAMES}=")]
+    if not stated:
+        return spec, ()
+    if len(stated) > 1 or not stated[0]:
+        raise RequestError(f"{spec!r} names its classes {'twice' if stated[0] else 'by nothing'}: write {CLASS_NAMES}=NAME+NAME")
+    names = tuple(stated[0].split("+"))
+    check_unique(names, f"the option {CLASS_NAMES}=")
+    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{CLASS_NAMES}="))
+    return f"{body}?{rest}" if rest else body, names
+
+
+def check_classes(model: Model, labels: Array) -> None:
+    """Raise ModelError if labels (n,) are out of range of the model's answers."""
+    count = count_classes(model)
+    if labels.max(initial=0) == count and labels.min(initial=count) == 1:
         raise ModelError(
-            f"model {model.name} tells the classes {', '.join(own[:6])} apart, and those of the data are "
-            f"{', '.join(names[:6])}: choose the model made for this data, or name the classes of a table in the model's order, "
-            f"classes={'+'.join(own[:6])}"
-        )
-    known = classes_of(model)
-    if labels.max(initial=0) == known and labels.min(initial=known) == 1:
-        raise ModelError(
-            f"model {model.name} tells {known} classes apart, and the labels of the data run from 1 to {known}: they are counted "
+            f"model {model.name} tells {count} classes apart, and the labels of the data run from 1 to {count}: they are counted "
             "from 1; take 1 from each"
         )
-    if labels.max(initial=0) >= known or labels.min(initial=0) < 0:
+    if labels.max(initial=0) >= count or labels.min(initial=0) < 0:
         raise ModelError(
-            f"model {model.name} tells {known} classes apart, and the data has labels from {labels.min()} to "
+            f"model {model.name} tells {count} classes apart, and the data has labels from {labels.min()} to "
             f"{labels.max()}: choose the model made for this data"
         )
-    if known < 2:
+    if count < 2:
         raise ModelError(
             f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
             "answers=logit or answers=probability"
         )
 
 
-def facts_of(model: Model) -> dict[str, Any]:
-    """What a manifest says of a model."""
+def model_facts(model: Model) -> dict[str, Any]:
+    """Facts about a model, for the manifest."""
     info = model.info
     return {
         "digest": model.digest(),
         "architecture": info.architecture,
         "parameters": info.parameters,
-        "classes": classes_of(model),
+        "classes": count_classes(model),
         "access": model.access.name.lower(),
         "notes": list(info.notes),
-    } | ({"served": dict(info.server.served)} if info.server else {})
+        **({"class_order": list(info.class_order)} if info.class_order else {}),
+        **({"served": dict(info.server.served)} if info.server else {}),
+    }
 
 
-def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:
+def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:
+    """Message for a model that no stage can attack, with a remedy."""
     reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
-    listed = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
-    line = f"no attack can run on {model.name} ({listed})"
+    listing = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+    line = f"no attack can run on {model.name} ({listing})"
     blind = model.access < Access.GRADIENTS and any(stage.attack.access > model.access for stage in stages)
     if not blind:
         return line
@@ -379,10 +417,9 @@ def _nothing_runs(stages: tuple[Stage, ...], skipped: dict[str, str], model: Mod
     return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only"
 
 
-def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
+def _skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:
+    """Reason why a stage cannot run on a model; empty if it can."""
     attack = stage.attack
-    if stage.gradient == "surrogate" and model.access < Access.SCORES:
-        return "it follows a surrogate, and needs the model's scores besides"
     if stage.gradient != "surrogate" and attack.access > model.access:
         return f"it needs {attack.access.name.lower()}, and the model gives {model.access.name.lower()} only"
     if targeted and not attack.targeted:
@@ -395,7 +432,7 @@ def _misfit(stage: Stage, model: Model, distance: Distance, *, targeted: bool = 
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse two models of one name."""
+    """Raise RequestError if two models have the same name."""
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"two models are called {name!r}: give one of them another name with the option name=")

@@ -1,38 +1,39 @@
-"""What a run tells whoever waits for it."""
+"""The interface through which a run reports its progress."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Progress(Protocol):
-    """What a run tells while it goes on."""
+    """Receiver of progress reports."""
 
     def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
-        """A stage begins on this many samples; about so many forwards and backwards of single inputs are ahead in it.
+        """Report the start of a stage, with its samples and the expected number of forwards plus backwards.
 
-        A stage that has nothing to do is told of with no samples.
+        A stage with nothing to do is reported with 0 samples.
         """
 
-    def ahead(self, stages: Mapping[str, int], models: int) -> None:
-        """What is expected: the stage that begins and those after it, by name, with the passes of each; and more models."""
+    def forecast(self, stages: Mapping[str, int], models: int) -> None:
+        """Report the expected passes of the current and later stages, by name, and the number of later models."""
 
-    def passes(self, forwards: int, backwards: int) -> None:
-        """The model has answered."""
+    def count_passes(self, forwards: int, backwards: int) -> None:
+        """Count forwards and backwards of single inputs."""
 
-    def open(self, samples: int, robust: int) -> None:
-        """How many samples are still open in this stage, and how many of the model's are robust at the largest eps so far."""
+    def update_open(self, samples: int, robust: int) -> None:
+        """Report the open samples of the stage, and the samples of the model that are robust at the largest eps so far."""
 
     def note(self, text: str) -> None:
-        """Something that a reader may want to know, and may be spared."""
+        """Report a note, which may be suppressed."""
 
     def warn(self, text: str) -> None:
-        """Something that a reader must know before the figures."""
+        """Report a warning that concerns the figures."""
 
 
-class Silent:
-    """Progress that tells nothing."""
+class SilentProgress:
+    """Progress that ignores all reports."""
 
-    def stage(self, *told: Any, **named: Any) -> None:
-        """Nothing, and nothing whatever else happens."""
+    def stage(self, *args: Any, **kwargs: Any) -> None:
+        """Ignore the report; all other methods do the same."""
 
-    ahead = passes = open = note = warn = stage
+    forecast = count_passes = update_open = note = warn = stage

@@ -1,4 +1,4 @@
-"""A way around a gradient that is missing or wrong: the same answers, and another gradient.
+"""Repairs of a gradient that is missing or wrong: the same answers with another gradient.
 
 Backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, Obfuscated gradients give a false sense of security,
 section 4.1): what cannot be differentiated keeps its forward pass and gets the backward pass of something similar. Here the tool
@@ -10,7 +10,7 @@ finds the place and the stand-in itself, in the modules of a torch model:
   shape, else a small network that was fitted to what it does;
 - wherever it rounds or detaches, in a module or between two, the identity stands in for that (`engine.straight_through`).
 
-Which of them is used is decided by the finite differences of `engine.gradient_check`, not by their names.
+Finite differences (`engine.gradient_check`) decide which of them is used.
 
 With a surrogate the gradient is that of another model (Papernot et al. 2017, Practical black-box attacks against machine
 learning), and the answers are the model's own.
@@ -20,35 +20,36 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from brinell.core.errors import ModelError, one_line
+from brinell.core.hooks import Call, hookable, watch_calls
 from brinell.core.model import Access, Model, ModelInfo
+from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.gradient_check import Agreement, agreement
-from brinell.engine.room import Room
 from brinell.engine.straight_through import StraightThrough
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
-FEW = 8
-"""Inputs on which modules are checked one by one."""
+CULPRIT_SAMPLES = 8
+"""Number of inputs on which single modules are checked."""
 SMALL, LARGE = 0.01, 0.25
 """Steps at a module's input, in standard deviations of its values."""
 FIT_STEPS, FIT_WIDTH, FIT_RATE = 300, 64, 0.01
-"""Of the small network that stands in for a module that changes the shape."""
+"""Settings of the fit of the small network that replaces a module that changes the shape."""
 STRAIGHT = (
     ("the identity at every rounding", False, False),
     ("the identity at every rounding and detachment", True, False),
     ("the identity at every rounding and detachment, and smooth decisions", True, True),
 )
-"""Ways straight through a model, each in a phrase, with the arguments of `StraightThrough`: attach and decide."""
-SUSPECT = 0.3
+"""Straight-through repairs: description, and the arguments attach and decide of `StraightThrough`."""
+MAX_DISAGREEMENT = 0.3
 """Disagreement above which a module's own gradient is wrong."""
-Dropped = Callable[[str], None]
-"""Told of each way that was given up since the model, or one of its modules, fails with it, and why."""
+DropHandler = Callable[[str], None]
+"""Called with each repair that is dropped because the model or a module fails with it, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +57,17 @@ class Culprit:
     """A module whose gradient is not that of what it computes."""
 
     name: str
-    """As the module names it, such as `layer1.0.act`."""
+    """Path within the root module, such as `layer1.0.act`."""
     kind: str
     """Name of its class."""
     fault: str
-    """returns none, returns zeros, or returns a wrong one."""
+    """Fault: "returns none", "returns zeros" or "returns a wrong one"."""
 
     def __str__(self) -> str:
         return f"module {self.name} ({self.kind}) {self.fault}"
 
 
-class WithGradient:
+class SubstituteGradient:
     """The answers of a model with another gradient: that of `differentiable`, from inputs (n, *shape) to the same answers."""
 
     access = Access.GRADIENTS
@@ -77,11 +78,11 @@ class WithGradient:
 
     @property
     def info(self) -> ModelInfo:
-        """That of the model itself, without gradients in bf16."""
+        """Info of the model itself, without gradients in bf16."""
         return replace(self._model.info, bf16=False)
 
     def digest(self) -> str:
-        """That of the model itself: its answers are the same."""
+        """Digest of the model itself, whose answers are the same."""
         return self._model.digest()
 
     def predict(self, x: Tensor) -> Tensor:
@@ -89,186 +90,180 @@ class WithGradient:
         return self._differentiable(x) if x.requires_grad else self._model.predict(x)
 
 
-def repaired(model: Model, root: nn.Module, stand_ins: "tuple[_StandIn, ...]") -> WithGradient:
-    """A model with the gradient that stand-ins give it: each makes the input or output of a module of `root` differentiable."""
+def with_stand_ins(model: Model, root: nn.Module, stand_ins: "tuple[_Attachable, ...]") -> SubstituteGradient:
+    """Replace a model's gradient by stand-ins, each of which makes the input or output of a module of `root` differentiable."""
 
     def differentiable(x: Tensor) -> Tensor:
+        """Logits with the gradients of the stand-ins."""
         with ExitStack() as hooks:
-            for one in stand_ins:
-                hooks.enter_context(one.hooked(root))
+            for stand_in in stand_ins:
+                hooks.enter_context(stand_in.attach(root))
             return model.predict(x)
 
-    return WithGradient(model, differentiable)
+    return SubstituteGradient(model, differentiable)
 
 
-def straightened(model: Model, *, attach: bool, decide: bool = False) -> WithGradient:
-    """A model whose gradient passes straight through what it rounds; arguments as of `StraightThrough`."""
+def with_straight_through(model: Model, *, attach: bool, decide: bool = False) -> SubstituteGradient:
+    """Replace a model's gradient by one straight through roundings; arguments as in `StraightThrough`."""
 
     def differentiable(x: Tensor) -> Tensor:
+        """Logits with straight-through gradients."""
         with StraightThrough(attach=attach, decide=decide):
             return model.predict(x)
 
-    return WithGradient(model, differentiable)
+    return SubstituteGradient(model, differentiable)
 
 
-def attempted(work: Callable[[], Made], way: str, dropped: Dropped) -> Made | None:
-    """What `work` returns, which asks the model, or a module of it, in a way that it may not fit; None, with the reason told.
+def attempt(work: Callable[[], Result], description: str, on_drop: DropHandler) -> Result | None:
+    """Return the result of `work`, or None if the model fails in it, which `on_drop` receives with the reason.
 
-    That memory is short says nothing of the way: it is raised again, for `engine.room`, which halves the batches.
+    Out-of-memory errors are raised again, because `engine.batch_sizer` handles them by smaller batches.
     """
     try:
         return work()
     except torch.OutOfMemoryError:
         raise
     except (ModelError, RuntimeError) as error:
-        dropped(f"{way} ({one_line(error, 120)})")
+        on_drop(f"{description} ({one_line(error, 120)})")
         return None
 
 
-def _caught(model: Model, x: Tensor, told: str, attach: bool, decide: bool, dropped: Dropped) -> int:
-    """How many calls that would change; 0 where the model fails with them."""
-    way, leaf = StraightThrough(attach=attach, decide=decide), x.detach().requires_grad_()
+def _count_changed_calls(model: Model, x: Tensor, description: str, attach: bool, decide: bool, on_drop: DropHandler) -> int:
+    """Number of calls that `StraightThrough` changes in the model; 0 if the model fails with it."""
+    mode, leaf = StraightThrough(attach=attach, decide=decide), x.detach().requires_grad_()
 
     def ask() -> int:
-        with torch.enable_grad(), way:
+        """Number of calls that straight-through mode changed in one forward and backward pass."""
+        with torch.enable_grad(), mode:
             model.predict(leaf)
-        return way.caught
+        return mode.changed_calls
 
-    return attempted(ask, told, dropped) or 0
+    return attempt(ask, description, on_drop) or 0
 
 
-def along(model: Model, surrogate: Model) -> WithGradient:
-    """A model with the gradient of another, over the same domain and with as many classes, which is asked as well."""
+def with_surrogate(model: Model, surrogate: Model) -> SubstituteGradient:
+    """Replace a model's gradient by that of a surrogate of the same domain and number of classes."""
 
     def differentiable(x: Tensor) -> Tensor:
+        """The model's logits with the gradient of the surrogate."""
         with torch.no_grad():
             answers = model.predict(x.detach())
-        other = surrogate.predict(x)
-        return answers + (other - other.detach())
+        surrogate_logits = surrogate.predict(x)
+        return answers + (surrogate_logits - surrogate_logits.detach())
 
-    return WithGradient(model, differentiable)
+    return SubstituteGradient(model, differentiable)
 
 
-def culprits(model: Model, x: Tensor, dropped: Dropped = lambda way: None) -> list[Culprit]:
-    """The innermost modules whose own gradient is not that of what they compute, in the order in which they are called.
+def find_culprits(model: Model, x: Tensor, on_drop: DropHandler = lambda description: None) -> list[Culprit]:
+    """Find the innermost modules whose gradient disagrees with their output, in the order of calls.
 
     Args:
-        model: the model; without a torch module there is nothing to look into.
-        x: (n, *shape) inputs; the first eight are used, or fewer where memory is short.
-        dropped: told of modules that fail when they are called alone: the modules within them are looked at instead.
+        model: the model; without a torch module the result is empty.
+        x: (n, *shape) inputs; the first eight are used, or fewer if memory is short.
+        on_drop: called with each module that fails when it is called alone; its child modules are checked instead.
 
     Raises:
-        MemoryShortError: there is no memory for one input alone.
+        MemoryShortError: the memory does not suffice for one input alone.
     """
     root = model.info.module
     if root is None:
         return []
-    room = Room(FEW, lambda remark: None)
+    room = BatchSizer(CULPRIT_SAMPLES, lambda remark: None)
 
-    def look() -> list[Culprit]:
-        with torch.no_grad(), _watched(root) as seen:
+    def search() -> list[Culprit]:
+        """Modules whose gradient does not match their outputs."""
+        with torch.no_grad(), record_activations(root) as activations:
             model.predict(x[: room.size])
-        return list(_wrong_within(root, "", seen, dropped))
+        return list(_culprits_below(root, "", activations, on_drop))
 
-    return room.fit(look)
+    return room.fit(search)
 
 
-def candidates(
-    model: Model, x: Tensor, faults: list[Culprit], dropped: Dropped = lambda way: None
+def repair_candidates(
+    model: Model, x: Tensor, faults: list[Culprit], on_drop: DropHandler = lambda text: None
 ) -> Iterator[tuple[str, Model]]:
-    """Ways around a gradient, each in a phrase, with the model that goes it; `dropped` is told of those that do not fit.
+    """Yield candidate repairs, each a description and a model; `on_drop` receives those that fail.
 
     Stand-ins for `faults`, modules whose gradient is wrong, are fitted to inputs x (n, *shape). Without a torch module only
-    roundings and detachments can be gone around.
+    straight-through repairs exist.
     """
-    caught = 0
-    for told, attach, decide in STRAIGHT:
-        if (count := _caught(model, x[:2], told, attach, decide, dropped)) > caught:
-            caught = count
-            yield told, straightened(model, attach=attach, decide=decide)
+    most_changed = 0
+    for description, attach, decide in STRAIGHT:
+        if (count := _count_changed_calls(model, x[:2], description, attach, decide, on_drop)) > most_changed:
+            most_changed = count
+            yield description, with_straight_through(model, attach=attach, decide=decide)
     root = model.info.module
     if root is None:
         return
-    with torch.no_grad(), _watched(root) as seen:
+    with torch.no_grad(), record_activations(root) as activations:
         model.predict(x)
-    given = seen.get("")
-    if given is None:
+    root_activations = activations.get("")
+    if root_activations is None:
         return
     modules = dict(root.named_modules())
-    alike = [name for name, (inputs, _) in seen.items() if name and inputs.shape == given[0].shape]
+    alike = [name for name, (inputs, _) in activations.items() if name and inputs.shape == root_activations[0].shape]
     for name in dict.fromkeys((*alike[:1], *alike[-1:])):
-        yield f"the identity for all that lies before module {name}", repaired(model, root, (_Before(name),))
-    if faults and all(fault.name in seen for fault in faults):
-        parts = [_fitted(fault.name, modules[fault.name], *seen[fault.name]) for fault in faults]
-        told = ", ".join(f"{one.told} for module {one.name}" for one in parts)
-        yield told, repaired(model, root, tuple(parts))
+        yield f"the identity for all that lies before module {name}", with_stand_ins(model, root, (_InputStandIn(name),))
+    if faults and all(fault.name in activations for fault in faults):
+        parts = [_fit_stand_in(fault.name, modules[fault.name], *activations[fault.name]) for fault in faults]
+        description = ", ".join(f"{part.description} for module {part.name}" for part in parts)
+        yield description, with_stand_ins(model, root, tuple(parts))
 
 
-# What the modules of a model were given, and which of them are to blame
+# Activations of the modules of a model, and faulty modules
 
-Seen = dict[str, tuple[Tensor, Tensor]]
+Activations = dict[str, tuple[Tensor, Tensor]]
 
 
 @contextmanager
-def _watched(root: nn.Module) -> Iterator[Seen]:
-    """Notes the first input and output of each module that takes one tensor and gives one, in the order of the calls."""
-    seen: Seen = {}
-    order: list[str] = []
+def record_activations(root: nn.Module) -> Iterator[Activations]:
+    """Record the first input and output of each module that maps one tensor to one tensor, in the order of calls."""
+    activations: Activations = {}
+    order: dict[str, int] = {}
 
-    def before(name: str) -> Callable[..., None]:
-        return lambda module, args: order.append(name) if name not in order else None
+    def note(call: Call) -> None:
+        """Record plain floating-point inputs and outputs."""
+        args, out = call.args, call.answer
+        plain = len(args) == 1 and not call.kwargs and isinstance(args[0], Tensor) and isinstance(out, Tensor)
+        if plain and call.name not in activations and args[0].is_floating_point() and len(out) == len(args[0]):
+            activations[call.name] = (args[0].detach(), out.detach())
+            order[call.name] = call.number
 
-    def after(name: str) -> Callable[..., None]:
-        def note(module: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-            tensors = [one for one in args if isinstance(one, Tensor)]
-            plain = len(args) == 1 == len(tensors) and isinstance(out, Tensor)
-            if plain and name not in seen and tensors[0].is_floating_point() and len(out) == len(tensors[0]):
-                seen[name] = (tensors[0].detach(), out.detach())
-
-        return note
-
-    hooks = []
-    for name, module in root.named_modules():
-        hooks.append(module.register_forward_pre_hook(before(name)))
-        hooks.append(module.register_forward_hook(after(name)))
-    try:
-        yield seen
-    finally:
-        for hook in hooks:
-            hook.remove()
-        kept = {name: seen[name] for name in order if name in seen}
-        seen.clear()
-        seen.update(kept)
+    with watch_calls(hookable(root), note):
+        yield activations
+    ordered = {name: activations[name] for name in sorted(activations, key=order.__getitem__)}
+    activations.clear()
+    activations.update(ordered)
 
 
-def _wrong_within(root: nn.Module, path: str, seen: Seen, dropped: Dropped) -> Iterator[Culprit]:
-    """Culprits below a module: a wrong one whose own children are all right is to blame itself."""
+def _culprits_below(root: nn.Module, path: str, activations: Activations, on_drop: DropHandler) -> Iterator[Culprit]:
+    """Yield the culprits below a module. A module with a wrong gradient is a culprit itself if none of its children is."""
     for name, child in root.named_children():
         inner = f"{path}.{name}" if path else name
-        if inner not in seen:
-            yield from _wrong_within(child, inner, seen, dropped)
+        if inner not in activations:
+            yield from _culprits_below(child, inner, activations, on_drop)
             continue
-        fault = attempted(partial(_fault, child, seen[inner][0]), f"module {inner} called alone", dropped)
+        fault = attempt(partial(_fault, child, activations[inner][0]), f"module {inner} called alone", on_drop)
         if fault is None:
             continue
-        deeper = list(_wrong_within(child, inner, seen, dropped))
+        deeper = list(_culprits_below(child, inner, activations, on_drop))
         yield from deeper or [Culprit(inner, type(child).__name__, fault)]
 
 
-def _fault(module: nn.Module, given: Tensor) -> str | None:
-    """What is wrong with a module's gradient at its inputs, None where it foretells short or long steps."""
+def _fault(module: nn.Module, inputs: Tensor) -> str | None:
+    """Fault of a module's gradient at its inputs; None if it predicts short or long steps."""
     generator = torch.Generator().manual_seed(0)
-    spread = float(given.std().clamp_min(1e-6))
-    draw = torch.randn(given.shape, generator=generator).to(given)
-    x = given + SMALL * spread * draw
+    spread = float(inputs.std().clamp_min(1e-6))
+    draw = torch.randn(inputs.shape, generator=generator).to(inputs)
+    x = inputs + SMALL * spread * draw
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
-        out = module(leaf)
+        out = module(leaf.clone())  # which it may write into
         signs = torch.rand(out.shape, generator=generator).sub_(0.5).sign_().to(out)
         grad = torch.autograd.grad((signs * out).sum(), leaf, allow_unused=True)[0] if out.requires_grad else None
-    found = [_differences(module, x, signs, grad, step * spread, generator) for step in (SMALL, LARGE)]
-    moved = [one for one in found if one.samples]
-    if not moved or min(one.disagreement for one in moved) <= SUSPECT:
+    agreements = [_differences(module, x, signs, grad, step * spread, generator) for step in (SMALL, LARGE)]
+    visible = [result for result in agreements if result.samples]
+    if not visible or min(result.disagreement for result in visible) <= MAX_DISAGREEMENT:
         return None
     return "returns none" if grad is None else "returns zeros" if not bool(grad.any()) else "returns a wrong one"
 
@@ -276,55 +271,52 @@ def _fault(module: nn.Module, given: Tensor) -> str | None:
 def _differences(
     module: nn.Module, x: Tensor, signs: Tensor, grad: Tensor | None, step: float, generator: torch.Generator
 ) -> Agreement:
-    way = torch.rand(x.shape, generator=generator).sub_(0.5).sign_().to(x) * step
+    """Agreement of a module's gradient with finite differences of its output."""
+    direction = torch.rand(x.shape, generator=generator).sub_(0.5).sign_().to(x) * step
     with torch.no_grad():
-        up, down = ((signs * module(side)).flatten(1).double() for side in (x + way, x - way))
-    foretold = torch.zeros(len(x)).to(x) if grad is None else 2 * (grad * way).flatten(1).sum(1)
+        up, down = ((signs * module(side)).flatten(1).double() for side in (x + direction, x - direction))
+    predicted = torch.zeros(len(x)).to(x) if grad is None else 2 * (grad * direction).flatten(1).sum(1)
     floor = 1e-6 * (up.abs().sum(1) + down.abs().sum(1)).float()
-    return agreement((up - down).sum(1).float(), foretold.float(), floor)
+    return agreement((up - down).sum(1).float(), predicted.float(), floor)
 
 
-# What stands in
+# Stand-ins
 
 
-class _StandIn(Protocol):
-    """How one module is made differentiable."""
+class _Attachable(Protocol):
+    """A stand-in that makes one module differentiable."""
 
-    def hooked(self, root: nn.Module) -> AbstractContextManager[None]:
-        """The hooks, until the context ends."""
+    def attach(self, root: nn.Module) -> AbstractContextManager[None]:
+        """Register the hooks until the context ends."""
 
 
 @dataclass(frozen=True)
-class _Before:
+class _InputStandIn:
     """The identity, but for a scale of each channel, from the model's input to that of a module within it."""
 
     name: str
 
     @contextmanager
-    def hooked(self, root: nn.Module) -> Iterator[None]:
-        given: list[Tensor] = []
+    def attach(self, root: nn.Module) -> Iterator[None]:
+        """Attach the hooks that pass the gradient of a late input straight to an early one."""
+        inputs: list[Tensor] = []
 
-        def note(module: nn.Module, args: tuple[Any, ...]) -> None:
-            given[:] = [args[0]]
+        def note(call: Call) -> None:
+            """Keep the input of the first module."""
+            inputs[:] = [call.args[0]]
 
-        def replace_input(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-            if not isinstance(args[0], Tensor) or args[0].shape != given[0].shape:
+        def replace_input(call: Call) -> Tensor | None:
+            """Replace the gradient of a later input by that of the first one."""
+            if not isinstance(call.args[0], Tensor) or call.args[0].shape != inputs[0].shape:
                 return None
-            return _straight(given[0], args[0]), *args[1:]
+            return _straight_through(inputs[0], call.args[0])
 
-        hooks = [
-            root.register_forward_pre_hook(note, prepend=True),
-            root.get_submodule(self.name).register_forward_pre_hook(replace_input),
-        ]
-        try:
+        with watch_calls({self.name: root.get_submodule(self.name)}, before=replace_input), watch_calls({"": root}, before=note):
             yield
-        finally:
-            for hook in hooks:
-                hook.remove()
 
 
-class StandIn(nn.Module):
-    """Two layers that are fitted to what a module does, for so many values of a column of inputs and of outputs."""
+class StandInNetwork(nn.Module):
+    """A two-layer network that imitates a module, with `values_in` inputs and `values_out` outputs."""
 
     def __init__(self, values_in: int, values_out: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -340,32 +332,32 @@ class StandIn(nn.Module):
 
 
 @dataclass(frozen=True)
-class _Through:
-    """A network in the place of a module, or the identity where that is None."""
+class _OutputStandIn:
+    """The gradient of a network, or of the identity if that is None, in place of a module's."""
 
     name: str
-    network: StandIn | None
-    told: str
+    network: StandInNetwork | None
+    description: str
 
     @contextmanager
-    def hooked(self, root: nn.Module) -> Iterator[None]:
-        def replace_output(module: nn.Module, args: tuple[Any, ...], out: Any) -> Tensor:
-            x: Tensor = args[0]
+    def attach(self, root: nn.Module) -> Iterator[None]:
+        """Attach the hook that replaces the gradient of a module."""
+
+        def replace_output(call: Call) -> Tensor:
+            """The module's output with the gradient of its stand-in."""
+            x, out = call.args[0], call.answer
             if self.network is None:
-                return _straight(x, out)
-            stand_in = _through(self.network, x).reshape(out.shape)
+                return _straight_through(x, out)
+            stand_in = _apply_network(self.network, x).reshape(out.shape)
             answer: Tensor = out.detach() + (stand_in - stand_in.detach())
             return answer
 
-        hook = root.get_submodule(self.name).register_forward_hook(replace_output)
-        try:
+        with watch_calls({self.name: root.get_submodule(self.name)}, replace_output):
             yield
-        finally:
-            hook.remove()
 
 
-def _straight(x: Tensor, out: Tensor) -> Tensor:
-    """`out` with the gradient of `x`, scaled in each channel as the values of `out` rise with those of `x`."""
+def _straight_through(x: Tensor, out: Tensor) -> Tensor:
+    """Give `out` the gradient of `x`, scaled per channel by the regression slope of `out` on `x`."""
     with torch.no_grad():
         axes = [axis for axis in range(x.ndim) if axis != 1] if x.ndim > 2 else list(range(x.ndim))
         a, b = (values - values.mean(axes, keepdim=True) for values in (x.detach(), out.detach()))
@@ -374,14 +366,14 @@ def _straight(x: Tensor, out: Tensor) -> Tensor:
     return out.detach() + slope * (x - x.detach())
 
 
-def _fitted(name: str, module: nn.Module, x: Tensor, out: Tensor) -> _Through:
-    """The identity where shapes agree, else a small network, per place where the grid is kept and over all values otherwise."""
+def _fit_stand_in(name: str, module: nn.Module, x: Tensor, out: Tensor) -> _OutputStandIn:
+    """Fit a stand-in: the identity if shapes agree, else a small network, per position if the grids agree."""
     if x.shape == out.shape:
-        return _Through(name, None, "the identity")
+        return _OutputStandIn(name, None, "the identity")
     places = x.ndim == out.ndim > 2 and x.shape[2:] == out.shape[2:]
     columns_in, columns_out = (_columns(values, places) for values in (x, out))
     generator = torch.Generator().manual_seed(0)
-    network = StandIn(columns_in.shape[1], columns_out.shape[1], generator).to(x)
+    network = StandInNetwork(columns_in.shape[1], columns_out.shape[1], generator).to(x)
     optimiser = torch.optim.Adam(network.parameters(), FIT_RATE)
     with torch.enable_grad():
         for _ in range(FIT_STEPS):
@@ -390,15 +382,16 @@ def _fitted(name: str, module: nn.Module, x: Tensor, out: Tensor) -> _Through:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-    return _Through(name, network.requires_grad_(False), "a fitted network")
+    return _OutputStandIn(name, network.requires_grad_(False), "a fitted network")
 
 
 def _columns(values: Tensor, places: bool) -> Tensor:
+    """(rows, channels): values as rows for a linear fit."""
     return values.movedim(1, -1).reshape(-1, values.shape[1]) if places else values.flatten(1)
 
 
-def _through(network: StandIn, x: Tensor) -> Tensor:
-    """What the stand-in answers, channels first as the module has them."""
+def _apply_network(network: StandInNetwork, x: Tensor) -> Tensor:
+    """Apply the network, with channels first as in the module."""
     if x.ndim > 2 and network.values_in == x.shape[1]:
         return network.forward(x.movedim(1, -1)).movedim(-1, 1)
     return network.forward(x.flatten(1))

@@ -1,23 +1,26 @@
-"""What a user asks for: options of the command line, keys of a TOML file and keywords of the Python call at once.
+"""Requests of users: the options of the command line, keys of a TOML file and keywords of the Python call.
 
 Each is a field of a request, and the text under the field is its help. A request is importable without torch, so that `brinell
 VERB --help` stays fast.
 """
 
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal, get_origin
+from pathlib import PurePath
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.settings import MOST_COUNT, Names, Plain, mark_of
+from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, mark_of
+from brinell.core.user_files import expand_home
 
 JOINED = "joined"
-"""Marks a text that is a list in itself: an option that is given several times is the one list of all of them."""
+"""Marks a text that holds a list: repeated options are joined to one list."""
 MOST_NAMED = 1000
-"""Models, attacks, detectors and the like in one request."""
+"""Largest number of values (models, attacks, ...) of one setting."""
 IN_MEMORY = "in-memory"
-"""What a request says in place of a spec for what was given in Python."""
+"""Spec of an object that was passed from Python."""
 
 DataSpec = Annotated[str, Names("dataset")]
 ModelSpec = Annotated[str, Names("model")]
@@ -26,7 +29,7 @@ DistanceSpec = Annotated[str, Names("distance")]
 Budgets = Annotated[str, Names("budgets")]
 Folder = Annotated[str, Names("folder")]
 File = Annotated[str, Names("file")]
-"""What settings name; trust, spelling and the reference read it from the field (`names_of`)."""
+"""Types of texts that refer to something; trust, spelling and the reference read the type from the field (`names_of`)."""
 
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
@@ -34,29 +37,70 @@ Device = Annotated[Plain, Field(description="The device: cpu, cuda, cuda:1, mps,
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
+IN_PROCESS = "in_process"
+"""Name of the setting by which the code of others runs in this process."""
+InProcess = Annotated[
+    bool,
+    Field(
+        exclude=True,
+        description="Import attack, distortion, detector and explainer files in this process. Default: in child processes, which "
+        "reach the oracle and neither the model nor the ledger; the records are the same.",
+    ),
+]
+"""Not written into any folder: who runs the code of others decides anew where it runs."""
+
+
 class BaseRequest(BaseModel):
-    """Base of all requests: nothing beyond the fields; one text in place of a tuple of texts stands for a tuple of one."""
+    """Base of all requests: nothing beyond the fields; one text or number in place of a tuple stands for a tuple of one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
-    def _one_or_many(cls, value: Any, info: ValidationInfo) -> Any:
-        many = get_origin(cls.model_fields[str(info.field_name)].annotation) is tuple
-        return (value,) if many and isinstance(value, str) else value
+    def _wrap_single_text(cls, value: Any, info: ValidationInfo) -> Any:
+        """A single text, or a single number of a field of numbers, stands for a tuple of one."""
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        is_single = isinstance(value, str) or (isinstance(value, int) and get_args(annotation)[:1] == (int,))
+        if get_origin(annotation) is not tuple:
+            return value
+        if not is_single and not isinstance(value, list | tuple | set | frozenset | range):  # others may have no end
+            raise PydanticCustomError("list", "give one, or several in a list")
+        if not is_single and not value and cls.model_fields[str(info.field_name)].get_default() != ():
+            raise PydanticCustomError("list", "give at least one")
+        return (value,) if is_single else value
 
     @field_validator("*")
     @classmethod
-    def _bounded(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, int) and value > MOST_COUNT and info.field_name != "seed":
-            raise PydanticCustomError("most", f"it is at most {MOST_COUNT:,}")
+    def _check_limits(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse counts and lists above the limits, and texts that no file and no name can have."""
+        for text in value if isinstance(value, tuple) else (value,):
+            if isinstance(text, str) and not is_text(text):
+                raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
+        most = MOST_SEED if info.field_name == "seed" else MOST_COUNT
+        if isinstance(value, int | float) and value > most:
+            raise PydanticCustomError("most", f"it is at most {most:,}")
         if isinstance(value, tuple) and len(value) > MOST_NAMED:
             raise PydanticCustomError("most", f"at most {MOST_NAMED:,} are given, and these are {len(value):,}")
         return value
 
     @classmethod
+    def with_paths(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of a request whose paths and specs have home folders in full; the type of a field says whether it names one."""
+
+        def full(value: Any) -> Any:
+            """A value with its path in full."""
+            return expand_home(str(value)) if isinstance(value, str | PurePath) else value
+
+        def all_full(value: Any) -> Any:
+            """A value or a list of values with its paths in full."""
+            return type(value)(map(full, value)) if type(value) in (list, tuple) else full(value)
+
+        marks = {name: cls.names_of(name) for name in values}
+        return {name: all_full(value) if (mark := marks[name]) and mark.kind else value for name, value in values.items()}
+
+    @classmethod
     def names_of(cls, setting: str) -> Names | None:
-        """What a setting names; None for a text field without a mark, and for what is no field."""
+        """The mark of a setting; None for a field without a mark and for an unknown setting."""
         field = cls.model_fields.get(setting)
         return None if field is None else mark_of(field.annotation, field.metadata)
 
@@ -66,7 +110,7 @@ class BaseRequest(BaseModel):
 
 
 class Request(BaseRequest):
-    """What `brinell audit` is asked for."""
+    """Request of `brinell audit`."""
 
     data: DataSpec = "digits"
     """The data: FILE.npz, FILE.csv, a folder that holds a folder for each class, or by name as digits, cifar10:DIR, mnist:DIR and
@@ -89,13 +133,13 @@ class Request(BaseRequest):
     """The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out.
     Default: untargeted, any wrong class counts."""
     reject_class: Plain | None = None
-    """The class by which the model rejects inputs, by name or number, or last. An input that is rejected is no adversarial
-    example; a clean one that is rejected is not correct. Default: none, every class beside the true one counts."""
+    """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
+    a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
     samples: int | None = Field(default=None, ge=1)
     """The number of samples. Default: 1000, or all where there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
-    """Which samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test
-    sets (mnist, cifar10, bench, digits), and stratified of all else."""
+    """The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist,
+    cifar10, bench, digits), stratified for all other data."""
     seed: Seed = 0
     batch_size: BatchSize = 128
     queries: int | None = Field(default=None, ge=1)
@@ -103,6 +147,8 @@ class Request(BaseRequest):
     precision: Literal["float32", "bf16"] = "float32"
     """The precision of the gradients: float32 or bf16, which is cheaper for large networks on some processors. Every success is
     judged in float32."""
+    fresh: int | None = Field(default=None, ge=1)
+    """For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other,
+    and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all."""
     device: Device = "auto"
-    isolate: bool = False
-    """Run attacks that are files in processes of their own: with the samples and the oracle, without the model and the ledger."""
+    in_process: InProcess = False

@@ -1,4 +1,4 @@
-"""The attack on a group where the model may fail on samples, or is on another machine."""
+"""The attack on a group, with handling of samples on which the model fails and of remote models."""
 
 import threading
 from collections.abc import Callable
@@ -13,20 +13,20 @@ import torch
 from brinell.core.errors import BatchError, ModelError, SampleError
 from brinell.core.model import Model
 from brinell.core.record import Array, Outcome
-from brinell.engine.shard import Group, Result, Setting, joined, predict, rows_of, run_shard
+from brinell.engine.shard import Group, Result, ShardSetting, make_rows, merge_results, predict, run_shard
 
-Work = TypeVar("Work")
-Fail = Callable[[int, str], None]
-"""Told of a sample that could not be judged, by its id, and why."""
+Answer = TypeVar("Answer")
+FailHandler = Callable[[int, str], None]
+"""Called with the id of a sample that could not be judged, and the reason."""
 
 
-def divided(
-    work: Callable[[Array], Work], index: Array, fail: Callable[[int, ModelError], Work], model: Model, device: torch.device
-) -> list[Work]:
-    """What `work` makes of the positions `index` (n,), in halves where the model fails on some, down to those it fails on alone.
+def run_in_halves(
+    work: Callable[[Array], Answer], index: Array, fail: Callable[[int, ModelError], Answer], model: Model, device: torch.device
+) -> list[Answer]:
+    """Call `work` on the positions `index` (n,); split into halves on failure, down to single samples, which `fail` handles.
 
-    A sample's results do not depend on its company, so those of the others are what they would be without the failed ones.
-    A model that raises on a sample alone is asked about another input: where it raises on that too, it is the model that fails.
+    A sample's results do not depend on the other samples, so failed samples do not affect them. If the model fails on a single
+    sample, it is asked about another input; if it fails on that too, the error is raised.
 
     Raises:
         BatchError: the model fails on every input.
@@ -38,11 +38,11 @@ def divided(
             if isinstance(error, BatchError) and not _answers_somewhere(model, device):
                 raise
             return [fail(int(index[0]), error)]
-        return [part for half in np.split(index, [len(index) // 2]) for part in divided(work, half, fail, model, device)]
+        return [part for half in np.split(index, [len(index) // 2]) for part in run_in_halves(work, half, fail, model, device)]
 
 
 def _answers_somewhere(model: Model, device: torch.device) -> bool:
-    """Whether the model answers an input of zeros, or of the bounds nearest to them, with finite numbers."""
+    """True if the model returns finite logits for an input of zeros (clamped to the domain)."""
     x = model.domain.clamp(torch.zeros(1, *model.domain.shape, device=device))
     try:
         return bool(torch.isfinite(predict(model, x, 1)).all())
@@ -50,58 +50,65 @@ def _answers_somewhere(model: Model, device: torch.device) -> bool:
         return False
 
 
-def attack(setting: Setting, group: Group, fail: Fail) -> Result:
-    """`run_shard` on a group, in two halves at once where the model is on another machine: one thinks while the other is asked.
+def attack_group(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
+    """Run `run_shard` on a group; for a remote model, on two halves in parallel, so that one computes while the other waits.
 
-    A sample that the model fails on gets a row that says so.
+    A sample on which the model fails gets a row with that outcome.
     """
     if setting.model.info.server is None or len(group.x) < 2:
         return _attack(setting, group, fail)
-    lock, off = threading.Lock(), threading.Event()
+    lock, cancelled = threading.Lock(), threading.Event()
 
     def count(forwards: int, backwards: int) -> None:
-        if off.is_set():
-            raise _CalledOffError
+        """Count passes of both halves under one lock; ends a cancelled half."""
+        if cancelled.is_set():
+            raise _CancelledError
         if setting.on_pass is not None:
             with lock:
                 setting.on_pass(forwards, backwards)
 
-    def fail_locked(sample: int, why: str) -> None:
+    def fail_locked(sample: int, reason: str) -> None:
+        """Record a failed sample under the lock."""
         with lock:
-            fail(sample, why)
+            fail(sample, reason)
 
     def attack_half(index: Array) -> Result:
-        own = deepcopy(setting.stage.attack)  # one that keeps something of its work must not meet itself
-        stage = replace(setting.stage, attack=own)
+        """Attack one half of a group with its own copy of the attack."""
+        attack = deepcopy(setting.stage.attack)  # an attack with state must not be shared by two threads
+        stage = replace(setting.stage, attack=attack)
         return _attack(replace(setting, stage=stage, on_pass=count), group.select(index), fail_locked)
 
     pool = ThreadPoolExecutor(2, thread_name_prefix="brinell-half")
     try:
         futures = [pool.submit(attack_half, index) for index in np.array_split(np.arange(len(group.x)), 2)]
         if wait(futures, return_when=FIRST_EXCEPTION).not_done:
-            off.set()
+            cancelled.set()
             wait(futures)
         errors = [error for error in (future.exception() for future in futures) if error is not None]
         for error in errors:
-            if not isinstance(error, _CalledOffError):
+            if not isinstance(error, _CancelledError):
                 raise error
-        return joined([future.result() for future in futures])
+        return merge_results([future.result() for future in futures])
     finally:
-        off.set()
+        cancelled.set()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-class _CalledOffError(Exception):
-    """The other half has failed."""
+class _CancelledError(Exception):
+    """The other half failed."""
 
 
-def _attack(setting: Setting, group: Group, fail: Fail) -> Result:
+def _attack(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
+    """Attack a group; a sample that fails alone is recorded as failed."""
+
     def fail_row(row: int, error: ModelError) -> Result:
+        """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))
         index = np.array([row])
-        return Result(records=rows_of(setting, group, index, group.level[index], Outcome.FAILED), arrays={}, remarks=())
+        return Result(records=make_rows(setting, group, index, group.level[index], Outcome.FAILED), arrays={}, remarks=())
 
     def work(index: Array) -> Result:
+        """Attack some samples of the group."""
         return run_shard(setting, group.select(index))
 
-    return joined(divided(work, np.arange(len(group.x)), fail_row, setting.model, group.x.device))
+    return merge_results(run_in_halves(work, np.arange(len(group.x)), fail_row, setting.model, group.x.device))

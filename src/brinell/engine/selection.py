@@ -1,4 +1,4 @@
-"""Which samples of a data set are looked at: the first, or some that are drawn."""
+"""Selection of samples of a data set: the first, stratified by class, or at random."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,26 +13,26 @@ from brinell.core.streams import Streams
 
 Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
-NAMED = 5
-"""How many classes a line names."""
-SORTED = 0.5
-"""Data are told to be counted from 1 where no sample is of class 0 and the share of the other classes that have some is above."""
+MAX_LISTED = 5
+"""Number of classes that a message lists."""
+MIN_CLASS_SHARE = 0.5
+"""Share of classes with samples above which missing samples of class 0 suggest labels that count from 1."""
 
 
-class Selects(Protocol):
-    """A request that says which samples, and how many."""
+class SelectionRequest(Protocol):
+    """A request with a number of samples and a selection method."""
 
     @property
     def samples(self) -> int | None:
-        """How many; None for the default."""
+        """Number of samples; None for the default."""
 
     @property
     def select(self) -> Select | None:
-        """How they are chosen; None leaves that to the data."""
+        """Selection method; None for the default of the data."""
 
     @property
     def seed(self) -> int:
-        """Of what is drawn."""
+        """Seed of the selection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,49 +41,49 @@ class Selection:
 
     ids: Array
     """(n,) int64, ascending: positions in the data set."""
-    how: str
+    method: str
     """all, first, stratified or random."""
 
     def text(self, total: int) -> str:
-        """The same in words, such as «20 of 2000 samples, stratified by class»."""
+        """Description in words, such as «20 of 2000 samples, stratified by class»."""
         words = {"first": f"the first {len(self.ids)}", "stratified": str(len(self.ids)), "random": str(len(self.ids))}
-        drawn = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}
-        return f"{words.get(self.how, f'all {len(self.ids)}')} of {total} samples{drawn.get(self.how, '')}"
+        suffixes = {"stratified": ", drawn stratified by class", "random": ", drawn at random"}
+        return f"{words.get(self.method, f'all {len(self.ids)}')} of {total} samples{suffixes.get(self.method, '')}"
 
 
-def choose(request: Selects, dataset: Dataset, *, usual: Select = "stratified") -> Selection:
-    """The samples that a request asks for.
+def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Select = "stratified") -> Selection:
+    """Select the samples of a request.
 
-    Unless it says how, published test sets keep their order, so that figures are comparable with those of others, and of all else
-    samples are drawn as `usual` says.
+    Unless the request gives a method, published test sets keep their order, so that figures are comparable with the literature;
+    of other data samples are drawn by the `default` method.
 
     Args:
-        request: how many, how, and the seed.
+        request: number of samples, method and seed.
         dataset: the data.
-        usual: how, where neither the request nor the data says.
+        default: the method if neither the request nor the data says one.
 
     Raises:
         RequestError: the data holds no sample, or fewer than were asked for.
     """
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    held = len(labels)
-    if not held:
+    total = len(labels)
+    if not total:
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    if request.samples and request.samples > held:
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {held}: ask for that many at most")
-    n = min(held, request.samples or DEFAULT_SAMPLES)
-    how = request.select or ("first" if dataset.info.published else usual)
-    if n == held:
-        return Selection(ids=np.arange(n, dtype=np.int64), how="all")
-    if how == "first":
-        return Selection(ids=np.arange(n, dtype=np.int64), how=how)
-    draw = Streams.of(request.seed, torch.arange(held)).fold("select").uniform().numpy()
-    order = np.lexsort((np.arange(held), draw)) if how == "random" else stratified(labels, draw)
-    return Selection(ids=np.sort(order[:n]), how=how)
+    if request.samples and request.samples > total:
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {total}: ask for that many at most")
+    n = min(total, request.samples or DEFAULT_SAMPLES)
+    method = request.select or ("first" if dataset.info.published else default)
+    if n == total:
+        return Selection(ids=np.arange(n, dtype=np.int64), method="all")
+    if method == "first":
+        return Selection(ids=np.arange(n, dtype=np.int64), method=method)
+    draw = Streams.of(request.seed, torch.arange(total)).fold("select").uniform().numpy()
+    order = np.lexsort((np.arange(total), draw)) if method == "random" else stratified_order(labels, draw)
+    return Selection(ids=np.sort(order[:n]), method=method)
 
 
-def stratified(labels: Array, draw: Array) -> Array:
-    """An order (n,) of samples in which the first ones are of every class, in proportion to its size, however many they are.
+def stratified_order(labels: Array, draw: Array) -> Array:
+    """Order samples (n,) so that every prefix is stratified by class.
 
     The first sample of every class comes before the second of any. A larger selection holds every smaller one. `draw` are (n,)
     random numbers.
@@ -95,15 +95,15 @@ def stratified(labels: Array, draw: Array) -> Array:
     return np.lexsort((draw, place))
 
 
-def missing(labels: Array, all_labels: Array, classes: tuple[str, ...]) -> list[str]:
-    """What is odd about the labels of a selection beside `all_labels` of the data, in one line each."""
-    there = set(np.unique(labels).tolist())
-    without = [name for label, name in enumerate(classes) if label not in there]
-    if not without:
+def missing_class_notes(labels: Array, all_labels: Array, classes: tuple[str, ...]) -> list[str]:
+    """Note on classes without samples in a selection; `all_labels` are those of the whole data."""
+    present = set(np.unique(labels).tolist())
+    absent = [name for label, name in enumerate(classes) if label not in present]
+    if not absent:
         return []
-    of_all = set(np.unique(all_labels).tolist())
-    named = ", ".join(without[:NAMED]) + (f" and {len(without) - NAMED} more" if len(without) > NAMED else "")
-    text = f"{len(without)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({named})"
-    if 0 not in of_all and len(of_all) > SORTED * len(classes):
+    all_present = set(np.unique(all_labels).tolist())
+    listing = ", ".join(absent[:MAX_LISTED]) + (f" and {len(absent) - MAX_LISTED} more" if len(absent) > MAX_LISTED else "")
+    text = f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing})"
+    if 0 not in all_present and len(all_present) > MIN_CLASS_SHARE * len(classes):
         return [f"{text}: if labels are counted from 1, take 1 from each, for classes are counted from 0"]
     return [f"{text}: nothing is known about them"]

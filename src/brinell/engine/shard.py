@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import norms
+from brinell.core import losses, norms
 from brinell.core.contracts import Extras, Remark, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
@@ -25,18 +25,22 @@ from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
+from brinell.engine.deciding import DecidingModel
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.watch import Counted, Watch
+from brinell.engine.tampering import CountingModel, TamperCheck
 from brinell.store import rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What all shards of a stage share."""
+class ShardSetting:
+    """Settings that all shards of a stage share."""
 
     name: str
     """Name of the model, as the records have it."""
     model: Model
+    """The model that the attack asks."""
+    judge: Model | None = None
+    """The model under test where the attack asks one that shows other scores (`engine.deciding`); None if both are one."""
     stage: Stage
     distance: Distance
     domain: Domain
@@ -66,61 +70,61 @@ class Group:
     x: Tensor
     """(n, *shape): clean inputs on the model's device."""
     unit: Array
-    """(n,) float64: what the setting's levels are multiples of."""
+    """(n,) float64: unit of the setting's levels."""
 
-    def radius(self, levels: Array, at: Array, level: Array) -> Array:
+    def radius(self, levels: Array, index: Array, level: Array) -> Array:
         """(len(at),) float64: the budget of some samples in the units of the data."""
-        return np.asarray(levels[level] * self.unit[at])
+        return np.asarray(levels[level] * self.unit[index])
 
-    def select(self, at: Array) -> "Group":
+    def select(self, index: Array) -> "Group":
         """The samples at some positions."""
-        rest: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "x"}
-        rest = {name: None if column is None else column[at] for name, column in rest.items()}
-        return Group(x=self.x[torch.as_tensor(at, device=self.x.device)], **rest)
+        columns: dict[str, Any] = {field_.name: getattr(self, field_.name) for field_ in fields(self) if field_.name != "x"}
+        columns = {name: None if column is None else column[index] for name, column in columns.items()}
+        return Group(x=self.x[torch.as_tensor(index, device=self.x.device)], **columns)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a shard found."""
+    """Results of a shard."""
 
     records: Records
     arrays: dict[int, Array]
     """Adversarial inputs by sample id."""
     remarks: tuple[Remark, ...]
-    """What the attack says of how it went."""
+    """Remarks of the attack."""
     extras: dict[int, dict[str, Array]] = field(default_factory=dict)
-    """What it says of each sample, by sample id and name."""
+    """Extra arrays of the attack, by sample id and name."""
     legend: Mapping[str, Any] = field(default_factory=dict)
-    """What the numbers in the extras mean."""
+    """Meaning of the numbers in the extras."""
 
 
-def joined(parts: Sequence[Result]) -> Result:
-    """What several parts of a shard found, as one."""
+def merge_results(parts: Sequence[Result]) -> Result:
+    """Merge the results of several parts of a shard."""
     return Result(
         records=rows.concatenate([part.records for part in parts]),
         arrays={sample: array for part in parts for sample, array in part.arrays.items()},
-        remarks=tuple(one for part in parts for one in part.remarks),
-        extras={sample: named for part in parts for sample, named in part.extras.items()},
+        remarks=tuple(remark for part in parts for remark in part.remarks),
+        extras={sample: arrays for part in parts for sample, arrays in part.extras.items()},
         legend=next((part.legend for part in parts if part.legend), {}),
     )
 
 
-def run_shard(setting: Setting, group: Group) -> Result:
-    """Attack a group, shrink what was found to the smallest budgets it fits, judge it, and write it down."""
-    started = time.perf_counter()
+def run_shard(setting: ShardSetting, group: Group) -> Result:
+    """Attack a group, shrink its adversarial examples to the smallest budgets that they fit, judge them, and build the rows."""
+    start = time.perf_counter()
     device = group.x.device
     levels = torch.as_tensor(group.unit[:, None] * setting.levels, dtype=torch.float32, device=device)
     batch = Batch(ids=torch.arange(len(group.x), device=device), x=group.x, y=torch.as_tensor(group.label, device=device).long())
     threat = Threat(
         distance=setting.distance,
-        eps=_at(levels, torch.as_tensor(group.level, device=device)),
+        eps=_gather_levels(levels, torch.as_tensor(group.level, device=device)),
         domain=setting.domain,
-        criterion=criterion_of(group.target, device, setting.reject),
+        criterion=make_criterion(group.target, device, setting.reject),
     )
     minimal = setting.stage.attack.family == "minimal"
     names = ("sample_id", "label", "target", "clean_pred", "clean_confidence", "level", "unit")
-    watch = Watch(setting.model, group.x, {name: getattr(group, name) for name in names} | {"budgets": setting.levels})
-    counted = Counted(setting.model)
+    watch = TamperCheck(setting.model, group.x, {name: getattr(group, name) for name in names} | {"budgets": setting.levels})
+    counted = CountingModel(setting.model)
     ledger = Ledger(
         cast(Model, counted),
         batch,
@@ -135,92 +139,96 @@ def run_shard(setting: Setting, group: Group) -> Result:
         on_pass=setting.on_pass,
     )
     rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
-    told = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
-    judge = criterion_of(group.target, device, setting.reject)
+    extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
+    judge = make_criterion(group.target, device, setting.reject)
     watch.check(
         setting.stage.name,
         ledger,
         counted,
-        lambda at, logits, x: judge.select(at).margin(logits, torch.as_tensor(group.label, device=device).long()[at], x),
+        lambda rows_, logits, x: judge.select(rows_).margin(logits, torch.as_tensor(group.label, device=device).long()[rows_], x),
     )
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.best.distance, levels, threat).cpu().numpy()
     fooled = broken < levels.shape[1]
-    at = np.flatnonzero(fooled)
-    found = _judge(setting, group, ledger, at, group.radius(setting.levels, at, broken[fooled]))
+    index = np.flatnonzero(fooled)
+    columns = _judge(setting, group, ledger, index, group.radius(setting.levels, index, broken[fooled]))
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
-    seconds = (time.perf_counter() - started) * (forwards + backwards) / max(1, (forwards + backwards).sum())
+    seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
     costs = {"forwards": forwards, "backwards": backwards, "seconds": seconds}
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best.margin.cpu().numpy()
-    records = _write(setting, group, broken, survived, found, costs, margin)
+    records = _write(setting, group, broken, survived, columns, costs, margin)
     closest = ledger.best.closest.cpu().numpy()
-    arrays = {int(group.sample_id[row]): closest[row] for row in at}
-    return Result(records=records, arrays=arrays, remarks=tuple(told.remarks), extras=_by_sample(group, told), legend=told.legend)
+    arrays = {int(group.sample_id[row]): closest[row] for row in index}
+    return Result(
+        records=records, arrays=arrays, remarks=tuple(extras.remarks), extras=_by_sample(group, extras), legend=extras.legend
+    )
 
 
-def _by_sample(group: Group, told: Extras) -> dict[int, dict[str, Array]]:
+def _by_sample(group: Group, extras: Extras) -> dict[int, dict[str, Array]]:
     """The rows of the extras, each with its sample."""
-    if told.arrays and not told.legend:
+    if extras.arrays and not extras.legend:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
-    for name, rows_ in told.arrays.items():
-        if len(rows_) != len(group.x):
-            raise ContractError(f"the attack's extras {name!r} have {len(rows_)} rows for {len(group.x)} samples")
-    arrays = {name: column.cpu().numpy() for name, column in told.arrays.items()}
+    for name, rows_ in extras.arrays.items():
+        if not rows_.ndim or len(rows_) != len(group.x):
+            raise ContractError(f"the attack's extras {name!r} have shape {tuple(rows_.shape)} for {len(group.x)} samples")
+    arrays = {name: column.cpu().numpy() for name, column in extras.arrays.items()}
     return {int(sample): {name: column[row] for name, column in arrays.items()} for row, sample in enumerate(group.sample_id)}
 
 
-def _at(levels: Tensor, level: Tensor) -> Tensor:
+def _gather_levels(levels: Tensor, level: Tensor) -> Tensor:
+    """(n,): the budget of each sample at its level."""
     return levels.gather(1, level[:, None])[:, 0]
 
 
-def _level_of(reach: Tensor, levels: Tensor, threat: Threat) -> Tensor:
+def _level_of(distances: Tensor, levels: Tensor, threat: Threat) -> Tensor:
     """(n,) index of the smallest of its levels (n, levels) that each distance fits into; the number of levels where none does."""
-    return (reach[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
+    return (distances[:, None] > levels + tolerance(levels, threat.distance, threat.domain)).sum(1)
 
 
 def _shrink(ledger: Ledger, levels: Tensor) -> None:
-    """Move each find towards its clean input, bisecting the levels below it; one forward a step, counted as the attack's."""
+    """Shrink each adversarial example by bisection over the lower levels; the ledger counts one forward per step."""
     oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
-    reached = _level_of(ledger.best.distance, levels, threat)
-    failed = torch.full_like(reached, -1)
+    succeeded = _level_of(ledger.best.distance, levels, threat)
+    failed = torch.full_like(succeeded, -1)
     while True:
-        open_ = ledger.fooled & (reached - failed > 1) & ledger.affordable(batch.ids)
+        open_ = ledger.fooled & (succeeded - failed > 1) & ledger.affordable(batch.ids)
         if not open_.any():
             return
         ids = batch.ids[open_]
-        middle = (reached[ids] + failed[ids]) // 2
-        smaller = replace(threat, eps=_at(levels[ids], middle))
+        middle = (succeeded[ids] + failed[ids]) // 2
+        smaller = replace(threat, eps=_gather_levels(levels[ids], middle))
         oracle.labels(ids, smaller.project(ledger.movable(ledger.best.closest[ids]), batch.x[ids]))
-        now = _level_of(ledger.best.distance[ids], levels[ids], threat)
-        reached[ids] = now
-        failed[ids] = torch.where(now > middle, middle, failed[ids])
+        current = _level_of(ledger.best.distance[ids], levels[ids], threat)
+        succeeded[ids] = current
+        failed[ids] = torch.where(current > middle, middle, failed[ids])
 
 
-def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
-    """Columns of the finds: the prediction as found, which the ledger kept, another look at what is stored, and all norms."""
-    at = torch.as_tensor(fooled, device=group.x.device)
-    x, x0 = ledger.best.closest[at], group.x[at]
-    y = torch.as_tensor(group.label, device=x.device).long()[at]
-    eot, criterion = setting.stage.eot, criterion_of(group.target, group.x.device, setting.reject).select(at)
+def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, eps: Array) -> dict[str, Array]:
+    """Columns of the adversarial examples: the prediction that the ledger recorded, that of the stored input, and all norms."""
+    index = torch.as_tensor(fooled, device=group.x.device)
+    x, x0 = ledger.best.closest[index], group.x[index]
+    y = torch.as_tensor(group.label, device=x.device).long()[index]
+    eot, criterion = setting.stage.eot, make_criterion(group.target, group.x.device, setting.reject).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     limit = limit + tolerance(limit, setting.distance, setting.domain)
     # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
-    near, stored = setting.domain.round(x), quantise(x, x0, limit, setting.distance, setting.domain)
-    seen = predict(setting.model, stored, setting.batch_size, eot)
-    moved = (near != stored).flatten(1).any(1)
-    moved &= criterion.margin(seen, y, stored) <= 0 if len(y) else moved
-    if bool(moved.any()):
-        beyond = predict(setting.model, near[moved], setting.batch_size, eot)
-        stored[moved], seen[moved] = near[moved], beyond
+    rounded, stored = setting.domain.round(x), quantise(x, x0, limit, setting.distance, setting.domain)
+    model = setting.judge or setting.model
+    stored_logits = predict(model, stored, setting.batch_size, eot)
+    needs_rounding = (rounded != stored).flatten(1).any(1)
+    needs_rounding &= criterion.margin(stored_logits, y, stored) <= 0 if len(y) else needs_rounding
+    if bool(needs_rounding.any()):
+        rounded_logits = predict(model, rounded[needs_rounding], setting.batch_size, eot)
+        stored[needs_rounding], stored_logits[needs_rounding] = rounded[needs_rounding], rounded_logits
     # Where the model draws random numbers, a second mean of the input as found shows what was luck.
-    again = eot > 1 and setting.domain.levels is not None
-    if again:
-        logits = predict(setting.model, x, setting.batch_size, eot)
+    repeat = setting.judge is not None or (eot > 1 and setting.domain.levels is not None)
+    if repeat:
+        logits = predict(model, x, setting.batch_size, eot)
     else:
-        logits = ledger.best.answer[at] if eot == 1 else seen
-    (confidence, pred), quantised_pred = logits.softmax(1).max(1), seen.argmax(1)
+        logits = ledger.best.answer[index] if eot == 1 else stored_logits
+    (confidence, pred), quantised_pred = losses.decision(logits), stored_logits.argmax(1)
     columns = {
         "adv_pred": pred,
         "adv_confidence": confidence,
@@ -231,51 +239,54 @@ def _judge(setting: Setting, group: Group, ledger: Ledger, fooled: Array, eps: A
         "l0": norms.l0(x - x0),
         "quantised_pred": quantised_pred,
         "quantised_within": size(setting.distance, stored, x0) <= limit if len(y) else pred > 0,
-        "best_margin": ledger.best.margin[at],
-        "queries_to_success": ledger.best.first_success[at],
+        "best_margin": ledger.best.margin[index],
+        "queries_to_success": ledger.best.first_success[index],
     }
     return {name: value.cpu().numpy() for name, value in columns.items()} | {
-        "judge_forwards": (1 + again + moved.cpu().numpy().astype(np.int64)) * eot
+        "judge_forwards": (1 + repeat + needs_rounding.cpu().numpy().astype(np.int64)) * eot
     }
 
 
-def criterion_of(target: Array | None, device: torch.device, reject: int | None = None) -> Criterion:
+def make_criterion(target: Array | None, device: torch.device, reject: int | None = None) -> Criterion:
     """The criterion of samples with these target classes (n,), or without any, of a model that may have a reject class."""
     if target is not None:
         return Targeted(torch.as_tensor(target, device=device).long())
     return MISCLASSIFIED if reject is None else NotRejected(reject)
 
 
-def null_or(column: Array | None, at: Array) -> Array:
+def column_or_null(column: Array | None, index: Array) -> Array:
     """Rows of a column that may be null throughout."""
-    return np.ma.MaskedArray(np.zeros(len(at), np.int32), mask=True) if column is None else np.asarray(column)[at]
+    return np.ma.MaskedArray(np.zeros(len(index), np.int32), mask=True) if column is None else np.asarray(column)[index]
 
 
-def rows_of(setting: Setting, group: Group, at: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
+def make_rows(setting: ShardSetting, group: Group, index: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
     """One row of this outcome for each of the samples `at` (m,) of a group, at the budgets `level` (m,)."""
     return rows.build(
         Records,
-        len(at),
+        len(index),
         model=setting.name,
-        sample_id=group.sample_id[at],
-        label=group.label[at],
-        target=null_or(group.target, at),
-        clean_pred=group.clean_pred[at],
-        clean_confidence=group.clean_confidence[at],
+        sample_id=group.sample_id[index],
+        label=group.label[index],
+        target=column_or_null(group.target, index),
+        clean_pred=group.clean_pred[index],
+        clean_confidence=group.clean_confidence[index],
         attack=setting.stage.name,
         distance=setting.distance.name,
         eps=setting.levels[level],
-        radius=group.radius(setting.levels, at, level),
+        radius=group.radius(setting.levels, index, level),
         outcome=str(outcome),
         **columns,
     )
 
 
-def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]) -> Setting:
-    """What all shards of a stage share; `model` is the one whose gradients it follows."""
-    return Setting(
+def make_setting(
+    plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]
+) -> ShardSetting:
+    """Settings that all shards of a stage share; `model` is the one whose gradients the stage follows."""
+    return ShardSetting(
         name=source.name,
         model=model,
+        judge=model.judge if isinstance(model, DecidingModel) else None,
         stage=stage,
         distance=plan.distance,
         domain=plan.dataset.domain,
@@ -290,41 +301,41 @@ def setting_of(plan: Plan, source: ModelSource, model: Model, stage: Stage, on_p
 
 
 def session(model: Model, device: torch.device) -> AbstractContextManager[None]:
-    """The model's own session (evaluation mode, device) where it has one."""
+    """Open the model's session (evaluation mode, device)."""
     return model.info.session(device)
 
 
 def predict(model: Model, x: Tensor, batch_size: int, eot: int = 1) -> Tensor:
-    """(n, classes) logits in batches, outside any ledger: the auditor's own look, or the mean of several."""
-    asked = EOT(model, eot, batch_size)
+    """(n, classes) logits in batches, outside any ledger; with eot above 1, the mean of several answers."""
+    averaged = EOT(model, eot, batch_size)
     with torch.no_grad():
-        answers = [asked.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
+        answers = [averaged.mean(part) for part in torch.split(x, batch_size)] if len(x) else []
     return torch.cat(answers) if answers else torch.zeros(0, model.classes, device=x.device)
 
 
 def _write(
-    setting: Setting,
+    setting: ShardSetting,
     group: Group,
     broken: Array,
     survived: Array,
-    found: dict[str, Array],
+    columns: dict[str, Array],
     costs: dict[str, Array],
     margin: Array,
 ) -> Records:
-    """The rows that this shard settles."""
+    """Build the rows of this shard."""
     fooled = np.flatnonzero(broken < len(setting.levels))
 
-    put = partial(rows_of, setting, group)
-    finds = put(fooled, broken[fooled], Outcome.FOOLED, **found, **{name: cost[fooled] for name, cost in costs.items()})
+    make = partial(make_rows, setting, group)
+    finds = make(fooled, broken[fooled], Outcome.FOOLED, **columns, **{name: cost[fooled] for name, cost in costs.items()})
     spans = [(row, level) for row in fooled for level in range(broken[row] + 1, group.level[row] + 1)]
     above = np.array(spans, dtype=np.int64).reshape(-1, 2)
     failed = np.flatnonzero(survived)
-    free = np.isin(failed, fooled)  # a minimal attack's find has paid already
-    failures = put(
+    free = np.isin(failed, fooled)  # the row of a minimal attack's example holds the cost already
+    failures = make(
         failed,
         np.minimum(broken[failed] - 1, group.level[failed]),
         Outcome.SURVIVED,
-        best_margin=np.ma.masked_where(free, margin[failed]),
+        best_margin=np.ma.masked_where(free | ~np.isfinite(margin[failed]), margin[failed]),
         **{name: np.where(free, 0, cost[failed]) for name, cost in costs.items()},
     )
-    return rows.concatenate([finds, put(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])
+    return rows.concatenate([finds, make(above[:, 0], above[:, 1], Outcome.FOOLED_BELOW), failures])

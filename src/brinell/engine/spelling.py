@@ -12,6 +12,7 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError
+from brinell.core.user_files import expand_home, is_windows_path
 from brinell.engine.request import BaseRequest
 from brinell.store.folder import verb_of
 
@@ -25,117 +26,122 @@ FILES: dict[Kind, dict[str, str]] = {
 
 PICKLED = "a pickle runs code when it is loaded, so none is: save the model by skops.io.dump and name FILE.skops"
 WEIGHTS = (
-    "weights alone do not say which network they belong to: write model.py:FACTORY?weights={path}, or timm:NAME?weights={path}"
+    "weights alone do not say which network they belong to: write model.py:FACTORY?weights={path}, or timm:NAME?weights={path}; "
+    "for a TorchScript file let def net() in model.py return torch.jit.load('{path}'), and write model.py:net"
+)
+EXPORTED = (
+    "a program is opened by code of yours: let def net() in model.py return torch.export.load('{path}'), and write model.py:net"
 )
 ARRAYS = "tensors and pickles are not read: save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
-PACKED = "it is packed: unpack it, and name the folder or the file"
-OTHER = "it is of a framework that is not read: export it to ONNX, or hand brinell.audit a function from Python"
-MEANT: dict[Kind, dict[str, str]] = {
+ARCHIVE = "it is packed: unpack it, and name the folder or the file"
+OTHER_FRAMEWORK = "it is of a framework that is not read: export it to ONNX, or hand brinell.audit a function from Python"
+REMEDIES: dict[Kind, dict[str, str]] = {
     "dataset": {
         ".npy": "it holds one array and no labels: save both by numpy.savez('FILE.npz', x=inputs, y=labels)",
         **dict.fromkeys((".pt", ".pth", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".safetensors"), ARRAYS),
-        **dict.fromkeys((".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), PACKED),
+        **dict.fromkeys((".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), ARCHIVE),
         ".json": "it is no data: name a folder, FILE.npz or FILE.csv",
         **dict.fromkeys((".png", ".jpg", ".jpeg"), "it is one picture: name the folder that holds a folder for each class"),
     },
     "model": {
         **dict.fromkeys((".pt", ".pth", ".safetensors", ".ckpt", ".bin"), WEIGHTS),
+        ".pt2": EXPORTED,
         **dict.fromkeys((".pkl", ".pickle", ".joblib"), PICKLED),
-        **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".mlmodel"), OTHER),
+        **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".mlmodel"), OTHER_FRAMEWORK),
     },
 }
-"""What to do with files that cannot be meant as they are; `{path}` is the path."""
+"""Remedies for files that cannot be read; `{path}` is the path."""
 
 ORIGINALS = {
     "wfdb": ("*.hea",),
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
     "mnist": ("t10k-images*", "raw/t10k-images*", "MNIST/raw/t10k-images*"),
 }
-"""Data sets that are recognised by the names of their files."""
+"""File name patterns of known data sets."""
 PICTURES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"))
 VIDEOS = frozenset((".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv"))
-LOOKED_AT = 1000
-"""Entries of a folder after which no more are looked at."""
+MAX_ENTRIES = 1000
+"""Largest number of entries of a folder that are inspected."""
 
 
-def spelled(kind: Kind, spec: str) -> str:
-    """The spec that a bare path stands for; any other spec as it is.
+def expand_spec(kind: Kind, spec: str) -> str:
+    """Expand a bare path to a spec; any other spec is returned as it is.
 
     Raises:
         RequestError: a path that is there and can mean nothing, or several things.
     """
-    body, mark, options = spec.partition("?")
+    body, mark, options = expand_home(spec).partition("?")
     head = body.partition(":")[0]
     if not body or "://" in body or head in plugins.names(kind):
         return spec
-    if kind == "model" and (source := _python(body)):
+    if kind == "model" and (source := _function_spec(body)):
         return f"torch:{source}{mark}{options}"
-    if ":" in body:
+    if ":" in body and not is_windows_path(body):
         return spec
-    path = Path(body).expanduser()
+    path = Path(body)
     suffix = path.suffix.lower()
     if (name := FILES[kind].get(suffix)) and not path.is_dir():
         return f"{name}:{body}{mark}{options}"
-    if suffix in MEANT[kind] and not path.is_dir():
-        raise RequestError(f"{kind_named(kind)} {body!r} cannot be read: {MEANT[kind][suffix].format(path=body)}")
+    if suffix in REMEDIES[kind] and not path.is_dir():
+        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {REMEDIES[kind][suffix].format(path=body)}")
     if path.is_dir():
-        return f"{_folder(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
-    if "/" in body:
+        return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
+    if "/" in body or "\\" in body:
         raise RequestError(f"there is no file or folder {body}: check the path")
     return spec
 
 
-def respelled(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
-    """The values of a request with every bare path as its spec (`spelled`); what is no text stays as it is."""
-    found = dict(values)
+def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
+    """Expand every bare path in the values of a request (`expand_spec`); other values stay as they are."""
+    expanded = dict(values)
     for key, value in values.items():
         mark = request.names_of(key)
         if mark is None or mark.kind not in FILES:
             continue
         kind: Kind = "model" if mark.kind == "model" else "dataset"
         if isinstance(value, str):
-            found[key] = spelled(kind, value)
-        elif isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
-            found[key] = tuple(spelled(kind, one) for one in value)
-    return found
+            expanded[key] = expand_spec(kind, value)
+        elif isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
+            expanded[key] = tuple(expand_spec(kind, text) for text in value)
+    return expanded
 
 
-def kind_named(kind: Kind) -> str:
-    """What people call it."""
+def kind_title(kind: Kind) -> str:
+    """Name of the kind in messages."""
     return "the data" if kind == "dataset" else "the model"
 
 
-def _python(body: str) -> str:
+def _function_spec(body: str) -> str:
     """`FILE.py:FACTORY` where a body names a function of a Python file; empty for a class of a plugin, and for anything else.
 
     A Python file without the name of a function is refused.
     """
     source, _, name = body.rpartition(":")
     if source.endswith(".py"):
-        classes = _top_level(Path(source), lambda node: isinstance(node, ast.ClassDef) and bool(node.decorator_list))
+        classes = _top_level_names(Path(source), lambda node: isinstance(node, ast.ClassDef) and bool(node.decorator_list))
         return "" if name in classes else body
     if source and Path(f"{source}.py").is_file():
         raise RequestError(f"there is no model {source!r}: for the function of a file write {source}.py:{name}")
     if not body.endswith(".py"):
         return ""
-    functions = _top_level(Path(body), lambda node: isinstance(node, ast.FunctionDef | ast.ClassDef))
-    names = [one for one in functions if not one.startswith("_")]
-    some = f"it has {', '.join(names[:6])}" if names else "a function without arguments that returns it"
+    functions = _top_level_names(Path(body), lambda node: isinstance(node, ast.FunctionDef | ast.ClassDef))
+    names = [name_ for name_ in functions if not name_.startswith("_")]
+    hint = f"it has {', '.join(names[:6])}" if names else "a function without arguments that returns it"
     raise RequestError(
-        f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({some})"
+        f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
     )
 
 
-def _top_level(file: Path, wanted: Callable[[ast.stmt], bool]) -> list[str]:
+def _top_level_names(file: Path, predicate: Callable[[ast.stmt], bool]) -> list[str]:
     """Names of the functions and classes of a file; none where it cannot be read, which is said when it is run."""
     try:
-        tree = ast.parse(bounded.read(file.expanduser(), bounded.MOST_TEXT))
+        tree = ast.parse(bounded.read(file, bounded.MOST_TEXT))
     except (OSError, SyntaxError, ValueError, RequestError):
         return []
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and wanted(node)]
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and predicate(node)]
 
 
-def _folder(kind: Kind, folder: Path) -> str:
+def _folder_plugin(kind: Kind, folder: Path) -> str:
     """The data set that a folder holds; refuses one that is not recognised, or a folder in place of a model."""
     if kind == "model":
         raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
@@ -144,19 +150,20 @@ def _folder(kind: Kind, folder: Path) -> str:
     for name, patterns in ORIGINALS.items():
         if any(next(folder.glob(pattern), None) for pattern in patterns):
             return name
-    below = [file.suffix.lower() for file in islice(folder.glob("*/*"), LOOKED_AT)]
+    below = [file.suffix.lower() for file in islice(folder.glob("*/*"), MAX_ENTRIES)]
     for name, suffixes in (("image-folder", PICTURES), ("video-folder", VIDEOS)):
         if suffixes & set(below) or ((folder / "labels.csv").is_file() and suffixes & _suffixes(folder)):
             return name
-    raise RequestError(f"the data {folder} is not recognised: {_seen(folder)}")
+    raise RequestError(f"the data {folder} is not recognised: {_folder_problem(folder)}")
 
 
 def _suffixes(folder: Path) -> set[str]:
-    return {file.suffix.lower() for file in islice(folder.iterdir(), LOOKED_AT)}
+    """File suffixes in a folder, in lower case."""
+    return {file.suffix.lower() for file in islice(folder.iterdir(), MAX_ENTRIES)}
 
 
-def _seen(folder: Path) -> str:
-    """What a folder holds in place of data, and what to name."""
+def _folder_problem(folder: Path) -> str:
+    """Describe the content of a folder that is not a data set, with a remedy."""
     suffixes = _suffixes(folder)
     if suffixes & (PICTURES | VIDEOS):
         return "its files have no classes: put them in a folder for each class, or list them with their labels in labels.csv"

@@ -1,8 +1,8 @@
 """One stage of one model's audit, group after group, from the samples that are open to the part that holds its rows.
 
-Nothing here is remembered but what the run folder holds: on every start the same groups are cut, and what a shard already answers
-is not computed again (design/0002-run-folder.md, design/0003-sweep.md). Groups are cut by what came of the groups before, in one
-order, so that all processes that work on a run cut the same ones (design/0025-shards.md).
+All state is in the run folder: every start forms the same groups, and a group with a finished shard is not computed again
+(design/0002-run-folder.md, design/0003-sweep.md). Groups are cut by what came of the groups before, in one order, so that all
+processes that work on a run cut the same ones (design/0025-shards.md).
 """
 
 import time
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from brinell.core import losses
 from brinell.core.errors import ModelError
 from brinell.core.model import Model
 from brinell.core.record import CLEAN, Array, Outcome, Records
@@ -24,44 +25,44 @@ from brinell.core.streams import Streams
 from brinell.engine import retry
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
-from brinell.engine.cells import cell, clean_cell, stage_cell
+from brinell.engine.cells import clean_cell, content_hash, stage_cell
 from brinell.engine.checks import check_answers
 from brinell.engine.peers import ShardReport
 from brinell.engine.plan import BATCHES
-from brinell.engine.shard import Group, Result, Setting, criterion_of, joined, null_or, predict, setting_of
-from brinell.engine.state import State, implied
+from brinell.engine.shard import Group, Result, ShardSetting, column_or_null, make_criterion, make_setting, merge_results, predict
+from brinell.engine.state import State, implied_rows
 from brinell.store import rows
 from brinell.store.joining import blocks, nobody
 from brinell.store.run import closest_shards, telling_shards
 
-ENDED = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
-"""After these an attack has nothing more to try on a sample at smaller budgets."""
+FINAL_OUTCOMES = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
+"""Outcomes after which the attack is finished with a sample at smaller budgets."""
 
 
 class Answers:
-    """What a stage's shards say: at each level at which a sample was attacked, the smallest one broken, and if that is all."""
+    """Results of a stage's shards: per sample and level attacked, the smallest level broken and whether the stage is finished."""
 
     def __init__(self, samples: int, levels: int) -> None:
         self._codes = np.zeros((samples, levels), np.min_scalar_type(2 * levels + 2))
-        """0 for nothing known; otherwise 1 more than twice the level broken, and 1 more where the stage is done."""
+        """Code 0 for unknown; else 1 + 2 * (smallest level broken), plus 1 if the stage is finished with the sample."""
 
-    def note(self, index: Array, level: Array, reached: Array, closed: Array) -> None:
-        """Take in answers; arrays (n,) are aligned.
+    def add(self, index: Array, level: Array, broken: Array, closed: Array) -> None:
+        """Add results; arrays (n,) are aligned.
 
         Args:
             index: positions of the samples.
             level: the level at which each was attacked.
-            reached: the smallest level broken; the number of levels for none.
-            closed: whether the stage is done with the sample.
+            broken: the smallest level broken; the number of levels for none.
+            closed: true if the stage is finished with the sample.
         """
-        self._codes[index, level] = 1 + 2 * np.asarray(reached) + closed
+        self._codes[index, level] = 1 + 2 * np.asarray(broken) + closed
 
-    def lacks(self, index: Array, level: Array) -> Array:
-        """(n,) bool: of which samples nothing is known at these levels."""
+    def is_unknown(self, index: Array, level: Array) -> Array:
+        """(n,) bool: samples without a result at these levels."""
         return np.asarray(self._codes[index, level] == 0)
 
     def look_up(self, index: Array, level: Array) -> tuple[Array, Array]:
-        """(n,) the smallest level broken, and (n,) bool, whether the stage is done, for samples of which that is known."""
+        """(n,) smallest level broken, and (n,) bool whether the stage is finished, for samples with a result."""
         codes = self._codes[index, level].astype(np.int64) - 1
         return codes // 2, codes % 2 == 1
 
@@ -76,8 +77,8 @@ class OpenGroup:
     """(n,): the level at which each is attacked."""
 
     def missing(self, answers: Answers) -> "OpenGroup":
-        """Those of it that nothing is known of."""
-        new = answers.lacks(self.index, self.level)
+        """The part of the group without results."""
+        new = answers.is_unknown(self.index, self.level)
         return self if new.all() else OpenGroup(self.index[new], self.level[new])
 
 
@@ -98,46 +99,47 @@ class GroupQueue:
         last: as `Peers.last`.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int, last: Callable[[int, int], int]) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int, last_group_size: Callable[[int, int], int]) -> None:
         self.broken = broken.copy()
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
-        self.made = 0
+        self.group_count = 0
         """Groups that were cut so far."""
         self._queue = np.asarray(samples)
-        self._size, self._last = size, last
+        self._size, self._last = size, last_group_size
 
     @property
-    def left(self) -> int:
-        """Samples that the stage is not done with."""
+    def open_samples(self) -> int:
+        """Number of samples that the stage is not finished with."""
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
     def advance(self, answers: Answers) -> list[OpenGroup]:
         """Take in what is known, and cut what can be cut. Returns the groups that this ended, in order."""
-        ended: list[OpenGroup] = []
+        finished: list[OpenGroup] = []
         while True:
             while len(self._queue) >= self._size:
-                self._cut(self._size)
+                self._append_group(self._size)
             size = self._last(len(self._queue), len(self.groups)) if len(self._queue) else 0
             while size and len(self._queue):
-                self._cut(size)
+                self._append_group(size)
             if not self.groups or len(self.groups[0].missing(answers).index):
-                return ended
+                return finished
             first = self.groups.popleft()
-            reached, closed = answers.look_up(first.index, first.level)
-            self.broken[first.index] = np.minimum(self.broken[first.index], reached)
+            broken, closed = answers.look_up(first.index, first.level)
+            self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
-            ended.append(first)
+            finished.append(first)
 
-    def _cut(self, size: int) -> None:
+    def _append_group(self, size: int) -> None:
+        """Move the next samples of the queue into a group."""
         index, self._queue = self._queue[:size], self._queue[size:]
         self.groups.append(OpenGroup(index, self.broken[index] - 1))
-        self.made += 1
+        self.group_count += 1
 
 
 @dataclass(frozen=True)
-class Shard:
-    """What this process made of a group; its rows and arrays are in the run folder."""
+class FinishedShard:
+    """A shard that this process made; its rows and arrays are in the run folder."""
 
     name: str
     records: Records
@@ -145,7 +147,7 @@ class Shard:
 
 
 class StageRun(ABC):
-    """Has every group of a stage made, here or by another process.
+    """Runs a stage group by group, in this process or in others.
 
     Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group that a shard
     answers is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
@@ -163,26 +165,28 @@ class StageRun(ABC):
     def __init__(self, audited: AuditedModel, name: str, cell: str, samples: Array, broken: Array, levels: int) -> None:
         self.audited, self.plan, self.run, self.peers = audited, audited.plan, audited.run, audited.peers
         self.name, self.cell = name, cell
-        self.queue = GroupQueue(samples, broken, self.peers.size(self.plan.group_size, len(samples)), self.peers.last)
+        self.queue = GroupQueue(
+            samples, broken, self.peers.group_size(self.plan.group_size, len(samples)), self.peers.last_group_size
+        )
         self._answers = Answers(len(self.plan.ids), levels)
         self._waiting: dict[str, OpenGroup] = {}
-        """Groups of which something is not known yet, by the names of the shards that say it, in order."""
-        self._cut = 0
+        """Groups without complete results, by the names of their shards, in order."""
+        self._known_count = 0
         """Groups that were cut when `_waiting` was last brought up."""
         self._reports: dict[str, ShardReport] = {}
-        """What other processes say of shards whose groups have not ended, by name."""
+        """Reports of other processes on shards whose groups are not finished, by name."""
 
     @abstractmethod
-    def attack(self, group: OpenGroup) -> Shard:
-        """Make the shard of a group, in the run folder."""
+    def attack(self, group: OpenGroup) -> FinishedShard:
+        """Attack a group and save its shard in the run folder."""
 
     @abstractmethod
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """What the rows of a shard answer, as the arguments of `Answers.note`."""
+        """Convert the rows of a shard to the arguments of `Answers.add`."""
 
     @abstractmethod
     def robust(self) -> int:
-        """How many of the model's samples are robust at the largest budget, as far as is known."""
+        """Number of the model's samples that are robust at the largest budget so far."""
 
     @abstractmethod
     def save(self) -> None:
@@ -191,56 +195,57 @@ class StageRun(ABC):
     def __call__(self) -> None:
         """Attack group after group until no sample is open, and save the part."""
         for path in self.run.shard_files(self.cell):
-            self._learn(self.run.shard(self.cell, path.stem.removeprefix(f"shard-{self.cell}-")))
+            self._add_answers(self.run.shard(self.cell, path.stem.removeprefix(f"shard-{self.cell}-")))
         while self.is_open():
             with self.next_group() as group:
                 if group is not None:
-                    self.take(self.attack(group))
+                    self.accept(self.attack(group))
         self.save()
 
     def is_open(self) -> bool:
-        """Take in what other processes have finished, and cut what can be cut. Whether a group still waits."""
+        """Collect the results of other processes and form new groups; true if a group still waits."""
         reports = self.peers.collect(self.cell)
         self._reports |= reports
         for name in reports:
-            self._learn(self.run.shard(self.cell, name))
+            self._add_answers(self.run.shard(self.cell, name))
         for group in self.queue.advance(self._answers):
-            if self._reports and (report := self._reports.pop(self.name_of(group), None)) is not None:
-                self.audited.take_report(self.name, report)
+            if self._reports and (report := self._reports.pop(self.shard_name(group), None)) is not None:
+                self.audited.keep_report(self.name, report)
         self._update(reports)
-        self.audited.progress.open(self.queue.left, self.robust())
+        self.audited.progress.update_open(self.queue.open_samples, self.robust())
         return bool(self._waiting)
 
     @contextmanager
     def next_group(self) -> Iterator[OpenGroup | None]:
-        """A group that no other process attacks, for the time of the block; None where others hold all that wait."""
-        with self.peers.take(self.cell, list(self._waiting)) as name:
+        """Claim a waiting group within a `with` block; yields None if other processes hold all of them."""
+        with self.peers.claim(self.cell, list(self._waiting)) as name:
             yield None if name is None else self._waiting[name]
 
-    def take(self, shard: Shard) -> None:
-        """Take in what this process made, unless another one was first, whose shard counts instead."""
+    def accept(self, shard: FinishedShard) -> None:
+        """Publish a shard of this process and use its results, unless another process was first."""
         if self.peers.finish(self.cell, shard.name, shard.report):
-            self._learn(shard.records)
+            self._add_answers(shard.records)
             self._update([shard.name])
 
-    def name_of(self, group: OpenGroup) -> str:
+    def shard_name(self, group: OpenGroup) -> str:
         """The name of the shard of a group."""
-        return cell(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
+        return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
 
-    def _learn(self, records: Records) -> None:
-        self._answers.note(*self.read(records))
+    def _add_answers(self, records: Records) -> None:
+        """Add the answers of finished rows."""
+        self._answers.add(*self.read(records))
 
-    def _update(self, done: Iterable[str]) -> None:
-        """Let the groups of finished shards no longer wait, but those that were cut since the last call."""
-        new = min(len(self.queue.groups), self.queue.made - self._cut)
-        if not self._waiting.keys() >= set(done):  # of whose samples some were known here, so that they are in other company
+    def _update(self, finished: Iterable[str]) -> None:
+        """Remove the groups of finished shards from the waiting ones, and add the groups formed since the last call."""
+        new = min(len(self.queue.groups), self.queue.group_count - self._known_count)
+        if not self._waiting.keys() >= set(finished):  # of whose samples some were known here, so that they are in other company
             self._waiting, new = {}, len(self.queue.groups)
-        for name in done if self._waiting else ():
+        for name in finished if self._waiting else ():
             del self._waiting[name]
         for group in islice(self.queue.groups, len(self.queue.groups) - new, None):
             if len((missing := group.missing(self._answers)).index):
-                self._waiting[self.name_of(missing)] = missing
-        self._cut = self.queue.made
+                self._waiting[self.shard_name(missing)] = missing
+        self._known_count = self.queue.group_count
 
 
 class AttackRun(StageRun):
@@ -250,44 +255,47 @@ class AttackRun(StageRun):
         audited: the model.
         stage: the attack.
         state: what is known of each sample before it.
-        spared: (n,) bool: samples that it leaves alone.
+        spared: (n,) bool: samples that it does not attack.
         followed: the model whose gradients it follows.
     """
 
-    def __init__(self, audited: AuditedModel, stage: Stage, state: State, spared: Array, followed: Model) -> None:
+    def __init__(self, audited: AuditedModel, stage: Stage, state: State, spared: Array, gradient_model: Model) -> None:
         plan = audited.plan
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         key = stage_cell(plan, audited.source, stage)
         super().__init__(audited, stage.name, key, self.samples, state.broken, len(plan.levels))
         self._stage, self._state, self._spared = stage, state, spared
-        self._setting = setting_of(plan, audited.source, followed, stage, audited.progress.passes)
+        self._setting = make_setting(plan, audited.source, gradient_model, stage, audited.progress.count_passes)
 
-    def attack(self, group: OpenGroup) -> Shard:
+    def attack(self, group: OpenGroup) -> FinishedShard:
         """Attack a group, in smaller batches where memory is short."""
-        started = time.perf_counter()
-        failed, fail = self.audited.failures(self.name)
+        start = time.perf_counter()
+        failed, fail = self.audited.failure_recorder(self.name)
         samples = self._samples_of(group)
-        result = self.audited.room.fit(lambda: self._attack_parts(samples, fail))
+        result = self.audited.sizer.fit(lambda: self._attack_parts(samples, fail))
         self.audited.note(self.name, result.remarks, result.legend)
-        name = self.name_of(group)
+        name = self.shard_name(group)
         self.run.save_shard(self.cell, name, result.records, result.arrays, result.extras)
         report = ShardReport(
             remarks=result.remarks,
             legend=result.legend,
             failed=failed,
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - start,
             traffic=self.audited.count_traffic(),
         )
-        return Shard(name, result.records, report)
+        return FinishedShard(name, result.records, report)
 
-    def _attack_parts(self, group: Group, fail: retry.Fail) -> Result:
-        """What the attack finds, in as many parts as a group that was cut for batches of this size would be."""
-        size = self.audited.room.size
-        setting: Setting = replace(self._setting, batch_size=size)
+    def _attack_parts(self, group: Group, fail: retry.FailHandler) -> Result:
+        """Attack a group in parts of the size that fits the current batch size."""
+        size = self.audited.sizer.size
+        setting: ShardSetting = replace(self._setting, batch_size=size)
         parts = np.split(np.arange(len(group.x)), range(BATCHES * size, len(group.x), BATCHES * size))
-        return joined([retry.attack(setting, group if len(parts) == 1 else group.select(index), fail) for index in parts])
+        return merge_results(
+            [retry.attack_group(setting, group if len(parts) == 1 else group.select(index), fail) for index in parts]
+        )
 
     def _samples_of(self, group: OpenGroup) -> Group:
+        """The inputs and clean answers of a group."""
         plan, state, index = self.plan, self._state, group.index
         return Group(
             sample_id=plan.ids[index],
@@ -301,90 +309,97 @@ class AttackRun(StageRun):
         )
 
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Each sample at the highest level that it has a row of, where it was attacked."""
+        """Results at the highest level of which each sample has a row, the level of the attack."""
         level = np.searchsorted(self.plan.levels, records.eps)
-        index, each = np.unique(np.searchsorted(self.plan.ids, records.sample_id), return_inverse=True)
-        attacked, reached = np.zeros(len(index), np.int64), np.full(len(index), len(self.plan.levels))
-        np.maximum.at(attacked, each, level)
-        fooled, ended = records.outcome == Outcome.FOOLED, np.isin(records.outcome.astype(str), ENDED)
-        reached[each[fooled]] = level[fooled]
-        closed = reached == 0
-        closed[each[ended]] = True
-        return index, attacked, reached, closed
+        index, inverse = np.unique(np.searchsorted(self.plan.ids, records.sample_id), return_inverse=True)
+        attacked, broken = np.zeros(len(index), np.int64), np.full(len(index), len(self.plan.levels))
+        np.maximum.at(attacked, inverse, level)
+        fooled, is_final = records.outcome == Outcome.FOOLED, np.isin(records.outcome.astype(str), FINAL_OUTCOMES)
+        broken[inverse[fooled]] = level[fooled]
+        closed = broken == 0
+        closed[inverse[is_final]] = True
+        return index, attacked, broken, closed
 
     def robust(self) -> int:
-        """Those that no attack has broken at any budget."""
+        """Number of correct samples that no attack has broken at any budget."""
         return int((self._state.correct & (self.queue.broken == len(self.plan.levels))).sum())
 
     def save(self) -> None:
-        """With the rows that follow from others, and the arrays of the closest inputs."""
+        """Save the part, with implied rows and the arrays of the closest inputs."""
         holders = nobody
-        if self.peers.whole:
+        if self.peers.keeps_all:
             holders = telling_shards if self.run.legend(self.audited.source.name, self.name) else closest_shards
         shards = self.run.shard_files(self.cell)
-        self.run.save_part(self.cell, blocks(shards, self.plan.ids, len(self.plan.levels), self._implied, holders))
+        self.run.save_part(self.cell, blocks(shards, self.plan.ids, len(self.plan.levels), self._implied_rows, holders))
 
-    def _implied(self, index: Array, shards: Mapping[str, Records]) -> Records:
+    def _implied_rows(self, index: Array, shards: Mapping[str, Records]) -> Records:
+        """Rows of samples that the stage did not attack."""
         failed = np.zeros(len(self.plan.ids), np.int64)
         for records in shards.values():
-            lost = records.outcome == Outcome.FAILED
-            samples = np.searchsorted(self.plan.ids, records.sample_id[lost])
-            failed[samples] = np.searchsorted(self.plan.levels, records.eps[lost])
+            is_failed = records.outcome == Outcome.FAILED
+            samples = np.searchsorted(self.plan.ids, records.sample_id[is_failed])
+            failed[samples] = np.searchsorted(self.plan.levels, records.eps[is_failed])
         source, broken = self.audited.source, self.queue.broken
-        return implied(self.plan, source, self._stage, self._state, broken, self._spared, failed, index)
+        return implied_rows(self.plan, source, self._stage, self._state, broken, self._spared, failed, index)
 
 
 class CleanRun(StageRun):
-    """The first check: what the model answers to the clean inputs."""
+    """The clean check: the model's answers to the clean inputs."""
 
     def __init__(self, audited: AuditedModel) -> None:
-        every = np.arange(len(audited.plan.ids))
-        super().__init__(audited, CLEAN, clean_cell(audited.plan, audited.source), every, np.ones_like(every), 1)
-        self._correct = np.zeros(len(every), bool)
+        index = np.arange(len(audited.plan.ids))
+        super().__init__(audited, CLEAN, clean_cell(audited.plan, audited.source), index, np.ones_like(index), 1)
+        self._correct = np.zeros(len(index), bool)
 
-    def attack(self, group: OpenGroup) -> Shard:
-        """Ask about the clean inputs of a group, one by one where the model fails on some."""
-        started = time.perf_counter()
-        failed, fail = self.audited.failures(CLEAN)
+    def attack(self, group: OpenGroup) -> FinishedShard:
+        """Predict the clean inputs of a group, down to single inputs if the model fails on some."""
+        start = time.perf_counter()
+        failed, fail = self.audited.failure_recorder(CLEAN)
 
-        def unchecked(index: int, error: ModelError) -> Records:
+        def fail_row(index: int, error: ModelError) -> Records:
+            """Row of a sample that the model cannot answer."""
             fail(int(self.plan.ids[index]), str(error))
             return self._failed_rows(np.array([index]))
 
-        records = rows.concatenate(retry.divided(self._check, group.index, unchecked, self.audited.model, self.plan.device))
-        name = self.name_of(group)
+        records = rows.concatenate(
+            retry.run_in_halves(self._predict_rows, group.index, fail_row, self.audited.model, self.plan.device)
+        )
+        name = self.shard_name(group)
         self.run.save_shard(self.cell, name, records, {})
-        seconds = time.perf_counter() - started
-        return Shard(name, records, ShardReport(failed=failed, seconds=seconds, traffic=self.audited.count_traffic()))
+        seconds = time.perf_counter() - start
+        return FinishedShard(name, records, ShardReport(failed=failed, seconds=seconds, traffic=self.audited.count_traffic()))
 
-    def _check(self, index: Array) -> Records:
-        started = time.perf_counter()
-        plan, model, room = self.plan, self.audited.model, self.audited.room
+    def _predict_rows(self, index: Array) -> Records:
+        """Clean predictions of some samples as rows."""
+        start = time.perf_counter()
+        plan, model, room = self.plan, self.audited.model, self.audited.sizer
         x = self.audited.load(plan.ids[index])
         logits = room.fit(lambda: predict(model, x, room.size, plan.eot))
         check_answers(logits, model)
-        self.audited.progress.passes(len(index) * plan.eot, 0)
-        confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
+        self.audited.progress.count_passes(len(index) * plan.eot, 0)
+        confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
         labels, targets = torch.as_tensor(plan.labels[index], device=logits.device), None
         if plan.targeting is not None:
             streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device))
             targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
-        margin = criterion_of(targets, logits.device, self.audited.source.reject).margin(logits, labels, logits)
+        margin = make_criterion(targets, logits.device, self.audited.source.reject).margin(logits, labels, logits)
         return self._rows(
             index,
-            target=null_or(targets, np.arange(len(index))),
+            target=column_or_null(targets, np.arange(len(index))),
             clean_pred=pred,
             clean_confidence=confidence,
             outcome=np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
             best_margin=margin.cpu().numpy(),
             forwards=plan.eot,
-            seconds=(time.perf_counter() - started) / len(index),
+            seconds=(time.perf_counter() - start) / len(index),
         )
 
     def _failed_rows(self, index: Array) -> Records:
+        """Rows of samples that failed on their clean input."""
         return self._rows(index, clean_pred=-1, clean_confidence=0.0, outcome=str(Outcome.FAILED))
 
     def _rows(self, index: Array, **columns: Any) -> Records:
+        """Rows of the first check, at eps 0."""
         return rows.build(
             Records,
             len(index),
@@ -399,16 +414,16 @@ class CleanRun(StageRun):
         )
 
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
-        """Nothing is left to be asked about a sample that has a row."""
+        """Results of the clean check: a sample with a row is finished."""
         index = np.searchsorted(self.plan.ids, records.sample_id)
         self._correct[index] = records.outcome == Outcome.CORRECT
         return index, np.zeros_like(index), np.ones_like(index), np.ones(len(index), bool)
 
     def robust(self) -> int:
-        """Those that are classified correctly."""
+        """Number of samples that are classified correctly."""
         return int(self._correct.sum())
 
     def save(self) -> None:
-        """Rows alone."""
+        """Save the part, which has rows only."""
         none = self._failed_rows(np.arange(0))
         self.run.save_part(self.cell, blocks(self.run.shard_files(self.cell), self.plan.ids, 1, lambda index, shards: none))

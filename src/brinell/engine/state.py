@@ -1,4 +1,4 @@
-"""What an audit knows of each sample between two stages, and what follows from it without an attack."""
+"""State of each sample between two stages, and the rows that follow from it without an attack."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.shard import null_or
+from brinell.engine.shard import column_or_null
 from brinell.store import rows
 
 
 @dataclass
 class State:
-    """What is known of each sample of a model; arrays of length n, in the order of the plan's ids."""
+    """State of each sample of a model; arrays of length n, in the order of the plan's ids."""
 
     target: Array | None
     """(n,) target classes; None where any wrong class counts."""
@@ -24,20 +24,20 @@ class State:
     clean_confidence: Array
     correct: Array
     failed: Array
-    """Which samples could not be judged in the first check."""
+    """(n,) bool: samples that could not be judged in the clean check."""
     broken: Array
     """Index of the smallest level that any attack so far broke the sample at; the number of levels for none."""
     clean_margin: Array
     """Lead of the true class on the clean input, in logits."""
     nearest: Array
-    """Largest lead of a wrong class that the attacks came to which failed at the budget now open; minus the clean margin before
-    the first."""
+    """Largest lead of a wrong class that attacks reached which failed at the current budget; minus the clean margin before the
+    first attack."""
     last: Array
-    """The same of the stage just before; minus infinity where it did not attack, or did not fail."""
+    """The same for the previous stage; minus infinity if it did not attack the sample, or broke it."""
 
     @classmethod
-    def of(cls, clean: Records, levels: Array, *, targeted: bool) -> "State":
-        """What the rows of the first check (n) say, before the first of the stages over `levels`."""
+    def from_clean(cls, clean: Records, levels: Array, *, targeted: bool) -> "State":
+        """State after the clean check, from its rows (n), before the first stage over `levels`."""
         return cls(
             target=np.ma.getdata(clean.target) if targeted else None,
             clean_pred=clean.clean_pred,
@@ -50,39 +50,41 @@ class State:
             last=np.full(len(clean), -np.inf),
         )
 
-    def note(self, parts: Iterable[Records], ids: Array, levels: Array) -> Array:
-        """Take in what the rows of a stage say; returns the positions of the samples that it fooled, each as often as it did.
+    def update(self, parts: Iterable[Records], ids: Array, levels: Array) -> Array:
+        """Update the state with the rows of a stage; return the positions of fooled samples, once per row.
 
         The `ids` (n,) and the positive `levels` ascend.
         """
-        before, founds = self.nearest, [np.zeros(0, np.int64)]
+        nearest, positions = self.nearest, [np.zeros(0, np.int64)]
         self.last = np.full(len(ids), -np.inf)
         for records in parts:
-            at, outcome = np.searchsorted(ids, records.sample_id), records.outcome
+            index, outcome = np.searchsorted(ids, records.sample_id), records.outcome
             fooled, margin = outcome == Outcome.FOOLED, records.best_margin
-            np.minimum.at(self.broken, at[fooled], np.searchsorted(levels, records.eps[fooled]))
+            np.minimum.at(self.broken, index[fooled], np.searchsorted(levels, records.eps[fooled]))
             failed = (outcome == Outcome.SURVIVED) & ~np.ma.getmaskarray(margin)
-            self.last[at[failed]] = np.ma.getdata(margin)[failed]
-            founds.append(at[fooled])
-        found = np.concatenate(founds)
-        self.nearest = np.maximum(before, self.last)
+            self.last[index[failed]] = np.ma.getdata(margin)[failed]
+            positions.append(index[fooled])
+        fooled_index = np.concatenate(positions)
+        self.nearest = np.maximum(nearest, self.last)
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
-        self.nearest[found] = np.where(np.isinf(self.last[found]), before[found], self.last[found])
-        return found
+        self.nearest[fooled_index] = np.where(np.isinf(self.last[fooled_index]), nearest[fooled_index], self.last[fooled_index])
+        return fooled_index
 
 
-def draw(plan: Plan, stage: Stage) -> Array:
-    """(n,) a number from 0 to 1 for each sample, its own whatever the others are."""
+def draw_shares(plan: Plan, stage: Stage) -> Array:
+    """(n,) random number from 0 to 1 per sample, independent of the other samples."""
     return Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold(f"share {stage.name}").uniform().numpy()
 
 
-def spared(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:
-    """(n,) bool: which samples earlier stages left too far from the boundary for this one, or all where it waits in vain."""
-    far = stage.turn.spared(state.clean_margin, state.nearest, state.last, draw=draw(plan, stage), waits=waits)
-    return np.asarray(far | (plan.units == 0))
+def spared_samples(plan: Plan, stage: Stage, state: State, *, waits: bool) -> Array:
+    """(n,) bool: samples that this stage spares, by its turn; all if its condition does not hold."""
+    is_spared = stage.turn.spared_samples(
+        state.clean_margin, state.nearest, state.last, draw=draw_shares(plan, stage), waits=waits
+    )
+    return np.asarray(is_spared | (plan.units == 0))
 
 
-def implied(
+def implied_rows(
     plan: Plan,
     source: ModelSource,
     stage: Stage,
@@ -90,49 +92,49 @@ def implied(
     broken: Array,
     spared: Array | None,
     failed: Array | None = None,
-    of: Array | None = None,
+    index: Array | None = None,
 ) -> Records:
-    """The rows that follow from others, where this stage did not have to attack; no `spared` means it cannot run.
+    """Rows that follow without an attack of this stage; `spared` None means that the stage cannot run.
 
     Args:
-        plan: what the run is.
+        plan: the plan of the run.
         source: the model.
         stage: the stage.
-        state: what was known before it; arrays are aligned with the samples of the run.
+        state: the state before the stage; arrays are aligned with the samples of the run.
         broken: (n,) the smallest level at which each sample is broken after it.
-        spared: (n,) bool: which samples it left alone.
+        spared: (n,) bool: samples that it did not attack.
         failed: (n,) the level at which it failed on each.
-        of: (m,) positions of the samples whose rows are made; all by default.
+        index: (m,) positions of the samples whose rows are made; all by default.
     """
     count = len(plan.levels)
-    of = np.arange(len(plan.ids)) if of is None else of
-    level = np.tile(np.arange(count), len(of))
-    at = np.repeat(of, count)
-    outcome = np.full(len(at), "", dtype=object)
+    index = np.arange(len(plan.ids)) if index is None else index
+    level = np.tile(np.arange(count), len(index))
+    sample = np.repeat(index, count)
+    outcome = np.full(len(sample), "", dtype=object)
     if spared is None:
         outcome[:] = str(Outcome.SKIPPED)
     else:
-        outcome[level < broken[at] - 1] = str(Outcome.SURVIVED_ABOVE)
+        outcome[level < broken[sample] - 1] = str(Outcome.SURVIVED_ABOVE)
         if failed is not None:
-            outcome[level < failed[at]] = str(Outcome.FAILED)
-        outcome[spared[at]] = str(Outcome.SPARED)
-        outcome[level >= state.broken[at]] = str(Outcome.FOOLED_BEFORE)
-    outcome[~state.correct[at]] = str(Outcome.MISCLASSIFIED)
-    outcome[state.failed[at]] = str(Outcome.FAILED)
-    chosen = outcome != ""
-    at, level, outcome = at[chosen], level[chosen], outcome[chosen]
+            outcome[level < failed[sample]] = str(Outcome.FAILED)
+        outcome[spared[sample]] = str(Outcome.SPARED)
+        outcome[level >= state.broken[sample]] = str(Outcome.FOOLED_BEFORE)
+    outcome[~state.correct[sample]] = str(Outcome.MISCLASSIFIED)
+    outcome[state.failed[sample]] = str(Outcome.FAILED)
+    has_row = outcome != ""
+    sample, level, outcome = sample[has_row], level[has_row], outcome[has_row]
     return rows.build(
         Records,
-        len(at),
+        len(sample),
         model=source.name,
-        sample_id=plan.ids[at],
-        label=plan.labels[at],
-        target=null_or(state.target, at),
-        clean_pred=state.clean_pred[at],
-        clean_confidence=state.clean_confidence[at],
+        sample_id=plan.ids[sample],
+        label=plan.labels[sample],
+        target=column_or_null(state.target, sample),
+        clean_pred=state.clean_pred[sample],
+        clean_confidence=state.clean_confidence[sample],
         attack=stage.name,
         distance=plan.distance.name,
         eps=plan.levels[level],
-        radius=plan.levels[level] * plan.units[at],
+        radius=plan.levels[level] * plan.units[sample],
         outcome=outcome,
     )

@@ -1,4 +1,4 @@
-"""Gradients through what a model rounds or detaches, wherever in its code that happens.
+"""Gradients through the roundings and detachments of a model, anywhere in its code.
 
 The straight-through estimator (Bengio, Léonard & Courville 2013, Estimating or propagating gradients through stochastic neurons,
 section 4) in the hands of an attacker, as in backward pass differentiable approximation (Athalye, Carlini & Wagner 2018, section
@@ -19,13 +19,23 @@ ROUNDINGS: frozenset[Callable[..., Any]] = frozenset(
     {torch.round, torch.floor, torch.ceil, torch.trunc, torch.fix}
     | {Tensor.round, Tensor.floor, Tensor.ceil, Tensor.trunc, Tensor.fix}
 )
-"""Whose values stay, and whose gradient becomes that of the identity."""
+"""Functions that keep their values and get the gradient of the identity."""
 SIGNS: frozenset[Callable[..., Any]] = frozenset({torch.sign, torch.sgn, Tensor.sign, Tensor.sgn})
-"""Whose gradient becomes that of the identity within 1 of zero (Hubara et al. 2016, Binarized neural networks, section 1.3)."""
+"""Functions that get the gradient of the identity within 1 of zero (Hubara et al. 2016, Binarized neural networks, section
+1.3)."""
+NUMBERS = frozenset({Tensor.item, Tensor.__float__, Tensor.__int__})
+"""Functions that make a number of a tensor, with which no gradient goes on."""
 DETACHMENTS: frozenset[Callable[..., Any]] = frozenset({torch.detach, Tensor.detach, Tensor.data.__get__})  # type: ignore[attr-defined]
-"""Which are left out."""
+"""Functions that are skipped."""
+IN_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {
+    getattr(room, f"{name}_"): getattr(Tensor, name)
+    for name in ("round", "floor", "ceil", "trunc", "fix", "sign", "sgn")
+    for room in (torch, Tensor)
+    if f"{name}_" in dir(room)
+} | {torch.detach_: Tensor.detach, Tensor.detach_: Tensor.detach}
+"""Functions that write into their input, each with the one that does not."""
 SWITCHES: frozenset[Callable[..., Any]] = frozenset({torch._C._set_grad_enabled})
-"""By which a model computes without gradients; left out as well."""
+"""Functions that switch gradients off; skipped as well."""
 COMPARISONS: dict[Callable[..., Any], int] = {
     getattr(room, name): sign
     for sign, names in ((1, ("gt", "ge", "__gt__", "__ge__")), (-1, ("lt", "le", "__lt__", "__le__")))
@@ -33,86 +43,103 @@ COMPARISONS: dict[Callable[..., Any], int] = {
     for room in (torch, Tensor)
     if hasattr(room, name)
 }
-"""Each with the sign by which its left side counts."""
+"""Comparisons, each with the sign of its left side."""
 CONVERSIONS: frozenset[Callable[..., Any]] = frozenset(
     {Tensor.float, Tensor.double, Tensor.to, Tensor.type, Tensor.type_as, Tensor.mul, Tensor.__mul__, Tensor.__rmul__, torch.mul}
 )
-"""That make a number of a decision, alone or by a product."""
+"""Functions that convert a decision to a number, directly or in a product."""
 
 
 class StraightThrough(TorchFunctionMode):
-    """While it is entered, gradients pass through roundings.
+    """A context in which gradients pass straight through roundings.
 
-    With `attach` detachments and computing without gradients are left out, too; with `decide` comparisons and largest values
-    that become numbers get a gradient, too.
+    With `attach`, detachments and switches to no-gradient mode are skipped as well. With `decide`, comparisons and argmax that
+    become numbers get a gradient.
     """
 
     def __init__(self, *, attach: bool, decide: bool = False) -> None:
         super().__init__()
         self._attach, self._decide = attach, decide
-        self.caught = 0
-        """How many calls were changed."""
+        self.changed_calls = 0
+        """Number of changed calls."""
         self._soft: dict[int, tuple[Tensor, Tensor]] = {}
-        """By id, the decisions of the model, each with the smooth values behind it."""
+        """Decisions of the model, each with its smooth values, by id."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[Any], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """The call as it is, or with another gradient."""
+        """Run the call, possibly with another gradient."""
         kwargs = kwargs or {}
+        if func in IN_PLACE:
+            return self._write(func, types, args, kwargs)
         if self._attach and func in DETACHMENTS:
-            self.caught += 1
+            self.changed_calls += 1
             return args[0].view_as(args[0])
         if self._attach and func in SWITCHES:
-            self.caught += 1
+            self.changed_calls += 1
             return None
+        if func in NUMBERS:
+            args = (args[0].detach(), *args[1:])
         out = func(*args, **kwargs)
         if not isinstance(out, Tensor) or kwargs.get("out") is not None:
             return out
         if (func in ROUNDINGS or func in SIGNS) and _floats(args[0]):
-            self.caught += 1
-            way = args[0].clamp(-1, 1) if func in SIGNS else args[0]
-            return out.detach() + (way - way.detach())
-        return self._decided(func, args, kwargs, out) if self._decide else out
+            self.changed_calls += 1
+            identity = args[0].clamp(-1, 1) if func in SIGNS else args[0]
+            return out.detach() + (identity - identity.detach())
+        return self._soften_decision(func, args, kwargs, out) if self._decide else out
 
-    def _decided(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
-        """Notes a decision, or gives the number that is made of one the gradient of the smooth values behind it."""
-        if func in COMPARISONS and any(_floats(one) for one in args):
+    def _write(self, func: Callable[..., Any], types: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call of a function that writes into its input, with the gradient of the one that does not."""
+        if IN_PLACE[func] is Tensor.detach and self._attach:
+            self.changed_calls += 1
+            return args[0]
+        if IN_PLACE[func] is Tensor.detach or not _floats(args[0]):
+            return func(*args, **kwargs)
+        return args[0].copy_(self.__torch_function__(IN_PLACE[func], types, (args[0].clone(), *args[1:]), kwargs))
+
+    def _soften_decision(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
+        """Record a decision, or give a number made from one the gradient of its smooth values."""
+        if func in COMPARISONS and any(_floats(arg) for arg in args):
             lead = COMPARISONS[func] * (args[0] - args[1])
-            self._note(out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6)))
+            self._record(out, torch.sigmoid(4 * lead / lead.detach().std().clamp_min(1e-6)))
         elif func in (torch.argmax, Tensor.argmax) and _floats(args[0]) and len([*args[1:], *kwargs.values()]) == 1:
             axis = next(iter([*args[1:], *kwargs.values()]))
-            self._note(out, args[0].movedim(axis, -1).softmax(-1))
-        elif func is torch.nn.functional.one_hot and (soft := self._behind(args[0])) is not None:
+            self._record(out, args[0].movedim(axis, -1).softmax(-1))
+        elif func is torch.nn.functional.one_hot and (soft := self._soft_values(args[0])) is not None:
             if soft.shape == out.shape:
-                self._note(out, soft)
-        elif func is torch.where and _floats(out) and (soft := self._behind(args[0])) is not None:
-            self.caught += 1
+                self._record(out, soft)
+        elif func is torch.where and _floats(out) and (soft := self._soft_values(args[0])) is not None:
+            self.changed_calls += 1
             move = soft * (torch.as_tensor(args[1]) - torch.as_tensor(args[2])).detach().to(out)
             return out + (move - move.detach())
         elif func in CONVERSIONS and _floats(out):
-            return self._converted(args, out)
+            return self._soften_conversion(args, out)
         return out
 
-    def _converted(self, args: tuple[Any, ...], out: Tensor) -> Tensor:
-        for at, one in enumerate(args[:2]):
-            soft = self._behind(one)
+    def _soften_conversion(self, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        """The output of a type conversion with the gradient of the soft value."""
+        for position, arg in enumerate(args[:2]):
+            soft = self._soft_values(arg)
             if soft is None:
                 continue
-            factor: Any = args[1 - at] if len(args) > 1 else 1.0
+            factor: Any = args[1 - position] if len(args) > 1 else 1.0
             move = soft * factor.detach() if _floats(factor) else soft * factor if isinstance(factor, float) else soft
             if move.shape == out.shape:
-                self.caught += 1
+                self.changed_calls += 1
                 return out + (move - move.detach())
         return out
 
-    def _note(self, decision: Tensor, soft: Tensor) -> None:
+    def _record(self, decision: Tensor, soft: Tensor) -> None:
+        """Remember the soft value behind a decision."""
         self._soft[id(decision)] = (decision, soft)
 
-    def _behind(self, decision: Any) -> Tensor | None:
-        held = self._soft.get(id(decision))
-        return None if held is None else held[1]
+    def _soft_values(self, decision: Any) -> Tensor | None:
+        """The soft value behind a decision; None if it has none."""
+        entry = self._soft.get(id(decision))
+        return None if entry is None else entry[1]
 
 
 def _floats(x: Any) -> bool:
+    """True for a floating-point tensor."""
     return isinstance(x, Tensor) and x.is_floating_point()

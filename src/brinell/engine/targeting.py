@@ -7,22 +7,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell import plugins
 from brinell.core.criterion import NotRejected
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
+from brinell.core.suggestions import suggestion
 
 LEAST_LIKELY, RANDOM, LAST = "least-likely", "random", "last"
 
 
 @dataclass(frozen=True)
 class Targeting:
-    """How the target class of each sample is chosen."""
+    """Rule that chooses the target class of each sample."""
 
     text: str
-    """As it was asked for: a class by name or number, least-likely, or random."""
-    chosen: int | None
-    """The number of the class, where one was named."""
+    """The requested text: a class by name or number, least-likely, or random."""
+    class_index: int | None
+    """Number of the class, if the text names one."""
 
     def classes(self, logits: Tensor, labels: Tensor, rng: Streams) -> Tensor:
         """(n,) int64 target classes.
@@ -32,32 +32,32 @@ class Targeting:
             labels: (n,) int64 true classes, which are never drawn.
             rng: a stream for each sample.
         """
-        if self.chosen is not None:
-            return torch.full_like(labels, self.chosen)
+        if self.class_index is not None:
+            return torch.full_like(labels, self.class_index)
         if self.text == LEAST_LIKELY:
             return logits.argmin(1)
-        drawn = rng.fold("target").integers(logits.shape[1] - 1)
-        return drawn + (drawn >= labels)
+        draws = rng.fold("target").integers(logits.shape[1] - 1)
+        return draws + (draws >= labels)
 
     def check(self, model: str, classes: int) -> None:
-        """Refuse a class that a model does not know."""
-        if self.chosen is not None and self.chosen >= classes:
+        """Raise RequestError if the model does not have the class."""
+        if self.class_index is not None and self.class_index >= classes:
             raise RequestError(f"there is no target class {self.text!r}: model {model} has the classes 0 to {classes - 1}")
 
-    def about(self) -> dict[str, Any]:
-        """What the manifest says of the criterion."""
+    def describe(self) -> dict[str, Any]:
+        """The criterion's entry in the manifest."""
         return {"name": "targeted", "towards": self.text}
 
 
-def targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | None:
-    """How target classes are chosen; None for an untargeted audit.
+def parse_targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | None:
+    """Parse the rule for target classes; None for an untargeted audit.
 
     Args:
         text: a class by name or number, least-likely, or random.
         classes: names of the classes of the data.
 
     Raises:
-        RequestError: there is no such class.
+        RequestError: an unknown class.
     """
     if text is None:
         return None
@@ -67,21 +67,21 @@ def targeting(text: str | None, classes: tuple[str, ...]) -> Targeting | None:
         return Targeting(text, classes.index(text))
     if text.isdecimal():
         return Targeting(text, int(text))
-    near = plugins.nearest(text, (*classes, LEAST_LIKELY, RANDOM))
-    raise RequestError(f"there is no target class {text!r}{near}: name a class, give its number, or write least-likely or random")
+    hint = suggestion(text, (*classes, LEAST_LIKELY, RANDOM))
+    raise RequestError(f"there is no target class {text!r}{hint}: name a class, give its number, or write least-likely or random")
 
 
-def reject_class(text: str | None, names: tuple[str, ...], classes: int, targeted: bool) -> int | None:
-    """The class by which a model rejects inputs; None where there is none.
+def parse_reject_class(text: str | None, names: tuple[str, ...], classes: int, targeted: bool) -> int | None:
+    """Parse the class by which a model rejects inputs; None if there is none.
 
     Args:
         text: a class by name or number, or last.
         names: names of the classes of the data.
         classes: how many the model distinguishes.
-        targeted: whether attacks aim at one class.
+        targeted: true if attacks aim at target classes.
 
     Raises:
-        RequestError: there is no such class, or attacks aim at a class, for which it makes no difference.
+        RequestError: an unknown class, or attacks aim at a class, for which it makes no difference.
     """
     if text is None:
         return None
@@ -90,18 +90,18 @@ def reject_class(text: str | None, names: tuple[str, ...], classes: int, targete
             "of a targeted audit the target class alone is a success, so a reject class changes nothing: leave it out"
         )
     if text != LAST and text not in names and not text.isdecimal():
-        near = plugins.nearest(text, (*names, LAST))
-        raise RequestError(f"there is no reject class {text!r}{near}: name a class, give its number, or write last")
-    chosen = classes - 1 if text == LAST else names.index(text) if text in names else int(text)
-    NotRejected(chosen).check(classes)
-    return chosen
+        hint = suggestion(text, (*names, LAST))
+        raise RequestError(f"there is no reject class {text!r}{hint}: name a class, give its number, or write last")
+    index = classes - 1 if text == LAST else names.index(text) if text in names else int(text)
+    NotRejected(index).check(classes)
+    return index
 
 
-def others(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarray[Any, Any]:
-    """(m,) int64 positions of the samples that can be attacked: those of the target class are left out, and must not be all."""
-    if towards is None or towards.chosen is None:
+def attackable_samples(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarray[Any, Any]:
+    """(m,) int64 positions of samples that are not of the target class; raises RequestError if there are none."""
+    if towards is None or towards.class_index is None:
         return np.arange(len(labels), dtype=np.int64)
-    left = np.flatnonzero(labels != towards.chosen)
-    if not len(left):
+    index = np.flatnonzero(labels != towards.class_index)
+    if not len(index):
         raise RequestError(f"all samples are of the target class {towards.text}: name another class, or take more samples")
-    return left.astype(np.int64)
+    return index.astype(np.int64)

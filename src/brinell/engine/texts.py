@@ -1,22 +1,25 @@
 """Settings given from Python, as the texts that a request holds: budgets, norms, devices."""
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, short
+from brinell.core.values import as_array
 
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
 
 
-def texts(settings: Mapping[str, Any]) -> dict[str, Any]:
+def settings_texts(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a request has them: eps, norm and device as texts, paths as texts, numbers of numpy and torch as Python's."""
-    own: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "budgets": eps_text, "norm": norm_text, "device": device_text}
-    return {name: own.get(name, _plain)(value) for name, value in settings.items() if value is not None}
+    converters: dict[str, Callable[[Any], Any]] = {"eps": eps_text, "budgets": eps_text, "norm": norm_text, "device": device_text}
+    return {name: converters.get(name, _plain)(value) for name, value in settings.items() if value is not None}
 
 
 def eps_text(value: Any) -> str:
@@ -27,11 +30,13 @@ def eps_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Tensor | np.ndarray) or (hasattr(value, "tolist") and not isinstance(value, np.generic)):
-        value = value.tolist()
+        value = as_array(value, "numbers of eps").tolist()
     if isinstance(value, list | tuple | set | range):
         if not value:
             raise RequestError("eps is an empty list: give a number, such as 8/255, or a list of numbers")
-        return ", ".join(eps_text(one) for one in value)
+        if any(isinstance(element, list | tuple | set | range) for element in value):
+            raise RequestError(f"eps is {short(value)}, a list of lists: give one list of numbers")
+        return ", ".join(eps_text(element) for element in value)
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -50,11 +55,13 @@ def eps_text(value: Any) -> str:
 def norm_text(value: Any) -> Any:
     """A norm as a text: `np.inf`, 2, "Linf", "L2", "l_1", "embedding:FILE"; or several of them."""
     if isinstance(value, list | tuple | set):
-        return tuple(norm_text(one) for one in value)
-    if isinstance(value, int | float | np.number) and not isinstance(value, bool):
-        text = "inf" if math.isinf(value) else f"{value:g}"
-    else:
+        return tuple(norm_text(element) for element in value)
+    if isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+        text = "inf" if value == math.inf else short(value).removesuffix(".0") if isinstance(value, int) else f"{value:g}"
+    elif isinstance(value, str | Path):
         text = str(value)
+    else:
+        raise RequestError(f"norm is {short(value)}: it is np.inf, 2, 1 or 0, or a text such as 'linf'")
     if ":" in text:
         return text
     low = text.strip().lower().replace("_", "").replace("-", "").replace("∞", "inf")
@@ -68,18 +75,18 @@ def device_text(value: Any) -> str:
     """A device as a text: a `torch.device`, the number of a GPU, or a text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return f"cuda:{value}"
+    if not isinstance(value, str | torch.device):
+        raise RequestError(
+            f"device is {short(value)}: give a text such as 'cpu' or 'cuda:1', a torch.device, or the number of a GPU"
+        )
     return str(value)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
+    """The value as plain Python: paths as text, scalars as numbers."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray | Tensor) and value.ndim == 0):
-        return value.item()
-    return value
-
-
-def short(value: Any) -> str:
-    """A value in an error line."""
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+        try:
+            return value.item()
+        except Exception:  # a tensor without values
+            return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

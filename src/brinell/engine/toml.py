@@ -8,13 +8,15 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from brinell import plugins
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option
-from brinell.engine.request import BaseRequest, Request
-from brinell.engine.spelling import respelled
+from brinell.core.errors import RequestError, option, short
+from brinell.core.suggestions import nearest_names, suggestion
+from brinell.engine.request import IN_PROCESS, BaseRequest, Request
+from brinell.engine.spelling import expand_specs
 
 Kind = TypeVar("Kind", bound=BaseRequest)
+ATTACK_SETTINGS = ("steps", "step_size", "restarts", "random_start", "loss")
+"""Settings that are part of an attack, where other libraries make them parameters of a call."""
 
 
 def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
@@ -41,33 +43,48 @@ def load(path: Path) -> dict[str, Any]:
         raise RequestError(f"{path} is no TOML: {error}") from None
 
 
-def make_request(values: dict[str, Any]) -> Request:
-    """An audit's request from keys and values; errors as of `checked`."""
-    return checked(Request, values)
+def parse_audit_request(values: dict[str, Any], *, in_process: bool = False) -> Request:
+    """Build an audit's request from the keys and values of a run folder; errors as in `parse_request`."""
+    return parse_stored_request(Request, values, in_process=in_process)
 
 
-def checked(kind: type[Kind], values: dict[str, Any]) -> Kind:
-    """A request of any kind from keys and values.
+def parse_stored_request(kind: type[Kind], values: dict[str, Any], *, in_process: bool = False) -> Kind:
+    """Build a request of any kind from the keys and values of a folder; errors as in `parse_request`.
+
+    The folder does not decide where the code of others runs; the caller says it by `in_process`.
+    """
+    return parse_request(kind, values | ({IN_PROCESS: in_process} if IN_PROCESS in kind.model_fields else {}))
+
+
+def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
+    """Build a request of any kind from keys and values.
 
     Raises:
         RequestError: an unknown key (with the nearest one) or a value out of range.
     """
-    check_known(values, kind.model_fields)
+    check_keys(values, kind.model_fields)
     try:
-        return kind(**respelled(values, kind))
+        return kind(**expand_specs(kind.with_paths(values), kind))
     except ValidationError as error:
         first = error.errors()[0]
-        where, problem = ".".join(str(part) for part in first["loc"]), first["msg"]
+        location, problem = ".".join(str(part) for part in first["loc"]).replace("_", "-"), first["msg"]
         if first["type"] == "missing":
-            raise RequestError(
-                f"{where.replace('_', '-')} is missing, and there is no default: give it as an option or in the file"
-            ) from None
-        raise RequestError(f"{where.replace('_', '-')} is {first['input']!r}: {problem[0].lower()}{problem[1:]}") from None
+            raise RequestError(f"{location} is missing, and there is no default: give it as an option or in the file") from None
+        raise RequestError(f"{location} is {short(first['input'])}: {problem[0].lower()}{problem[1:]}") from None
 
 
-def check_known(keys: Iterable[str], known: Iterable[str]) -> None:
+def check_keys(keys: Iterable[str], valid_keys: Iterable[str]) -> None:
     """Refuse the first key that is not known, with the nearest one that is."""
-    known = list(known)
+    valid_keys = list(valid_keys)
     for key in keys:
-        if key not in known:
-            raise RequestError(f"there is no setting {key!r}{plugins.nearest(key, known)}")
+        if key not in valid_keys:
+            raise RequestError(f"there is no setting {key!r}{setting_suggestion(key, valid_keys)}")
+
+
+def setting_suggestion(name: str, settings: Iterable[str]) -> str:
+    """The same for a setting of a call; one that an attack has is suggested as a part of the attack."""
+    settings = list(settings)
+    names = nearest_names(name, ATTACK_SETTINGS)
+    if nearest_names(name, settings) or not names or not {"attack", "--attack"} & set(settings):
+        return suggestion(name, settings)
+    return f"; it may be a setting of the attack: {option('attack', f'pgd?{names[0]}=VALUE')}"

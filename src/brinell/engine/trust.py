@@ -1,10 +1,9 @@
-"""What a folder from elsewhere names is data: it is not imported, opened or asked before a person says so.
+"""Trust in foreign folders: files, code and addresses that a folder refers to are not used before the user allows it.
 
 A run folder keeps the request that made it, and the request names models, data and attacks: files that run code, files that are
-read, and addresses to which a token goes. Whoever made the folder chose them. They are used where the person gives them again on
-the command line, where the person trusts the folder, and where the folder was made by the same person in the same directory: its
-manifest then carries a mark, a keyed hash of what is named, and the key never leaves this person's own folder
-(design/0020-trust.md).
+read, and addresses to which a token goes. Whoever made the folder chose them. Brinell uses them if the user repeats them on the
+command line, trusts the folder, or made the folder in the same directory. In the last case the manifest carries a mark, a keyed
+hash of the specs, whose key never leaves the user's configuration folder (design/0020-trust.md).
 """
 
 import hashlib
@@ -23,41 +22,44 @@ from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option
 from brinell.core.settings import PLAIN, Names, mark_of
-from brinell.core.user_files import own_folder
-from brinell.engine.cascade import ALSO, CASCADES, PRESETS, Turn
-from brinell.engine.request import IN_MEMORY, BaseRequest
+from brinell.core.user_files import cache_folder
+from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
+from brinell.engine.cascade import Turn
+from brinell.engine.request import IN_MEMORY, IN_PROCESS, BaseRequest
 from brinell.store.folder import MANIFEST, REQUEST
 
 JOINED_KINDS = frozenset(("distortion", "defence"))
-"""Kinds of plug-ins that a setting joins by +, each with settings of its own in brackets."""
+"""Kinds of plug-ins that a setting joins by +, each with its settings in brackets."""
 NUMBER = re.compile(r"\d[\d.x]*")
 SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
-KEPT_TO = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
-"""Options of a stage that are none of its attack's."""
+STAGE_OPTIONS = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}
+"""Options of a stage that do not belong to its attack."""
 KEY_BYTES = 32
 MARK = "made_here"
-"""The key of a manifest under which the mark stands."""
+"""Key of the mark in a manifest."""
 
-Named = dict[str, tuple[str, ...]]
-"""By setting: what it names that would be imported, opened or asked."""
+NamedSpecs = dict[str, tuple[str, ...]]
+"""By setting: its specs that would be imported, opened or queried."""
 
 
-def named(values: Mapping[str, Any], request: type[BaseRequest]) -> Named:
-    """What the settings of a request name that is code, a file or an address; nothing is opened for this.
+def named_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> NamedSpecs:
+    """Collect the settings of a request that refer to code, files or addresses, without opening anything.
 
-    The fields of the request say what their text names; a setting that it does not have names something.
+    The marks of the request's fields decide; a setting that the request does not have counts as such a reference.
     """
-    found: Named = {}
+    specs: NamedSpecs = {}
     for setting, value in values.items():
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
+        if setting == IN_PROCESS and value:
+            texts = [str(value)]
         mark = request.names_of(setting)
-        if some := tuple(str(text) for text in texts if not _harmless(mark, str(text))):
-            found[setting] = some
-    return found
+        if harmful := tuple(str(text) for text in texts if not _is_harmless(mark, str(text))):
+            specs[setting] = harmful
+    return specs
 
 
-def _harmless(mark: Names | None, text: str) -> bool:
-    """Whether a text names nothing that would be run, opened or asked."""
+def _is_harmless(mark: Names | None, text: str) -> bool:
+    """True if a text refers to nothing that would be run, opened or queried."""
     if not text or mark == PLAIN or text.partition(":")[0] == IN_MEMORY:
         return True
     if mark is None:
@@ -65,49 +67,52 @@ def _harmless(mark: Names | None, text: str) -> bool:
     if mark.kind == "budgets":
         return "recommended" not in text or text.partition("?")[0] == "recommended"
     if mark.kind in JOINED_KINDS:
-        return _parts(mark.kind, text)
+        return _parts_built_in(mark.kind, text)
     if mark.kind in plugins.FOLDERS:
-        return _built_in(mark.kind, text)
+        return _is_built_in(mark.kind, text)
     return text in mark.words
 
 
-def _built_in(kind: str, text: str) -> bool:
-    """Whether a spec names what comes with Brinell or was installed, with settings that are no files."""
+def _is_built_in(kind: str, text: str) -> bool:
+    """True if a spec names a built-in or installed plug-in, with settings that refer to no files."""
     try:
         name, path, options = plugins.parse(text)
     except RequestError:
         return False
     if kind == "attack":
-        if ALSO.get(text, text) in CASCADES:
+        if ALIASES.get(text, text) in CASCADES:
             return True
         name, _ = PRESETS.get(name, (name, {}))
-        options = {key: value for key, value in options.items() if key not in KEPT_TO}
+        options = {key: value for key, value in options.items() if key not in STAGE_OPTIONS}
     if path or name not in plugins.names(kind):
         return False
-    return _plain_options(kind, name, options)
+    return _has_plain_options(kind, name, options)
 
 
-def _plain_options(kind: str, name: str, options: Mapping[str, str]) -> bool:
+def _has_plain_options(kind: str, name: str, options: Mapping[str, str]) -> bool:
+    """True if no option of a plug-in can name code, files or servers."""
+    if plugins.is_isolated(kind, name):  # of an installed package, whose settings only its code knows
+        return all(NUMBER.fullmatch(value) for value in options.values())
     plugin = plugins.load(kind, name)
-    hints, known = get_type_hints(plugin, include_extras=True), {field.name: field for field in fields(plugin)}
+    hints, parameters = get_type_hints(plugin, include_extras=True), {field.name: field for field in fields(plugin)}
     for key, value in options.items():
-        if key not in known:
+        if key not in parameters:
             return False
-        if part := known[key].metadata.get("plugin"):
-            if not _parts(part, value):
+        if part := parameters[key].metadata.get("plugin"):
+            if not _parts_built_in(part, value):
                 return False
-        elif not NUMBER.fullmatch(value) and not _harmless(mark_of(hints[key]), value):
+        elif not NUMBER.fullmatch(value) and not _is_harmless(mark_of(hints[key]), value):
             return False
     return True
 
 
-def _parts(kind: str, text: str) -> bool:
-    """The same of plugins joined by `+`, each with settings of its own in brackets."""
-    for one in re.split(r"\+(?![^(]*\))", text):
-        name, _, inside = one.partition("(")
-        options = dict(pair.partition("=")[::2] for pair in inside.removesuffix(")").split(",") if pair)
+def _parts_built_in(kind: str, text: str) -> bool:
+    """The same for plug-ins joined by `+`, each with its settings in brackets."""
+    for part in re.split(r"\+(?![^(]*\))", text):
+        name, _, settings = part.partition("(")
+        options = dict(pair.partition("=")[::2] for pair in settings.removesuffix(")").split(",") if pair)
         options = {key.strip(): value for key, value in options.items()}
-        if name.strip() not in plugins.names(kind) or not _plain_options(kind, name.strip(), options):
+        if name.strip() not in plugins.names(kind) or not _has_plain_options(kind, name.strip(), options):
             return False
     return True
 
@@ -115,48 +120,48 @@ def _parts(kind: str, text: str) -> bool:
 # Whose folder it is
 
 
-def mark(values: Mapping[str, Any], request: type[BaseRequest]) -> str | None:
-    """The keyed hash of what a request names; None where there is no place for a key.
+def make_mark(values: Mapping[str, Any], request: type[BaseRequest]) -> str | None:
+    """Keyed hash of the specs of a request; None if the key cannot be stored.
 
     A relative path means another file in another directory, so where there is one the hash is of the directory, too.
     """
     key = _key()
     if key is None:
         return None
-    found = named(values, request)
-    where = "" if all(_absolute(text) for texts in found.values() for text in texts) else os.getcwd()
-    text = json.dumps([where, sorted(found.items())], ensure_ascii=True)
+    specs = named_specs(values, request)
+    directory = "" if all(_is_absolute(text) for texts in specs.values() for text in texts) else os.getcwd()
+    text = json.dumps([directory, sorted(specs.items())], ensure_ascii=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def _absolute(text: str) -> bool:
-    """Whether a spec means the same files in every directory."""
+def _is_absolute(text: str) -> bool:
+    """True if a spec means the same files in every directory."""
     try:
         name, path, options = plugins.parse(text)
     except RequestError:
         return False
     main = path or name.removeprefix(f"{IN_MEMORY}:")
     files = [value for value in options.values() if "/" in value or SUFFIX.search(value)]
-    return all(one.startswith(("/", "http://", "https://")) for one in (main, *files))
+    return all(path_.startswith(("/", "http://", "https://")) for path_ in (main, *files))
 
 
 def _key() -> bytes | None:
-    """This person's own key, made on first use and readable by nobody else."""
-    file = own_folder() / "key"
+    """The user's key, created on first use and readable by the user alone."""
+    file = cache_folder() / "key"
     if not file.exists():
-        half = file.with_name(f".key.{os.getpid()}")
+        temporary = file.with_name(f".key.{os.getpid()}")
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            with open(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
+            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as new:
                 new.write(os.urandom(KEY_BYTES))
-            os.link(half, file)  # whole or not at all: another process may be making one too
+            os.link(temporary, file)  # whole or not at all: another process may be making one too
         except FileExistsError:
             pass
         except OSError:
             return None
         finally:
             with suppress(OSError):
-                half.unlink()
+                temporary.unlink()
     try:
         key = bounded.read(file, KEY_BYTES)
     except (OSError, RequestError):
@@ -164,48 +169,48 @@ def _key() -> bytes | None:
     return key if len(key) == KEY_BYTES else None
 
 
-def untrusted(
+def untrusted_specs(
     values: Mapping[str, Any],
     request: type[BaseRequest],
     folder: Path,
-    said: object,
+    claimed_mark: object,
     *,
     trust: Path | str | None = None,
-    given: Collection[str] = (),
+    repeated: Collection[str] = (),
     replaced: Collection[str] = (),
-) -> Named:
-    """What a folder's request names and nobody has trusted.
+) -> NamedSpecs:
+    """Specs of a folder's request that the user has not trusted.
 
     Args:
         values: the settings of the request as the folder has them.
         request: the kind of request.
         folder: the folder.
-        said: the mark in its manifest.
-        trust: the folder that the person trusts; one above it will do.
-        given: specs that the person has named too.
-        replaced: settings in whose place the person has named something else.
+        claimed_mark: the mark in its manifest.
+        trust: the folder that the user trusts; a parent folder works too.
+        repeated: specs that the user has given as well.
+        replaced: settings that the user has replaced.
 
     Raises:
         RequestError: the folder is trusted, and a token would go to a host that the person did not name.
     """
-    own = mark(values, request)
-    if own is not None and isinstance(said, str) and hmac.compare_digest(said.encode(), own.encode()):
+    expected = make_mark(values, request)
+    if expected is not None and isinstance(claimed_mark, str) and hmac.compare_digest(claimed_mark.encode(), expected.encode()):
         return {}
-    found = {
-        key: tuple(one for one in texts if one not in given)
-        for key, texts in named(values, request).items()
+    specs = {
+        key: tuple(spec for spec in texts if spec not in repeated)
+        for key, texts in named_specs(values, request).items()
         if key not in replaced
     }
-    found = {key: texts for key, texts in found.items() if texts}
+    specs = {key: texts for key, texts in specs.items() if texts}
     if trust is None or not folder.resolve().is_relative_to(Path(trust).resolve()):
-        return found
-    for text in (one for texts in found.values() for one in texts):
-        _keep_token(folder, text)
+        return specs
+    for text in (one for texts in specs.values() for one in texts):
+        _check_token(folder, text)
     return {}
 
 
-def _keep_token(folder: Path, text: str) -> None:
-    """Refuse an address that the folder names while a token is set that would go there."""
+def _check_token(folder: Path, text: str) -> None:
+    """Raise RequestError for an address of the folder to which a token in the environment would go."""
     if not text.startswith(("http:", "https:")):
         return
     token = plugins.parse(text).options.get("token_env", "BRINELL_TOKEN")
@@ -216,38 +221,38 @@ def _keep_token(folder: Path, text: str) -> None:
         )
 
 
-def check(
-    values: Mapping[str, Any], request: type[BaseRequest], folder: Path, said: object, *, trust: Path | str | None = None
+def check_trust(
+    values: Mapping[str, Any], request: type[BaseRequest], folder: Path, claimed_mark: object, *, trust: Path | str | None = None
 ) -> None:
-    """Refuse to go on with what a folder names and nobody has trusted; arguments as of `untrusted`."""
-    if found := untrusted(values, request, folder, said, trust=trust):
-        raise refusal(folder, found)
+    """Raise RequestError if a folder has untrusted specs; arguments as in `untrusted_specs`."""
+    if specs := untrusted_specs(values, request, folder, claimed_mark, trust=trust):
+        raise refusal(folder, specs)
 
 
-def refusal(folder: Path, found: Named) -> RequestError:
-    """The error that says what is not used, and what to do."""
+def refusal(folder: Path, specs: NamedSpecs) -> RequestError:
+    """The error that lists the untrusted specs and the remedy."""
     return RequestError(
-        f"{folder} was not made by you here, and it names {listed(found)}, which would be run or opened: look at "
+        f"{folder} was not made by you here, and it names {list_specs(specs)}, which would be run or opened: look at "
         f"it, then give it again as an option, or add {option('trust', str(folder))}"
     )
 
 
-def listed(found: Named) -> str:
-    """What is named, setting by setting, in a few words."""
-    told = [f"{setting.replace('_', '-')} {text!r}" for setting, texts in found.items() for text in texts]
-    return ", ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+def list_specs(specs: NamedSpecs) -> str:
+    """List the specs by setting, at most three of them."""
+    texts_ = [f"{setting.replace('_', '-')} {text!r}" for setting, texts in specs.items() for text in texts]
+    return ", ".join(texts_[:3]) + (f" and {len(texts_) - 3} more" if len(texts_) > 3 else "")
 
 
-def check_file(
+def check_file_trust(
     file: Path, values: Mapping[str, Any], request: type[BaseRequest], options: Iterable[str], trust: Path | str | None
 ) -> None:
-    """The same for a file of settings that lies in a folder, or is called as the one of a folder is.
+    """The same check for a settings file within a run folder, or with the name of a run folder's settings file.
 
-    Any other file of settings is the person's own: its name was given on the command line.
+    Any other settings file is trusted, because the user named it on the command line.
 
     Args:
-        file: the file of settings.
-        values: what it says.
+        file: the settings file.
+        values: its content.
         request: the kind of request.
         options: settings that were given on the command line, in place of the file's.
         trust: the folder that the person trusts.
@@ -259,28 +264,32 @@ def check_file(
     manifest = file.parent / MANIFEST
     if not manifest.exists() and file.name != REQUEST:
         return
-    own = set(options)
-    said = _mark_in(manifest) if manifest.exists() else _mark_beside(file)
-    check({key: value for key, value in values.items() if key not in own}, request, file.parent, said, trust=trust)
+    given_options = set(options)
+    claimed_mark = _read_manifest_mark(manifest) if manifest.exists() else _read_mark_line(file)
+    check_trust(
+        {key: value for key, value in values.items() if key not in given_options}, request, file.parent, claimed_mark, trust=trust
+    )
 
 
-def marked(text: str, said: str | None) -> str:
+def add_mark(text: str, claimed_mark: str | None) -> str:
     """A file of settings with its mark as a last line, for a folder that a stop left without a manifest."""
-    return text if said is None else f"{text}# {MARK}: {said}\n"
+    return text if claimed_mark is None else f"{text}# {MARK}: {claimed_mark}\n"
 
 
-def _mark_beside(file: Path) -> object:
+def _read_mark_line(file: Path) -> object:
+    """The mark in a settings file; None without one."""
     try:
         text = bounded.read(file, bounded.MOST_TEXT)
     except (OSError, RequestError):
         return None
-    found = re.search(rf"^# {MARK}: ([0-9a-f]{{64}})$".encode(), text, re.MULTILINE)
-    return found[1].decode() if found else None
+    match = re.search(rf"^# {MARK}: ([0-9a-f]{{64}})$".encode(), text, re.MULTILINE)
+    return match[1].decode() if match else None
 
 
-def _mark_in(manifest: Path) -> object:
+def _read_manifest_mark(manifest: Path) -> object:
+    """The mark in a manifest; None without one."""
     try:
-        told = json.loads(bounded.read(manifest, bounded.MOST_TEXT))
+        content = json.loads(bounded.read(manifest, bounded.MOST_TEXT))
     except (OSError, ValueError, RecursionError, RequestError):
         return None
-    return told.get(MARK) if isinstance(told, dict) else None
+    return content.get(MARK) if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""What explainers share: where the places of a map lie, what stands in for what is hidden, and questions in full batches."""
+"""Building blocks of explainers: positions of the cells of a map, fill values for hidden parts, and queries in full batches."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ def places_of(domain: Domain) -> tuple[int, ...]:
     return domain.shape[len(domain.shape) - AXES[domain.kind] :]
 
 
-def spread(mask: Tensor, domain: Domain) -> Tensor:
+def broadcast_maps(mask: Tensor, domain: Domain) -> Tensor:
     """Maps (..., *places) so that they broadcast against inputs (..., *shape)."""
     axes = AXES[domain.kind]
-    between = len(domain.shape) - axes
-    return mask.reshape(*mask.shape[: mask.ndim - axes], *[1] * between, *mask.shape[mask.ndim - axes :])
+    channel_axes = len(domain.shape) - axes
+    return mask.reshape(*mask.shape[: mask.ndim - axes], *[1] * channel_axes, *mask.shape[mask.ndim - axes :])
 
 
 def over_channels(values: Tensor, domain: Domain) -> Tensor:
@@ -55,7 +55,7 @@ def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
     return x.contiguous()
 
 
-def hidden_by(x: Tensor, domain: Domain) -> Tensor:
+def hidden_fill(x: Tensor, domain: Domain) -> Tensor:
     """(n, *shape): what stands where something is hidden: the input blurred, within its bounds."""
     return domain.clamp(blurred(x, domain))
 
@@ -84,7 +84,7 @@ def clean_value(oracle: Oracle, batch: Batch, value: Value = class_probability) 
     return value(oracle.scores(batch.ids, batch.x), batch.y)
 
 
-def answered(
+def masked_values(
     oracle: Oracle,
     batch: Batch,
     domain: Domain,
@@ -93,32 +93,32 @@ def answered(
     fill: Tensor,
     value: Value = class_probability,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What the model answers to inputs of which masks show a part, asked about in batches of many samples.
+    """Query the model about partly hidden inputs, in batches of many samples.
 
     Args:
-        oracle: answers and counts.
+        oracle: the model's oracle, which counts queries.
         batch: the samples.
-        domain: where they live.
+        domain: shape, bounds and kind of the inputs.
         count: masks of each sample.
         masks: `masks(first, last)` gives (n, last - first, *places) in [0, 1], the masks of these numbers; 1 shows a place.
-        fill: (n, *shape) what stands where nothing shows.
-        value: what of an answer counts.
+        fill: (n, *shape) values of hidden places.
+        value: function of the answer that gives the figure of a mask.
 
     Yields:
         (n, k, *places) masks with the (n, k) values of their answers.
     """
     step = max(1, ROWS // len(batch))
     for first in range(0, count, step):
-        kept = masks(first, min(first + step, count))
-        k = kept.shape[1]
-        inputs = mixed(batch.x, fill, kept, domain).flatten(0, 1)
+        shown = masks(first, min(first + step, count))
+        k = shown.shape[1]
+        inputs = blend(batch.x, fill, shown, domain).flatten(0, 1)
         logits = oracle.scores(batch.ids.repeat_interleave(k), inputs)
-        yield kept, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)
+        yield shown, value(logits, batch.y.repeat_interleave(k)).reshape(-1, k)
 
 
-def mixed(x: Tensor, fill: Tensor, kept: Tensor, domain: Domain) -> Tensor:
+def blend(x: Tensor, fill: Tensor, shown: Tensor, domain: Domain) -> Tensor:
     """(n, k, *shape): inputs of which the share `kept` (n, k, *places), 0 to 1, shows, and elsewhere the fill."""
-    return domain.clamp(torch.lerp(fill[:, None], x[:, None], spread(kept, domain)))
+    return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(shown, domain)))
 
 
 def resized(maps: Tensor, places: tuple[int, ...]) -> Tensor:

@@ -44,10 +44,10 @@ class Cells:
     def centres(self) -> Tensor:
         """(cells, axes): the middle of each cell, in shares of the longest side."""
         longest = max(self.places)
-        along = [
+        positions = [
             (torch.arange(count) + 0.5) / count * length / longest for count, length in zip(self.counts, self.places, strict=True)
         ]
-        return torch.stack([one.flatten() for one in torch.meshgrid(*along, indexing="ij")], 1)
+        return torch.stack([axis.flatten() for axis in torch.meshgrid(*positions, indexing="ij")], 1)
 
     def means(self, x: Tensor) -> Tensor:
         """(n, cells, channels): the mean of each channel over each cell, of inputs (n, *shape)."""
@@ -64,37 +64,37 @@ SHARING = 0.2
 """Length over which cells that look alike share what they are worth, in shares of the longest side."""
 
 
-def shared_by_look(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, look: float) -> Tensor:
-    """What cells are worth (n, cells), each averaged with those near it that look alike.
+def bilateral_filter(worth: Tensor, x: Tensor, domain: Domain, cells: Cells, look: float) -> Tensor:
+    """Smooth the importance of cells (n, cells): each is averaged with nearby cells of similar appearance.
 
-    A bilateral filter (Tomasi & Manduchi 1998) on cells. It knows the picture and nothing of the model, and it helps any map to
-    lie on things: whoever compares maps by where they lie gives it to both.
+    A bilateral filter (Tomasi & Manduchi 1998) on cells. It uses the input and not the model, and it helps any map to
+    follow objects: to compare the positions of two maps, apply it to both.
 
     Args:
-        worth: the values.
+        worth: the importance of each cell.
         x: (n, *shape) the inputs.
-        domain: where they live.
+        domain: shape, bounds and kind of the inputs.
         cells: the lattice.
-        look: standard deviation of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves all as it is.
+        look: standard deviation of the Gaussian of mean colours, as a share of the input's spread; 0 returns `worth` unchanged.
     """
     if not look or domain.kind == "vector":
         return worth
-    apart = torch.cdist(cells.centres, cells.centres).to(x.device).square()
-    weight = torch.exp(-apart / (2 * SHARING**2) - _unlike(x, cells) / (2 * look**2))
-    found: Tensor = torch.einsum("nab,nb->na", weight / weight.sum(2, keepdim=True), worth)
-    return found
+    distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
+    weight = torch.exp(-distances / (2 * SHARING**2) - _colour_distances(x, cells) / (2 * look**2))
+    smoothed: Tensor = torch.einsum("nab,nb->na", weight / weight.sum(2, keepdim=True), worth)
+    return smoothed
 
 
-def looked(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int = 784) -> Tensor:
+def smooth_maps(maps: Tensor, x: Tensor, domain: Domain, look: float, most: int = 784) -> Tensor:
     """Maps (n, *places) of another method, brought to cells and shared by look as those of RLAB; as they are for a look of 0."""
     if not look or domain.kind == "vector":
         return maps
     cells = Cells.over(domain, most)
     worth = cells.means(maps)[..., 0]
-    return cells.maps(shared_by_look(worth, x, domain, cells, look)[:, None])[:, 0]
+    return cells.maps(bilateral_filter(worth, x, domain, cells, look)[:, None])[:, 0]
 
 
-def _unlike(x: Tensor, cells: Cells) -> Tensor:
+def _colour_distances(x: Tensor, cells: Cells) -> Tensor:
     """(n, cells, cells): squared distance of mean colours, in shares of the variance of the input's."""
     means = cells.means(x)
     return torch.cdist(means, means).square() / means.var(1, keepdim=True).sum(2, keepdim=True).clamp_min(1e-12)
@@ -110,9 +110,9 @@ def covariance(x: Tensor, domain: Domain, cells: Cells, lengths: tuple[float, ..
         lengths: standard deviations of the Gaussians of distance, in shares of the longest side.
         colour: standard deviation of the Gaussian of mean colours, in shares of the input's own spread; 0 leaves colours out.
     """
-    apart = torch.cdist(cells.centres, cells.centres).to(x.device).square()
-    near = torch.stack([torch.exp(-apart / (2 * length**2)) for length in lengths]).mean(0)
-    found = near.expand(len(x), -1, -1)
+    distances = torch.cdist(cells.centres, cells.centres).to(x.device).square()
+    spatial = torch.stack([torch.exp(-distances / (2 * length**2)) for length in lengths]).mean(0)
+    total = spatial.expand(len(x), -1, -1)
     if colour and domain.kind != "vector":
-        found = found * torch.exp(-_unlike(x, cells) / (2 * colour**2))
-    return found + JITTER * torch.eye(len(cells), device=x.device)
+        total = total * torch.exp(-_colour_distances(x, cells) / (2 * colour**2))
+    return total + JITTER * torch.eye(len(cells), device=x.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import at_least
 from brinell.explainers._asking import places_of
-from brinell.explainers._cells import looked
+from brinell.explainers._cells import smooth_maps
 
 __all__ = ["Centre"]
 
@@ -21,7 +21,7 @@ class Centre:
     """Nearness to the middle (a control)."""
 
     look: float = 0.0
-    """As of rlab: spread of colours within which places share what they are worth. 0 leaves looks out."""
+    """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
 
     access = Access.LABELS
     domains = frozenset({"image", "signal", "video"})
@@ -34,7 +34,7 @@ class Centre:
         places = places_of(domain)
         squares = torch.zeros(places, device=batch.x.device)
         for axis, length in list(enumerate(places))[-2:]:
-            along = (torch.arange(length, device=batch.x.device) + 0.5) / length - 0.5
-            squares = squares + along.square().reshape(-1, *[1] * (len(places) - axis - 1))
+            offsets = (torch.arange(length, device=batch.x.device) + 0.5) / length - 0.5
+            squares = squares + offsets.square().reshape(-1, *[1] * (len(places) - axis - 1))
         maps = (1 - squares.sqrt()).expand(len(batch), *places).clone()
-        return looked(maps, batch.x, domain, self.look)
+        return smooth_maps(maps, batch.x, domain, self.look)

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
 from brinell.core.errors import RequestError
+from brinell.core.hooks import Call, hookable, watch_calls
 from brinell.core.settings import at_least
 from brinell.explainers._asking import class_logit, places_of, resized
-from brinell.explainers._cells import looked
+from brinell.explainers._cells import smooth_maps
 
 __all__ = ["GradCAM"]
 
@@ -36,7 +37,7 @@ class GradCAM:
     layer: str = ""
     """Name of the layer as the module has it, such as features.12; by default the last one that fits."""
     look: float = 0.0
-    """As of rlab: spread of colours within which places share what they are worth. 0 leaves looks out."""
+    """As in rlab: spread of colours within which places share their importance; 0 ignores colours."""
 
     access: ClassVar[Access] = Access.GRADIENTS
     domains: ClassVar[frozenset[Kind]] = frozenset({"image", "signal", "video"})
@@ -44,34 +45,34 @@ class GradCAM:
     def __post_init__(self) -> None:
         at_least(self, look=0)
 
-    def opened(self, module: nn.Module, domain: Domain) -> Explainer:
+    def attach(self, module: nn.Module, domain: Domain) -> Explainer:
         """The explainer for this network.
 
         Raises:
-            RequestError: there is no layer of this name, or none that fits.
+            RequestError: the network has no layer of this name, or none that fits.
         """
-        layers = dict(module.named_modules())
+        layers = hookable(module)
         names = (self.layer,) if self.layer else usual_layers(module)
         if not names:
-            raise RequestError("the network has no convolution and no attention that Grad-CAM could look at: leave grad-cam out")
+            raise RequestError("the network has no convolution or attention layer, which Grad-CAM needs: leave grad-cam out")
         if self.layer and self.layer not in layers:
-            known = [one for one in layers if one][-8:]
+            last_layers = [layer_name for layer_name in layers if layer_name][-8:]
             raise RequestError(
-                f"the network has no layer {self.layer!r}; its last ones are {', '.join(known)}: name one of its layers"
+                f"the network has no layer {self.layer!r}; its last ones are {', '.join(last_layers)}: name one of its layers"
             )
-        return _Opened(tuple((name, layers[name]) for name in names), self.look)
+        return _AttachedGradCAM(tuple((name, layers[name]) for name in names), self.look)
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
-        """Refuses: without the network there is no layer to look at.
+        """Refuse: Grad-CAM needs the network, whose layers an oracle does not show.
 
         Raises:
-            RequestError: always; `opened` gives the explainer that works.
+            RequestError: always; `attach` gives the explainer that works.
         """
         raise RequestError("Grad-CAM needs a torch module, and the model has none inside: leave grad-cam out")
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _AttachedGradCAM:
     layers: tuple[tuple[str, nn.Module], ...]
     """By name, those to choose from; the last that fits is taken."""
     look: float
@@ -82,8 +83,8 @@ class _Opened:
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places), 0 or more. One forward and one backward."""
         places = places_of(domain)
-        name, layer = self._chosen(oracle, batch)
-        with _watched(layer) as (activations, gradients):
+        name, layer = self._choose_layer(oracle, batch)
+        with _recorded(layer) as (activations, gradients):
             oracle.gradient(batch.ids, batch.x, class_logit)
         if not activations or len(gradients) != len(activations):
             raise RequestError(f"the class does not depend on layer {name} in a way that gradients show: name another one")
@@ -91,45 +92,41 @@ class _Opened:
         for activation, gradient in zip(activations, gradients, strict=True):
             weight = on_grid(gradient, places, name).mean(tuple(range(2, 2 + len(places))), keepdim=True)
             maps.append((on_grid(activation, places, name) * weight).sum(1).relu())
-        return looked(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
+        return smooth_maps(resized(torch.cat(maps)[:, None], places)[:, 0], batch.x, domain, self.look)
 
-    def _chosen(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
+    def _choose_layer(self, oracle: Oracle, batch: Batch) -> tuple[str, nn.Module]:
         """The last layer that is called and whose answer has more than one place."""
         if len(self.layers) == 1:
             return self.layers[0]
-        fitting: list[tuple[str, nn.Module]] = []
-        hooks = [
-            layer.register_forward_hook(
-                lambda _, given, answer, one=(name, layer): fitting.append(one) if math.prod(answer.shape[2:]) > 1 else None
-            )
-            for name, layer in self.layers
-        ]
-        try:
+        fitting: list[str] = []
+
+        def note(call: Call) -> None:
+            """Keep the names of layers whose answer has more than one place."""
+            if isinstance(call.answer, Tensor) and math.prod(call.answer.shape[2:]) > 1:
+                fitting.append(call.name)
+
+        layers = dict(self.layers)
+        with watch_calls(layers, note):
             oracle.scores(batch.ids[:1], batch.x[:1])
-        finally:
-            for hook in hooks:
-                hook.remove()
         if not fitting:
             raise RequestError("no convolution of the network answers more than one place: name a layer, or leave grad-cam out")
-        return fitting[-1]
+        return fitting[-1], layers[fitting[-1]]
 
 
 @contextmanager
-def _watched(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
-    """What a layer answers meanwhile, and the gradients that come back to it."""
+def _recorded(layer: nn.Module) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """Record the activations of a layer and their gradients while the block runs."""
     activations: list[Tensor] = []
     gradients: list[Tensor] = []
 
-    def note(module: nn.Module, given: object, answer: object) -> None:
-        if isinstance(answer, Tensor) and answer.requires_grad:
-            activations.append(answer.detach())
-            answer.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
+    def note(call: Call) -> None:
+        """Record the activations of the layer and their gradients."""
+        if isinstance(call.output, Tensor) and call.output.requires_grad:
+            activations.append(call.answer.detach())
+            call.output.register_hook(lambda gradient: gradients.append(gradient.detach()))  # type: ignore[no-untyped-call]
 
-    hook = layer.register_forward_hook(note)
-    try:
+    with watch_calls({"": layer}, note):
         yield activations, gradients
-    finally:
-        hook.remove()
 
 
 def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
@@ -159,7 +156,7 @@ def on_grid(values: Tensor, places: tuple[int, ...], name: str) -> Tensor:
 
 def usual_layers(module: nn.Module) -> tuple[str, ...]:
     """The layers to choose from where none is named, in the order of the network; none where none fits."""
-    names = dict(module.named_modules())
+    names = hookable(module)
     attention = [name for name, part in names.items() if "attention" in type(part).__name__.lower()]
     if attention:
         parent = attention[-1]

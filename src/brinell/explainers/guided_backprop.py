@@ -42,21 +42,24 @@ class GuidedBackprop:
 
 
 class _Positive(torch.autograd.Function):
-    """ReLU forwards; backwards it lets through what is positive, where the input was."""
+    """ReLU whose backward pass keeps only positive gradients at positive inputs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        """ReLU."""
         ctx.save_for_backward(x)
         return x.clamp_min(0)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Positive gradients at positive inputs."""
         (x,) = ctx.saved_tensors
-        back: Tensor = gradient.clamp_min(0) * (x > 0)
-        return back
+        guided: Tensor = gradient.clamp_min(0) * (x > 0)
+        return guided
 
 
-_RELUS = {torch.relu, torch.relu_, F.relu, F.relu_, Tensor.relu, Tensor.relu_}
+_IN_PLACE = {torch.relu_, F.relu_, Tensor.relu_}
+_RELUS = {torch.relu, F.relu, Tensor.relu, *_IN_PLACE}
 
 
 class _Guided(TorchFunctionMode):
@@ -71,5 +74,8 @@ class _Guided(TorchFunctionMode):
     ) -> Any:
         if func in _RELUS:
             self.calls += 1
-            return _Positive.apply(args[0])
+            x, kwargs = args[0] if args else (kwargs or {})["input"], kwargs or {}
+            if func in _IN_PLACE or kwargs.get("inplace", args[1] if len(args) > 1 else False):
+                return x.copy_(_Positive.apply(x.clone()))
+            return _Positive.apply(x)
         return func(*args, **(kwargs or {}))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import at_least, one_of
-from brinell.explainers._asking import class_logit, hidden_by, over_channels
+from brinell.explainers._asking import class_logit, hidden_fill, over_channels
 
 __all__ = ["IntegratedGradients"]
 
@@ -25,7 +25,7 @@ class IntegratedGradients:
     steps: int = 32
     """Points on the way."""
     fill: Literal["low", "blur"] = "low"
-    """Where the way begins: the lower bounds (black, for an image), or the blurred input."""
+    """Baseline of the path: the lower bounds (black, for an image), or the blurred input."""
 
     access = Access.GRADIENTS
     domains = frozenset(KINDS)
@@ -40,9 +40,9 @@ class IntegratedGradients:
 
     def attributions(self, oracle: Oracle, batch: Batch, domain: Domain) -> Tensor:
         """(n, *shape): what each value adds to the class's logit, signed."""
-        start = hidden_by(batch.x, domain) if self.fill == "blur" else domain.bounds(batch.x)[0].expand_as(batch.x)
-        way, total = batch.x - start, torch.zeros_like(batch.x)
+        start = hidden_fill(batch.x, domain) if self.fill == "blur" else domain.bounds(batch.x)[0].expand_as(batch.x)
+        difference, total = batch.x - start, torch.zeros_like(batch.x)
         for step in range(self.steps):
-            x = domain.clamp(start + (step + 0.5) / self.steps * way)
+            x = domain.clamp(start + (step + 0.5) / self.steps * difference)
             total += oracle.gradient(batch.ids, x, class_logit).grad
-        return way * total / self.steps
+        return difference * total / self.steps

@@ -1,7 +1,7 @@
 """Occlusion: how much probability the class loses when a window is hidden, window after window.
 
-Zeiler & Fergus 2014, Visualizing and understanding convolutional networks, section 4.2. Deviations: what is hidden is replaced
-by the blurred input and not by grey, which makes edges of its own; where windows overlap, the mean counts.
+Zeiler & Fergus 2014, Visualizing and understanding convolutional networks, section 4.2. Deviations: the hidden window shows the
+blurred input and not grey, which would add edges; overlapping windows are averaged.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 from brinell.core.contracts import KINDS, Access, Batch, Domain, Oracle, Streams
 from brinell.core.patches import PatchGrid
 from brinell.core.settings import at_least
-from brinell.explainers._asking import answered, clean_value, hidden_by, places_of
+from brinell.explainers._asking import clean_value, hidden_fill, masked_values, places_of
 
 __all__ = ["Occlusion"]
 
@@ -33,19 +33,20 @@ class Occlusion:
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places). Asks one question for each window, and one about the clean input."""
         places = places_of(domain)
-        along = max(1, round(self.windows ** (2 / len(places))))
-        stride = tuple(max(1, -(-length // along)) for length in places)
+        windows = max(1, round(self.windows ** (2 / len(places))))
+        stride = tuple(max(1, -(-length // windows)) for length in places)
         patch = tuple(min(2 * step, length) for step, length in zip(stride, places, strict=True))
         grid = PatchGrid(domain.shape, patch, stride)
         single = torch.eye(len(grid), dtype=torch.bool, device=batch.x.device)
-        hides = grid.touched(single).reshape(len(grid), -1, *places)[:, 0].float()
-        fill = hidden_by(batch.x, domain)
+        hides = grid.covered_values(single).reshape(len(grid), -1, *places)[:, 0].float()
+        fill = hidden_fill(batch.x, domain)
 
         def masks(first: int, last: int) -> Tensor:
+            """Masks of some windows."""
             return (1 - hides[first:last])[None].expand(len(batch), -1, *places)
 
         clean = clean_value(oracle, batch)
-        parts = [values for _, values in answered(oracle, batch, domain, len(grid), masks, fill)]
-        lost = clean[:, None] - torch.cat(parts, 1)
-        found: Tensor = torch.tensordot(lost, hides, 1) / hides.sum(0).clamp_min(1)
-        return found
+        parts = [values for _, values in masked_values(oracle, batch, domain, len(grid), masks, fill)]
+        drops = clean[:, None] - torch.cat(parts, 1)
+        maps: Tensor = torch.tensordot(drops, hides, 1) / hides.sum(0).clamp_min(1)
+        return maps

@@ -1,6 +1,6 @@
-"""A control: every place matters a random amount. What a method adds shows against this one.
+"""A control: every place has a random importance. Compare other methods with it.
 
-No deviations; there is nothing to deviate from.
+No deviations, since no paper describes it.
 """
 
 from dataclasses import dataclass

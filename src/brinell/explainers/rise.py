@@ -15,7 +15,7 @@ from torch import Tensor
 
 from brinell.core.contracts import Access, Batch, Domain, Oracle, Streams
 from brinell.core.settings import at_least, one_of
-from brinell.explainers._asking import answered, hidden_by, places_of, resized
+from brinell.explainers._asking import hidden_fill, masked_values, places_of, resized
 
 __all__ = ["RISE"]
 
@@ -28,10 +28,10 @@ class RISE:
     """Random masks, a question each."""
     cells: int = 7
     """Cells of a mask along each axis."""
-    kept: float = 0.5
+    keep_probability: float = 0.5
     """Probability that a cell shows."""
     fill: Literal["blur", "grey"] = "blur"
-    """What stands where a mask hides."""
+    """Values of the places that a mask hides."""
 
     access = Access.SCORES
     domains = frozenset({"image", "signal", "video"})
@@ -39,36 +39,37 @@ class RISE:
     def __post_init__(self) -> None:
         at_least(self, masks=1, cells=1)
         one_of(self, fill=("blur", "grey"))
-        if not 0 < self.kept < 1:
-            raise ValueError(f"kept is {self.kept}; it must be between 0 and 1")
+        if not 0 < self.keep_probability < 1:
+            raise ValueError(f"keep_probability is {self.keep_probability}; it must be between 0 and 1")
 
     def __call__(self, oracle: Oracle, batch: Batch, domain: Domain, rng: Streams) -> Tensor:
         """(n, *places). Asks `masks` questions."""
         places = places_of(domain)
         low, high = domain.bounds(batch.x)
         grey = ((low + high) / 2).expand_as(batch.x)
-        fill = hidden_by(batch.x, domain) if self.fill == "blur" else grey
+        fill = hidden_fill(batch.x, domain) if self.fill == "blur" else grey
         draw = self._masks(rng, places)
-        weighted, shown = torch.zeros(2, len(batch), *places, device=batch.x.device)
-        for kept, values in answered(oracle, batch, domain, self.masks, draw, fill):
-            weighted += torch.einsum("nk,nk...->n...", values, kept)
-            shown += kept.sum(1)
-        found: Tensor = weighted / shown.clamp_min(1e-6)
-        return found
+        weighted, coverage = torch.zeros(2, len(batch), *places, device=batch.x.device)
+        for mask, values in masked_values(oracle, batch, domain, self.masks, draw, fill):
+            weighted += torch.einsum("nk,nk...->n...", values, mask)
+            coverage += mask.sum(1)
+        maps: Tensor = weighted / coverage.clamp_min(1e-6)
+        return maps
 
     def _masks(self, rng: Streams, places: tuple[int, ...]) -> Callable[[int, int], Tensor]:
         """Random cells, enlarged and shifted at random by less than a cell."""
         cells = tuple(min(self.cells, length) for length in places)
-        step = tuple(-(-length // many) for length, many in zip(places, cells, strict=True))
-        whole = tuple((many + 1) * one for many, one in zip(cells, step, strict=True))
-        coarse = (rng.uniform(self.masks, *(many + 1 for many in cells)) < self.kept).float()
-        shifts = [rng.fold(f"shift {axis}").integers(one, self.masks) for axis, one in enumerate(step)]
+        step = tuple(-(-length // count) for length, count in zip(places, cells, strict=True))
+        size = tuple((count + 1) * cell_length for count, cell_length in zip(cells, step, strict=True))
+        coarse = (rng.uniform(self.masks, *(count + 1 for count in cells)) < self.keep_probability).float()
+        shifts = [rng.fold(f"shift {axis}").integers(cell_length, self.masks) for axis, cell_length in enumerate(step)]
 
         def draw(first: int, last: int) -> Tensor:
-            large = resized(coarse[:, first:last], whole)
-            for axis, (length, moved) in enumerate(zip(places, shifts, strict=True)):
-                at = torch.arange(length, device=large.device) + moved[:, first:last, None]
-                index = at.reshape(*at.shape[:2], *[length if i == axis else 1 for i in range(len(places))])
+            """Some random masks."""
+            large = resized(coarse[:, first:last], size)
+            for axis, (length, shift) in enumerate(zip(places, shifts, strict=True)):
+                positions = torch.arange(length, device=large.device) + shift[:, first:last, None]
+                index = positions.reshape(*positions.shape[:2], *[length if i == axis else 1 for i in range(len(places))])
                 large = large.gather(2 + axis, index.expand(*large.shape[: 2 + axis], length, *large.shape[3 + axis :]))
             return large
 

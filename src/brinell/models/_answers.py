@@ -1,13 +1,13 @@
-"""Answers that are no logits, as logits: what kinds there are, how they are told apart, and how each is turned.
+"""Conversion of answers such as probabilities to logits: the kinds of answers, their recognition, and the formula of each kind.
 
-The logarithm of a probability is a logit: the softmax of it is the probability again, so losses, confidences and margins mean
-what they mean for networks. Only a common summand is lost, on which no loss depends. A score between 0 and 1 per class is the
-sigmoid of a logit. One number for two classes is the lead of the second over the first, or its probability. Each of these
-conversions rises with the answer, so none changes which class leads.
+The logarithm of a probability is a logit: its softmax is the probability again. So losses, confidences and margins mean what
+they mean for networks. Only a summand common to all classes is lost, and no loss depends on it. A score between 0 and 1 per
+class is the sigmoid of a logit. A single number for two classes is the logit of the second class minus that of the first, or
+the probability of the second. All conversions are increasing, so the leading class stays the same.
 
-Where a torch module ends in a softmax or a sigmoid, what went into it is read in place of what came out: float32 rounds
-probabilities above 1 - 6e-8 to 1, and with them the gradient away. The same holds where it ends in a hyperbolic tangent or
-another function that flattens large logits, scaled or not: which class leads is what it was, and the gradient is there again.
+If a torch module ends in a softmax or a sigmoid, the input of that function is read instead of its output. Float32 rounds
+probabilities above 1 - 6e-8 to 1, which makes the gradient zero. The same holds for a hyperbolic tangent or another function
+that flattens large logits, scaled or not: its input has the same leading class and a usable gradient.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.core.streams import Streams
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
-"""What one row of answers is; logit and probability are single numbers, of the second of two classes."""
+"""Kind of a model's answers. logit and probability are single numbers, of the second of two classes."""
 KINDS: tuple[str, ...] = get_args(Kind)
 
 FLOOR = 2.0**-126
@@ -33,76 +33,76 @@ FLOOR = 2.0**-126
 CEILING = 1 - 2.0**-24
 """The largest float32 below 1, whose logit is 16.6."""
 SUM = 1e-3
-"""By how much the sum of probabilities may be off: some models answer in half precision."""
+"""Largest deviation of a sum of probabilities from 1. Some models answer in half precision."""
 LOW, HIGH = 0.1, 0.9
-"""Scores are sigmoids if they lie between 0 and 1 and reach beyond both of these."""
+"""Scores are sigmoids if they lie between 0 and 1 and some lie below LOW and above HIGH."""
 SQUASHED = "squashed"
-"""Logits behind a function that flattens large ones, or scaled probabilities: only what went into the function says how much."""
+"""Kind of logits behind a flattening function, and of scaled probabilities: only the function's input is unflattened."""
 SQUASHING = {
     "softmax": "probabilities",
     "sigmoid": "sigmoids",
     **dict.fromkeys(("tanh", "softsign", "atan", "arctan", "erf"), SQUASHED),
 }
 SCALING = {"mul", "div", "true_divide", "add", "sub"}
-"""Functions that leave the order of answers as it was, where the other operand is a number, and a positive one for a factor."""
-NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone"}
-"""Functions that do to an answer what they would do to what went into the softmax."""
+"""Functions that keep the order of answers if the second operand is a number, positive if it is a factor."""
+NEUTRAL = {"squeeze", "unsqueeze", "flatten", "view", "reshape", "float", "to", "contiguous", "clone", "index_select"}
+"""Functions that act on an answer as they would act on the input of the softmax."""
 
 
 def random_inputs(domain: Domain, n: int) -> Tensor:
-    """(n, *shape): inputs anywhere within the bounds, always the same, by which it is learned what a model answers."""
+    """(n, *shape) random inputs within the bounds, the same in every run; the answers to them show what a model answers."""
     low, high = domain.bounds()
     return low + (high - low) * Streams.of(0, torch.arange(n)).uniform(*domain.shape)
 
 
-def of_probabilities(probabilities: Tensor) -> Tensor:
+def logits_of_probabilities(probabilities: Tensor) -> Tensor:
     """(n, classes) probabilities to (n, classes) float32 logits; none below `FLOOR`."""
     return probabilities.clamp_min(FLOOR).log().float()
 
 
-def of_labels(labels: Tensor, classes: int) -> Tensor:
-    """(n,) classes that a model answers with to (n, classes) float32 logits by which it is certain."""
-    return of_probabilities(torch.nn.functional.one_hot(labels.long(), classes).float())
+def logits_of_labels(labels: Tensor, classes: int) -> Tensor:
+    """(n,) predicted classes to (n, classes) float32 logits that are certain of them."""
+    return logits_of_probabilities(torch.nn.functional.one_hot(labels.long(), classes).float())
 
 
-def of_sigmoids(scores: Tensor) -> Tensor:
+def logits_of_sigmoids(scores: Tensor) -> Tensor:
     """(n, classes) scores between 0 and 1, one per class, to (n, classes) float32 logits, none beyond `FLOOR` and `CEILING`."""
-    kept = scores.clamp(FLOOR, CEILING)
-    return (kept.log() - (-kept).log1p()).float()
+    scores_inside = scores.clamp(FLOOR, CEILING)
+    return (scores_inside.log() - (-scores_inside).log1p()).float()
 
 
-def of_lead(lead: Tensor) -> Tensor:
-    """(n, 1) lead of the second of two classes to (n, 2) float32 logits."""
-    return torch.cat([-lead / 2, lead / 2], 1).float()
+def logits_of_difference(difference: Tensor) -> Tensor:
+    """(n, 1) difference of two logits, second minus first, to (n, 2) float32 logits."""
+    return torch.cat([-difference / 2, difference / 2], 1).float()
 
 
 CONVERSIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "probabilities": of_probabilities,
-    "sigmoids": of_sigmoids,
-    "logit": of_lead,
-    "probability": lambda scores: of_lead(of_sigmoids(scores)),
+    "probabilities": logits_of_probabilities,
+    "sigmoids": logits_of_sigmoids,
+    "logit": logits_of_difference,
+    "probability": lambda scores: logits_of_difference(logits_of_sigmoids(scores)),
 }
-"""From answers to logits, of the kinds that are none."""
+"""Functions from answers to logits, by kind; logits need none."""
 
 
 def are_probabilities(answers: Tensor) -> bool:
-    """Whether each row of (n, classes) answers is a distribution over at least two classes."""
-    off = (answers.double().sum(1) - 1).abs()
-    return answers.shape[1] > 1 and bool((answers >= 0).all()) and bool((off < SUM).all())
+    """True if each row of (n, classes) answers is a distribution over at least two classes."""
+    deviation = (answers.double().sum(1) - 1).abs()
+    return answers.shape[1] > 1 and bool((answers >= 0).all()) and bool((deviation < SUM).all())
 
 
-def recognise(answers: Tensor) -> Kind:
-    """What (n, classes) answers to real inputs look like; finite ones, n at least 1.
+def kind_of_answers(answers: Tensor) -> Kind:
+    """The kind that (n, classes) finite answers to real inputs look like; n is at least 1.
 
-    Scores between 0 and 1 that keep away from both ends may be logits as well, and count as such: their order is the same.
+    Scores between 0 and 1 that keep away from both ends may be logits as well, and count as logits: their order is the same.
     """
     unit = bool(((answers >= 0) & (answers <= 1)).all())
     if answers.shape[1] == 1:
         return "probability" if unit else "logit"
     top = answers.amax(1, keepdim=True)
-    rest = answers.masked_fill(answers == top, torch.inf)
+    lower_answers = answers.masked_fill(answers == top, torch.inf)
     certain = len(answers) > 1 or bool(((answers == 0) | (answers == 1)).all())
-    if certain and bool(((answers == top).sum(1) == 1).all()) and bool((top == top[0]).all()) and _one_value(rest):
+    if certain and bool(((answers == top).sum(1) == 1).all()) and bool((top == top[0]).all()) and _one_value(lower_answers):
         return "one-hot"
     if are_probabilities(answers):
         return "probabilities"
@@ -113,53 +113,55 @@ def recognise(answers: Tensor) -> Kind:
     return "logits"
 
 
-def _one_value(rest: Tensor) -> bool:
-    finite = rest[torch.isfinite(rest)]
+def _one_value(values: Tensor) -> bool:
+    """True if all finite values are equal."""
+    finite = values[torch.isfinite(values)]
     return bool((finite == finite[0]).all())
 
 
-class BeforeSquashing(TorchFunctionMode):
-    """Remembers what went into each softmax over classes and each sigmoid, so that it can be read in place of the answer."""
+class SquashingInputs(TorchFunctionMode):
+    """Records the input of each softmax over classes and of each sigmoid, to be read instead of the output."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[int, tuple[Tensor, Tensor, str]] = {}
+        self._inputs: dict[int, tuple[Tensor, Tensor, str]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function, and remember."""
+        """Call the function and record its input if it squashes logits."""
         kwargs = kwargs or {}
         answer, name = func(*args, **kwargs), getattr(func, "__name__", "")
-        given = args[0] if args else kwargs.get("input")
-        if not isinstance(answer, Tensor) or not isinstance(given, Tensor):
+        operand = args[0] if args else kwargs.get("input")
+        if not isinstance(answer, Tensor) or not isinstance(operand, Tensor):
             return answer
-        if name in SQUASHING and (name == "sigmoid" or _over_classes(given, args, kwargs)):
-            self._seen[id(answer)] = (answer, given, SQUASHING[name])
-        elif name in SCALING and id(given) in self._seen and _keeps_the_order(name, args):
-            self._seen[id(answer)] = (answer, self._seen[id(given)][1], SQUASHED)
-        elif name in NEUTRAL and id(given) in self._seen:
-            _, before, kind = self._seen[id(given)]
-            self._seen[id(answer)] = (answer, func(before, *args[1:], **kwargs), kind)
+        if name in SQUASHING and (name == "sigmoid" or _over_classes(operand, args, kwargs)):
+            self._inputs[id(answer)] = (answer, operand, SQUASHING[name])
+        elif name in SCALING and id(operand) in self._inputs and _is_increasing(name, args):
+            self._inputs[id(answer)] = (answer, self._inputs[id(operand)][1], SQUASHED)
+        elif name in NEUTRAL and id(operand) in self._inputs:
+            _, input_of, kind = self._inputs[id(operand)]
+            self._inputs[id(answer)] = (answer, func(input_of, *args[1:], **kwargs), kind)
         return answer
 
     def before(self, answer: Tensor) -> tuple[Tensor, str] | None:
-        """What went into the softmax or sigmoid that gave this answer, and which of the two as a kind of answers; or None."""
-        found = self._seen.get(id(answer))
-        return None if found is None or found[1].shape != answer.shape else found[1:]
+        """The input of the softmax or sigmoid that produced this answer, and the kind of the answer; None if unknown."""
+        record = self._inputs.get(id(answer))
+        return None if record is None or record[1].shape != answer.shape else record[1:]
 
 
-def _keeps_the_order(name: str, args: Any) -> bool:
+def _is_increasing(name: str, args: Any) -> bool:
+    """True if an operation keeps the order of the classes."""
     factor = args[1] if len(args) == 2 else None
     return isinstance(factor, int | float) and (factor > 0 or name in ("add", "sub"))
 
 
-def _over_classes(given: Tensor, args: Any, kwargs: Any) -> bool:
-    """Whether a softmax runs over the classes; functions of single values need no axis."""
+def _over_classes(operand: Tensor, args: Any, kwargs: Any) -> bool:
+    """True if a softmax over `operand` runs over the classes of (n, classes) scores."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else -1)
-    return given.ndim == 2 and dim in (1, -1)
+    return operand.ndim == 2 and dim in (1, -1)
 
 
-class Answered:
-    """A model whose answers of a known kind are turned into logits; all else is the model's own."""
+class LogitModel:
+    """A model whose answers of a known kind are converted to logits; everything else comes from the inner model."""
 
     def __init__(self, model: Model, kind: str) -> None:
         self.model, self.kind, self.name, self.domain, self.access = model, kind, model.name, model.domain, model.access
@@ -167,72 +169,80 @@ class Answered:
 
     @property
     def info(self) -> ModelInfo:
-        """What the model offers, and what its answers are."""
+        """The facts of the inner model, and the kind of its answers."""
         return replace(self.model.info, answers=self.kind)
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs to (n, classes) logits; a ModelError where an answer is none of its kind."""
+        """Logits (n, classes) of inputs (n, *shape).
+
+        Raises:
+            ModelError: an answer is not of the recognised kind.
+        """
         if self.kind not in CONVERSIONS and self.kind != SQUASHED:
             return self.model.predict(x)
-        with BeforeSquashing() as seen:
+        with SquashingInputs() as tracer:
             answer = self.model.predict(x)
-        found = seen.before(answer)
-        if found is not None and self.kind != "logit":
-            logits = found[0].float()
-            return of_lead(logits) if self.kind == "probability" else logits
+        squashed = tracer.before(answer)
+        if squashed is not None and self.kind != "logit":
+            logits = squashed[0].float()
+            return logits_of_difference(logits) if self.kind == "probability" else logits
         if self.kind == SQUASHED:
             raise ModelError(
-                f"model {self.name} ended in a function that flattens its logits, and now it does not: answers=logits takes its "
-                "answers as they are"
+                f"model {self.name} ended in a function that flattens its logits on the first inputs, but not on these: "
+                "answers=logits takes its answers as they are"
             )
-        outside = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
-        if outside and bool(torch.isfinite(answer).all()):
+        out_of_range = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
+        if out_of_range and bool(torch.isfinite(answer).all()):
             raise ModelError(
-                f"model {self.name} answers {self.kind}, it seemed, and now a number outside of 0 to 1: say what it answers, "
-                "answers=logits for example"
+                f"the first answers of model {self.name} looked like {self.kind}, but now one is outside 0 to 1: say what it "
+                "answers, for example answers=logits"
             )
         return CONVERSIONS[self.kind](answer)
 
     def digest(self) -> str:
-        """That of the model, and of what its answers are."""
+        """Hash of the inner model's digest and the kind of its answers."""
         return hashlib.blake2b(f"{self.model.digest()} {self.kind}".encode(), digest_size=16).hexdigest()
 
 
-def classes_of(model: Model) -> int:
-    """How many classes a model distinguishes once its answers are logits: two where it answers one number of an unsaid kind."""
-    said = model.info.answers is not None or model.access == Access.LABELS
-    return 2 if model.classes == 1 and not said else model.classes
+def count_classes(model: Model) -> int:
+    """Number of classes once the answers are logits: two if a model answers one number and does not state its kind."""
+    declared = model.info.answers is not None or model.access == Access.LABELS
+    return 2 if model.classes == 1 and not declared else model.classes
 
 
-def recognised(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None) -> Model:
-    """The model with its answers as logits, by what they look like on some real inputs (n, *shape), n at least 1.
+def recognise_answers(model: Model, x: Tensor, on_pass: Callable[[int, int], None] = lambda forwards, backwards: None) -> Model:
+    """The model with its answers converted to logits, by the kind that its answers to real inputs look like.
 
-    A model that says what it answers, or that answers none of these inputs or another number of columns than it has classes,
-    stays as it is. `on_pass` is told before each
-    question how many (forwards, backwards) it costs.
+    The model is returned unchanged if it states the kind of its answers, if it fails on all inputs, or if its answers do not
+    have one column per class.
+
+    Args:
+        model: the model to question.
+        x: (n, *shape) real inputs, n at least 1.
+        on_pass: called before each question with the number of forward and backward passes that it costs.
     """
     if model.info.answers is not None:
         return model
     rows, kinds = [], set()
     with torch.no_grad():
-        for part in (x, *x.split(1)):  # type: ignore[no-untyped-call]
-            with BeforeSquashing() as seen:
-                on_pass(len(part), 0)
+        for batch in (x, *x.split(1)):  # type: ignore[no-untyped-call]
+            with SquashingInputs() as tracer:
+                on_pass(len(batch), 0)
                 try:
-                    answer = ask(model, part)
+                    answer = ask(model, batch)
                 except (MemoryShortError, ModelError):
                     continue
             rows.append(answer)
-            kinds.add(found[1] if (found := seen.before(answer)) else "")
-            if part is x:
+            kinds.add(squashed[1] if (squashed := tracer.before(answer)) else "")
+            if batch is x:
                 break
     if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:
         return model
     if answers.shape[1] != model.classes:
         return model
-    kind: str = recognise(answers)
+    kind: str = kind_of_answers(answers)
     if kinds == {"sigmoids"}:
         kind = "probability" if answers.shape[1] == 1 else "sigmoids"
     elif kinds == {"probabilities"} or (kinds == {SQUASHED} and answers.shape[1] > 1):
         (kind,) = kinds
-    return Answered(model, kind) if kind in CONVERSIONS or kind == SQUASHED else model
+    return LogitModel(model, kind) if kind in CONVERSIONS or kind == SQUASHED else model

@@ -1,11 +1,11 @@
 """The networks for CIFAR-10 of the per-class study, with the parameter names of their published checkpoints.
 
 `WideResNet` follows Gowal et al. 2020 (arXiv 2010.03593) with SiLU, as Wang et al. 2023 (arXiv 2302.04638) and Cui et al. 2023
-(arXiv 2305.13948) trained it; with squeeze and excitation and its own widths and depths it is RaWideResNet of Peng et al. 2023
-(arXiv 2308.16258). `Mixture` is adaptive smoothing, Bai et al. 2023 (arXiv 2301.12554) in its variant `edm`: an accurate network,
-BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on pictures enlarged to 128 pixels, a robust one, WRN-70-16, and a third
-one that says which to believe. What it answers are log-probabilities: between classes they differ by less than logits would. All
-take images in [0, 1] and normalise them inside.
+(arXiv 2305.13948) trained it. With squeeze and excitation and different widths and depths it is RaWideResNet of Peng et al.
+2023 (arXiv 2308.16258). `Mixture` is adaptive smoothing, Bai et al. 2023 (arXiv 2301.12554) in its variant `edm`. It mixes an
+accurate network, BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on images enlarged to 128 pixels, with a robust one,
+WRN-70-16. A third network computes the weight of the robust one. Its answers are log-probabilities, which differ less between
+classes than logits would. All networks take images in [0, 1] and normalise them inside.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ TINY = 1e-10
 
 
 class SqueezeExcitation(nn.Module):
-    """Channels scaled by a gate that sees their means (Hu et al. 2018)."""
+    """Scales channels by a gate computed from their means (Hu et al. 2018)."""
 
     def __init__(self, channels: int, squeezed: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class SqueezeExcitation(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions, normalised and activated beforehand, beside a shortcut."""
+    """Two convolutions, normalised and activated beforehand, with a shortcut."""
 
     def __init__(self, width_in: int, width: int, stride: int, squeeze: float) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Block(nn.Module):
 
 
 class Group(nn.Module):
-    """Blocks of one width, the first of which may halve the picture."""
+    """Blocks of one width, the first of which may halve the image."""
 
     def __init__(self, blocks: int, width_in: int, width: int, stride: int, squeeze: float) -> None:
         super().__init__()
@@ -102,13 +102,13 @@ class WideResNet(nn.Module):
         self.logits = nn.Linear(widths[-1], classes)
 
     def stages(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(n, 3, 32, 32) in [0, 1] to what the groups make of them, at 32, 16 and 8 pixels a side."""
+        """(n, 3, 32, 32) in [0, 1] to the outputs of the three groups, with sides of 32, 16 and 8."""
         first = self.layer[0](self.init_conv((x - self.mean) / self.std))
         second = self.layer[1](first)
         return first, second, self.layer[2](second)
 
     def classify(self, x: Tensor) -> Tensor:
-        """What the last group made, (n, width, 8, 8), to (n, classes) logits."""
+        """Output (n, width, 8, 8) of the last group to (n, classes) logits."""
         pooled = F.avg_pool2d(F.silu(self.batchnorm(x)), 8)
         logits: Tensor = self.logits(pooled.flatten(1))
         return logits
@@ -161,7 +161,7 @@ class Unit(nn.Module):
 
 
 class BiT(nn.Module):
-    """Big Transfer's ResNet v2 of so many `units` in each block; the `width` of bottlenecks is 64 times the width factor."""
+    """Big Transfer's ResNet v2 with `units[i]` units in block i; the `width` of bottlenecks is 64 times the width factor."""
 
     def __init__(self, units: Sequence[int], width: int, *, groups: int = 32, classes: int = 10) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class BiT(nn.Module):
         self.head.add_module("conv", nn.Conv2d(wide, classes, 1))
 
     def stages(self, x: Tensor) -> list[Tensor]:
-        """(n, 3, h, w) in [0, 1] to what each block makes of them, the first at a quarter of the sides."""
+        """(n, 3, h, w) in [0, 1] to the output of each block; the first has a quarter of the sides."""
         found, x = [], self.root(2 * x - 1)
         for block in self.body:
             x = block(x)
@@ -194,13 +194,13 @@ class BiT(nn.Module):
         return found
 
     def classify(self, x: Tensor) -> Tensor:
-        """What the last block made to (n, classes) logits."""
+        """Output of the last block to (n, classes) logits."""
         logits: Tensor = self.head(x).flatten(1)
         return logits
 
 
 class MixingBlock(nn.Module):
-    """Two convolutions, normalised and activated beforehand, beside a shortcut."""
+    """Two convolutions, normalised and activated beforehand, with a shortcut."""
 
     def __init__(self, width_in: int, width: int, stride: int) -> None:
         super().__init__()
@@ -218,9 +218,12 @@ class MixingBlock(nn.Module):
 
 
 class Mixing(nn.Module):
-    """Sees the first two stages of both networks and answers one number for each input.
+    """Takes the first two stages of both networks and returns one number for each input.
 
-    `first` and `second` are the channels of both networks' stages together; `widths` those of the layers, each of two blocks.
+    Args:
+        first: channels of both networks' first stages together.
+        second: channels of both networks' second stages together.
+        widths: channels of the layers, each of two blocks.
     """
 
     def __init__(self, first: int, second: int, widths: Sequence[int]) -> None:
@@ -242,9 +245,9 @@ class Mixing(nn.Module):
 
 
 class Mixture(nn.Module):
-    """Log-probabilities of both networks' answers, mixed as far as `mixing` believes the robust one.
+    """Log-probabilities of a mixture of both networks' answers; `mixing` computes the weight of the robust network.
 
-    The accurate network's pictures are resized to `side`.
+    Images for the accurate network are resized to `side` pixels.
     """
 
     def __init__(self, standard: BiT, robust: WideResNet, mixing: Mixing, side: int = 128) -> None:
@@ -264,6 +267,6 @@ class Mixture(nn.Module):
 
 
 def adaptive_smoothing() -> Mixture:
-    """The published sizes."""
+    """The mixture with the published sizes."""
     standard, robust = BiT((3, 8, 36, 3), 128), wide_resnet(70, 16)
     return Mixture(standard, robust, Mixing(512 + 256, 1024 + 512, (512, 768, 1024)))

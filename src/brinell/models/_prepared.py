@@ -1,13 +1,11 @@
-"""A library's network behind the preparation that the library gives to pictures before it: size, crop, mean and deviation.
+"""A library's network behind the library's own preparation of images: size, crop, mean and deviation.
 
-So inputs stay in [0, 1] at the size that the data has, budgets mean what they say, and gradients reach the data's own pixels.
-Pictures are resized with antialiasing, as the libraries do it to tensors; what a bicubic distortion overshoots is cut off at 0
-and 1, as it is where the libraries resize 8-bit pictures.
+Inputs stay in [0, 1] at the size of the data, so budgets keep their meaning and gradients reach the data's own pixels. Images
+are resized with antialiasing, as the libraries resize tensors. Bicubic interpolation overshoots; its values are clamped to [0,
+1], as the libraries do for 8-bit images.
 """
 
-import difflib
 import importlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -25,22 +23,22 @@ Resize = Literal["auto", "library"]
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How pictures of any size become inputs of a network."""
+    """Settings by which images of any size become inputs of a network."""
 
     size: tuple[int, int]
-    """Height and width of what the network is shown: the middle of the resized picture, the mean around a smaller one."""
+    """Height and width of the network's input: the centre of the resized image; a smaller image is padded with the mean."""
     resized: tuple[int, int]
-    """Height and width to which the picture is brought first."""
+    """Height and width to which the image is resized first."""
     scaling: Scaling = "shorter"
-    """Which sides are brought there: the shorter one, relatively, or the longer one, both keeping proportions, or both sides."""
+    """Sides that `resized` determines: shorter or longer side (relative to the target), keeping proportions, or both sides."""
     mode: str = "bilinear"
-    """How it is resized: bilinear or bicubic."""
+    """Interpolation: bilinear or bicubic."""
     mean: tuple[float, ...]
-    """Subtracted from each channel."""
+    """Mean that is subtracted from each channel."""
     std: tuple[float, ...]
-    """Then divided by."""
+    """Deviation by which each channel is divided afterwards."""
     reverse: bool = False
-    """Whether the network takes the channels in reverse order, blue first."""
+    """True if the network takes the channels in reverse order, blue first."""
 
     def resized_from(self, height: int, width: int) -> tuple[int, int]:
         """Height and width after resizing."""
@@ -56,9 +54,9 @@ class View:
 
 
 class Prepared(nn.Module):
-    """The preparation and the network.
+    """A network behind its preparation of images.
 
-    The network takes (n, channels, *view.size), normalised; `resize=auto` takes pictures of that size as they are.
+    The network takes (n, channels, *view.size), normalised. With `resize=auto` images of exactly that size are not resized.
     """
 
     mean: Tensor
@@ -85,46 +83,40 @@ class Prepared(nn.Module):
         return logits
 
     def extra_repr(self) -> str:
-        """What the network is shown, for the digest of the model."""
+        """The preparation as text, for the digest of the model."""
         return f"{self.view}, resized={self.resized}, padding={self.padding}"
 
 
-def _margins(have: int, want: int) -> tuple[int, int]:
-    """How much is added before and after `have` values to make `want` of them; negative cuts off."""
-    if have >= want:
-        before = round((have - want) / 2)
-        return -before, -(have - want - before)
-    return (want - have) // 2, (want - have + 1) // 2
+def _margins(size: int, target: int) -> tuple[int, int]:
+    """Padding before and after `size` values that makes `target` of them; negative values crop."""
+    if size >= target:
+        before = round((size - target) / 2)
+        return -before, -(size - target - before)
+    return (target - size) // 2, (target - size + 1) // 2
 
 
-def library(name: str, settings: Any, example: str) -> Any:
-    """A library of networks, for settings that name one of its models."""
+def import_library(name: str, settings: Any, example: str) -> Any:
+    """Import a library of networks; refuses settings that name none of its models."""
     try:
-        found = importlib.import_module(name)
+        module = importlib.import_module(name)
     except (ImportError, RuntimeError) as error:
         raise RequestError(f"{name} cannot be imported ({one_line(error)}): pip install 'brinell[vision]'") from None
     if not settings.path:
-        raise RequestError(f"{name!r} names no model: write {name}:NAME, say {name}:{example}")
+        raise RequestError(f"{name!r} names no model: write {name}:NAME, for example {name}:{example}")
     if settings.classes and not settings.weights:
-        raise RequestError(f"classes={settings.classes} needs weights=FILE: {name}'s own have their own classes")
-    return found
+        raise RequestError(f"classes={settings.classes} needs weights=FILE: {name}'s weights have a fixed number of classes")
+    return module
 
 
-def closest(name: str, known: Iterable[str]) -> str:
-    """The end of a line that says that there is no such name: the nearest one, if any is near."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def prepared(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchModel:
-    """The network as a model for the pictures of a domain."""
+def prepare(network: nn.Module, view: View, domain: Domain, resize: Resize, name: str) -> TorchModel:
+    """The network as a model for images of a domain, behind the preparation `view`."""
     if domain.kind != "image" or domain.shape[0] != len(view.mean):
         raise RequestError(
             f"{name} takes images of {len(view.mean)} channels, and the data are {domain.kind}s of shape {domain.shape}: "
             "give it colour pictures (image-folder has mode=RGB)"
         )
     if view.mode not in ("bilinear", "bicubic"):
-        raise RequestError(f"{name} is shown pictures resized by {view.mode!r}; only bilinear and bicubic are known here")
+        raise RequestError(f"{name} expects pictures resized by {view.mode!r}; only bilinear and bicubic are supported")
     _, height, width = domain.shape
     module = Prepared(network, view, height, width, resize).eval()
     return TorchModel(module, domain, name=name, bounds=(0.0, 1.0), architecture=type(network).__name__)

@@ -1,8 +1,8 @@
-"""Any `torch.nn.Module` as a model: preprocessing inside, weights and training flags left as they were."""
+"""Any `torch.nn.Module` as a model, preprocessing included; its weights and training flags are left unchanged."""
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any
@@ -13,37 +13,49 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from brinell.core.contracts import Access, Domain
-from brinell.core.errors import RequestError, one_line
-from brinell.core.model import ModelInfo
+from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.hooks import hookable, watch_calls
+from brinell.core.model import ModelInfo, answering, as_logits, check_exit
+from brinell.core.torch_settings import kept_settings
+from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
-from brinell.models._content import structure_of
+from brinell.models._containers import code_of, evaluation_mode, is_training, uncompiled, unwrapped
+from brinell.models._content import digest_of, structure_of
+from brinell.models._outputs import Output, find_output, note_of, pick
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
-"""Foolbox's words: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse `flip_axis`."""
+"""Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse
+`flip_axis`.
+"""
 
 DEEP = 16
-"""Convolutions from which a module gains from channels last on a CPU (docs/performance.md); with max pooling each does."""
+"""Number of convolutions from which a module is faster with channels last on a CPU (docs/results/performance.md); modules with
+max pooling always are.
+"""
 
 
 class TorchModel:
-    """A model around a module that takes the data's inputs and answers with logits.
+    """A model around a module that takes the data's inputs and returns logits.
 
     Inputs get gradients; weights do not: `torch.autograd.grad` to the input alone computes no weight gradient, whether the
     parameters require one or not (measured on convolution, batch norm and linear layers: same time, same kernels, same bits).
 
     Args:
-        module: takes (n, *shape), gives (n, classes) logits.
-        domain: where the data's inputs live.
-        classes: number of logits; None asks the module once, by `probe`.
-        name: how reports call it.
+        module: takes (n, *shape), returns (n, classes) logits.
+        domain: domain of the inputs.
+        classes: number of logits; None questions the module once, by `probe`.
+        name: name in reports.
         preprocessing: as in foolbox, `dict(mean=..., std=..., axis=-3)`, applied to every input before the module.
-        bounds: the range (low, high) that preprocessing and module expect where it is not the domain's own, say (0, 255), nor,
-            for the columns of a table, the units of the table.
-        code: whatever else determines the answers (the source of the module, say); part of the digest.
-        architecture: what the network is, in a word; by default the name of the module's class.
+        bounds: the range (low, high) that preprocessing and module expect, such as (0, 255); by default the bounds of the
+            domain, or the units of the table's columns.
+        code: further text that determines the answers, such as the source of the module; part of the digest.
+        architecture: name of the architecture; by default the name of the module's class.
+        class_names: names of the classes in the order of the logits, if they are known.
+        output: the part of the answer that holds the logits (`models._outputs`), for a module that answers several.
+        data_classes: number of classes of the data, by which that part is found.
 
     Raises:
-        RequestError: a preprocessing that makes no sense, or a module that cannot take the data.
+        RequestError: the preprocessing is invalid, or the module cannot take the data.
     """
 
     access = Access.GRADIENTS
@@ -58,42 +70,55 @@ class TorchModel:
         bounds: tuple[float, float] | None = None,
         code: str = "",
         architecture: str = "",
+        changes: Sequence[str] = (),
+        class_names: tuple[str, ...] = (),
+        output: Output = None,
+        data_classes: int | None = None,
     ) -> None:
+        module, notes = unwrapped(module)
+        if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
+            raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
         self.module, self.domain, self.name = module, domain, name
-        self._architecture = architecture or type(module).__name__
+        self._architecture, self._class_names = architecture or type(module).__name__, class_names
         self._preprocessing, self._bounds, self._code = dict(preprocessing or {}), bounds, code
         self._flip: int | None = self._preprocessing.get("flip_axis")
         self._scale, self._shift = affine(domain, self._preprocessing, bounds)
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
-        self._open = 0
+        self._notes = tuple(f"{name} is asked {note}" for note in notes)
+        self._output, self._path, self._data_classes = output, None if output is None else str(output), data_classes
+        self._open, self._changes = 0, dict.fromkeys(changes)
         self._channels_last = self._first_conv = False
         self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
         self.classes: int = self.probe() if classes is None else classes
 
     @property
     def info(self) -> ModelInfo:
-        """Architecture and number of parameters; also features, a session, and gradients in bf16."""
+        """Architecture and number of parameters, and the model's optional abilities: features, a session, gradients in bf16."""
         return ModelInfo(
+            class_names=self._class_names,
             architecture=self._architecture,
             parameters=sum(p.numel() for p in self.module.parameters()),
             bf16=True,
             module=self.module,
             features=self.features,
             session=self.session,
-            training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if part.training),
+            changes=self._changes,
+            notes=self._notes,
+            training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if is_training(part)),
         )
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs within the bounds to (n, classes) logits, differentiable.
+        """Logits (n, classes) of inputs (n, *shape) within the bounds, differentiable.
 
-        Outside a `session` each call makes one of its own, so that no batch norm ever learns from an audit.
+        Outside a `session` each call opens a session for itself, so that an audit never updates a batch norm.
         """
-        if not self._open and any(part.training for part in self.module.modules()):
+        if not self._open and any(is_training(part) for part in self.module.modules()):
             with self.session():
                 return self._answer(x)
         return self._answer(x)
 
     def _answer(self, x: Tensor) -> Tensor:
+        """Logits of the module on normalised inputs."""
         if not self._identity:
             if self._scale.device != x.device:
                 self._scale, self._shift = self._scale.to(x.device), self._shift.to(x.device)
@@ -102,45 +127,57 @@ class TorchModel:
             x = x.flip(self._flip)
         if self._channels_last and x.device.type == "cpu":
             x = channels_last(x)
+        with uncompiled():
+            return self._rows_of(x)
+
+    def _rows_of(self, x: Tensor) -> Tensor:
+        """Logits of the module on inputs in its own range."""
         if self._dtype != x.dtype:
-            answer = _rows(self.module(x.to(self._dtype)), x)
-            return answer.float() if isinstance(answer, Tensor) else answer
+            return self._rows(self.module(x.to(self._dtype)), x)
         with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
-            return _rows(self.module(x), x)
+            return self._rows(self.module(x), x)
+
+    def _rows(self, answer: Any, x: Tensor) -> Tensor:
+        """The logits in an answer as rows; single numbers per input get an axis of size 1."""
+        logits: Any = logits_of(answer) if self._path is None else pick(answer, self._path)
+        if not isinstance(logits, Tensor) or obstacle_of(logits):
+            unfit: Tensor = logits
+            return unfit
+        return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, d) what the last linear layer is given, the penultimate layer as papers call it; the logits where there is none."""
-        seen: list[Tensor] = []
-        layers = [part for part in self.module.modules() if isinstance(part, nn.Linear)]
-        hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]
-        try:
+        """(n, d) input of the last linear layer (the penultimate layer of papers); the logits if no linear layer exists."""
+        inputs: list[Tensor] = []
+        layers = {name: part for name, part in hookable(self.module).items() if isinstance(part, nn.Linear)}
+        with watch_calls(layers, before=lambda call: inputs.append(call.args[0])):
             logits = self.predict(x)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        last = seen[-1] if seen and len(seen[-1]) == len(x) else logits
-        return last.flatten(1)
+        penultimate = inputs[-1] if inputs and len(inputs[-1]) == len(x) else logits
+        return penultimate.flatten(1)
 
     def probe(self) -> int:
-        """The number of logits, by one forward pass on one input of zeros; two more where the layout in memory matters."""
-        device = home_of(self.module) or torch.device("cpu")
+        """Number of logits, by one forward pass on an input of zeros; two more passes if the memory layout matters."""
+        device = device_of(self.module) or torch.device("cpu")
         x = self.domain.clamp(torch.zeros(1, *self.domain.shape, device=device))
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
-            untouched = x._version
-            with self.session(), torch.no_grad(), _Calls() as calls:
+            version = x._version
+            with kept_settings() as changes, self.session(), torch.no_grad(), _CallCounter() as calls:
                 answer: object = self._answer(x)
-        except Exception as error:
+        except BaseException as error:
+            check_exit(self.name, error)
             remedy = "give it its own shape"
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
                 remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
                 f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): {remedy}"
             ) from error
-        if x._version != untouched:
+        self._changes |= dict.fromkeys(changes)
+        if x._version != version:
             raise RequestError(
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
             )
+        if not isinstance(answer, Tensor):
+            answer = self._probe_parts(x)
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
@@ -153,84 +190,77 @@ class TorchModel:
             self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
 
-    def _takes_channels_last(self, device: torch.device) -> bool:
-        """Whether the module, which may `view` what a convolution gave it, answers the same with the channels of images last.
+    def _probe_parts(self, x: Tensor) -> object:
+        """The logits for one input, from an answer of several parts, with two inputs to see which parts have rows."""
+        with kept_settings(), self.session(), torch.no_grad(), uncompiled(), answering(self.name, 2):
+            self._path = ""  # the whole answer
+            whole: Any = self._answer(x.expand(2, *x.shape[1:]))
+            self._path = find_output(whole, self._output, 2, self._data_classes, self.name)
+            self._notes += note_of(self._path, self._output, self.name)
+            return self._answer(x)
 
-        That it is asked at all is a rule of what the module calls, not a measurement: a run that is resumed must choose the same
-        kernels again.
+    def _takes_channels_last(self, device: torch.device) -> bool:
+        """True if the module gives the same answer with the channels of images last in memory.
+
+        A module that calls `view` on the output of a convolution may fail on that layout. The test is made only if the calls of
+        the module satisfy a fixed rule, not by measured times, so that a resumed run chooses the same kernels.
         """
         ramp = torch.linspace(0, 1, math.prod(self.domain.shape), device=device).reshape(1, *self.domain.shape)
         low, high = self.domain.bounds(ramp)
         x = low + ramp * (high - low)
         try:
-            with self.session(), torch.no_grad():
+            with self.session(), torch.no_grad(), answering(self.name, 1):
                 plain = self._answer(x)
                 self._channels_last = True
                 return bool(torch.allclose(plain, self._answer(x), rtol=1e-3, atol=1e-4))
-        except RuntimeError:
+        except BrinellError:
             return False
         finally:
             self._channels_last = False
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """The module in eval mode, and on `device` where one is given; afterwards everything is as it was."""
-        home = home_of(self.module)
+        """Set the module to evaluation mode and move it to `device` if one is given; restore both at the end."""
+        original_device = device_of(self.module)
         self._open += 1
         try:
-            with evaluating(self.module):
+            with evaluation_mode(self.module):
                 if device is not None:
                     self.module.to(device)
                 yield
         finally:
             self._open -= 1
-            if device is not None and home is not None:
-                self.module.to(home)
+            if device is not None and original_device is not None:
+                self.module.to(original_device)
 
     def digest(self) -> str:
-        """Hash of structure, source of the module's classes, every parameter and buffer, and preprocessing; always made anew."""
-        hashed = hashlib.blake2b(digest_size=16)
-        for text in (structure_of(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text()):
-            hashed.update(text.encode() + b"\0")
+        """Hash of structure, source of the module's classes, parameters, buffers and preprocessing; computed on each call."""
+        hash = hashlib.blake2b(digest_size=16)
+        parts = (structure_of(self.module), self._code, repr(self._preprocessing), repr(self._bounds), self.domain.text())
+        for text in parts if not self._path else (*parts, self._path):
+            hash.update(text.encode() + b"\0")
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
-            hashed.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-            hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return hashed.hexdigest()
+            hash.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+            hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        if code := code_of(self.module):
+            hash.update(digest_of(code).encode())
+        return hash.hexdigest()
 
 
-@contextmanager
-def evaluating(*modules: nn.Module) -> Iterator[None]:
-    """These modules in evaluation mode; afterwards all their flags are as they were."""
-    flags = [(part, part.training) for module in modules for part in module.modules()]
-    try:
-        for module in modules:
-            module.eval()
-        yield
-    finally:
-        for part, training in flags:
-            part.training = training
-
-
-def home_of(module: nn.Module) -> torch.device | None:
-    """The device on which a module is; None where it holds nothing."""
+def device_of(module: nn.Module) -> torch.device | None:
+    """The device of a module; None if it has neither parameters nor buffers."""
     return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
 
 
 def logits_of(answer: Any) -> Any:
-    """The logits of an answer that holds them under that name, as those of transformers do; the answer itself otherwise."""
+    """The attribute or key `logits` of an answer, as models of transformers return it; otherwise the answer itself."""
     if isinstance(answer, Tensor | np.ndarray):
         return answer
     return answer.get("logits", answer) if isinstance(answer, dict) else getattr(answer, "logits", answer)
 
 
-def _rows(answer: Any, x: Tensor) -> Tensor:
-    """Answers as rows; those of one number each may come without an axis of their own."""
-    logits = logits_of(answer)
-    return logits.unsqueeze(1) if isinstance(logits, Tensor) and logits.shape == (len(x),) else logits
-
-
-class _Calls(TorchFunctionMode):
-    """Counts the calls that decide about the layout in memory, and notes whether `first_conv` has a faster gradient."""
+class _CallCounter(TorchFunctionMode):
+    """Counts the calls that determine the memory layout, and records whether `first_conv` has a faster gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -241,14 +271,14 @@ class _Calls(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         self.conv2d += name == "conv2d"
         self.max_pool2d += name == "max_pool2d"
-        self.first_conv = self.first_conv or first_conv.called(func, args, kwargs) is not None
+        self.first_conv = self.first_conv or first_conv.convolution_call(func, args, kwargs) is not None
         return func(*args, **(kwargs or {}))
 
 
 def channels_last(x: Tensor) -> Tensor:
-    """(n, C, H, W) images with their channels last in memory, same values; without a copy where there is but one channel.
+    """(n, C, H, W) images with their channels last in memory, same values; not copied if there is only one channel.
 
-    With one channel torch takes both layouts for the same and would keep the strides that steer its kernels to the slow one.
+    With one channel, torch regards both layouts as the same and would keep strides that select its slow kernels.
     """
     if x.shape[1] == 1:
         return x.squeeze(1).unsqueeze(-1).permute(0, 3, 1, 2)
@@ -256,7 +286,7 @@ def channels_last(x: Tensor) -> Tensor:
 
 
 def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float, float] | None) -> tuple[Tensor, Tensor]:
-    """Scale and shift that bring an input of the domain to what the module expects, in float32."""
+    """Scale and shift (float32) that convert an input of the domain to the module's range."""
     if unknown := sorted(set(preprocessing) - set(PREPROCESSING)):
         raise RequestError(f"preprocessing has no {unknown[0]!r}; it has {', '.join(PREPROCESSING)}")
     low, high = (bound.double() for bound in domain.bounds())
@@ -276,6 +306,7 @@ def affine(domain: Domain, preprocessing: Mapping[str, Any], bounds: tuple[float
 
 
 def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: float) -> Tensor:
+    """Mean or deviation as a tensor that broadcasts along the channels."""
     value = preprocessing.get(key)
     numbers = torch.as_tensor(default if value is None else value, dtype=torch.float64).cpu()
     axis, axes = preprocessing.get("axis"), len(domain.shape)

@@ -1,10 +1,10 @@
-"""`digits-cnn`: a small network for the `digits`, trained on their train split when it is first needed.
+"""`digits-cnn`: a small network for the `digits`, trained on their train split on first use.
 
-Training takes some seconds and depends on nothing but the recipe below: weights and order of samples come from a generator of
-its own, and it runs on one thread (sums differ by the number of threads; on busy cores two took 38 s where one took 3 s).
-The weights are kept as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache, under a hash of the recipe.
-It is trained without any defence, so that a first audit shows a curve that falls. Narrower, wider and retrained ones are there
-for what compares models: `digits-cnn?width=8`, `digits-cnn?seed=1`.
+Training takes some seconds and depends only on the recipe below. Weights and order of samples come from a separate generator,
+and training uses one thread, because sums differ by the number of threads (on busy cores two threads took 38 s and one took 3
+s). The weights are stored as safetensors in BRINELL_CACHE, or brinell/ in XDG_CACHE_HOME or ~/.cache, under a hash of the
+recipe. The network is trained without any defence, so that a first audit shows a falling curve. Narrower, wider and retrained
+networks serve to compare models: `digits-cnn?width=8`, `digits-cnn?seed=1`.
 """
 
 import hashlib
@@ -30,9 +30,9 @@ from brinell.core.errors import RequestError, option
 from brinell.core.settings import Plain
 from brinell.core.splits import digits_split
 from brinell.core.streams import initial
-from brinell.core.user_files import own_folder
+from brinell.core.user_files import cache_folder
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit_file
+from brinell.models._weights import load_weights_file
 
 __all__ = ["DigitsCnn"]
 
@@ -61,11 +61,11 @@ class DigitsCnn:
     width: int = 16
     """Channels of the first convolution; the second has twice as many, and the hidden layer four times."""
     seed: int = 0
-    """The seed of weights and order of samples: another one is the same network, retrained."""
+    """Seed of the weights and the order of samples; a different seed gives the same network, retrained."""
     weights: str = ""
-    """State dict in place of the recipe's, as `brinell harden` writes one: .safetensors or .pt."""
+    """State dict used instead of the recipe's, as `brinell harden` writes it: .safetensors or .pt."""
     name: Plain = ""
-    """How reports call it; by default digits-cnn and what is not usual about it, or the stem of the weights' file."""
+    """Name in reports; by default digits-cnn with its deviations from the defaults, or the stem of the weights' file."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= 64:
@@ -74,8 +74,8 @@ class DigitsCnn:
             raise ValueError(f"seed is {self.seed}; it is 0 or more")
 
     @property
-    def called(self) -> str:
-        """What the network is called: its name, and what is not usual about it."""
+    def display_name(self) -> str:
+        """Name in reports: the name that was set, or digits-cnn with its deviations from the defaults."""
         if self.name or self.weights:
             return self.name or Path(self.weights).stem
         return "digits-cnn" + f"-w{self.width}" * (self.width != 16) + f"-s{self.seed}" * (self.seed != 0)
@@ -95,25 +95,25 @@ class DigitsCnn:
             )
         network = build(self.width, self.seed)
         if self.weights:
-            fit_file(network, self.weights)
+            load_weights_file(network, self.weights)
         else:
             self._train(network)
-        return TorchModel(network.eval(), domain, 10, name=self.called)
+        return TorchModel(network.eval(), domain, 10, name=self.display_name)
 
     def _train(self, network: nn.Module) -> None:
-        """Train the network, or take what an earlier training left in the cache."""
+        """Train the network, or load the weights of an earlier training from the cache."""
         recipe = recipe_of(self.width, self.seed)
         file = cache_file(recipe)
-        if (state := _cached(file, network)) is not None:
+        if (state := _read_cache(file, network)) is not None:
             network.load_state_dict(state)
             return
         with _one_thread():
             train(network, self.seed)
-        _keep(network, file, recipe)
+        _write_cache(network, file, recipe)
 
 
 def recipe_of(width: int = 16, seed: int = 0) -> dict[str, Any]:
-    """The recipe of one network. The hash of that of the usual one is what it was before there were others."""
+    """The recipe of one network. Width and seed appear only if they differ from the defaults, whose hash so stays the same."""
     a, b, c = width, 2 * width, 4 * width
     layers = f"conv 1-{a} 3x3, relu, conv {a}-{b} 3x3, relu, maxpool 2, linear {16 * b}-{c}, relu, linear {c}-10"
     return RECIPE | {"network": layers, "seed": seed}
@@ -138,7 +138,7 @@ def build(width: int = 16, seed: int = 0) -> nn.Sequential:
 
 
 def train(network: nn.Module, seed: int = 0) -> None:
-    """Train by the recipe: cross-entropy, learning rate rising for a fifth of the steps and then falling to zero."""
+    """Train by the recipe: cross-entropy, with a learning rate that rises for a fifth of the steps and then falls to zero."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -163,6 +163,7 @@ def train(network: nn.Module, seed: int = 0) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
+    """Run torch on one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -172,37 +173,39 @@ def _one_thread() -> Iterator[None]:
 
 
 def cache_file(recipe: dict[str, Any] = RECIPE) -> Path:
-    """Where the weights of a recipe are kept."""
+    """Cache file for the weights of a recipe."""
     key = hashlib.blake2b(json.dumps(recipe, sort_keys=True).encode(), digest_size=8).hexdigest()
-    return own_folder() / f"digits-cnn-{key}.safetensors"
+    return cache_folder() / f"digits-cnn-{key}.safetensors"
 
 
-def _cached(file: Path, network: nn.Module) -> dict[str, Tensor] | None:
+def _read_cache(file: Path, network: nn.Module) -> dict[str, Tensor] | None:
+    """Cached weights; None if the cache is missing or damaged."""
     if not file.exists():
         return None
     expected = {name: tensor.shape for name, tensor in network.state_dict().items()}
     try:
-        told, arrays, _ = stored.read(file)
+        metadata, arrays, _ = stored.read(file)
         state = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        checked = told.get("sum") == _sum(state)
+        intact = metadata.get("sum") == _sum(state)
     except (RequestError, ValueError, OSError) as error:
         _log.warning("%s cannot be read (%s): training digits-cnn again", file, error)
         return None
-    if not checked or {name: tensor.shape for name, tensor in state.items()} != expected:
+    if not intact or {name: tensor.shape for name, tensor in state.items()} != expected:
         _log.warning("%s is damaged: training digits-cnn again", file)
         return None
     return state
 
 
 def _sum(state: dict[str, Tensor]) -> str:
-    hashed = hashlib.blake2b(digest_size=16)
+    """Hash of weights."""
+    hash = hashlib.blake2b(digest_size=16)
     for name in sorted(state):
-        hashed.update(name.encode() + state[name].contiguous().numpy().tobytes())
-    return hashed.hexdigest()
+        hash.update(name.encode() + state[name].contiguous().numpy().tobytes())
+    return hash.hexdigest()
 
 
-def _keep(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:
-    """Write the weights whole or not at all. A cache that cannot be written costs a training next time and nothing else."""
+def _write_cache(network: nn.Module, file: Path, recipe: dict[str, Any]) -> None:
+    """Write the weights atomically. If the cache cannot be written, the next run trains again."""
     state = {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
     metadata = {"recipe": json.dumps(recipe, sort_keys=True), "sum": _sum(state), "torch": torch.__version__}
     part = file.with_name(f"{file.stem}-{uuid4().hex}.part")

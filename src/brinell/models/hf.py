@@ -1,8 +1,8 @@
 """`hf:NAME`: an image or audio classifier of transformers, from a folder or by its name on the Hugging Face Hub.
 
-What `save_pretrained` wrote is read: the network from safetensors alone, and the settings of its processor, which become part
-of the model (`models._transformers`). No code from the Hub is run. A name that is no folder is fetched by transformers, as far as
-it is not kept already.
+It reads the files of `save_pretrained`: the network from safetensors only, and the settings of its processor, which become part
+of the model (`models._transformers`). No code from the Hub is run. If the name is not a folder, transformers downloads the
+repository, unless it is in the local cache.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.settings import Plain
 from brinell.models._torch_model import TorchModel
-from brinell.models._transformers import bare, with_processor
+from brinell.models._transformers import with_processor, without_processor
+from brinell.models._weights import completed_spec
 
 __all__ = ["HuggingFace"]
 
 KINDS = {"pixel_values": "AutoModelForImageClassification", "input_values": "AutoModelForAudioClassification"}
-"""The class of transformers that opens a classifier, by what its network is given."""
+"""The class of transformers that opens a classifier, by the name of the network's input."""
 CLASSIFIERS = ("ForImageClassification", "ForSequenceClassification", "ForAudioClassification")
 
 
@@ -32,17 +33,19 @@ class HuggingFace:
     """A folder that save_pretrained wrote, or the name of a repository such as microsoft/resnet-50."""
     revision: str = ""
     """Branch, tag or commit of the repository; by default its main branch."""
+    classes: int = 0
+    """Number of logits if the weights have a number other than the config states; 0 for that of the config."""
     processor: bool = True
-    """Whether inputs are prepared as the processor beside the network says; false gives them as they are."""
+    """True prepares inputs by the settings of the network's processor; false passes them unchanged."""
     name: Plain = ""
-    """How reports call it; by default the last part of the path."""
+    """Name in reports; by default the last part of the path."""
 
     def __call__(self, domain: Domain) -> TorchModel:
         """Open the network and its processor.
 
         Raises:
-            RequestError: transformers is not installed, no such folder or repository, no image or audio classifier, weights that
-                are no safetensors, a processor that does what is not known here.
+            RequestError: transformers is not installed, the folder or repository does not exist, it holds no image or audio
+                classifier, its weights are not in safetensors, or its processor has an unsupported setting.
         """
         try:
             import transformers
@@ -50,30 +53,35 @@ class HuggingFace:
             raise RequestError("transformers is not installed, which opens hf: models: pip install 'brinell[hf]'") from None
         if not self.path:
             raise RequestError("'hf' names no model: write hf:FOLDER or hf:NAME, say hf:microsoft/resnet-50")
-        where = Path(self.path).expanduser()
+        folder = Path(self.path).expanduser()
         looks_local = self.path.startswith((".", "/", "~")) or self.path.count("/") > 1
-        if looks_local and not where.is_dir():
+        if looks_local and not folder.is_dir():
             raise RequestError(
                 f"there is no folder {self.path}: name one that save_pretrained wrote, or a repository as OWNER/NAME"
             )
-        source = str(where) if where.is_dir() else self.path
+        source = str(folder) if folder.is_dir() else self.path
         name = self.name or Path(self.path).name
-        options = {"revision": self.revision} if self.revision else {}
+        # Left open, transformers asks on standard input whether the folder's own Python may run.
+        options: dict[str, Any] = {"trust_remote_code": False} | ({"revision": self.revision} if self.revision else {})
         network = self._network(transformers, source, options)
         if not self.processor:
-            return bare(network, domain, name)
+            return without_processor(network, domain, name)
         return with_processor(network, self._processor(transformers, network, source, options), domain, name)
 
-    def _network(self, transformers: Any, source: str, options: dict[str, str]) -> nn.Module:
+    def _network(self, transformers: Any, source: str, options: dict[str, Any]) -> nn.Module:
+        """The network of a Hugging Face folder or name."""
         try:
             config = transformers.AutoConfig.from_pretrained(source, **options)
-            names = [str(one) for one in config.architectures or ()]
+            names = [str(architecture) for architecture in config.architectures or ()]
             if not any(name.endswith(CLASSIFIERS) for name in names):
                 raise RequestError(f"hf:{self.path} holds {', '.join(names) or 'no network'}, and no image or audio classifier")
-            found = getattr(transformers, names[0]).main_input_name
-            if found not in KINDS:
-                raise RequestError(f"hf:{self.path} takes {found}: only classifiers of pictures and waveforms are opened here")
-            network: nn.Module = getattr(transformers, KINDS[found]).from_pretrained(source, use_safetensors=True, **options)
+            input_name = getattr(transformers, names[0]).main_input_name
+            if input_name not in KINDS:
+                raise RequestError(
+                    f"hf:{self.path} takes {input_name}: only classifiers of pictures and waveforms are opened here"
+                )
+            kind = getattr(transformers, KINDS[input_name])
+            network = self._open(kind, source, options | ({"num_labels": self.classes} if self.classes else {}))
         except RequestError:
             raise
         except Exception as error:
@@ -83,8 +91,27 @@ class HuggingFace:
             ) from None
         return network.eval()
 
-    def _processor(self, transformers: Any, network: nn.Module, source: str, options: dict[str, str]) -> Any:
-        """What prepares the inputs, as it lies beside the network."""
+    def _open(self, kind: Any, source: str, options: dict[str, Any]) -> nn.Module:
+        """The network of a class of transformers."""
+        try:
+            network: nn.Module = kind.from_pretrained(source, use_safetensors=True, **options)
+        except RuntimeError as error:
+            if "ignore_mismatched_sizes" not in str(error):
+                raise
+            settings = {"ignore_mismatched_sizes": True, "output_loading_info": True}
+            _, report = kind.from_pretrained(source, use_safetensors=True, **options, **settings)
+            heads = {(tuple(file_shape)[:1], tuple(shape)[:1]) for _, file_shape, shape in report["mismatched_keys"]}
+            if len(heads) != 1:
+                raise
+            ((file_shape, shape),) = heads
+            raise RequestError(
+                f"the weights of hf:{self.path} are for {file_shape[0]} classes, and its config states {shape[0]}: write "
+                f"{completed_spec('hf', self, classes=file_shape[0])}"
+            ) from None
+        return network
+
+    def _processor(self, transformers: Any, network: nn.Module, source: str, options: dict[str, Any]) -> Any:
+        """The processor that is saved with the network."""
         kind = "AutoImageProcessor" if network.main_input_name == "pixel_values" else "AutoFeatureExtractor"
         try:
             return getattr(transformers, kind).from_pretrained(source, **options)

@@ -1,8 +1,9 @@
 """`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol, over REST.
 
-KServe, Triton, OpenVINO Model Server and MLServer speak it. The server's metadata say what the model takes; options say what they
-leave open. Numbers travel as binary tensors where the server takes them, and as JSON where it says no. A bearer token is read
-from an environment variable and written nowhere. One row of a request is one query; repeated requests are counted apart.
+KServe, Triton, OpenVINO Model Server and MLServer implement the protocol. The server's metadata state the inputs of the model;
+options fill the gaps. Numbers are sent as binary tensors if the server accepts them, otherwise as JSON. A bearer token is read
+from an environment variable and written nowhere. Each row of a request counts as one query; repeated requests are counted
+separately.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from brinell.core.contracts import Access, Domain, Remark
 from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, above_zero, at_least, at_most
-from brinell.models._answers import are_probabilities, of_labels, of_probabilities, random_inputs
+from brinell.models._answers import are_probabilities, logits_of_labels, logits_of_probabilities, random_inputs
 from brinell.models._channel import Channel, RejectedError, Response
 from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, slots
 from brinell.models._torch_model import affine
@@ -37,7 +38,7 @@ Answers = Literal["auto", "logits", "probabilities", "labels"]
 Layout = Literal["auto", "first", "last"]
 Encoding = Literal["auto", "binary", "json"]
 PROBES = 4
-"""Random inputs by which the server's answers are learned; the first is asked about again where it is in doubt."""
+"""Number of random inputs whose answers show the kind of the output. When in doubt, the first of them is sent again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,35 +48,38 @@ class Http:
     path: str = ""
     """The model's URL, `http://HOST:PORT/v2/models/NAME` or `.../NAME/versions/VERSION`."""
     name: Plain = ""
-    """How reports call it; by default the name in the URL."""
+    """Name in reports; by default the name in the URL."""
     token_env: str = "BRINELL_TOKEN"
-    """Environment variable that holds a bearer token, if the server wants one; its name begins with BRINELL_."""
+    """Environment variable that holds a bearer token, if the server requires one; its name begins with BRINELL_."""
     answers: Answers = "auto"
-    """What the output holds: logits, probabilities (their logarithm is taken) or labels; auto learns it from a few answers."""
+    """Content of the output: logits, probabilities (converted by their logarithm) or labels; auto infers it from a few answers.
+    """
     classes: int | None = None
-    """How many classes there are; needed where the server answers labels only, checked otherwise."""
+    """Number of classes; required if the server answers labels only, otherwise checked."""
     input: str = ""
-    """Name of the input; needed where the server does not say."""
+    """Name of the input; required if the server does not state it."""
     output: str = ""
-    """Name of the output; needed where there are several."""
+    """Name of the output; required if there are several."""
     datatype: str = ""
-    """Of the input, FP32 or UINT8 for example; by default what the server says, or else FP32."""
+    """Datatype of the input, such as FP32 or UINT8; by default the server's, or FP32 if it states none."""
     layout: Layout = "auto"
-    """Where the server wants the channels: first (NCHW) or last (NHWC); auto goes by the shape that it names."""
+    """Position of the channels in the server's input: first (NCHW) or last (NHWC); auto follows the shape that the server
+    states.
+    """
     low: float | None = None
-    """What the smallest value of the data becomes; by default 0 for UINT8, and itself otherwise."""
+    """Value sent for the lower bound of the data; by default 0 for UINT8, and the bound itself otherwise."""
     high: float | None = None
-    """What the largest value of the data becomes; by default 255 for UINT8, and itself otherwise."""
+    """Value sent for the upper bound of the data; by default 255 for UINT8, and the bound itself otherwise."""
     mean: tuple[float, ...] = ()
-    """Subtracted from each channel after that, joined by `+`."""
+    """Values to subtract from each channel after that, joined by `+`."""
     std: tuple[float, ...] = ()
-    """Each channel is divided by this after that, joined by `+`."""
+    """Values by which to divide each channel after that, joined by `+`."""
     encoding: Encoding = "auto"
-    """Of tensors: binary, json, or auto, which tries binary first."""
+    """Encoding of tensors: binary, json, or auto, which tries binary first."""
     rows: int = 64
-    """Inputs per request, at most."""
+    """Maximum number of inputs per request."""
     concurrency: int = 4
-    """Requests in flight together, at most."""
+    """Maximum number of requests in flight."""
     timeout: float = 30.0
     """Seconds until an attempt is given up."""
     retries: int = 5
@@ -98,30 +102,31 @@ class Http:
             raise ValueError("low and high come together: what the ends of the data's range become")
 
     def __call__(self, domain: Domain) -> "RemoteModel":
-        """Read the model's metadata, settle what is open by a few queries.
+        """Read the model's metadata and settle open questions by a few queries.
 
         Raises:
-            RequestError: a URL of another form, no such model, options that are needed or do not fit, httpx2 not installed.
-            ModelError: answers that no classifier of this protocol gives.
-            UnreachableError: the server does not answer, or only with another token.
+            RequestError: the URL has another form, the model does not exist, options are missing or do not fit, or httpx2 is not
+                installed.
+            ModelError: the answers cannot come from a classifier of this protocol.
+            UnreachableError: the server does not answer, or does not accept the token.
         """
         url, name = _address(self.path)
         name = self.name or name
         who = f"model {name} at {urlsplit(url).netloc}"
-        how = {"timeout": self.timeout, "backoff": self.backoff}
-        channel = Channel(who, self.token_env, retries=self.retries, concurrency=self.concurrency, **how)
+        limits = {"timeout": self.timeout, "backoff": self.backoff}
+        channel = Channel(who, self.token_env, retries=self.retries, concurrency=self.concurrency, **limits)
         with channel.session():
             try:
-                metadata = channel.masked(channel.ask(url, lambda response: parse(response.body)))
+                metadata = channel.mask_token(channel.ask(url, lambda response: parse(response.body)))
                 form = _form(self, domain, metadata)
             except (RejectedError, AnswerError) as error:
                 hint = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
                 raise RequestError(f"{who} has no metadata of the Open Inference Protocol ({error}): {hint}") from None
-            return _learn(RemoteModel(domain, name=name, url=url, channel=channel, form=form), self, metadata)
+            return _detect_form(RemoteModel(domain, name=name, url=url, channel=channel, form=form), self, metadata)
 
 
-class Form(NamedTuple):
-    """How inputs become requests, and answers logits."""
+class RequestForm(NamedTuple):
+    """Conversion of inputs to requests, and of answers to logits."""
 
     slot: Slot
     """The server's input; its shape is that of one input, without the axis of the batch."""
@@ -130,9 +135,9 @@ class Form(NamedTuple):
     scale: Tensor
     shift: Tensor
     rows: int
-    """Inputs per request at most."""
-    exactly: bool
-    """Whether the server takes requests of that many inputs only."""
+    """Maximum number of inputs per request."""
+    fixed_rows: bool
+    """True if each request must hold exactly `rows` inputs."""
     binary: bool = True
     answers: Answers = "auto"
     classes: int = 0
@@ -141,129 +146,130 @@ class Form(NamedTuple):
 class RemoteModel:
     """A model on another machine: scores or labels, never gradients.
 
-    Inputs go out in several requests at once. An input that the server refuses, or answers with NaN, raises SampleError while
-    the server answers others; where it does not, UnreachableError.
+    Inputs are sent in several requests at once. If the server fails on an input, or answers it with NaN, but still answers
+    others, SampleError is raised; if it answers none, UnreachableError.
     """
 
-    def __init__(self, domain: Domain, *, name: str, url: str, channel: Channel, form: Form) -> None:
+    def __init__(self, domain: Domain, *, name: str, url: str, channel: Channel, form: RequestForm) -> None:
         self.domain, self.name, self.url, self.form = domain, name, url, form
         self._channel = channel
         self.info = ModelInfo(session=self.session, server=self)
         self.served: dict[str, Any] = {}
-        """What was learned of the server, for the manifest."""
+        """Facts about the server for the manifest."""
         self.notes: list[Remark] = []
-        self._shown: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.probes = domain.round(random_inputs(domain, PROBES))
-        codes = [at for at, column in enumerate(domain.columns) if column.values]
+        codes = [index for index, column in enumerate(domain.columns) if column.values]
         self.probes[:, codes] = self.probes[:, codes].round()
-        """(PROBES, *shape): the inputs that the answers were learned from."""
+        """(PROBES, *shape): inputs whose answers show the kind of the output."""
 
     @property
     def access(self) -> Access:
-        """Labels, or scores."""
+        """Labels or scores, by the kind of the answers."""
         return Access.LABELS if self.form.answers == "labels" else Access.SCORES
 
     @property
     def classes(self) -> int:
-        """How many classes the server distinguishes."""
+        """Number of classes that the server distinguishes."""
         return self.form.classes
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs to (n, classes) logits; one that gives labels only is certain of each.
+        """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are certain.
 
         Raises:
-            SampleError: the server fails on some of these inputs, and on the input that it answered first it does not.
-            UnreachableError: it does not answer, or no longer sensibly.
+            SampleError: the server fails on some of these inputs, but still answers the first probe.
+            UnreachableError: the server does not answer, or no longer gives usable answers.
         """
         values = x.detach().cpu()
         requests = -(-len(values) // self.form.rows)
-        parts = torch.split(values, self.form.rows) if self.form.exactly else torch.tensor_split(values, requests)
+        parts = torch.split(values, self.form.rows) if self.form.fixed_rows else torch.tensor_split(values, requests)
         with self.session():
             try:
-                found = self._channel.each([partial(self.logits, part) for part in parts])
+                logits = self._channel.ask_all([partial(self.logits, part) for part in parts])
             except RejectedError as error:
-                self._suspect(error)
+                self._check_server(error)
                 raise SampleError(f"model {self.name} fails on an input: {error}") from None
         with self._lock:
-            self._shown["inputs"] += len(x)
-        return torch.cat(found).to(x.device)
+            self._counts["inputs"] += len(x)
+        return torch.cat(logits).to(x.device)
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """Connections are kept until the end; outside of a session each `predict` makes its own."""
+        """Keep connections open until the end; outside a session each `predict` opens its own."""
         with self._channel.session():
             yield
 
     def digest(self) -> str:
-        """Hash of the address, of what the server says of the model, and of how it is asked.
+        """Hash of the address, the model's metadata, and the form of the requests.
 
-        The weights cannot be seen from here: that they stay the same is checked by asking for the first answers again.
+        The weights cannot be read from here. Asking for the first answers again checks that they stay the same.
         """
         form = self.form
-        how = [form.slot, form.output, form.layout, form.scale.tolist(), form.shift.tolist(), form.answers, form.classes]
-        told = [self.url, self.domain.text(), self.info.architecture, self.served["versions"], *how]
-        return hashlib.blake2b(repr(told).encode(), digest_size=16).hexdigest()
+        settings = [form.slot, form.output, form.layout, form.scale.tolist(), form.shift.tolist(), form.answers, form.classes]
+        content = [self.url, self.domain.text(), self.info.architecture, self.served["versions"], *settings]
+        return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
     def remarks(self) -> Sequence[Remark]:
-        """What a reader should know of how the server was asked."""
+        """Remarks for the reader on the form of the requests."""
         return self.notes
 
     def traffic(self) -> dict[str, int]:
-        """Since the last call of this: inputs answered, requests answered, and attempts that were not, by what went wrong."""
-        told = self._shown + self._channel.traffic
-        self._shown.clear()
+        """Counts since the last call: inputs answered, requests answered, and failed attempts by cause."""
+        counts = self._counts + self._channel.traffic
+        self._counts.clear()
         self._channel.traffic.clear()
-        return dict(told)
+        return dict(counts)
 
-    def raw(self, x: Tensor, *, unusable: int | None = None) -> Array:
-        """The server's answer to one request, as it is; arguments and errors as of `Channel.ask`."""
+    def raw_answer(self, x: Tensor, *, unusable: int | None = None) -> Array:
+        """The server's unconverted answer to one request; `unusable` and the errors are those of `Channel.ask`."""
         slot, n = self.form.slot, len(x)
         values = x * self.form.scale + self.form.shift
         if DATATYPES[slot.datatype][1] in "iu":
             values = values.round()
         if self.form.layout == "last":
             values = values.movedim(1, -1)
-        if self.form.exactly and n < self.form.rows:
+        if self.form.fixed_rows and n < self.form.rows:
             values = torch.cat([values, values[-1:].expand(self.form.rows - n, *values.shape[1:])])
         array = values.reshape(len(values), *slot.shape).numpy()
         body, headers = request(slot, array, binary=self.form.binary, output=self.form.output)
 
         def read(response: Response) -> Array:
-            given: Array = answer(response.body, response.headers, self.form.output)
-            if given.ndim == 0 or len(given) != len(array):
-                raise AnswerError(f"shape {given.shape} to {len(array)} inputs")
-            return given[:n]
+            """The values of an answer, checked for their number."""
+            output: Array = answer(response.body, response.headers, self.form.output)
+            if output.ndim == 0 or len(output) != len(array):
+                raise AnswerError(f"shape {output.shape} to {len(array)} inputs")
+            return output[:n]
 
         return self._channel.ask(f"{self.url}/infer", read, body, headers, unusable=unusable)
 
     def logits(self, x: Tensor) -> Tensor:
-        """(n, classes) float32 by one request; n is at most what one request may hold.
+        """Logits (n, classes) float32 by one request; n is at most the number of rows of a request.
 
-        Errors are those of `Channel.ask`; RejectedError too for answers that no class follows from.
+        Raises as `Channel.ask`; RejectedError also for answers from which no class follows.
         """
-        given, classes = torch.from_numpy(self.raw(x).astype(np.float64)), self.form.classes
+        output, classes = torch.from_numpy(self.raw_answer(x).astype(np.float64)), self.form.classes
         if self.form.answers == "labels":
-            labels = given.flatten(1) if given.ndim > 1 else given[:, None]
+            labels = output.flatten(1) if output.ndim > 1 else output[:, None]
             if labels.shape[1] != 1 or not bool(((labels >= 0) & (labels < classes) & (labels == labels.floor())).all()):
-                raise RejectedError(f"it answers {_some(given.numpy())}, no labels from 0 to {classes - 1}")
-            return of_labels(labels[:, 0], classes)
-        if given.shape != (len(x), classes):
-            raise RejectedError(f"it answers shape {tuple(given.shape)}, not {(len(x), classes)}")
-        if not bool(given.isfinite().all()):
+                raise RejectedError(f"it answers {_first_values(output.numpy())}, no labels from 0 to {classes - 1}")
+            return logits_of_labels(labels[:, 0], classes)
+        if output.shape != (len(x), classes):
+            raise RejectedError(f"it answers shape {tuple(output.shape)}, not {(len(x), classes)}")
+        if not bool(output.isfinite().all()):
             raise RejectedError("it answers NaN or infinity")
-        return of_probabilities(given) if self.form.answers == "probabilities" else given.float()
+        return logits_of_probabilities(output) if self.form.answers == "probabilities" else output.float()
 
-    def _suspect(self, error: RejectedError) -> None:
-        """Ask about an input that the server has answered before: whether it fails on inputs, or on everything."""
+    def _check_server(self, error: RejectedError) -> None:
+        """Send an input that the server has answered before; raises UnreachableError if the server now fails on it too."""
         try:
             self.logits(self.probes[:1])
         except RejectedError:
-            raise UnreachableError(f"{self._channel.who} no longer works: {error}: see to the server, then try again") from None
+            raise UnreachableError(f"{self._channel.who} no longer works: {error}: check the server, then try again") from None
 
 
 def _address(path: str) -> tuple[str, str]:
-    """The model's URL without what follows it, and its name."""
+    """The model's URL without the part after its name, and the name."""
     parts = urlsplit(path)
     match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
     if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
@@ -273,8 +279,8 @@ def _address(path: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}{match[1]}", match[2]
 
 
-def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
-    """How this model is to be asked, as far as its metadata and the options tell."""
+def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> RequestForm:
+    """Form of the requests to this model, as far as its metadata and the options determine it."""
     slot = _slot(options, metadata)
     if slot.datatype not in DATATYPES:
         raise RequestError(f"input {slot.name} has datatype {slot.datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
@@ -285,68 +291,69 @@ def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> Form:
         if domain.columns:
             raise RequestError("low and high are for data without columns: these are sent in the units of their table")
         bounds = (options.low, options.high)
-    along = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
-    scale, shift = affine(domain, along if options.mean or options.std else {}, bounds)
-    return Form(
+    parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
+    scale, shift = affine(domain, parameters if options.mean or options.std else {}, bounds)
+    return RequestForm(
         slot=replace(slot, shape=shape),
         output=options.output,
         layout=layout,
         scale=scale,
         shift=shift,
         rows=batch if batch > 0 else options.rows,
-        exactly=batch > 0,
+        fixed_rows=batch > 0,
         binary=options.encoding != "json",
         classes=options.classes or 0,
     )
 
 
 def _slot(options: Http, metadata: dict[str, Any]) -> Slot:
-    listed = slots(metadata, "inputs")
-    chosen = [one for one in listed if options.input in ("", one.name)]
-    if not listed:
+    """The input tensor that the server expects."""
+    inputs = slots(metadata, "inputs")
+    matching = [port for port in inputs if options.input in ("", port.name)]
+    if not inputs:
         if not options.input:
             raise RequestError("the server does not say what the model's input is called: give the option input=NAME")
         return Slot(options.input, options.datatype or "FP32", ())
-    if len(chosen) != 1:
-        names = ", ".join(one.name for one in listed)
-        what = f"takes {len(listed)} inputs ({names}), and data fill one" if len(listed) > 1 else f"has input {names}"
-        raise RequestError(f"the model {what}: name it with the option input=, or serve a model of one input")
-    return replace(chosen[0], datatype=options.datatype or chosen[0].datatype)
+    if len(matching) != 1:
+        names = ", ".join(port.name for port in inputs)
+        problem = f"takes {len(inputs)} inputs ({names}), and data fill one" if len(inputs) > 1 else f"has input {names}"
+        raise RequestError(f"the model {problem}: name it with the option input=, or serve a model of one input")
+    return replace(matching[0], datatype=options.datatype or matching[0].datatype)
 
 
 def _arrangement(slot: Slot, domain: Domain, layout: Layout) -> tuple[Layout, tuple[int, ...]]:
-    """Where the channels go, and the shape in which one input is sent: one that fits what the server takes, or one row."""
-    wanted, (channels, *rest) = slot.shape[1:], domain.shape
-    ways: dict[Layout, tuple[int, ...]] = {"first": domain.shape, "last": (*rest, channels)}
-    ways = ways if layout == "auto" else {layout: ways[layout]}
-    shapes = [*ways.values(), *([tuple(rest)] if channels == 1 else []), (math.prod(domain.shape),)]
-    fitting = [shape for shape in shapes if fits(wanted, shape)] if slot.shape else shapes
-    if not fitting:
+    """Position of the channels, and the shape in which one input is sent: one that fits the server, or a flat row."""
+    expected, (channels, *sides) = slot.shape[1:], domain.shape
+    layouts: dict[Layout, tuple[int, ...]] = {"first": domain.shape, "last": (*sides, channels)}
+    layouts = layouts if layout == "auto" else {layout: layouts[layout]}
+    shapes = [*layouts.values(), *([tuple(sides)] if channels == 1 else []), (math.prod(domain.shape),)]
+    shapes_that_fit = [shape for shape in shapes if fits(expected, shape)] if slot.shape else shapes
+    if not shapes_that_fit:
         raise RequestError(
-            f"the server takes inputs of shape {wanted}, and the data are {domain.kind}s of shape {domain.shape}: "
+            f"the server takes inputs of shape {expected}, and the data are {domain.kind}s of shape {domain.shape}: "
             "give it data of its shape"
         )
     if layout == "auto":
-        named = [way for way, shape in ways.items() if fits(wanted, shape)]
-        if channels > 1 and rest and len(named) != 1:
+        matching = [way for way, shape in layouts.items() if fits(expected, shape)]
+        if channels > 1 and sides and len(matching) != 1:
             raise RequestError(
                 f"the server does not say whether it takes the channels of {domain.shape} first or last: give the option "
                 "layout=first or layout=last"
             )
-        layout = named[0] if channels > 1 and rest else "first"
-    return layout, fitting[0]
+        layout = matching[0] if channels > 1 and sides else "first"
+    return layout, shapes_that_fit[0]
 
 
-def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> RemoteModel:
-    """Settle encoding, kind of answers and number of classes by the answers to a few inputs."""
-    given, refusal = _first_answer(model, options)
-    kind = options.answers if options.answers != "auto" else _kind(given)
-    classes = options.classes or 0 if kind == "labels" else given.shape[-1]
+def _detect_form(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> RemoteModel:
+    """Determine encoding, kind of answers and number of classes from the answers to a few inputs."""
+    output, refusal = _first_answer(model, options)
+    kind = options.answers if options.answers != "auto" else _kind(output)
+    classes = options.classes or 0 if kind == "labels" else output.shape[-1]
     if kind == "labels" and not classes:
         raise RequestError(f"model {model.name} answers labels: say how many classes there are with the option classes=")
-    if kind != "labels" and (given.ndim != 2 or classes < 2):
-        what = f"model {model.name} answers {_some(given)} of shape {given.shape}, not one number per class"
-        raise ModelError(f"{what}: if these are labels, give the options answers=labels&classes=")
+    if kind != "labels" and (output.ndim != 2 or classes < 2):
+        problem = f"model {model.name} answers {_first_values(output)} of shape {output.shape}, not one number per class"
+        raise ModelError(f"{problem}: if these are labels, give the options answers=labels&classes=")
     if kind != "labels" and options.classes not in (None, classes):
         raise ModelError(f"model {model.name} answers {classes} classes, and classes={options.classes} was given: correct either")
     model.form = model.form._replace(answers=kind, classes=classes)
@@ -356,13 +363,13 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
     except RejectedError as error:
         raise ModelError(f"model {model.name} answers what cannot be judged: {error}") from None
     slot = model.form.slot
-    told = "one-hot" if kind == "labels" else kind
-    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None, answers=told)
+    answer_kind = "one-hot" if kind == "labels" else kind
+    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None, answers=answer_kind)
     model.served = {
         "encoding": "binary" if model.form.binary else "json",
         "answers": kind,
         "input": {"name": slot.name, "datatype": slot.datatype, "shape": list(slot.shape), "layout": model.form.layout},
-        "versions": [str(one) for one in metadata.get("versions") or ()],
+        "versions": [str(version) for version in metadata.get("versions") or ()],
         "rows": model.form.rows,
         "concurrency": options.concurrency,
     }
@@ -372,32 +379,35 @@ def _learn(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> Remot
 
 
 def _first_answer(model: RemoteModel, options: Http) -> tuple[Array, str]:
-    """The answer to the probes, and why the server would not have them as binary tensors."""
+    """The answer to the probes, and the server's reason for refusing binary tensors, if it did."""
     refusal = ""
     if options.encoding == "auto":
         try:
-            return _all(model, unusable=2), ""
+            return _answer_probes(model, unusable=2), ""
         except RejectedError as error:
             refusal = str(error)
             model.form = model.form._replace(binary=False)
     try:
-        return _all(model), refusal
+        return _answer_probes(model), refusal
     except RejectedError as error:
         raise ModelError(f"model {model.name} does not answer {PROBES} random inputs of the data's shape: {error}") from None
 
 
-def _all(model: RemoteModel, *, unusable: int | None = None) -> Array:
-    return np.concatenate([model.raw(part, unusable=unusable) for part in torch.split(model.probes, model.form.rows)])
+def _answer_probes(model: RemoteModel, *, unusable: int | None = None) -> Array:
+    """Answers to the probe inputs."""
+    return np.concatenate([model.raw_answer(part, unusable=unusable) for part in torch.split(model.probes, model.form.rows)])
 
 
-def _kind(given: Array) -> Answers:
-    if given.dtype.kind in "iu" and given.size == len(given):
+def _kind(output: Array) -> Answers:
+    """Kind of answers: labels, probabilities or logits."""
+    if output.dtype.kind in "iu" and output.size == len(output):
         return "labels"
-    distribution = given.ndim == 2 and are_probabilities(torch.from_numpy(given.astype(np.float64)))
+    distribution = output.ndim == 2 and are_probabilities(torch.from_numpy(output.astype(np.float64)))
     return "probabilities" if distribution else "logits"
 
 
 def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
+    """Remarks on how the server is asked."""
     kind, datatype = model.form.answers, model.form.slot.datatype
     notes = {
         "json": (refusal, f"the server takes no binary tensors ({refusal}): numbers travel as JSON"),
@@ -405,8 +415,9 @@ def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
         "labels": (kind == "labels", "the server answers labels only: confidences in the records mean nothing"),
         "rounded": (DATATYPES[datatype][1] in "iu", f"inputs are sent as {datatype}, rounded to whole numbers"),
     }
-    return [Remark(code, text) for code, (holds, text) in notes.items() if holds]
+    return [Remark(code, text) for code, (applies, text) in notes.items() if applies]
 
 
-def _some(values: Array) -> str:
+def _first_values(values: Array) -> str:
+    """The first three values as text."""
     return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (", ..." if values.size > 3 else "")

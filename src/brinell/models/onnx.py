@@ -1,16 +1,18 @@
-"""`onnx:FILE`: a network in ONNX, answered by ONNX Runtime on the processor: scores, no gradients.
+"""`onnx:FILE`: a network in ONNX, run by ONNX Runtime on the processor: scores, no gradients.
 
-The file takes one array of numbers, the samples along its first axis, and answers one row of logits or probabilities for each.
-Which of the two is seen from the answers to random inputs: probabilities are taken for their logarithms, which are logits.
+The file takes one array of numbers, with the samples along its first axis, and returns one row of logits or probabilities for
+each sample. The answers to random inputs show which of the two they are; probabilities are converted by their logarithm.
 
-Files are taken as others export them. Where the first axis has a fixed length it is freed, if the file then answers many inputs
-as it answers them in batches of that length; else it is asked that many at a time, the last of them repeated where there are
-fewer. Inputs that the file wants flattened, (784,) or (784, 1) for (1, 28, 28), are given in the order of rows. Both are said in
-a note.
+If the first axis has a fixed length, it is made dynamic, provided that the file then gives the same answers as in batches of
+that length. Otherwise inputs are sent in batches of that length, the last one filled up with copies. If the file takes
+flattened inputs, (784,) or (784, 1) for (1, 28, 28), they are sent in row order. Notes report both.
 """
 
+import ast
 import hashlib
+import json
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,19 +24,26 @@ from torch import Tensor
 
 from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
-from brinell.core.errors import RequestError, one_line
+from brinell.core.errors import ModelError, RequestError, one_line
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, at_least, at_most
-from brinell.models._answers import are_probabilities, of_probabilities, random_inputs
+from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
+from brinell.models._class_order import names_of_json
 
 __all__ = ["Onnx"]
 
 TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+METADATA = ("class_names", "id2label", "names", "classes", "labels")
+"""Keys of a file's metadata under which exporters name the classes."""
+MOST_METADATA = 1 << 22
+"""Maximum number of characters of these names."""
 MOST_GRAPH = (1 << 31) - 1
-"""Bytes of the file itself at most, which is protobuf's own limit."""
-OTHERWISE = "no ONNX file"
+"""Maximum size of the file in bytes, which is protobuf's own limit."""
+WRONG_FORMAT = "no ONNX file"
 PROBES = 8
-"""Random inputs by whose answers logits are distinguished from probabilities."""
+"""Number of random inputs whose answers distinguish logits from probabilities."""
+LONGEST = 60.0
+"""Seconds that `PROBES` inputs may take; a graph may hold a loop without an end."""
 
 Answers = Literal["logits", "probabilities"]
 Layout = Literal["first", "last"]
@@ -51,15 +60,15 @@ class Onnx:
     answers: Answers | None = None
     """logits or probabilities; by default what the answers to random inputs look like."""
     layout: Layout | None = None
-    """Where the file has the channels, first or last; by default where its shape says."""
+    """Position of the channels in the file's input, first or last; by default read from its shape."""
     mean: tuple[float, ...] = ()
-    """Subtracted from the inputs first, where the file expects that: one number, or one per channel joined by +."""
+    """Values to subtract from the inputs first: one number, or one per channel joined by +."""
     std: tuple[float, ...] = ()
-    """What is left is divided by, like mean; 0.00392156862745098 makes 0 to 255 of 0 to 1."""
+    """Values by which to divide afterwards, like mean; 0.00392156862745098 converts 0 to 1 into 0 to 255."""
     threads: int = 1
     """Threads of ONNX Runtime."""
     name: Plain = ""
-    """How reports call it; by default the stem of the file."""
+    """Name in reports; by default the stem of the file."""
 
     def __post_init__(self) -> None:
         at_least(self, threads=1)
@@ -68,11 +77,11 @@ class Onnx:
             raise ValueError("std divides by 0")
 
     def __call__(self, domain: Domain) -> "OnnxModel":
-        """Open the file and ask it about random inputs.
+        """Open the file and send it random inputs.
 
         Raises:
-            RequestError: no onnxruntime, no such file, a damaged one, several inputs, no axis for the samples, another shape or
-                type than the data has, no output of scores.
+            RequestError: onnxruntime is not installed, or the file is missing, damaged, has several inputs, no axis for the
+                samples, another shape or type than the data, or no output of scores.
         """
         file = Path(self.path).expanduser()
         if not self.path or not file.is_file():
@@ -82,11 +91,11 @@ class Onnx:
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
         name = self.name or file.stem
         digest, packed = _digest(file)
-        with bounded.decoding(file, packed, OTHERWISE):
+        with bounded.decoding(file, packed, WRONG_FORMAT):
             model = OnnxModel(_open(file, self.threads), domain, self, digest, name)
-            if model.batch is None or (freed := _freed(file, self.threads)) is None:
+            if model.batch is None or (freed := _session_of_any_batch(file, self.threads)) is None:
                 return model
-            return model.freed(freed) or model
+            return model.of_any_batch(freed) or model
 
 
 class OnnxModel:
@@ -94,13 +103,24 @@ class OnnxModel:
 
     Args:
         session: has `run`, `get_inputs` and `get_outputs`.
-        domain: where the data's inputs live.
-        options: how the file is asked.
-        digest: of the file, and of what it keeps beside it.
-        name: how reports call it.
+        domain: domain of the inputs.
+        options: settings of the model.
+        digest: hash of the file and of its external weights.
+        name: name in reports.
     """
 
     access = Access.SCORES
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "OnnxModel":
+        """The model around a second session of the same network."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        content = getattr(self._session, "_model_path", None) or getattr(self._session, "_model_bytes", None)
+        if not content:
+            raise TypeError("its session does not say which file it runs")
+        options = self._session.get_session_options()
+        twin._session = type(self._session)(content, options, providers=self._session.get_providers())
+        return twin
 
     def __init__(self, session: Any, domain: Domain, options: Onnx, digest: str, name: str) -> None:
         self.domain, self.name, self._session, self._digest = domain, name, session, digest
@@ -108,46 +128,49 @@ class OnnxModel:
         self._input, self._type = entry.name, TYPES[entry.type]
         self._last, self._sides = _arrangement(entry.shape, domain, options.layout, name)
         self.batch: int | None = entry.shape[0] if isinstance(entry.shape[0], int) else None
-        """How many inputs the file takes at once; None where any number will do."""
+        """Number of inputs that the file takes at once; None if any number is accepted."""
         self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
         self._options = options
         self._output = ""
-        found = self._probe(options.output)
-        self.classes = found.shape[1]
-        said = options.answers or ("probabilities" if are_probabilities(found) else "logits")
-        self._probabilities = said == "probabilities"
+        answers = self._probe(options.output)
+        self.classes = answers.shape[1]
+        answer_kind = options.answers or ("probabilities" if are_probabilities(answers) else "logits")
+        self._probabilities = answer_kind == "probabilities"
         self._notes: tuple[str, ...] = ()
         if self._sides is not None:
             self._notes = (f"{name} takes inputs of shape {self._sides}: those of the data are flattened row by row",)
-        batches = () if self.batch is None else (f"{name} takes {_counted(self.batch)} at a time, and is asked that many",)
-        self.info = ModelInfo(architecture="ONNX", answers=said, notes=self._notes + batches)
+        batches = () if self.batch is None else (f"{name} takes {_count_text(self.batch)} at a time, and is asked that many",)
+        self.info = ModelInfo(
+            class_names=_class_names(session, name), architecture="ONNX", answers=answer_kind, notes=self._notes + batches
+        )
 
-    def freed(self, session: Any) -> "OnnxModel | None":
-        """The same file with its first axis freed, if that answers some random inputs as this does; None otherwise."""
+    def of_any_batch(self, session: Any) -> "OnnxModel | None":
+        """The same file with a dynamic first axis, if it then answers some random inputs as this one does; otherwise None."""
         try:
-            other = OnnxModel(session, self.domain, self._options, self._digest, self.name)
+            model = OnnxModel(session, self.domain, self._options, self._digest, self.name)
             x = random_inputs(self.domain, PROBES)
-            same = torch.allclose(other.predict(x), self.predict(x), rtol=1e-3, atol=1e-4)
+            agrees = torch.allclose(model.predict(x), self.predict(x), rtol=1e-3, atol=1e-4)
         except Exception:  # what was exported for one input may hold its number anywhere
             return None
-        if not same or other.batch is not None:
+        if not agrees or model.batch is not None:
             return None
-        note = f"{self.name} takes {_counted(self.batch or 1)} at a time: its first axis was freed, and answers as before"
-        other.info = replace(other.info, notes=(*other.info.notes, note))
-        return other
+        note = f"{self.name} takes {_count_text(self.batch or 1)} at a time: its first axis was freed, and answers as before"
+        model.info = replace(model.info, notes=(*model.info.notes, note))
+        return model
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs within the bounds to (n, classes) logits."""
-        found = self._ask(self._given(x), [self._output])[0]
-        logits = torch.from_numpy(found)
-        return (of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
+        """Logits (n, classes) of inputs (n, *shape) within the bounds."""
+        answer = self._ask(self._convert(x), [self._output])[0]
+        logits = torch.from_numpy(answer)
+        return (logits_of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
 
     def digest(self) -> str:
-        """Hash of the file, of how it is asked, and of the domain."""
+        """Hash of the file, the settings and the domain."""
         text = f"{self._digest} {self._output} {self._probabilities} {self._last} {self._options.mean} {self._options.std}"
         return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
-    def _given(self, x: Tensor) -> np.ndarray[Any, Any]:
+    def _convert(self, x: Tensor) -> np.ndarray[Any, Any]:
+        """Inputs as the session takes them."""
         x = x.detach().cpu()
         x = self.domain.in_units(x.double()) if self.domain.columns else x
         x = x if self._shift is None else x - self._shift
@@ -157,47 +180,100 @@ class OnnxModel:
         return rows if self._sides is None else rows.reshape(len(rows), *self._sides)
 
     def _ask(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
+        """Outputs for these rows, in batches of the fixed size if there is one."""
         size = self.batch
         if size is None or size == len(rows):
-            found: list[np.ndarray[Any, Any]] = self._session.run(outputs, {self._input: rows})
-            return found
+            return self._run(rows, outputs)
         parts = []
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
-            parts.append([one[: len(part)] for one in self._session.run(outputs, {self._input: padded})])
+            parts.append([output[: len(part)] for output in self._run(padded, outputs)])
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
-    def _probe(self, wanted: str) -> Tensor:
-        """Answers (PROBES, classes) to random inputs; notes which output they come from."""
-        x = random_inputs(self.domain, PROBES)
-        names = [one.name for one in self._session.get_outputs()]
-        if wanted and wanted not in names:
-            raise RequestError(f"{self.name} has no output {wanted!r}; it has {', '.join(names)}")
+    def _run(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
+        """Outputs of one call, which ends after its time.
+
+        Raises:
+            ModelError: the graph took longer.
+        """
+        if not type(self._session).__module__.startswith("onnxruntime"):  # an object of the user's own with the same methods
+            return list(self._session.run(outputs, {self._input: rows}))
+        import onnxruntime
+
+        seconds, options, is_late = LONGEST * max(1, math.ceil(len(rows) / PROBES)), onnxruntime.RunOptions(), threading.Event()
+
+        def stop() -> None:
+            """End the call before its next node."""
+            is_late.set()
+            options.terminate = True
+
+        timer = threading.Timer(seconds, stop)
+        timer.daemon = True
+        timer.start()
         try:
-            found = self._ask(self._given(x), names)
+            return list(self._session.run(outputs, {self._input: rows}, options))
+        except Exception:
+            if not is_late.is_set():
+                raise
+            raise ModelError(
+                f"{self.name} has not answered {_count_text(len(rows))} in {seconds:g} s: its graph may hold a loop without an "
+                "end; export it without that, or give a smaller network"
+            ) from None
+        finally:
+            timer.cancel()
+
+    def _probe(self, output: str) -> Tensor:
+        """Answers (PROBES, classes) to random inputs; sets the output that they come from."""
+        x = random_inputs(self.domain, PROBES)
+        names = [entry.name for entry in self._session.get_outputs()]
+        if output and output not in names:
+            raise RequestError(f"{self.name} has no output {output!r}; it has {', '.join(names)}")
+        try:
+            outputs = self._ask(self._convert(x), names)
+        except ModelError:
+            raise
         except Exception as error:
             raise RequestError(
                 f"{self.name} cannot take the data, {PROBES} {self.domain.kind}s of shape {self.domain.shape} "
                 f"({one_line(error)}): give it data of its shape, or export it with the first axis dynamic"
             ) from None
-        answers = dict(zip(names, found, strict=True))
-        rows = [name for name in names if wanted in ("", name) and _is_rows(answers[name])]
+        answers = dict(zip(names, outputs, strict=True))
+        rows = [name for name in names if output in ("", name) and _is_rows(answers[name])]
         if len(rows) != 1:
             listed = ", ".join(f"{name} {getattr(answer, 'shape', None) or 'no array'}" for name, answer in answers.items())
-            several = "one output holds a row of scores for each and another too: name one by output="
-            none = "no output holds a row of scores for each: export one that does"
-            raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {several if rows else none}")
+            ambiguous = "one output holds a row of scores for each and another too: name one by output="
+            absent = "no output holds a row of scores for each: export one that does"
+            raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {ambiguous if rows else absent}")
         self._output = rows[0]
         return torch.from_numpy(answers[rows[0]])
 
 
 def _is_rows(answer: Any) -> bool:
-    """Whether an output holds a row of scores for each of the probes."""
+    """True if an output holds a row of scores for each of the probes."""
     return isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 2 and len(answer) == PROBES
 
 
+def _class_names(session: Any, name: str) -> tuple[str, ...]:
+    """The names of the classes in the metadata of a file: JSON, Python's text of a dict or list, or names joined by commas."""
+    metadata = dict(session.get_modelmeta().custom_metadata_map)
+    key = next((key for key in METADATA if metadata.get(key)), None)
+    if key is None:
+        return ()
+    subject, text = f"metadata {key} of {name}", metadata[key].strip()
+    if len(text) > MOST_METADATA:
+        raise RequestError(f"{subject} holds {len(text)} characters: name the classes in at most {MOST_METADATA}")
+    for read in (json.loads, ast.literal_eval):
+        try:
+            content = read(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+        return names_of_json(subject, list(content) if isinstance(content, tuple) else content)
+    return tuple(part.strip() for part in text.split(","))
+
+
 def _session(source: str | bytes, threads: int) -> Any:
+    """A session of ONNX Runtime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -207,6 +283,7 @@ def _session(source: str | bytes, threads: int) -> Any:
 
 
 def _open(file: Path, threads: int) -> Any:
+    """Open a file as a session, with errors in one line."""
     try:
         return _session(str(file), threads)
     except ImportError:
@@ -218,30 +295,30 @@ def _open(file: Path, threads: int) -> Any:
 
 
 def _digest(file: Path) -> tuple[str, int]:
-    """Hash of the file and of those in its folder in which it keeps its weights, and the bytes of all of them."""
+    """Hash of the file and of its external weights, and the bytes of all these files."""
     content = bounded.read(file, MOST_GRAPH)
-    hashed, packed = hashlib.blake2b(content, digest_size=16), len(content)
+    hash, packed = hashlib.blake2b(content, digest_size=16), len(content)
     for name in sorted(_beside(file, content)):
-        place = bounded.inside(file.parent, name, file)
+        place = bounded.path_inside(file.parent, name, file)
         if not place.is_file():
             raise RequestError(f"{file} keeps weights in {name[:80]!r}, which is no file beside it: fetch it, or export it again")
-        with bounded.opened(place) as weights:
+        with bounded.open_regular(place) as weights:
             while part := weights.read(1 << 22):
-                hashed.update(part)
+                hash.update(part)
                 packed += len(part)
-    return hashed.hexdigest(), packed
+    return hash.hexdigest(), packed
 
 
 def _beside(file: Path, content: bytes) -> set[str]:
-    """Names of the files in which any tensor of the graph, of a node or of a function says that its numbers are."""
+    """Names of the files with external weights, as the tensors of the graph, its nodes and functions state them."""
     try:
         import onnx
     except ImportError:
         raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
-    with bounded.decoding(file, len(content), OTHERWISE):
+    with bounded.decoding(file, len(content), WRONG_FORMAT):
         model = onnx.load_model_from_string(content)
-        found = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
-    return found
+        names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    return names
 
 
 def _tensors(message: Any) -> Iterator[Any]:
@@ -249,16 +326,17 @@ def _tensors(message: Any) -> Iterator[Any]:
     for field, value in message.ListFields():
         if field.message_type is None:
             continue
-        for one in value if isinstance(value, Sequence) else [value]:
+        for element in value if isinstance(value, Sequence) else [value]:
             if field.message_type.name == "TensorProto":
-                yield one
-            yield from _tensors(one)
+                yield element
+            yield from _tensors(element)
 
 
 def _only_input(session: Any, name: str) -> Any:
+    """The only input of the network."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
-        listed = ", ".join(f"{one.name} {one.shape}" for one in inputs)
+        listed = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
         raise RequestError(
             f"{name} has {len(inputs)} inputs ({listed}): Brinell asks models of one; export it with the others fixed"
         )
@@ -269,13 +347,13 @@ def _only_input(session: Any, name: str) -> Any:
 
 
 def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: str) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether the file has the channels last, and the sides that it takes where it flattens inputs; refuses other data."""
+    """True if the file takes the channels last, and the sides of flattened inputs, or None; refuses data of another shape."""
     first, last = domain.shape, (*domain.shape[1:], domain.shape[0])
-    ways: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
-    for way in (layout,) if layout else tuple(ways)[: len(first)]:
-        pairs = zip(shape[1:], ways[way], strict=False)
-        if len(shape) == 1 + len(first) and all(side == own for side, own in pairs if isinstance(side, int)):
-            return way == "last", None
+    layouts: dict[Layout, tuple[int, ...]] = {"first": first, "last": last}
+    for order in (layout,) if layout else tuple(layouts)[: len(first)]:
+        pairs = zip(shape[1:], layouts[order], strict=False)
+        if len(shape) == 1 + len(first) and all(side == length for side, length in pairs if isinstance(side, int)):
+            return order == "last", None
     sides = [side for side in shape[1:] if isinstance(side, int)]
     if len(sides) != len(shape) - 1 or [side for side in sides if side != 1] != [math.prod(first)] or domain.columns:
         if len(shape) == len(first):
@@ -290,24 +368,26 @@ def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: 
     return layout == "last", tuple(sides)
 
 
-def _counted(inputs: int) -> str:
+def _count_text(inputs: int) -> str:
+    """Number of inputs as text."""
     return "one input" if inputs == 1 else f"{inputs} inputs"
 
 
-def _freed(file: Path, threads: int) -> Any:
-    """A session of the same file without a fixed length of the first axis; None where that makes no file that runs."""
+def _session_of_any_batch(file: Path, threads: int) -> Any:
+    """A session of the same file with a dynamic first axis; None if the changed file does not run."""
     try:
         import onnx
 
         model = onnx.load(file)
         del model.graph.value_info[:]
-        for one in (*model.graph.input, *model.graph.output):
-            if one.type.tensor_type.shape.dim:
-                one.type.tensor_type.shape.dim[0].dim_param = "samples"
+        for port in (*model.graph.input, *model.graph.output):
+            if port.type.tensor_type.shape.dim:
+                port.type.tensor_type.shape.dim[0].dim_param = "samples"
         return _session(model.SerializeToString(), threads)
     except Exception:
         return None
 
 
 def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
+    """Values that broadcast along the channels; None without values."""
     return torch.tensor(values).reshape(-1, *[1] * (len(domain.shape) - 1)) if values else None

@@ -1,9 +1,10 @@
 """`sklearn:FILE.skops`: a classifier of scikit-learn, or a pipeline that ends in one, saved by skops.
 
-A skops file is no pickle, but it may name types whose making runs code. Those that skops trusts by default are made; any other
-must be named by the option `trusted`, and is listed where it is not (a tree of scikit-learn is one: skops does not check the
-numbers of its nodes). Probabilities become their logarithms, which are logits; without them the decision function serves, and
-without that the predicted class alone, which only attacks that ask for labels can use.
+A skops file is not a pickle, but it may name types whose construction runs code. Types that skops trusts by default are
+constructed; any other must be named by the option `trusted`, and the message lists those that are missing. A tree of
+scikit-learn is such a type, because skops does not check the numbers of its nodes. Probabilities are converted by their
+logarithm. Without probabilities the decision function is used, and without that the predicted class, which only label-only
+attacks can use.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from torch import Tensor
 from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
-from brinell.core.model import ModelInfo
+from brinell.core.model import ModelInfo, check_exit
 from brinell.core.settings import Plain
 from brinell.models import _answers as answers
 
@@ -30,7 +31,7 @@ __all__ = ["Sklearn"]
 
 Answers = Literal["probabilities", "decision", "labels"]
 MOST_BYTES = 1 << 33
-"""Bytes of a file at most."""
+"""Maximum size of a file in bytes."""
 METHODS: dict[Answers, str] = {"probabilities": "predict_proba", "decision": "decision_function", "labels": "predict"}
 
 
@@ -41,18 +42,18 @@ class Sklearn:
     path: str = ""
     """The file that `skops.io.dump` wrote."""
     trusted: tuple[str, ...] = ()
-    """Types in the file that you trust, joined by +, beside those that skops trusts by default."""
+    """Types in the file that you trust, joined by +, in addition to those that skops trusts by default."""
     answers: Answers | None = None
-    """What the model is asked for: probabilities, decision or labels; by default the first of them that it has."""
+    """Answers to request: probabilities, decision or labels; by default the first of these that the model offers."""
     name: Plain = ""
-    """How reports call it; by default the stem of the file."""
+    """Name in reports; by default the stem of the file."""
 
     def __call__(self, domain: Domain) -> "SklearnModel":
-        """Load the estimator and ask it once.
+        """Load the estimator and call it once.
 
         Raises:
-            RequestError: no skops, no such file, a damaged one, types that are not trusted, no fitted classifier, other features
-                than the data has.
+            RequestError: skops is not installed, the file is missing, damaged or holds types that are not trusted, or the
+                estimator is not a fitted classifier of the data's features.
         """
         file = Path(self.path).expanduser()
         if not self.path or not file.is_file():
@@ -62,27 +63,27 @@ class Sklearn:
             estimator = _load(file, content, self.trusted)
         digest = hashlib.blake2b(content, digest_size=16).hexdigest()
         name = self.name or file.stem
-        return of_estimator(estimator, domain, self.answers, name=name, digest=digest, where=str(file))
+        return of_estimator(estimator, domain, self.answers, name=name, digest=digest, source=str(file))
 
 
 def of_estimator(
-    estimator: Any, domain: Domain, asked: Answers | None, *, name: str, digest: str, where: str = "the model"
+    estimator: Any, domain: Domain, answer_kind: Answers | None, *, name: str, digest: str, source: str = "the model"
 ) -> "SklearnModel":
-    """A model around an estimator, asked once; its settings of how many processes it starts become 1.
+    """A model around an estimator, which is called once; settings of its number of processes become 1.
 
     Raises:
-        RequestError: no fitted classifier of one label each, or other features than the data has.
+        RequestError: the estimator is not a fitted classifier with one label per sample, or was fitted to other features.
     """
-    own = _own(estimator, asked, where)
-    if settings := many_processes(estimator):
+    kind = _choose_answers(estimator, answer_kind, source)
+    if settings := process_settings(estimator):
         estimator.set_params(**dict.fromkeys(settings, 1))
-    model = SklearnModel(estimator, domain, own, name=name, digest=digest)
+    model = SklearnModel(estimator, domain, kind, name=name, digest=digest)
     model.probe()
     return model
 
 
-def many_processes(estimator: Any) -> list[str]:
-    """The settings by which an estimator starts several processes: they would start anew for every query."""
+def process_settings(estimator: Any) -> list[str]:
+    """Names of the settings by which an estimator starts several processes, which would start anew for every query."""
     return [
         key for key, value in estimator.get_params().items() if key.rpartition("__")[2] == "n_jobs" and value not in (None, 1)
     ]
@@ -92,26 +93,26 @@ class SklearnModel:
     """A model around a fitted classifier; inputs of any shape are flattened to vectors, in the units of their table.
 
     Args:
-        estimator: has `classes_` and the method that `asked` names.
-        domain: where the inputs live.
-        asked: what is asked for.
-        name: how reports call it.
-        digest: of the file that it comes from.
+        estimator: has `classes_` and the method for `answer_kind`.
+        domain: domain of the inputs.
+        answer_kind: answers to request.
+        name: name in reports.
+        digest: hash of the estimator's file.
     """
 
-    def __init__(self, estimator: Any, domain: Domain, asked: Answers, *, name: str, digest: str) -> None:
-        self.domain, self.name, self._asked, self._digest = domain, name, asked, digest
+    def __init__(self, estimator: Any, domain: Domain, answer_kind: Answers, *, name: str, digest: str) -> None:
+        self.domain, self.name, self._answer_kind, self._digest = domain, name, answer_kind, digest
         self._estimator = estimator
-        self._method: Callable[[Any], Any] = getattr(estimator, METHODS[asked])
-        self.access = Access.LABELS if asked == "labels" else Access.SCORES
+        self._method: Callable[[Any], Any] = getattr(estimator, METHODS[answer_kind])
+        self.access = Access.LABELS if answer_kind == "labels" else Access.SCORES
         names = tuple(_text(name) for name in estimator.classes_)
         self.classes = len(names)
-        told = {"probabilities": "probabilities", "decision": "logits", "labels": "one-hot"}[asked]
-        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__, answers=told)
+        logit_kind = {"probabilities": "probabilities", "decision": "logits", "labels": "one-hot"}[answer_kind]
+        self.info = ModelInfo(class_names=names, architecture=type(estimator).__name__, answers=logit_kind)
         self._frame = _frame(estimator, domain, name)
 
     def predict(self, x: Tensor) -> Tensor:
-        """(n, *shape) inputs to (n, classes) logits."""
+        """Logits (n, classes) of inputs (n, *shape)."""
         rows = self.domain.in_units(x.detach().cpu().double()).flatten(1).numpy()
         with warnings.catch_warnings():
             # scikit-learn warns of rows without names where it was fitted with some; they are matched when the model is opened.
@@ -120,22 +121,24 @@ class SklearnModel:
         return self._logits(np.asarray(answer)).to(x.device)
 
     def _logits(self, answer: np.ndarray[Any, Any]) -> Tensor:
-        if self._asked == "labels":
+        """Answers of the estimator as logits."""
+        if self._answer_kind == "labels":
             codes = np.searchsorted(self._estimator.classes_, answer)
-            return answers.of_labels(torch.from_numpy(codes), self.classes)
+            return answers.logits_of_labels(torch.from_numpy(codes), self.classes)
         scores = torch.from_numpy(np.ascontiguousarray(answer, dtype=np.float64))
-        if self._asked == "probabilities":
-            return answers.of_probabilities(scores)
+        if self._answer_kind == "probabilities":
+            return answers.logits_of_probabilities(scores)
         # Of two classes one score is given, that of the second over the first.
         return (torch.stack([-scores / 2, scores / 2], 1) if scores.ndim == 1 else scores).float()
 
     def probe(self) -> None:
-        """Ask once, and refuse an estimator that cannot take the data."""
+        """Call the estimator once, and refuse one that cannot take the data."""
         low, _ = self.domain.bounds()
         x = low.expand(1, *self.domain.shape).contiguous()
         try:
             shape = self.predict(x).shape
-        except Exception as error:
+        except BaseException as error:
+            check_exit(self.name, error)
             raise RequestError(
                 f"{self.name} cannot take the data, {self.domain.kind}s of shape {self.domain.shape} as rows of {x[0].numel()} "
                 f"numbers ({type(error).__name__}: {one_line(error)}): give it the data that it was fitted for"
@@ -147,55 +150,59 @@ class SklearnModel:
             )
 
     def digest(self) -> str:
-        """Hash of the file, of what is asked for, and of how inputs are given."""
-        return hashlib.blake2b(f"{self._digest} {self._asked} {self.domain.text()}".encode(), digest_size=16).hexdigest()
+        """Hash of the file, the kind of answers and the domain."""
+        return hashlib.blake2b(f"{self._digest} {self._answer_kind} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
 
 def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
+    """The estimator of a skops file."""
     try:
         import skops.io as skops
     except ImportError:
         raise RequestError("skops is not installed, which reads .skops files: pip install 'brinell[sklearn]'") from None
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            bounded.unpacked(sum(one.file_size for one in archive.infolist()), len(content), file)
-        wanted = sorted(skops.get_untrusted_types(data=content))
+            bounded.check_unpacked_size(sum(member.file_size for member in archive.infolist()), len(content), file)
+        untrusted = sorted(skops.get_untrusted_types(data=content))
     except RequestError:
         raise
     except Exception as error:
         raise RequestError(f"{file} is damaged or no skops file ({one_line(error)}): save it by skops.io.dump") from None
-    if others := [one for one in wanted if one not in trusted]:
+    if unlisted := [type_name for type_name in untrusted if type_name not in trusted]:
         raise RequestError(
-            f"{file} holds types that skops does not trust by default ({', '.join(others)}): where you know where the file comes "
-            f"from, add trusted={'+'.join([*trusted, *others])}"
+            f"{file} holds types that skops does not trust by default ({', '.join(unlisted)}): if you know the origin of the "
+            f"file, add trusted={'+'.join([*trusted, *unlisted])}"
         )
     try:
-        return skops.loads(content, trusted=wanted)
+        return skops.loads(content, trusted=untrusted)
     except Exception as error:
         raise RequestError(f"{file} cannot be loaded ({one_line(error)}): save it by the skops and scikit-learn in use") from None
 
 
-def _own(estimator: Any, asked: Answers | None, file: str) -> Answers:
+def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> Answers:
+    """Kind of answers of the estimator."""
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
         raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
     if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):
         raise RequestError(f"{file} holds a {type(estimator).__name__} of several labels each: Brinell audits one label each")
-    for one in (asked,) if asked else METHODS:
-        if hasattr(estimator, METHODS[one]):
-            return one
-    raise RequestError(f"{file}: its {type(estimator).__name__} has no {METHODS[asked or 'labels']}: leave answers= out")
+    for kind in (answer_kind,) if answer_kind else METHODS:
+        if hasattr(estimator, METHODS[kind]):
+            return kind
+    raise RequestError(f"{file}: its {type(estimator).__name__} has no {METHODS[answer_kind or 'labels']}: leave answers= out")
 
 
 def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[Any, Any]], Any]:
-    """How rows are given: in the order of the columns that the estimator was fitted with, categories as their texts."""
-    fitted = [str(one) for one in getattr(estimator, "feature_names_in_", ())]
+    """The function that converts rows to the estimator's input: columns in the order of the fit, categories as texts."""
+    fitted = [str(fitted_name) for fitted_name in getattr(estimator, "feature_names_in_", ())]
     if not fitted or not domain.columns or domain.kind != "vector":
         return lambda rows: rows
-    own = [column.name for column in domain.columns]
-    if missing := [one for one in fitted if one not in own]:
-        raise RequestError(f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(own[:8])}")
-    order = [own.index(one) for one in fitted]
-    texts = {own[at]: np.array(values, dtype=object) for at in order if (values := domain.columns[at].values)}
+    names = [column.name for column in domain.columns]
+    if missing := [fitted_name for fitted_name in fitted if fitted_name not in names]:
+        raise RequestError(
+            f"{name} was fitted with a column {missing[0]!r}, which the data has not: it has {', '.join(names[:8])}"
+        )
+    order = [names.index(fitted_name) for fitted_name in fitted]
+    texts = {names[index]: np.array(values, dtype=object) for index in order if (values := domain.columns[index].values)}
     try:
         import pandas
     except ImportError:
@@ -205,10 +212,11 @@ def _frame(estimator: Any, domain: Domain, name: str) -> Callable[[np.ndarray[An
         return lambda rows: rows[:, order]
 
     def frame(rows: np.ndarray[Any, Any]) -> Any:
-        made = pandas.DataFrame(rows[:, order], columns=fitted)
+        """Rows as the data frame that the estimator was fitted on."""
+        frame_of_rows = pandas.DataFrame(rows[:, order], columns=fitted)
         for column, values in texts.items():
-            made[column] = values[made[column].round().astype(int).clip(0, len(values) - 1)]
-        return made
+            frame_of_rows[column] = values[frame_of_rows[column].round().astype(int).clip(0, len(values) - 1)]
+        return frame_of_rows
 
     return frame
 

@@ -1,8 +1,8 @@
-"""`timm:NAME`: a network of PyTorch Image Models, behind the preparation of pictures that its own data config states.
+"""`timm:NAME`: a network of PyTorch Image Models, behind the preparation of images that its data config states.
 
-NAME is a model's name with or without the tag of its weights (`resnet18.a1_in1k`), or `local-dir:FOLDER` and `hf-hub:REPOSITORY`
-as timm has them. Weights come from a file of yours, `weights=FILE.safetensors`, or from timm's own download. Nothing is unpickled
-but tensors.
+NAME is a model's name with or without the tag of its weights (`resnet18.a1_in1k`), or `local-dir:FOLDER` and
+`hf-hub:REPOSITORY` as in timm. Weights come from your file, `weights=FILE.safetensors`, or from timm's download. Nothing but
+tensors is unpickled.
 """
 
 from dataclasses import dataclass
@@ -14,45 +14,51 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.settings import Plain
-from brinell.models._prepared import Resize, Scaling, View, closest, library, prepared
+from brinell.core.suggestions import suggestion
+from brinell.models._prepared import Resize, Scaling, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit_file
+from brinell.models._weights import completed_spec, load_weights_file
 
 __all__ = ["Timm"]
 
 SCALING: dict[str, Scaling] = {"center": "shorter", "border": "longer", "squash": "both"}
-"""timm's words for how a picture is brought to size before its middle is taken."""
+"""Scaling of images before the centre crop, by timm's crop mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timm:
-    """A network of timm, resizing, crop and normalisation inside it."""
+    """A network of timm, with resizing, crop and normalisation inside it."""
 
     path: str = ""
     """Name of the model, `local-dir:FOLDER` or `hf-hub:REPOSITORY`."""
     weights: str = ""
-    """State dict, .safetensors or .pt; without it timm fetches its own."""
+    """State dict, .safetensors or .pt; without it timm downloads its weights."""
     classes: int = 0
-    """Number of logits where `weights` has another than timm's own; 0 for that."""
+    """Number of logits if `weights` has a number other than timm's; 0 for timm's."""
     resize: Resize = "auto"
-    """library: resize and crop as timm does; auto: the same, but for pictures that have the network's size already."""
+    """library: resize and crop as timm does; auto: the same, except for images that already have the network's size."""
     name: Plain = ""
-    """How reports call it; by default the name of the model."""
+    """Name in reports; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Make the network and load its weights.
+        """Create the network and load its weights.
 
         Raises:
-            RequestError: timm is not installed or has no such model, weights that cannot be fetched or do not fit, data that are
-                no pictures of as many channels.
+            RequestError: timm is not installed or has no such model, the weights cannot be downloaded or do not fit, or the
+                data are not images with the same number of channels.
         """
-        timm = library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
-        _known(timm, self.path)
+        timm = import_library("timm", self, "resnet18.a1_in1k?weights=FILE.safetensors")
+        _check_name(timm, self.path)
         network = self._network(timm)
         config = timm.data.resolve_model_data_config(network)
-        return prepared(network, view_of(config), domain, self.resize, self.name or self.path)
+        return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
+
+    def _cure(self, classes: int) -> str:
+        """What to do about weights with a head for this number of classes."""
+        return f"write {completed_spec('timm', self, classes=classes)}"
 
     def _network(self, timm: Any) -> nn.Module:
+        """The network with its weights."""
         options = {"num_classes": self.classes} if self.classes else {}
         try:
             # Drawing the weights that are replaced next must not move the global generator.
@@ -63,37 +69,37 @@ class Timm:
             reason = f"{type(error).__name__}: {one_line(error, 200)}"
             raise RequestError(f"timm:{self.path} cannot be {doing} ({reason}): {_advice(timm, self.path)}") from error
         if self.weights:
-            fit_file(network, self.weights)
+            load_weights_file(network, self.weights, self._cure)
         return network
 
 
-def _known(timm: Any, name: str) -> None:
-    """A name that is no folder or repository must be one of timm's, with a tag that it has."""
+def _check_name(timm: Any, name: str) -> None:
+    """Refuse a name that is neither a folder, nor a repository, nor a model of timm with an existing tag."""
     base, _, tag = name.partition(".")
     if ":" in name:
         return
     if not timm.is_model(base):
-        raise RequestError(f"timm {timm.__version__} has no model {base!r}{closest(base, timm.list_models())}")
-    tags = [other.partition(".")[2] for other in timm.list_pretrained(f"{base}.*")]
+        raise RequestError(f"timm {timm.__version__} has no model {base!r}{suggestion(base, timm.list_models())}")
+    tags = [weights_name.partition(".")[2] for weights_name in timm.list_pretrained(f"{base}.*")]
     if tag and tag not in tags:
         raise RequestError(f"timm {timm.__version__} has no weights {tag!r} of {base}; it has {', '.join(tags) or 'none'}")
 
 
 def _advice(timm: Any, name: str) -> str:
-    """Which file to give where timm's own weights are not to be had."""
-    own = "give a file of your own, weights=FILE.safetensors"
+    """The end of a message if timm's weights cannot be downloaded: the file to pass instead."""
+    own_file = "give a file of your own, weights=FILE.safetensors"
     if ":" in name:
-        return own
+        return own_file
     config = timm.get_pretrained_cfg(name)
     source = config.hf_hub_id or config.url if config else None
     if not source:
-        return own
-    what = f"model.safetensors of {source} on the Hugging Face Hub" if config.hf_hub_id else source
-    return f"fetch {what} and name it, timm:{name}?weights=FILE"
+        return own_file
+    source_file = f"model.safetensors of {source} on the Hugging Face Hub" if config.hf_hub_id else source
+    return f"fetch {source_file} and name it, timm:{name}?weights=FILE"
 
 
 def view_of(config: dict[str, Any]) -> View:
-    """The preparation that a data config of timm states."""
+    """The preparation in a data config of timm."""
     _, height, width = config["input_size"]
     return View(
         size=(height, width),

@@ -1,7 +1,7 @@
-"""`torchvision:NAME`: an image classifier of torchvision, behind the preparation of pictures that its weights state.
+"""`torchvision:NAME`: an image classifier of torchvision, behind the preparation of images that its weights state.
 
-Weights come from a file of yours, `weights=FILE.pth`, or from torchvision's own download; `version=IMAGENET1K_V2` names one of
-several training recipes, each with its own preparation. Nothing is unpickled but tensors.
+Weights come from your file, `weights=FILE.pth`, or from torchvision's download; `version=IMAGENET1K_V2` selects one of several
+training recipes, each with its own preparation. Nothing but tensors is unpickled.
 """
 
 from dataclasses import dataclass
@@ -13,58 +13,59 @@ from torch import nn
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.settings import Plain
-from brinell.models._prepared import Resize, View, closest, library, prepared
+from brinell.core.suggestions import suggestion
+from brinell.models._prepared import Resize, View, import_library, prepare
 from brinell.models._torch_model import TorchModel
-from brinell.models._weights import fit, fit_file
+from brinell.models._weights import completed_spec, load_weights, load_weights_file
 
 __all__ = ["Torchvision"]
 
-AS_PUBLISHED: dict[str, dict[str, Any]] = {
+PUBLISHED_ARGUMENTS: dict[str, dict[str, Any]] = {
     "googlenet": {"transform_input": True, "aux_logits": True, "init_weights": False},
     "inception_v3": {"transform_input": True, "aux_logits": True, "init_weights": False},
 }
-"""Arguments with which torchvision makes networks for its published weights, where they are not the defaults."""
+"""Arguments with which torchvision creates networks for its published weights, if they differ from the defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Torchvision:
-    """A network of torchvision, resizing, crop and normalisation inside it."""
+    """A network of torchvision, with resizing, crop and normalisation inside it."""
 
     path: str = ""
     """Name of the model, as in torchvision.models."""
     weights: str = ""
-    """State dict, .pth or .safetensors; without it torchvision fetches its own."""
+    """State dict, .pth or .safetensors; without it torchvision downloads its weights."""
     version: str = "DEFAULT"
-    """Which of torchvision's weights, also where they are in a file: IMAGENET1K_V1 and so on."""
+    """Version of torchvision's weights, such as IMAGENET1K_V1; applies to weights from a file too."""
     classes: int = 0
-    """Number of logits where `weights` has another than torchvision's own; 0 for that."""
+    """Number of logits if `weights` has a number other than torchvision's; 0 for torchvision's."""
     resize: Resize = "auto"
-    """library: resize and crop as torchvision does; auto: the same, but for pictures that have the network's size already."""
+    """library: resize and crop as torchvision does; auto: the same, except for images that already have the network's size."""
     name: Plain = ""
-    """How reports call it; by default the name of the model."""
+    """Name in reports; by default the name of the model."""
 
     def __call__(self, domain: Domain) -> TorchModel:
-        """Make the network and load its weights.
+        """Create the network and load its weights.
 
         Raises:
-            RequestError: torchvision is not installed or has no such model or weights, weights that cannot be fetched or do not
-                fit, data that are no colour pictures.
+            RequestError: torchvision is not installed or has no such model or weights, the weights cannot be downloaded or do
+                not fit, or the data are not colour images.
         """
-        models = library("torchvision", self, "resnet18?weights=FILE.pth").models
+        models = import_library("torchvision", self, "resnet18?weights=FILE.pth").models
         published = self._published(models)
         view = _view(published.transforms())
         network = self._network(models, self.classes or len(published.meta["categories"]))
         if self.weights:
-            fit_file(network, self.weights)
+            load_weights_file(network, self.weights, self._cure)
         else:
-            fit(network, self._fetched(published), str(published.url))
-        return prepared(network, view, domain, self.resize, self.name or self.path)
+            load_weights(network, self._fetch(published), str(published.url))
+        return prepare(network, view, domain, self.resize, self.name or self.path)
 
     def _published(self, models: Any) -> Any:
-        """The entry of the weights that are asked for: where they are, their classes, the preparation."""
-        known = models.list_models(module=models)
-        if self.path not in known:
-            raise RequestError(f"torchvision has no image classifier {self.path!r}{closest(self.path, known)}")
+        """The entry of the requested weights: address, classes, preparation."""
+        names = models.list_models(module=models)
+        if self.path not in names:
+            raise RequestError(f"torchvision has no image classifier {self.path!r}{suggestion(self.path, names)}")
         versions = models.get_model_weights(self.path)
         if self.version not in versions.__members__:
             raise RequestError(f"{self.path} has no weights {self.version!r}; it has {', '.join(versions.__members__)}")
@@ -73,13 +74,21 @@ class Torchvision:
             raise RequestError(f"{self.version} of {self.path} are weights without a classifier: take another version")
         return published
 
+    def _cure(self, classes: int) -> str:
+        """What to do about weights with a head for this number of classes."""
+        return f"write {completed_spec('torchvision', self, classes=classes)}"
+
     def _network(self, models: Any, classes: int) -> nn.Module:
+        """The network with its weights."""
         # Drawing the weights that are replaced next must not move the global generator.
         with torch.random.fork_rng(devices=[]):
-            network: nn.Module = models.get_model(self.path, weights=None, num_classes=classes, **AS_PUBLISHED.get(self.path, {}))
+            network: nn.Module = models.get_model(
+                self.path, weights=None, num_classes=classes, **PUBLISHED_ARGUMENTS.get(self.path, {})
+            )
         return network
 
-    def _fetched(self, published: Any) -> Any:
+    def _fetch(self, published: Any) -> Any:
+        """Published weights."""
         try:
             return published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except Exception as error:
@@ -91,6 +100,7 @@ class Torchvision:
 
 
 def _view(transforms: Any) -> View:
+    """Resizing and normalisation of published weights."""
     size, resized = transforms.crop_size[0], transforms.resize_size[0]
     return View(
         size=(size, size),

@@ -23,11 +23,11 @@ class Series:
     rates: Sequence[Rate]
     """Rates by ascending eps; those without a value leave a gap."""
     style: int
-    """Which of the page's series colours; -1 for the muted reference."""
+    """Index of the series colour; -1 for the muted reference."""
     band: bool = True
-    """Whether the interval is drawn."""
-    at: Sequence[str] = ()
-    """What stands for each eps in what a mark says, where the axis shows something else."""
+    """True if the interval is drawn."""
+    tick_texts: Sequence[str] = ()
+    """Text for each eps in the tooltips of the marks, if the axis shows something else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +36,14 @@ class Frame:
 
     width: int
     height: int
-    left: int
+    left_edge: int
     bottom: int
     top: int = 10
     right: int = 12
 
     def x(self, share: float) -> float:
         """Horizontal position of a share (0 to 1) of the plot's width."""
-        return self.left + share * (self.width - self.left - self.right)
+        return self.left_edge + share * (self.width - self.left_edge - self.right)
 
     def y(self, share: float) -> float:
         """Vertical position of a share (0 to 1) of the plot's height, counted from below."""
@@ -54,9 +54,9 @@ COLOURS = 5
 """Series colours of the style sheet; a sixth model starts over with another dash."""
 KEY = 28
 """Width of a line's sample in a legend."""
-LARGE = Frame(width=430, height=270, left=46, bottom=46)
-SMALL = Frame(width=170, height=120, left=32, bottom=22, top=8, right=14)
-BARS = Frame(width=330, height=170, left=40, bottom=42, right=20)
+LARGE = Frame(width=430, height=270, left_edge=46, bottom=46)
+SMALL = Frame(width=170, height=120, left_edge=32, bottom=22, top=8, right=14)
+BARS = Frame(width=330, height=170, left_edge=40, bottom=42, right=20)
 
 
 def curve(
@@ -83,7 +83,7 @@ def curve(
     top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
     parts = [percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
     for line in sorted(series, key=lambda line: line.style):
-        above = sum(other.style > line.style for other in series)
+        above = sum(later.style > line.style for later in series)
         parts.append(_line(frame, line, top, (2.2 if small else 3.2) + 0.7 * min(above, COLOURS) if line.style >= 0 else 0.0))
     return svg(frame, title, parts, "small" if small else "large")
 
@@ -106,22 +106,22 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
     for i, height in enumerate(bars.counts):
         x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
-        tip = f"{_bin(bars, i, whole=ticks is None)}: {count(int(height))}"
+        tip = f"{_bin(bars, i, integral=ticks is None)}: {count(int(height))}"
         parts.append(f'<rect class="bar s{style % COLOURS}" {place}><title>{escape(tip)}</title></rect>')
-    parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    parts.append(f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
     if ticks is None:
-        shown = [(frame.x((i + 0.5) / bins), _bin(bars, i, whole=True)) for i in range(bins)]
+        labels_at = [(frame.x((i + 0.5) / bins), _bin(bars, i, integral=True)) for i in range(bins)]
     else:
-        shown = [(frame.x(value / float(bars.edges[-1])), text) for value, text in ticks]
-    parts += [_tick(frame, x, 16, text) for x, text in _spaced(shown, small=False)]
+        labels_at = [(frame.x(value / float(bars.edges[-1])), text) for value, text in ticks]
+    parts += [_tick(frame, x, 16, text) for x, text in _spaced(labels_at, small=False)]
     parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
     return svg(frame, title, parts, "bars")
 
 
-def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
-    """What lies in one bin: `3`, `4–7`, or `0.1 to 0.2`."""
+def _bin(bars: Histogram, i: int, *, integral: bool) -> str:
+    """Label of a bin: `3`, `4–7`, or `0.1 to 0.2`."""
     low, high = float(bars.edges[i]), float(bars.edges[i + 1])
-    if not whole:
+    if not integral:
         return f"{short(low)} to {short(high)}"
     first, last = math.floor(low) + 1, math.floor(high)
     return count(first) if last <= first else f"{count(first)}–{count(last)}"
@@ -129,10 +129,10 @@ def _bin(bars: Histogram, i: int, *, whole: bool) -> str:
 
 def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:
     """Values over their index as a line; `low` is the lower edge of the frame, `high` the upper."""
-    span, shown = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]
+    span, sampled = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]
     points = [
-        f"{frame.x(i / max(len(shown) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
-        for i, v in enumerate(shown)
+        f"{frame.x(i / max(len(sampled) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
+        for i, v in enumerate(sampled)
     ]
     return f'<polyline class="line {style}" points="{" ".join(points)}"/>'
 
@@ -155,14 +155,15 @@ def levels(frame: Frame, marks: Sequence[tuple[float, str]], gap: int = 6) -> st
     parts = []
     for share, text in marks:
         y = frame.y(share)
-        parts.append(f'<line class="grid" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left - gap}" y="{y + 4:.1f}">{escape(text)}</text>')
+        parts.append(f'<line class="grid" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{frame.left_edge - gap}" y="{y + 4:.1f}">{escape(text)}</text>')
     return "".join(parts)
 
 
 def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, label: str, small: bool) -> str:
+    """The horizontal axis with its ticks and label."""
     y = frame.y(0)
-    parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
+    parts = [f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
     for x, text in _spaced([(frame.x(eps / top), text) for eps, text in labels], small):
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
         parts.append(_tick(frame, x, 17, text))
@@ -173,8 +174,8 @@ def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, lab
 
 def _tick(frame: Frame, x: float, below: int, text: str) -> str:
     """The text of a tick so far below the axis; centred, but for a last one that would stick out to the right."""
-    anchor, at = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
-    return f'<text class="{anchor}" x="{at:.1f}" y="{frame.y(0) + below:.1f}">{escape(text)}</text>'
+    anchor, position = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
+    return f'<text class="{anchor}" x="{position:.1f}" y="{frame.y(0) + below:.1f}">{escape(text)}</text>'
 
 
 def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:
@@ -190,30 +191,30 @@ def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float
 
 
 def fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
-    """Of `ticks`, in order, those whose text has room beside the ones before; `width` is about that of a digit."""
-    kept: list[tuple[float, str]] = []
+    """The ticks, in order, whose text does not overlap that of earlier ones; `width` is the approximate width of a digit."""
+    fitted: list[tuple[float, str]] = []
     for x, text in ticks:
-        if all(abs(x - other) >= width * (len(text) + len(longer)) / 2 + 8 for other, longer in kept):
-            kept.append((x, text))
-    return kept
+        if all(abs(x - previous) >= width * (len(text) + len(longer)) / 2 + 8 for previous, longer in fitted):
+            fitted.append((x, text))
+    return fitted
 
 
 def _line(frame: Frame, series: Series, top: float, radius: float) -> str:
     """One line with its band, and marks of this radius where it is above 0."""
-    known = [(rate, frame.x(rate.eps / top)) for rate in series.rates if rate.value is not None]
-    if not known:
+    points_with_rate = [(rate, frame.x(rate.eps / top)) for rate in series.rates if rate.value is not None]
+    if not points_with_rate:
         return ""
     parts = []
     if series.band:
-        upper = [f"{x:.1f},{frame.y(rate.high or 0.0):.1f}" for rate, x in known]
-        lower = [f"{x:.1f},{frame.y(rate.low or 0.0):.1f}" for rate, x in reversed(known)]
+        upper = [f"{x:.1f},{frame.y(rate.high or 0.0):.1f}" for rate, x in points_with_rate]
+        lower = [f"{x:.1f},{frame.y(rate.low or 0.0):.1f}" for rate, x in reversed(points_with_rate)]
         parts.append(f'<polygon class="band {style_of(series.style)}" points="{" ".join(upper + lower)}"/>')
-    points = " ".join(f"{x:.1f},{frame.y(rate.value or 0.0):.1f}" for rate, x in known)
+    points = " ".join(f"{x:.1f},{frame.y(rate.value or 0.0):.1f}" for rate, x in points_with_rate)
     parts.append(f'<polyline class="line {style_of(series.style)}" points="{points}"/>')
-    names = dict(zip([rate.eps for rate in series.rates], series.at, strict=False))
-    for rate, x in known if radius else []:
-        at = names.get(rate.eps, f"eps {short(rate.eps)}")
-        tip = f"{series.name}, {at}: {percent(rate.value)} ({rate_text(rate)})"
+    names = dict(zip([rate.eps for rate in series.rates], series.tick_texts, strict=False))
+    for rate, x in points_with_rate if radius else []:
+        position_text = names.get(rate.eps, f"eps {short(rate.eps)}")
+        tip = f"{series.name}, {position_text}: {percent(rate.value)} ({rate_text(rate)})"
         parts.append(mark(series.style, x, frame.y(rate.value or 0.0), radius, tip))
     return "".join(parts)
 
@@ -225,15 +226,15 @@ def style_of(style: int) -> str:
 
 def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
     """A mark of a series, told apart by its shape as well as by its colour; `tip` is what it says when it is pointed at."""
-    told = f"<title>{escape(tip)}</title>" if tip else ""
+    tooltip = f"<title>{escape(tip)}</title>" if tip else ""
     if style % COLOURS == 0:
-        return f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{told}</circle>'
+        return f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{tooltip}</circle>'
     corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[style % COLOURS]
     size = radius * 1.25
     points = " ".join(
         f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}" for angle in corners
     )
-    return f'<polygon class="dot {style_of(style)}" points="{points}">{told}</polygon>'
+    return f'<polygon class="dot {style_of(style)}" points="{points}">{tooltip}</polygon>'
 
 
 def key(style: int) -> Markup:

@@ -15,7 +15,7 @@ from PIL import Image
 
 from brinell.core.record import Array
 
-SHOWN = 4
+STRIP_FRAMES = 4
 """Frames of a strip: one of each quarter of the video."""
 SIDE = 96
 """Longest side of a frame on the page in pixels, at most."""
@@ -34,7 +34,7 @@ VISIBLE = 0.02
 def most_changed(clean: Array, adversarial: Array) -> list[int]:
     """Numbers of the frames to show: of each quarter the one that changed most, or its first where nothing did."""
     change = np.square(np.asarray(adversarial, np.float64) - clean).sum((0, 2, 3))
-    parts = np.array_split(np.arange(len(change)), min(SHOWN, len(change)))
+    parts = np.array_split(np.arange(len(change)), min(STRIP_FRAMES, len(change)))
     return [int(part[change[part].argmax()]) for part in parts]
 
 
@@ -56,63 +56,65 @@ def film(
     frames: Sequence[int] = (),
     moving: bool = True,
 ) -> Markup:
-    """One video (C, T, H, W) with values from `low` to `high` as HTML: its strip and, with `moving`, its animation beside it.
+    """One video (C, T, H, W) with values from `low` to `high` as HTML: a strip of frames and, if `moving`, an animation.
 
-    A line is drawn around the places that differ from the `clean` video. `frames` are the numbers of those in the strip, by
-    default the first of each quarter.
+    A line surrounds the places that differ from the `clean` video. `frames` are the numbers of the frames in the strip;
+    by default the first of each quarter.
     """
     pixels = _pixels(array, low, high)
-    touched = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
+    changed = None if clean is None else np.abs(array - clean).max(0) > VISIBLE * ((high - low) or 1.0)
     numbers = frames or most_changed(array, array)
-    stills = [_frame(pixels[at], None if touched is None else touched[at]) for at in numbers]
-    strip = Image.new("RGB", (sum(one.width for one in stills) + len(stills) - 1, stills[0].height), "white")
-    left = 0
-    for one in stills:
-        strip.paste(one, (left, 0))
-        left += one.width + 1
-    words = escape(f"{title}, frames {', '.join(str(at + 1) for at in numbers)} of {len(pixels)}")
+    stills = [_frame(pixels[number], None if changed is None else changed[number]) for number in numbers]
+    strip = Image.new("RGB", (sum(still.width for still in stills) + len(stills) - 1, stills[0].height), "white")
+    offset = 0
+    for still in stills:
+        strip.paste(still, (offset, 0))
+        offset += still.width + 1
+    words = escape(f"{title}, frames {', '.join(str(number + 1) for number in numbers)} of {len(pixels)}")
     tiny = " tiny" if max(pixels.shape[1:3]) < SIDE else ""
     # As wide as they are for their height, so that both come out equally high.
-    said = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{_png(strip)}">'
+    markup = f'<img class="strip{tiny}" style="{_share(strip)}" alt="{words}" title="{words}" src="{_png(strip)}">'
     if len(pixels) > 1:
         style = f'class="motion{tiny}" style="{_share(stills[0])}"'
-        shown = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
-        said += shown if moving else f"<span {style}></span>"  # so that frames stand below one another
-    return Markup(f'<div class="film">{said}</div>')
+        animation = f'<img {style} alt="" title="{escape(title)}, moving" src="{_webp(pixels)}">'
+        markup += animation if moving else f"<span {style}></span>"  # so that frames stand below one another
+    return Markup(f'<div class="film">{markup}</div>')
 
 
 def weight(shape: tuple[int, ...]) -> int:
     """About how many bytes the three films of an example put on the page: half of the strips' pixels, a tenth of what moves."""
     frame = 3 * math.prod(min(side, SIDE) for side in shape[-2:])
-    return 3 * SHOWN * frame // 2 + 2 * min(shape[1], MOVING) * frame // 10
+    return 3 * STRIP_FRAMES * frame // 2 + 2 * min(shape[1], MOVING) * frame // 10
 
 
 def _share(image: Image.Image) -> str:
+    """CSS that makes an image as wide as its shape asks for."""
     return f"flex-grow:{image.width / image.height:.3f}"
 
 
 def _pixels(array: Array, low: float, high: float) -> Array:
-    """(T, H, W, 3) uint8. Other numbers of channels than three have no colours of their own: their mean is shown."""
+    """(T, H, W, 3) uint8. A video without exactly three channels is shown by their mean."""
     levels = np.clip((np.asarray(array, np.float64) - low) / ((high - low) or 1.0), 0, 1) * 255
     if len(levels) != 3:
         levels = np.repeat(levels.mean(0, keepdims=True), 3, 0)
     return np.rint(levels).astype(np.uint8).transpose(1, 2, 3, 0)
 
 
-def _frame(pixels: Array, touched: Array | None) -> Image.Image:
+def _frame(pixels: Array, changed: Array | None) -> Image.Image:
     """One frame at its size on the page, with a line of one pixel within the edge of what is touched."""
     image = _sized(pixels)
-    if touched is None or not touched.any():
+    if changed is None or not changed.any():
         return image
-    mask = np.asarray(Image.fromarray(touched.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
+    mask = np.asarray(Image.fromarray(changed.astype(np.uint8) * 255).resize(image.size, Image.Resampling.NEAREST)) > 0
     around = np.pad(mask, 1)
-    within = mask & around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
+    interior = mask & around[:-2, 1:-1] & around[2:, 1:-1] & around[1:-1, :-2] & around[1:-1, 2:]
     marked = np.array(image)
-    marked[mask & ~within] = MARK
+    marked[mask & ~interior] = MARK
     return Image.fromarray(marked)
 
 
 def _sized(pixels: Array) -> Image.Image:
+    """Pixels as an image of at most `SIDE` pixels a side."""
     image = Image.fromarray(np.ascontiguousarray(pixels))
     if max(image.size) > SIDE:
         image.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
@@ -120,17 +122,20 @@ def _sized(pixels: Array) -> Image.Image:
 
 
 def _png(image: Image.Image) -> str:
+    """An image as a PNG data URI."""
     return _embedded(image, "png", optimize=True)
 
 
 def _webp(pixels: Array) -> str:
+    """Frames as an animated WebP data URI."""
     step = -(-len(pixels) // MOVING)
-    first, *others = (_sized(frame) for frame in pixels[::step])
-    pause = round(1000 * SECONDS / (1 + len(others)))
-    return _embedded(first, "webp", save_all=True, append_images=others, duration=pause, loop=0, quality=QUALITY, method=4)
+    first, *remaining = (_sized(frame) for frame in pixels[::step])
+    pause = round(1000 * SECONDS / (1 + len(remaining)))
+    return _embedded(first, "webp", save_all=True, append_images=remaining, duration=pause, loop=0, quality=QUALITY, method=4)
 
 
 def _embedded(image: Image.Image, kind: str, **settings: Any) -> str:
+    """An image as a data URI of this kind."""
     file = io.BytesIO()
     image.save(file, kind, **settings)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -1,15 +1,15 @@
-"""What the page says in words: the headline, who is ahead, what must be known before the figures are read."""
+"""Sentences and tables of the page: the headline, the most robust model, and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from brinell.analysis.inference import holm
 from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate, StageResult
 from brinell.analysis.robust_accuracy import minus
-from brinell.analysis.stats import holm
 from brinell.pages import format as words
 from brinell.store.run import Run
 
-MANY = 4
+MOST_MODELS_IN_A_LINE = 4
 """Of more models than this, checks are not summed up model by model in one line."""
 
 
@@ -19,67 +19,72 @@ class Pair:
 
     a: str
     b: str
-    at: PairedRate
+    rate: PairedRate
     p_holm: float | None
     words: str
-    every: list[tuple[str, PairedRate]]
+    rates: list[tuple[str, PairedRate]]
     notes: list[str]
 
 
-def headline(model: ModelResult, at: int, many: bool = False) -> list[tuple[str, Rate | None, str]]:
-    """Name, rate and remark of the figures at the top.
+def headline(model: ModelResult, index: int, several_models: bool = False) -> list[tuple[str, Rate | None, str]]:
+    """Name, rate and remark of the figures at the top of the page.
 
-    Clean accuracy, robust accuracy at the eps that tells most (position `at`) and at the largest, and the worst class at the
-    former; `many`: whether it stands beside other models. Where both are one eps, it is told once.
+    They are clean accuracy, robust accuracy at the most telling eps and at the largest, and the worst class at the most telling
+    one. If both eps are equal, the figure appears once.
+
+    Args:
+        model: the model.
+        index: position of the most telling eps (`format.most_telling_eps`).
+        several_models: True if the page shows other models too.
     """
-    text, last = model.eps_text[at], model.eps_text[-1]
-    worst, remark = _worst(model, at)
-    tells = f"{'models' if many else 'classes'} differ most here"
-    found: list[tuple[str, Rate | None, str]] = [("Clean accuracy", model.clean_accuracy, "untouched inputs")]
+    text, last = model.eps_text[index], model.eps_text[-1]
+    worst, remark = _worst(model, index)
+    remark_at_index = f"{'models' if several_models else 'classes'} differ most here"
+    figures: list[tuple[str, Rate | None, str]] = [("Clean accuracy", model.clean_accuracy, "inputs without perturbation")]
     if text != last:
-        found.append((f"Robust accuracy at {text}", model.robust_accuracy[at], tells))
+        figures.append((f"Robust accuracy at {text}", model.robust_accuracy[index], remark_at_index))
     remark_last = f"{words.norm(model.distance)}, the largest budget"
     return [
-        *found,
+        *figures,
         (f"Robust accuracy at {last}", model.robust_accuracy[-1], remark_last),
         (f"Worst class at {text}", worst, remark),
     ]
 
 
-def _worst(model: ModelResult, at: int) -> tuple[Rate | None, str]:
+def _worst(model: ModelResult, index: int) -> tuple[Rate | None, str]:
     """The rate of the weakest class at one eps, and its name."""
-    order = words.ranked(model.per_class, at)
+    order = words.ranked(model.per_class, index)
     if not order:
         return None, "too few samples per class to name one"
     worst = order[0]
-    tied = [c for c in order if c.robust[at].value == worst.robust[at].value]
+    tied = [c for c in order if c.robust[index].value == worst.robust[index].value]
     name = words.clip(words.plain(worst), 24)
     if len(tied) > 1:
         name = f"{name} and {len(tied) - 1} more" if len(tied) < len(order) else "all classes alike"
-    return worst.robust[at], name
+    return worst.robust[index], name
 
 
-def pairs(result: AuditResult, comparisons: Sequence[CompareResult], at: int) -> list[Pair]:
+def pairs(result: AuditResult, comparisons: Sequence[CompareResult], index: int) -> list[Pair]:
     """The comparisons at one eps, with p-values corrected for their number."""
-    chosen = [next((p for p in c.robust if p.eps == result.models[0].eps[at]), c.robust[-1]) for c in comparisons]
-    known = [pair.p for pair in chosen if pair.p is not None]
-    corrected = iter(holm(known))
+    selected = [next((p for p in c.robust if p.eps == result.models[0].eps[index]), c.robust[-1]) for c in comparisons]
+    p_values = [pair.p for pair in selected if pair.p is not None]
+    corrected = iter(holm(p_values))
     text = dict(zip(result.models[0].eps, result.models[0].eps_text, strict=True)) if result.models else {}
-    found = []
-    for c, pair in zip(comparisons, chosen, strict=True):
+    comparisons_at_eps = []
+    for c, pair in zip(comparisons, selected, strict=True):
         p = next(corrected) if pair.p is not None else None
-        found.append(
+        comparisons_at_eps.append(
             Pair(
                 a=c.a,
                 b=c.b,
-                at=pair,
+                rate=pair,
                 p_holm=p,
                 words=words.verdict_of_pair(c.a, c.b, pair, p, text[pair.eps]),
-                every=[("clean", c.clean)] + [(text[q.eps], q) for q in c.robust if q.eps > 0],
+                rates=[("clean", c.clean)] + [(text[q.eps], q) for q in c.robust if q.eps > 0],
                 notes=c.notes,
             )
         )
-    return found
+    return comparisons_at_eps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,56 +96,65 @@ class Attack:
     stage: str
     """The exact setting."""
     waits: str
-    """What it waits for, or which samples it is kept to; empty where it always runs."""
-    each: list[StageResult]
+    """The condition of the stage, or the samples that it is restricted to; empty if it always runs."""
+    stages: list[StageResult]
     """The stage of each model, in order."""
     idle: bool
-    """Whether it asked nothing of any model and has an end: nothing was left for it, or what it waits for did not happen."""
+    """True if the finished stage asked no model: no sample was left, or its condition did not hold."""
 
     before: list[Rate]
     """The accuracies of the first model before it, at each eps."""
 
-    def drop(self, at: int) -> float | None:
+    def drop(self, index: int) -> float | None:
         """By how much it changed the accuracy of the first model at one eps."""
-        return minus(self.each[0].curve[at].value, self.before[at].value) if self.each[0].curve else None
+        return minus(self.stages[0].curve[index].value, self.before[index].value) if self.stages[0].curve else None
+
+    def rates(self, index: int) -> list[Rate]:
+        """The accuracies after it at one eps, of each model on which it has finished."""
+        return [stage.curve[index] for stage in self.stages if stage.curve]
 
     def total(self, cost: str) -> float:
         """A cost summed over the models: forwards, backwards or seconds."""
-        return sum(float(getattr(one, cost)) for one in self.each)
+        return sum(float(getattr(stage, cost)) for stage in self.stages)
 
 
 def attacks(models: Sequence[ModelResult]) -> list[Attack]:
     """The stages of the run, in order, each with what it did to every model."""
-    found = []
+    attacks_of_run = []
     before = [models[0].clean_accuracy] * len(models[0].eps)
     for i, first in enumerate(models[0].stages):
-        each = [m.stages[i] for m in models]
-        found.append(
+        stages = [m.stages[i] for m in models]
+        attacks_of_run.append(
             Attack(
                 name=first.label,
                 stage=first.attack,
                 waits=first.kept_to,
-                each=each,
+                stages=stages,
                 before=before,
-                idle=not any(one.forwards or one.backwards or one.skipped or not one.finished or any(one.broken) for one in each),
+                idle=not any(
+                    stage.forwards or stage.backwards or stage.skipped or not stage.finished or any(stage.broken)
+                    for stage in stages
+                ),
             )
         )
         before = first.curve or before
-    return found
+    return attacks_of_run
 
 
 def checked(models: Sequence[ModelResult]) -> str:
     """How many checks were made and what came of them, in a line."""
-    told = []
+    summaries = []
     for m in models:
-        made = [words.outcome(check) for check in m.checks]
-        parts = [f"{made.count(kind)} {kind}" for kind in ("failed", "not made", "passed") if made.count(kind)]
-        told.append(f"{m.model + ': ' if len(models) > 1 else ''}{', '.join(parts)}")
-    return f"The checks: {'; '.join(told)}" if len(models) <= MANY else f"The checks of {len(models)} models"
+        outcomes = [words.outcome(check) for check in m.checks]
+        parts = [f"{outcomes.count(kind)} {kind}" for kind in ("failed", "not made", "passed") if outcomes.count(kind)]
+        summaries.append(f"{m.model + ': ' if len(models) > 1 else ''}{', '.join(parts)}")
+    return (
+        f"The checks: {'; '.join(summaries)}" if len(models) <= MOST_MODELS_IN_A_LINE else f"The checks of {len(models)} models"
+    )
 
 
 def ties(compared: Sequence[Pair]) -> str:
-    """Which pairs chance may explain, in one sentence."""
+    """One sentence that names the pairs whose difference may be chance."""
     alike = [f"{p.a} and {p.b}" for p in compared if p.p_holm is None or p.p_holm >= 0.05]
     if not alike:
         return f"All {len(compared)} pairs differ by more than chance."
@@ -149,91 +163,134 @@ def ties(compared: Sequence[Pair]) -> str:
     )
 
 
-def lead(result: AuditResult, compared: Sequence[Pair], at: int) -> str:
-    """Which model is the most robust, and whether its difference to the next is more than chance."""
-    order = words.leader(result.models, at)
+def lead(result: AuditResult, compared: Sequence[Pair], index: int) -> str:
+    """The most robust model, and whether its lead over the next one exceeds chance."""
+    order = words.leader(result.models, index)
     if len(order) < 2:
         return ""
     first, second = order[:2]
-    rate = first.robust_accuracy[at]
+    rate = first.robust_accuracy[index]
     if not rate.k:
-        return f"No model is robust on a single sample at {first.eps_text[at]}."
-    text = f"{first.model} is the most robust at {first.eps_text[at]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
+        return f"No model is robust on a single sample at {first.eps_text[index]}."
+    text = f"{first.model} is the most robust at {first.eps_text[index]}: {words.percent(rate.value)} ({words.rate_text(rate)})."
     if first.caveat:
         text = f"{text} Not all of its checks passed."
     pair = next((p for p in compared if {p.a, p.b} == {first.model, second.model}), None)
     text = f"{text} {pair.words}" if pair else text
-    return f"{text} {common_weakness(order, at)}".rstrip()
+    return f"{text} {common_weakness(order, index)}".rstrip()
 
 
-def common_weakness(models: Sequence[ModelResult], at: int) -> str:
+def next_step(run: Run, result: AuditResult, index: int) -> str:
+    """What to do about the result, in one or two sentences: that of the leading model, if there are several.
+
+    Args:
+        run: the run.
+        result: its figures.
+        index: position of the eps at which models are compared.
+    """
+    model = next(iter(words.leader(result.models, index)), result.models[0])
+    last, text = model.robust_accuracy[-1], model.eps_text[-1]
+    if run.manifest["state"] != "finished" or _going(model):
+        return "Go on with brinell audit --resume --out FOLDER."
+    if not model.clean_accuracy.k:
+        return "Compare the order of the classes and the preparation of the inputs with those of the training: see the checks."
+    if last.value is None or last.eps == 0:
+        return "Name a budget above 0, such as --eps 8/255."
+    if any(check.passed is False for check in model.checks):
+        remedy = next((f" {note}" for note in model.verdict_notes if "run --attack" in note or "(--attack" in note), "")
+        return f"Read the failed checks below before you quote the figure.{remedy}"
+    if not last.k:
+        return (
+            f"Train a robust model (brinell harden --eps {text}) and audit it again, or claim robustness only at budgets where "
+            "some is left."
+        )
+    if remedy := next((note for note in model.verdict_notes if "run --attack" in note), ""):
+        return remedy
+    return f"Keep it so: brinell gate FOLDER --robust {_floor(last)} --eps {text} fails as soon as a later run falls below."
+
+
+def _floor(rate: Rate) -> str:
+    """The lower end of a rate, rounded down to whole percent, as a share."""
+    return f"{int(100 * (rate.low or 0.0)) / 100:g}"
+
+
+def no_example(models: Sequence[ModelResult]) -> str:
+    """What the page says in place of adversarial examples."""
+    if any(model.distributions[0].successes for model in models):
+        return "None of the samples whose clean input the run keeps was broken; the adversarial examples are in arrays/."
+    return "No adversarial input was found."
+
+
+def common_weakness(models: Sequence[ModelResult], index: int) -> str:
     """The class that is the weakest on most models, where one is it on two or more."""
     weakest = []
     for m in models:
-        order = words.ranked(m.per_class, at)
-        if len(order) > 1 and order[0].robust[at].value != order[1].robust[at].value:
+        order = words.ranked(m.per_class, index)
+        if len(order) > 1 and order[0].robust[index].value != order[1].robust[index].value:
             weakest.append(order[0])
-    common = max(weakest, key=lambda c: sum(other.class_ == c.class_ for other in weakest), default=None)
+    common = max(weakest, key=lambda c: sum(candidate.class_ == c.class_ for candidate in weakest), default=None)
     times = sum(common is not None and c.class_ == common.class_ for c in weakest)
     if common is None or times < 2:
         return ""
     share = ("both" if times == 2 else f"all {times}") if times == len(models) else f"{times} of the {len(models)}"
-    name = words.named(common)
+    name = words.class_label(common)
     return f"{name[0].upper()}{name[1:]} is the weakest class of {share} models there."
 
 
 def quantised_notes(models: Sequence[ModelResult]) -> list[str]:
     """How many adversarial examples at the largest eps are lost when they are rounded to the levels of storage."""
-    notes, kept = [], []
+    notes, unchanged = [], []
     for m in models:
         if m.quantised_robust_accuracy is None or not m.quantised_robust_accuracy[-1].n:
             continue
-        found, lost = m.clean_accuracy.k - m.robust_accuracy[-1].k, m.quantised_robust_accuracy[-1].k - m.robust_accuracy[-1].k
+        broken, no_longer_broken = (
+            m.clean_accuracy.k - m.robust_accuracy[-1].k,
+            m.quantised_robust_accuracy[-1].k - m.robust_accuracy[-1].k,
+        )
         rate = f"{words.percent(m.quantised_robust_accuracy[-1].value)} ({words.rate_text(m.quantised_robust_accuracy[-1])})"
-        if lost:
+        if no_longer_broken:
             notes.append(
-                f"{m.model}: of {words.samples(found)} broken at {m.eps_text[-1]}, {words.count(lost)} are no longer broken once "
-                f"the adversarial example is rounded, inside eps, to the levels in which inputs are stored; quantised, {rate} "
-                "remain right. "
-                "No attack aimed at rounded inputs, so this is no bound."
+                f"{m.model}: rounding to the levels in which inputs are stored undoes {words.count(no_longer_broken)} of "
+                f"{words.samples(broken)} broken at {m.eps_text[-1]}; quantised robust accuracy is {rate}. "
+                "No attack aimed at rounded inputs, so this is not a bound."
             )
-        elif found:
-            kept.append(m)
-    if kept:
-        names = ", ".join(m.model for m in kept)
-        notes.append(f"{names}: every adversarial example at {kept[0].eps_text[-1]} is still one when it is quantised.")
+        elif broken:
+            unchanged.append(m)
+    if unchanged:
+        names = ", ".join(m.model for m in unchanged)
+        notes.append(f"{names}: every adversarial example at {unchanged[0].eps_text[-1]} remains adversarial after rounding.")
     return notes
 
 
 def alerts(run: Run, result: AuditResult) -> list[tuple[str, str]]:
-    """What must be read before the figures: (level, text), the gravest first."""
-    found = []
+    """Warnings and notes (level, text), the gravest first."""
+    entries = []
     going = [f"{m.model}: {'; '.join(names)}" for m in result.models if (names := _going(m))]
     if run.manifest["state"] != "finished" or going:
-        left = f" ({'; '.join(going)})" if going else ""
-        found.append(
-            ("stop", f"This run is not finished{left}. The figures are those of the finished attacks and may still fall.")
+        stages_left = f" ({'; '.join(going)})" if going else ""
+        entries.append(
+            ("stop", f"This run is not finished{stages_left}. The figures are those of the finished attacks and may still fall.")
         )
-    found += [("stop", text) for m in result.models if not _going(m) for text in _missing(m)]
-    found += [_caveat(m, len(result.models) > 1) for m in result.models if m.caveat and not _going(m)]
+    entries += [("stop", text) for m in result.models if not _going(m) for text in _missing(m)]
+    entries += [_caveat(m, len(result.models) > 1) for m in result.models if m.caveat and not _going(m)]
     checked = {check.code for m in result.models for check in m.checks}
-    others = [w for w in result.warnings if w.code not in checked]
-    found += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in others]
-    found += [("note", text) for text in _own_budgets(run)]
+    run_warnings = [w for w in result.warnings if w.code not in checked]
+    entries += [("warn", f"{w.model + ': ' if w.model and len(result.models) > 1 else ''}{w.text}") for w in run_warnings]
+    entries += [("note", text) for text in _own_budgets(run)]
     for m in result.models:
-        found += [("note", f"{m.model}: {s.title} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
-    return found + [("note", text) for text in _small_classes(result)]
+        entries += [("note", f"{m.model}: {s.title} was skipped: {s.skipped}.") for s in m.stages if s.skipped]
+    return entries + [("note", text) for text in _small_classes(result)]
 
 
 def _own_budgets(run: Run) -> list[str]:
-    """What the budgets are multiples of, where each sample has its own."""
+    """The unit of the budgets, if each sample has a recommended eps."""
     recommended = run.manifest.get("recommended")
     if not recommended:
         return []
     least, median, most = (words.short(recommended[name]) for name in ("least", "median", "most"))
-    judged = ", ".join(recommended["conditions"])
+    conditions = ", ".join(recommended["conditions"])
     text = (
-        f"Budgets are multiples of the eps that each sample was recommended, by {recommended['by']} ({judged}): from "
+        f"Budgets are multiples of the eps that each sample was recommended, by {recommended['by']} ({conditions}): from "
         f"{least} to {most}, median {median}. The column radius of the records is each sample's budget in the units of the data."
     )
     if recommended["without"]:
@@ -242,17 +299,17 @@ def _own_budgets(run: Run) -> list[str]:
     return [text]
 
 
-def _caveat(model: ModelResult, many: bool) -> tuple[str, str]:
+def _caveat(model: ModelResult, several_models: bool) -> tuple[str, str]:
     """One line for all checks that failed or were not made; what each measured is listed under Checks."""
     level = "warn" if any(check.passed is False for check in model.checks) else "note"
-    of = f" of {model.model}" if many else ""
+    of = f" of {model.model}" if several_models else ""
     return level, f"Robust accuracy{of}: {model.caveat}. What was measured, and what to do, is listed under Checks."
 
 
 def probes(run: Run, models: Sequence[ModelResult]) -> str:
-    """What the checks before the attacks cost; nothing where none were made."""
-    spent = [run.manifest.get("probes", {}).get(m.model, {}) for m in models]
-    forwards, backwards = (sum(int(one.get(kind, 0)) for one in spent) for kind in ("forwards", "backwards"))
+    """Cost of the checks before the attacks; empty if no check ran."""
+    costs = [run.manifest.get("probes", {}).get(m.model, {}) for m in models]
+    forwards, backwards = (sum(int(cost.get(kind, 0)) for cost in costs) for kind in ("forwards", "backwards"))
     if not forwards:
         return ""
     return f"Those made before the attacks cost {words.count(forwards)} forwards and {words.count(backwards)} backwards in all."
@@ -264,6 +321,7 @@ def _going(model: ModelResult) -> list[str]:
 
 
 def _missing(model: ModelResult) -> list[str]:
+    """Sentence on samples that could not be judged; empty if all were."""
     missing = max(rate.missing for rate in [model.clean_accuracy, *model.robust_accuracy])
     if not missing:
         return []
@@ -274,14 +332,15 @@ def _missing(model: ModelResult) -> list[str]:
 
 
 def _small_classes(result: AuditResult) -> list[str]:
-    found = []
+    """Notes on classes with few samples or none."""
+    notes = []
     for m in result.models[:1]:
-        few = [c for c in m.per_class if c.n < words.FEW]
-        if few:
-            found.append(
-                f"Fewer than {words.FEW} samples in {len(few)} of {len(m.per_class)} classes: rates are wide open there, as the "
-                "intervals show."
+        small_classes = [c for c in m.per_class if c.n < words.SMALL_CLASS]
+        if small_classes:
+            notes.append(
+                f"{len(small_classes)} of {len(m.per_class)} classes have fewer than {words.SMALL_CLASS} samples; "
+                "their intervals are wide."
             )
         if m.classes_without_samples:
-            found.append(f"No sample in {words.count(m.classes_without_samples)} of the classes: nothing is known there.")
-    return found
+            notes.append(f"{words.count(m.classes_without_samples)} classes have no samples, so nothing is known about them.")
+    return notes

@@ -1,7 +1,7 @@
 """Examples of what broke the model: clean input, amplified perturbation, adversarial input, with labels and confidences.
 
-Where an attack places distortions on patches there is a mask besides: a colour for each over the clean input, denser where more
-severe.
+For attacks that place distortions on patches a mask is shown too: one colour for each distortion over the clean input, denser
+for higher severities.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup, escape
 from PIL import Image
 
-from brinell.analysis.masks import Placed, placed
+from brinell.analysis.masks import Placement, placements_of
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
 from brinell.pages import traces
@@ -32,7 +32,7 @@ IN_ALL = 36
 PIXEL_BYTES = 1_000_000
 """Raw bytes of all pictures on the page, about; perturbations do not compress."""
 EXPLAINED = "explain/report.html"
-"""Where in a run folder `brinell explain --run` puts its page."""
+"""Page of `brinell explain --run`, relative to the run folder."""
 THUMBNAIL = 112
 """Longest side of a picture in pixels; larger inputs are shown smaller."""
 
@@ -57,10 +57,10 @@ class Example:
     clean: Markup
     perturbation: Markup
     adversarial: Markup
-    touched: str
+    changed_share: str
     """How much of a signal was touched; then the adversarial picture shows the clean signal too."""
     mask: Markup
-    """Which distortion is placed where, of attacks that place them on patches."""
+    """Mask of the placed distortions, for attacks that place them on patches."""
     explained: str
     """The way to the maps of what matters in it, where `brinell explain` has made them."""
 
@@ -78,20 +78,20 @@ def gallery(run: Run, records: Records, model: str, *, models: int = 1) -> list[
     clean = run.clean()
     closest = _closest(records, model, str(run.manifest["distance"]))
     records = take(records, closest[np.isin(records.sample_id[closest], list(clean))])
-    chosen = _chosen(records, room)
+    selected = _select_rows(records, room)
     by_attack: dict[str, list[int]] = {}
-    for row in chosen:
+    for row in selected:
         by_attack.setdefault(str(records.attack[row]), []).append(int(records.sample_id[row]))
-    found = {attack: run.adversarial(model, attack, ids) for attack, ids in by_attack.items()}
-    shown, examples = masks(run, records, model, chosen, clean), []
+    inputs = {attack: run.adversarial(model, attack, ids) for attack, ids in by_attack.items()}
+    masks_by_sample, examples = masks(run, records, model, selected, clean), []
     page = run.path / EXPLAINED
-    told = page.read_text(encoding="utf-8") if page.is_file() else ""
-    for row in chosen:
+    explanation_page = page.read_text(encoding="utf-8") if page.is_file() else ""
+    for row in selected:
         sample, attack = int(records.sample_id[row]), str(records.attack[row])
-        if sample in found[attack]:
-            mask = shown.get(sample, Markup())
-            explained = f"{EXPLAINED}#sample-{sample}" if f'id="sample-{sample}"' in told else ""
-            examples.append(_example(run.manifest, records, row, clean[sample], found[attack][sample], mask, explained))
+        if sample in inputs[attack]:
+            mask = masks_by_sample.get(sample, Markup())
+            explained = f"{EXPLAINED}#sample-{sample}" if f'id="sample-{sample}"' in explanation_page else ""
+            examples.append(_example(run.manifest, records, row, clean[sample], inputs[attack][sample], mask, explained))
     return examples
 
 
@@ -103,7 +103,7 @@ def _closest(records: Records, model: str, distance: str) -> Array:
     return np.asarray(order[np.unique(records.sample_id[order], return_index=True)[1]])
 
 
-def _chosen(records: Records, room: int) -> list[int]:
+def _select_rows(records: Records, room: int) -> list[int]:
     """Round after round the next adversarial example of every class, each round in the order of the closest."""
     by_class: dict[int, list[int]] = {}
     for row in np.lexsort((records.sample_id, records.eps)).tolist():
@@ -115,6 +115,7 @@ def _chosen(records: Records, room: int) -> list[int]:
 def _example(
     manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup, explained: str
 ) -> Example:
+    """One adversarial example with its pictures."""
     names = class_names(manifest)
     size = float(sizes(records, str(manifest["distance"]))[row])
     domain = manifest["data"]["domain"]
@@ -134,24 +135,24 @@ def _example(
         "perturbation": f"perturbation enlarged {factor} times",
         "adversarial": f"adversarial, taken for {adv}",
     }
-    touched = ""
+    changed_share = ""
     if kind == "signal":
         sampling = manifest["data"].get("sampling")
-        both = traces.overlay(clean, adversarial, sampling, title=f"{titles['adversarial']}, over {titles['clean']}")
+        overlay = traces.overlay(clean, adversarial, sampling, title=f"{titles['adversarial']}, over {titles['clean']}")
         change = traces.perturbation(clean, adversarial, sampling, title=f"perturbation of {titles['clean']}")
-        shown = {"clean": Markup(), "perturbation": change, "adversarial": both}
-        touched = traces.touched(clean, adversarial, sampling) + (f"; fixed: {beside}" if beside else "")
+        pictures = {"clean": Markup(), "perturbation": change, "adversarial": overlay}
+        changed_share = traces.describe_change(clean, adversarial, sampling) + (f"; fixed: {beside}" if beside else "")
     elif domain.get("columns"):
-        factor, shown = 1, changes(domain, clean, adversarial)
+        factor, pictures = 1, changes(domain, clean, adversarial)
     elif kind == "video":
         frames = most_changed(clean, adversarial)  # the same of each view
         special: dict[str, dict[str, Any]] = {"perturbation": {"moving": False}, "adversarial": {"clean": clean}}
-        shown = {
+        pictures = {
             view: film(array, low, high, title=titles[view], frames=frames, **special.get(view, {}))
             for view, array in views.items()
         }
     else:
-        shown = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
+        pictures = {view: picture(array, kind, low, high, title=titles[view]) for view, array in views.items()}
     return Example(
         sample_id=int(records.sample_id[row]),
         attack=str(records.attack[row]),
@@ -163,22 +164,22 @@ def _example(
         adv_pred=adv,
         adv_confidence=None if np.ma.is_masked(confidence) else float(confidence),
         amplification=factor,
-        touched=touched,
+        changed_share=changed_share,
         mask=mask,
         explained=explained,
-        **shown,
+        **pictures,
     )
 
 
 def movable(domain: Mapping[str, Any], x: Array) -> Array:
-    """The channels (C, T) of a signal that may change; the others are in units of their own."""
-    return x[[at for at, column in enumerate(domain["columns"]) if not column[3]]]
+    """The channels (C, T) of a signal that may change; fixed channels may have other units."""
+    return x[[index for index, column in enumerate(domain["columns"]) if not column[3]]]
 
 
 def fixed(domain: Mapping[str, Any], x: Array) -> str:
     """In words, the channels of a signal (C, T) that may not change, each by its mean; "" where all may."""
-    names = [(at, column[0]) for at, column in enumerate(domain.get("columns", ())) if column[3]]
-    return ", ".join(f"{name} {short(float(x[at].mean()))}" for at, name in names)
+    names = [(index, column[0]) for index, column in enumerate(domain.get("columns", ())) if column[3]]
+    return ", ".join(f"{name} {short(float(x[index].mean()))}" for index, name in names)
 
 
 def amplification(delta: Array, span: float) -> int:
@@ -202,12 +203,13 @@ def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> 
     if array.ndim == 3:
         return _image(array, low, high, title)
     lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
-    frame = Frame(width=180, height=90, left=4, bottom=4, top=4, right=4)
+    frame = Frame(width=180, height=90, left_edge=4, bottom=4, top=4, right=4)
     parts = [polyline(frame, f"s{i}", line.tolist(), low, high) for i, line in enumerate(lines)]
     return svg(frame, title, parts, "trace")
 
 
 def _image(array: Array, low: float, high: float, title: str) -> Markup:
+    """Values as a picture, scaled from `low` to `high`."""
     levels = np.clip((array - low) / ((high - low) or 1.0), 0, 1) * 255
     pixels = np.rint(levels).astype(np.uint8)
     if len(pixels) == 3:
@@ -221,23 +223,24 @@ def _image(array: Array, low: float, high: float, title: str) -> Markup:
 def changes(domain: Mapping[str, Any], clean: Array, adversarial: Array) -> dict[str, Markup]:
     """The columns that moved most between two rows (D,): each view as a list in HTML."""
     columns = domain["columns"]
-    zero, one = (np.array([column[at] for column in columns], dtype=np.float64) for at in (1, 2))
+    zero, unit = (np.array([column[position] for column in columns], dtype=np.float64) for position in (1, 2))
     delta = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
     rows = [int(row) for row in np.argsort(-np.abs(delta), kind="stable") if delta[row] != 0][:COLUMNS]
-    more = int((delta != 0).sum()) - len(rows)
-    before, after = (zero + (one - zero) * np.asarray(x, np.float64) for x in (clean, adversarial))
+    omitted = int((delta != 0).sum()) - len(rows)
+    before, after = (zero + (unit - zero) * np.asarray(x, np.float64) for x in (clean, adversarial))
     texts = {
         "clean": [f"{before[row]:.4g}" for row in rows],
         "perturbation": [f"{after[row] - before[row]:+.3g}" for row in rows],
         "adversarial": [f"{after[row]:.4g}" for row in rows],
     }
-    return {view: _list([str(columns[row][0]) for row in rows], values, more) for view, values in texts.items()}
+    return {view: _list([str(columns[row][0]) for row in rows], values, omitted) for view, values in texts.items()}
 
 
-def _list(names: list[str], values: list[str], more: int) -> Markup:
+def _list(names: list[str], values: list[str], omitted: int) -> Markup:
+    """Names and values as an HTML list, with the number of omitted ones."""
     items = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in zip(names, values, strict=True)]
-    rest = Markup("<dt>and {} more</dt>").format(more) if more > 0 else Markup("")
-    return Markup('<dl class="changes">{}{}</dl>').format(Markup("").join(items), rest)
+    omission = Markup("<dt>and {} more</dt>").format(omitted) if omitted > 0 else Markup("")
+    return Markup('<dl class="changes">{}{}</dl>').format(Markup("").join(items), omission)
 
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233))
@@ -258,83 +261,89 @@ def masks(run: Run, records: Records, model: str, rows: Sequence[int], clean: di
 
     `rows` are their rows in the records; `clean` holds the clean inputs by sample.
     """
-    found: dict[int, Markup] = {}
+    figures_by_sample: dict[int, Markup] = {}
     for attack in {str(records.attack[row]) for row in rows}:
-        mine = {int(records.sample_id[row]): row for row in rows if records.attack[row] == attack}
+        row_of_sample = {int(records.sample_id[row]): row for row in rows if records.attack[row] == attack}
         names = run.legend(model, attack).get("distortions", [])
-        colours = {name: COLOURS[at % len(COLOURS)] for at, name in enumerate(names)}
-        for sample, one in placed(run, model, attack, list(mine)).items():
-            found[sample] = _figure(run, records, mine[sample], one, clean[sample], colours)
-    return found
+        colours = {name: COLOURS[index % len(COLOURS)] for index, name in enumerate(names)}
+        for sample, placement in placements_of(run, model, attack, list(row_of_sample)).items():
+            figures_by_sample[sample] = _figure(run, records, row_of_sample[sample], placement, clean[sample], colours)
+    return figures_by_sample
 
 
-def _figure(run: Run, records: Records, row: int, one: Placed, clean: Array, colours: Colours) -> Markup:
+def _figure(run: Run, records: Records, row: int, placement: Placement, clean: Array, colours: Colours) -> Markup:
+    """The mask of an example with its legend and cost."""
     distortions: dict[str, list[int]] = {}
-    for standing in one.standing:
+    for standing in placement.standing:
         distortions.setdefault(standing.distortion, []).append(standing.severity)
     order = sorted(distortions, key=lambda name: (-len(distortions[name]), name))
     domain = run.manifest["data"]["domain"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
-    picture = _picture(one, np.asarray(clean, np.float64), colours, low, high)
+    picture = _picture(placement, np.asarray(clean, np.float64), colours, low, high)
     keys = "".join(
         f'<li><i style="background:rgb{colours[name]}"></i><b>{escape(name)}</b> '
         f"on {count(len(distortions[name]))}, {_severities(distortions[name])}</li>"
         for name in order
     )
-    kind, cost = "mask" if picture else "mask bare", _cost(run, records, row, one)
+    kind, cost = "mask" if picture else "mask bare", _cost(run, records, row, placement)
     return Markup(f'<div class="{kind}">{picture}<div><ul>{keys}</ul><p>{cost}</p></div></div>')
 
 
 def _severities(all_: list[int]) -> str:
+    """Severities as text, such as «severity 2–4»."""
     least, most = min(all_), max(all_)
     return f"severity{NBSP}{least}" if least == most else f"severity{NBSP}{least}{JOINED}{most}"
 
 
-def _cost(run: Run, records: Records, row: int, one: Placed) -> str:
-    """What it took: patches, how far what is placed was scaled down, L2 and queries."""
-    parts = [f"{count(len(one.standing))} of {count(math.prod(one.lattice.shape))} patches, {percent(one.share())} of the input"]
+def _cost(run: Run, records: Records, row: int, placement: Placement) -> str:
+    """Cost of an example: patches, scale of the distortions, L2 and queries."""
+    parts = [
+        f"{count(len(placement.standing))} of {count(math.prod(placement.lattice.shape))} patches, "
+        f"{percent(placement.share())} of the input"
+    ]
     l2, distance = float(records.l2[row]), str(run.manifest["distance"])
-    if distance == "l2" and one.length > 0 and l2 < 0.995 * one.length:
-        parts.append(f"at {percent(l2 / one.length, 0)} of its strength")
+    if distance == "l2" and placement.length > 0 and l2 < 0.995 * placement.length:
+        parts.append(f"at {percent(l2 / placement.length, 0)} of its strength")
     if distance != "l2":
         parts.append(f"{norm('l2')}{NBSP}{short(l2)}")
-    asked = records.queries_to_success[row]
-    if not np.ma.is_masked(asked):
-        parts.append(f"{count(int(asked))} quer{'ies' if asked != 1 else 'y'} to the first success")
+    queries = records.queries_to_success[row]
+    if not np.ma.is_masked(queries):
+        parts.append(f"{count(int(queries))} quer{'ies' if queries != 1 else 'y'} to the first success")
     return escape("; ".join(parts))
 
 
-def _picture(one: Placed, clean: Array, colours: Colours, low: float, high: float) -> str:
-    mask = one.mask()
+def _picture(placement: Placement, clean: Array, colours: Colours, low: float, high: float) -> str:
+    """The mask over the faded clean input; empty for vectors."""
+    mask = placement.mask()
     if clean.ndim == 1:  # the columns that changed are named beside it
         return ""
     if mask.ndim == 1:
-        return _spans(one, clean, mask, colours)
-    title = f"where distortions are placed, {len(one.standing)} patches"
+        return _spans(placement, clean, mask, colours)
+    title = f"where distortions are placed, {len(placement.standing)} patches"
     if mask.ndim == 3:  # of a video the frame that bears most
         frame = int((mask >= 0).sum((1, 2)).argmax())
         mask, clean = mask[frame], clean[:, frame]
         title += f", frame {frame + 1}"
     grey = (np.clip((clean.reshape(-1, *mask.shape) - low) / ((high - low) or 1.0), 0, 1).mean(0) - 0.5) * FADED + 0.62
     pixels = np.repeat(np.clip(grey, 0, 1)[..., None] * 255, 3, axis=2)
-    for at, standing in enumerate(one.standing):
-        here = mask == at
+    for index, standing in enumerate(placement.standing):
+        covered = mask == index
         density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
-        pixels[here] = (1 - density) * pixels[here] + density * np.array(colours[standing.distortion])
+        pixels[covered] = (1 - density) * pixels[covered] + density * np.array(colours[standing.distortion])
     image = Image.fromarray(np.rint(pixels).astype(np.uint8))
     return thumbnail(image, SIDE, title)
 
 
-def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
+def _spans(placement: Placement, clean: Array, mask: Array, colours: Colours) -> str:
     """Signals: the first channel of the clean input, as high as it is, with what is placed on it as shaded spans."""
-    frame = Frame(width=180, height=90, left=0, bottom=4, top=4, right=0)
+    frame = Frame(width=180, height=90, left_edge=0, bottom=4, top=4, right=0)
     line = clean.reshape(-1, clean.shape[-1])[0]
     low, high = float(line.min()), float(line.max())
     ends = np.flatnonzero(np.diff(mask)) + 1
     parts = []
     for start, stop in zip([0, *ends], [*ends, len(mask)], strict=True):
         if mask[start] >= 0:
-            standing = one.standing[int(mask[start])]
+            standing = placement.standing[int(mask[start])]
             x, wide = frame.x(start / len(mask)), frame.x((stop - start) / len(mask))
             density = DENSITY[min(max(standing.severity, 1), len(DENSITY)) - 1]
             tip = f"{standing.distortion}, severity {standing.severity}"
@@ -343,4 +352,4 @@ def _spans(one: Placed, clean: Array, mask: Array, colours: Colours) -> str:
                 f'fill-opacity="{density / 2:.2f}"><title>{escape(tip)}</title></rect>'
             )
     parts.append(polyline(frame, "s0", line.tolist(), low, high))
-    return svg(frame, f"where distortions are placed, {len(one.standing)} patches", parts, "trace")
+    return svg(frame, f"where distortions are placed, {len(placement.standing)} patches", parts, "trace")

@@ -17,19 +17,19 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 def junit(result: GateResult) -> str:
     """JUnit XML with one test case per check; one that could not be made is a skipped test."""
     failed = [check for check in result.checks if check.passed is False]
-    unmade = [check for check in result.checks if check.passed is None]
+    not_made = [check for check in result.checks if check.passed is None]
     counts: dict[str, str] = {
         "tests": str(len(result.checks)),
         "failures": str(len(failed)),
         "errors": "0",
-        "skipped": str(len(unmade)),
+        "skipped": str(len(not_made)),
         "time": "0",
     }
     root = ElementTree.Element("testsuites", name="brinell gate", tests=counts["tests"], failures=counts["failures"])
     suite = ElementTree.SubElement(root, "testsuite", {"name": _legal(result.run), **counts})
     for check in result.checks:
         case = ElementTree.SubElement(suite, "testcase", classname="brinell.gate", name=_legal(check.name), time="0")
-        text = _legal(check.why)
+        text = _legal(check.text)
         if check.passed:
             ElementTree.SubElement(case, "system-out").text = text
         elif check.passed is None:
@@ -66,6 +66,7 @@ def sarif(result: GateResult) -> str:
 
 
 def _result(check: Check, index: int, run: str) -> dict[str, object]:
+    """A failed check as a SARIF result."""
     uri = quote(f"{run.rstrip('/')}/run.toml")
     # A fingerprint lets a code host see that the finding of the next run is the same one.
     fingerprint = hashlib.sha256(check.name.encode()).hexdigest()[:32]
@@ -73,7 +74,7 @@ def _result(check: Check, index: int, run: str) -> dict[str, object]:
         "ruleId": f"brinell/{check.code}",
         "ruleIndex": index,
         "level": "error",
-        "message": {"text": f"{check.name}: {check.why}"},
+        "message": {"text": f"{check.name}: {check.text}"},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": 1}}}],
         "partialFingerprints": {"brinellCheck/v1": fingerprint},
         "properties": {"observed": check.observed, "low": check.low, "required": check.required},

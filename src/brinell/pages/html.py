@@ -14,7 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from brinell.analysis.compare import Side, compare
-from brinell.analysis.results import CompareResult
+from brinell.analysis.results import AuditResult, CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.outward import markdown
 from brinell.core.record import Records
@@ -22,6 +22,7 @@ from brinell.pages import figures, page
 from brinell.pages import format as words
 from brinell.pages.tables import tables
 from brinell.store.files import write_text
+from brinell.store.folder import PAGE
 from brinell.store.run import Run
 
 
@@ -31,7 +32,7 @@ def render(run: Path) -> str:
     Raises:
         RequestError: no run there, or a damaged file in it.
     """
-    return made(run)[0]
+    return render_all(run)[0]
 
 
 def write(run: Path) -> Path:
@@ -44,11 +45,21 @@ def write(run: Path) -> Path:
         RequestError: no run there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    html, csv = made(run)
+    write_pages(Run.open(run))
+    return run / PAGE
+
+
+def write_pages(run: Run) -> AuditResult:
+    """The same of an open run.
+
+    Returns:
+        The figures that the page shows.
+    """
+    result, html, csv = _render(run)
     for name, text in csv.items():
-        write_text(run / "tables" / name, text)
-    write_text(run / "report.html", html)
-    return run / "report.html"
+        write_text(run.path / "tables" / name, text)
+    write_text(run.path / PAGE, html)
+    return result
 
 
 def compare_all(run: Run, records: Records) -> list[CompareResult]:
@@ -60,14 +71,18 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
     return [compare(a, b) for a, b in combinations(sides, 2)]
 
 
-def made(folder: Path) -> tuple[str, dict[str, str]]:
+def render_all(folder: Path) -> tuple[str, dict[str, str]]:
     """The page and, by file name, the tables, as `write` writes them."""
-    run = Run.open(folder)
+    return _render(Run.open(folder))[1:]
+
+
+def _render(run: Run) -> tuple[AuditResult, str, dict[str, str]]:
+    """The figures of a run, its page and, by file name, its tables."""
     # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
-    result, comparisons = summarise(run.manifest, records, str(folder)), compare_all(run, records)
-    shown = page.context(run, records, result, comparisons)
-    return fill("brinell.pages", "report.html", {"heat": page.heat}, **shown), tables(result, comparisons)
+    result, comparisons = summarise(run.manifest, records, str(run.path)), compare_all(run, records)
+    context = page.context(run, records, result, comparisons)
+    return result, fill("brinell.pages", "report.html", {"heat": page.heat}, **context), tables(result, comparisons)
 
 
 CARDS = 4
@@ -75,25 +90,31 @@ CARDS = 4
 
 
 def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], **context: Any) -> str:
-    """A page as one self-contained HTML document, or another text from a template that does not end with `.html`.
+    """A page as one self-contained HTML document, or another text if the template does not end with `.html`.
 
     Args:
-        package: the package in whose folder the template lies; the shared frame and style are found beside it.
+        package: the package whose folder holds the template; the shared frame and style come from this room.
         name: file name of the template.
-        filters: functions that it uses by name, beside those of `report.format`.
-        context: everything that it shows, by name.
+        filters: functions that the template uses by name, in addition to those of `pages.format`.
+        context: values of the template by name.
+
+    Raises:
+        LookupError: a value lacks what the template shows, as in a manifest that somebody changed.
     """
     script = _script()
     digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
     template = _template(package, name, tuple(filters.items()))
-    return template.render(context | {"script": Markup(script), "script_digest": digest})
+    try:
+        return template.render(context | {"script": Markup(script), "script_digest": digest})
+    except jinja2.UndefinedError as error:
+        raise LookupError(str(error)) from None
 
 
 @functools.lru_cache(maxsize=32)
 def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., object]], ...]) -> jinja2.Template:
     """The compiled template, which takes longer to compile than to fill: a process that writes several pages compiles it once."""
     shared = jinja2.PackageLoader("brinell.pages")
-    found = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=shared if package == "brinell.pages" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=jinja2.select_autoescape(),
         finalize=None if name.endswith(".html") else _in_markdown,
@@ -101,9 +122,9 @@ def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., o
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
-    found.filters |= {"labelled": labelled, "key": figures.key}
-    return found.get_template(name)
+    environment.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
+    environment.filters |= {"labelled": labelled, "rows": count_rows, "key": figures.key}
+    return environment.get_template(name)
 
 
 def _script() -> str:
@@ -121,14 +142,20 @@ def labelled(table: str) -> Markup:
     if not end or len(names) < CARDS or 'class="heat' in head:
         return Markup(table)
 
-    def row(found: re.Match[str]) -> str:
+    def row(match: re.Match[str]) -> str:
+        """A table row whose cells carry the headings of their columns."""
         labels = iter(names)
-        return re.sub(r"<t[dh]\b", lambda cell: f'{cell[0]} data-label="{escape(Markup(next(labels, "")))}"', found[0])
+        return re.sub(r"<t[dh]\b", lambda cell: f'{cell[0]} data-label="{escape(Markup(next(labels, "")))}"', match[0])
 
-    head = re.sub(r'<table(?: class="([^"]*)")?', lambda opened: f'<table class="{opened[1] or ""} stack"', head, count=1)
+    head = re.sub(r'<table(?: class="([^"]*)")?', lambda match: f'<table class="{match[1] or ""} stack"', head, count=1)
     return Markup(head + end + re.sub(r"<tr\b.*?</tr>", row, body, flags=re.DOTALL))
 
 
+def count_rows(table: str) -> int:
+    """Number of rows of a table, its head included."""
+    return str(table).count("<tr")
+
+
 def _in_markdown(value: Any) -> Any:
-    """What a template that is no page shows: texts of others act neither on a terminal nor on a page made of it."""
+    """Text in templates other than HTML, escaped so that it has no effect on a terminal or a rendered page."""
     return value if isinstance(value, Markup) or not isinstance(value, str) else markdown(value)

@@ -14,55 +14,55 @@ from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Records
 from brinell.pages import figures, findings
 from brinell.pages import format as words
-from brinell.pages.gallery import gallery
+from brinell.pages.gallery import Example, gallery
 from brinell.store.run import Run
 
 ALL_CLASSES = 20
 """Up to this many classes every one is shown; of more, the worst and the best."""
 WORST, BEST = 10, 5
-OPENED = 6
-"""Adversarial examples that are shown at once, of several models half of it of each; the others are folded."""
+OPEN_EXAMPLES = 3
+"""Adversarial examples that are shown at once; the others are folded."""
 FOLDED = 100
 """Up to this many classes the others are in a folded table; beyond, only in the CSV."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Classes:
-    """Which classes are shown, the worst first, and what became of the others."""
+    """The classes that are listed, the worst first, and the number of the others."""
 
-    shown: list[int]
+    listed: list[int]
     folded: list[int]
     left_out: int
     names: dict[int, str]
-    at: int
+    eps_index: int
     """Position of the eps by which they are ranked."""
 
     @property
     def by_index(self) -> list[int]:
         """The shown classes in the order of their numbers."""
-        return sorted(self.shown)
+        return sorted(self.listed)
 
 
 def context(run: Run, records: Records, result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[str, Any]:
     """Everything that the template shows, by name."""
-    at = words.telling(result.models)
-    classes = choose_classes(result.models, at)
-    compared = findings.pairs(result, comparisons, classes.at)
-    shows = len(result.models)
+    index = words.most_telling_eps(result.models)
+    classes = choose_classes(result.models, index)
+    compared = findings.pairs(result, comparisons, classes.eps_index)
+    number_of_models = len(result.models)
     return {
         "result": result,
         "manifest": run.manifest,
         "models": result.models,
-        "many": shows > 1,
+        "many": number_of_models > 1,
         "title": _title(run, result),
         "stage": {stage["name"]: stage_label(stage) for stage in run.manifest["stages"]},
-        "asked": _asked(run.manifest),
-        "headlines": [findings.headline(m, at, shows > 1) for m in result.models],
-        "at": at,
+        "asked": _attacks_text(run.manifest),
+        "headlines": [findings.headline(m, index, number_of_models > 1) for m in result.models],
+        "at": index,
         "attacks": findings.attacks(result.models),
-        "alerts": findings.alerts(run, result),
+        "warnings": findings.alerts(run, result),
+        "next_step": findings.next_step(run, result, index),
         "checked": findings.checked(result.models),
-        "opened": OPENED if shows == 1 else OPENED // 2,
         "probes": findings.probes(run, result.models),
         "curve": overall_figure(result),
         "quantised": findings.quantised_notes(result.models),
@@ -73,13 +73,23 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "mean_of_means": mean([m.mean_drop for m in result.models]),
         "pairs": compared,
         "ties": findings.ties(compared),
-        "lead": findings.lead(result, compared, classes.at),
-        "pair_eps": result.models[0].eps_text[classes.at] if result.models else "",
+        "lead": findings.lead(result, compared, classes.eps_index),
+        "pair_eps": result.models[0].eps_text[classes.eps_index] if result.models else "",
         "distance_figures": distance_figures(run, records, result),
         "query_figures": query_figures(run, records, result),
         "success_figures": success_figures(result),
-        "galleries": [(m.model, gallery(run, records, m.model, models=shows)) for m in result.models],
+        "no_example": findings.no_example(result.models),
+        **_examples([(m.model, gallery(run, records, m.model, models=number_of_models)) for m in result.models]),
     }
+
+
+def _examples(galleries: list[tuple[str, list[Example]]]) -> dict[str, object]:
+    """The examples that are shown at once: of one model all in order, of several the first of each; and the others by model."""
+    if len(galleries) == 1:
+        return {"shown": galleries[0][1], "galleries": []}
+    shown = [examples[0] for _, examples in galleries if examples][:OPEN_EXAMPLES]
+    others = [(name, [example for example in examples if not any(example is e for e in shown)]) for name, examples in galleries]
+    return {"shown": shown, "galleries": others}
 
 
 def heat(rate: Rate) -> str:
@@ -87,26 +97,27 @@ def heat(rate: Rate) -> str:
     return "none" if rate.value is None else f"h{round(10 * (1 - rate.value))}"
 
 
-def choose_classes(models: Sequence[ModelResult], at: int) -> Classes:
-    """Ranks the classes by their mean over the models at the eps of position `at`."""
+def choose_classes(models: Sequence[ModelResult], eps_index: int) -> Classes:
+    """Classes to show, ranked by mean robust accuracy over the models at `eps_index`, the worst first; of many, both ends."""
     by_class: dict[int, list[ClassResult]] = {}
     for model in models:
         for c in model.per_class:
             by_class.setdefault(c.class_, []).append(c)
 
     def rank(index: int) -> tuple[float, float, int]:
-        rates = [c.robust[at] for c in by_class[index]]
+        """Sort key of a class: mean rate, upper end, and number."""
+        rates = [c.robust[eps_index] for c in by_class[index]]
         value, high = mean([rate.value for rate in rates]), mean([rate.high for rate in rates])
         return (2.0 if value is None else value, 2.0 if high is None else high, index)
 
     order = sorted(by_class, key=rank)
     names = {index: group[0].name for index, group in by_class.items()}
     if len(order) <= ALL_CLASSES:
-        return Classes(shown=order, folded=[], left_out=0, names=names, at=at)
-    others = order[WORST:-BEST]
-    folded = others if len(order) <= FOLDED else []
-    shown = order[:WORST] + order[-BEST:]
-    return Classes(shown=shown, folded=folded, left_out=len(others) - len(folded), names=names, at=at)
+        return Classes(listed=order, folded=[], left_out=0, names=names, eps_index=eps_index)
+    middle = order[WORST:-BEST]
+    folded = middle if len(order) <= FOLDED else []
+    ends = order[:WORST] + order[-BEST:]
+    return Classes(listed=ends, folded=folded, left_out=len(middle) - len(folded), names=names, eps_index=eps_index)
 
 
 def overall_figure(result: AuditResult) -> Markup:
@@ -119,9 +130,9 @@ def overall_figure(result: AuditResult) -> Markup:
 
 def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str, Markup]]:
     """One small curve per shown class, all models in it."""
-    found = []
+    class_curves = []
     bands = len(result.models) <= 3
-    for index in classes.shown:
+    for index in classes.listed:
         lines = []
         for i, m in enumerate(result.models):
             for c in (c for c in m.per_class if c.class_ == index):
@@ -130,8 +141,8 @@ def class_figures(result: AuditResult, classes: Classes) -> list[tuple[int, str,
             lines.append(figures.Series(name="all classes", rates=_overall(result.models[0]), style=-1, band=False))
         name = classes.names[index]
         picture = figures.curve(lines, _ticks(result.models[0]), title=f"Class {name}: robust accuracy over eps", small=True)
-        found.append((index, name, picture))
-    return found
+        class_curves.append((index, name, picture))
+    return class_curves
 
 
 def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
@@ -139,20 +150,20 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
     distance = str(run.manifest["distance"])
     if distance not in NORMS or run.manifest.get("recommended"):  # distances and multiples have no common axis
         return []
-    found = []
+    histograms = []
     for i, m in enumerate(result.models):
         sample = distance_at_success(records, grid(records, run.manifest, m.model), distance)
         bars = histogram(sample.values, bins=24, top=m.eps[-1])
         if bars is not None:
             label = f"{words.norm(distance)} distance of the closest adversarial example"
             title = f"{m.model}: distances at success of {len(sample.values)} samples"
-            found.append((m.model, figures.histogram(bars, title=title, label=label, style=i, ticks=_ticks(m))))
-    return found
+            histograms.append((m.model, figures.histogram(bars, title=title, label=label, style=i, ticks=_ticks(m))))
+    return histograms
 
 
 def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple[str, Markup]]:
     """Histogram of the queries to success, per model and stage."""
-    found, names = [], {stage["name"]: stage_title(stage) for stage in run.manifest["stages"]}
+    histograms, names = [], {stage["name"]: stage_title(stage) for stage in run.manifest["stages"]}
     for i, m in enumerate(result.models):
         cells = grid(records, run.manifest, m.model)
         for stage, active in zip(cells.stages, ran(cells), strict=True):
@@ -162,50 +173,56 @@ def query_figures(run: Run, records: Records, result: AuditResult) -> list[tuple
                 name = names[stage]
                 title = f"{m.model}, {name}: queries to success of {len(sample.values)} samples"
                 picture = figures.histogram(bars, title=title, label="queries to first success", style=i)
-                found.append((f"{m.model} · {name}" if len(result.models) > 1 else name, picture))
-    return found
+                histograms.append((f"{m.model} · {name}" if len(result.models) > 1 else name, picture))
+    return histograms
 
 
 def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
     """Success of the attacks without gradients over their queries, per model: the axis is logarithmic."""
-    found = []
+    curves = []
     for m in result.models:
         lines = [
             figures.Series(
-                name=one.attack,
-                rates=[rate.model_copy(update={"eps": math.log10(q)}) for q, rate in zip(one.queries, one.success, strict=True)],
+                name=curve.attack,
+                rates=[
+                    rate.model_copy(update={"eps": math.log10(q)}) for q, rate in zip(curve.queries, curve.success, strict=True)
+                ],
                 style=i,
-                at=[f"{words.count(q)} queries" for q in one.queries],
+                tick_texts=[f"{words.count(q)} queries" for q in curve.queries],
             )
-            for i, one in enumerate(m.success_by_queries)
+            for i, curve in enumerate(m.success_by_queries)
         ]
         if lines:
             ticks = [
-                (math.log10(q), words.count(q)) for q in sorted({1, *(q for one in m.success_by_queries for q in one.queries)})
+                (math.log10(q), words.count(q))
+                for q in sorted({1, *(q for curve in m.success_by_queries for q in curve.queries)})
             ]
             title = f"{m.model}: share broken within so many queries, with 95 % intervals"
-            found.append((m.model, figures.curve(lines, ticks, title=title, axis="queries of one sample")))
-    return found
+            curves.append((m.model, figures.curve(lines, ticks, title=title, axis="queries of one sample")))
+    return curves
 
 
 def _title(run: Run, result: AuditResult) -> str:
+    """Title of the page."""
     names = [m.model for m in result.models]
     subject = names[0] if len(names) == 1 else f"{len(names)} models"
     return f"{subject} on {run.manifest['data']['name']}"
 
 
-def _asked(manifest: Mapping[str, Any]) -> str:
+def _attacks_text(manifest: Mapping[str, Any]) -> str:
     """The attacks as they were asked for, and their number of stages where it is another."""
     attacks, stages = manifest["request"]["attack"], len(manifest["stages"])
     return ", ".join(attacks) + ("" if stages == len(attacks) else f" ({stages} stages)")
 
 
 def _ticks(model: ModelResult) -> list[tuple[float, str]]:
+    """Ticks of the eps axis, from 0."""
     ticks = list(zip(model.eps, model.eps_text, strict=True))
     return ticks if model.eps[0] == 0 else [(0.0, "0"), *ticks]
 
 
 def _overall(model: ModelResult) -> list[Rate]:
+    """Rates of all classes together, from the clean accuracy."""
     return _with_clean(model.clean_accuracy, model.robust_accuracy, model)
 
 

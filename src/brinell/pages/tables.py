@@ -12,7 +12,7 @@ _RATE = ("value", "low", "high", "k", "n", "missing")
 
 def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[str, str]:
     """File name to CSV text."""
-    found = {
+    files = {
         "robust_accuracy.csv": csv_text(("model", "what", "eps", "eps_text", *_RATE), _accuracy(result)),
         "per_class.csv": csv_text(("model", "class", "name", "eps", "eps_text", *_RATE, "drop"), _per_class(result)),
         "total_drop.csv": csv_text(("model", "class", "name", "n", "clean", "total_drop"), _totals(result)),
@@ -28,8 +28,8 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
     }
     if comparisons:
         head = ("a", "b", "class", "eps", "both", "only_a", "only_b", "neither", "n", "difference", "low", "high", "p")
-        found["comparison.csv"] = csv_text(head, _comparisons(comparisons))
-    return found
+        files["comparison.csv"] = csv_text(head, _comparisons(comparisons))
+    return files
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -42,18 +42,21 @@ def csv_text(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _rate(rate: Rate) -> tuple[object, ...]:
+    """The fields of a rate in the order of the columns."""
     return tuple(getattr(rate, name) for name in _RATE)
 
 
 def _accuracy(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `robust_accuracy.csv`."""
     for m in result.models:
         yield (m.model, "clean", 0.0, "0", *_rate(m.clean_accuracy))
-        for what, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
+        for kind, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
             for rate, text in zip(rates, m.eps_text, strict=False):
-                yield (m.model, what, rate.eps, text, *_rate(rate))
+                yield (m.model, kind, rate.eps, text, *_rate(rate))
 
 
 def _per_class(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `per_class.csv`."""
     for m in result.models:
         for c in m.per_class:
             for rate, text, drop in zip(c.robust, m.eps_text, c.drop, strict=True):
@@ -61,6 +64,7 @@ def _per_class(result: AuditResult) -> Iterable[Sequence[object]]:
 
 
 def _totals(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `total_drop.csv`."""
     for m in result.models:
         for c in m.per_class:
             yield (m.model, c.class_, c.name, c.n, c.clean.value, c.total_drop)
@@ -71,6 +75,7 @@ def _totals(result: AuditResult) -> Iterable[Sequence[object]]:
 
 
 def _stages(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `stages.csv`."""
     for m in result.models:
         for s in m.stages:
             cost = (s.forwards, s.backwards, s.judge_forwards, s.seconds, s.finished, s.skipped)
@@ -81,21 +86,24 @@ def _stages(result: AuditResult) -> Iterable[Sequence[object]]:
 
 
 def _distributions(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `distributions.csv`."""
     for m in result.models:
         for d in m.distributions:
-            yield (m.model, d.of, d.attack, d.found, d.robust, d.q10, d.median, d.q90)
+            yield (m.model, d.of, d.attack, d.successes, d.robust, d.q10, d.median, d.q90)
 
 
 def _checks(result: AuditResult) -> Iterable[Sequence[object]]:
+    """Rows of `checks.csv`."""
     for m in result.models:
         for c in m.checks:
             yield (m.model, c.code, c.passed, c.figure, c.limit, c.text)
 
 
 def _comparisons(comparisons: Sequence[CompareResult]) -> Iterable[Sequence[object]]:
+    """Rows of `comparison.csv`."""
     for c in comparisons:
         for pair in [c.clean, *c.robust]:
-            counts = (pair.both, pair.only_a, pair.only_b, pair.neither, pair.n)
+            counts = (pair.both_robust, pair.only_a, pair.only_b, pair.neither, pair.n)
             yield (c.a, c.b, None, pair.eps, *counts, pair.difference, pair.low, pair.high, pair.p)
         for k in c.per_class:
             for i, pair in enumerate(c.robust):

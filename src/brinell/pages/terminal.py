@@ -11,6 +11,6 @@ def percent(value: float | None) -> str:
 
 
 def reading(sentences: Iterable[str], notes: Iterable[str] = ()) -> Iterator[str]:
-    """What figures mean in plain words, as on the page, and what else a reader should know."""
+    """The sentences of the page followed by notes, as lines."""
     yield from (f"  {sentence.replace(JOINER, '')}" for sentence in sentences)
     yield from (f"  note: {note}" for note in notes)

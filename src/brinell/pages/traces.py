@@ -36,15 +36,15 @@ class Axes:
     @classmethod
     def of(cls, sampling: Mapping[str, Any] | None) -> "Axes":
         """From what the manifest says of the data."""
-        told = sampling or {}
+        fields = sampling or {}
         return cls(
-            rate=told.get("rate"),
-            start=float(told.get("start", 0.0)),
-            unit=str(told.get("unit", "")),
-            leads=tuple(map(str, told.get("leads", ()))),
+            rate=fields.get("rate"),
+            start=float(fields.get("start", 0.0)),
+            unit=str(fields.get("unit", "")),
+            leads=tuple(map(str, fields.get("leads", ()))),
         )
 
-    def at(self, position: float) -> float:
+    def time_of(self, position: float) -> float:
         """The second of a position, or the position."""
         return self.start + position / self.rate if self.rate else position
 
@@ -57,18 +57,18 @@ def segments(clean: Array, adversarial: Array) -> list[tuple[int, int]]:
     """Stretches [from, to) at which any channel of two signals (C, T) differs by more than rounding."""
     clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     slack = ROUNDING * max(np.abs(clean).max(initial=0.0), np.abs(adversarial).max(initial=0.0))
-    touched = (np.abs(adversarial - clean) > slack).any(0)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], touched, [False]]).astype(np.int8)))
+    changed = (np.abs(adversarial - clean) > slack).any(0)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], changed, [False]]).astype(np.int8)))
     return [(int(first), int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def touched(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> str:
+def describe_change(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None) -> str:
     """In words, how much of the signal was touched: `21 % of 1.5 s (4 places)`."""
-    found, axes = segments(clean, adversarial), Axes.of(sampling)
+    stretches, axes = segments(clean, adversarial), Axes.of(sampling)
     length = clean.shape[-1]
-    whole = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
-    places = f" ({len(found)} places)" if len(found) > 1 else ""
-    return f"{percent(sum(last - first for first, last in found) / length, 0)} of {whole}{places}"
+    duration = f"{short(length / axes.rate)} s" if axes.rate else f"{length} values"
+    places = f" ({len(stretches)} places)" if len(stretches) > 1 else ""
+    return f"{percent(sum(last - first for first, last in stretches) / length, 0)} of {duration}{places}"
 
 
 def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
@@ -80,7 +80,7 @@ def overlay(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None
 
 
 def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] | None, *, title: str) -> Markup:
-    """The difference alone, on a scale of its own; arguments as for `overlay`."""
+    """The difference of two signals on its own scale; arguments as for `overlay`."""
     change = np.asarray(adversarial, np.float64) - np.asarray(clean, np.float64)
     return _figure(clean, adversarial, [("s1", change)], sampling, title)
 
@@ -88,21 +88,22 @@ def perturbation(clean: Array, adversarial: Array, sampling: Mapping[str, Any] |
 def _figure(
     clean: Array, adversarial: Array, lines: Sequence[tuple[str, Array]], sampling: Mapping[str, Any] | None, title: str
 ) -> Markup:
+    """Signals as lines in lanes, one for each of the channels that change most."""
     clean, adversarial = np.asarray(clean, np.float64), np.asarray(adversarial, np.float64)
     axes = Axes.of(sampling)
-    shown = np.sort(np.argsort(-np.abs(adversarial - clean).sum(1), kind="stable")[:LANES])
-    height = TALL if len(shown) == 1 else LANE
+    channels = np.sort(np.argsort(-np.abs(adversarial - clean).sum(1), kind="stable")[:LANES])
+    height = TALL if len(channels) == 1 else LANE
     if len(lines) == 1:
         height = height * 3 // 5
-    values = np.stack([line[shown] for _, line in lines])
+    values = np.stack([line[channels] for _, line in lines])
     low, high = _range(float(values.min()), float(values.max()))
-    whole = TOP + len(shown) * height + 34
+    total_height = TOP + len(channels) * height + 34
     parts: list[str] = []
-    found = segments(clean, adversarial)
-    for lane, channel in enumerate(shown.tolist()):
+    stretches = segments(clean, adversarial)
+    for lane, channel in enumerate(channels.tolist()):
         top = TOP + lane * height
-        frame = Frame(width=WIDTH, height=whole, left=40, bottom=whole - top - height + 11, top=top, right=8)
-        parts += _marks(frame, found, clean.shape[1], axes)
+        frame = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=total_height - top - height + 11, top=top, right=8)
+        parts += _marks(frame, stretches, clean.shape[1], axes)
         parts += _heights(frame, low, high, axes.unit if lane == 0 else "")
         parts += [
             f'<polyline class="line {style}" points="{_points(frame, line[channel], low, high)}"/>' for style, line in lines
@@ -110,7 +111,7 @@ def _figure(
         if clean.shape[0] > 1:
             parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{top + 9}">{escape(axes.lead(channel))}</text>')
     parts += _seconds(frame, clean.shape[1], axes)
-    size = Frame(width=WIDTH, height=whole, left=0, bottom=0)
+    size = Frame(width=WIDTH, height=total_height, left_edge=0, bottom=0)
     return svg(size, title, parts, "signal")
 
 
@@ -121,32 +122,34 @@ def _range(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _marks(frame: Frame, found: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
+def _marks(frame: Frame, stretches: Sequence[tuple[int, int]], length: int, axes: Axes) -> list[str]:
+    """Rectangles behind the stretches that changed."""
     parts = []
-    for first, last in found:
+    for first, last in stretches:
         # A value stands in the middle of the room that is marked for it; the outermost have half of it.
-        left, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (first, last))
-        x, width = frame.x(left), max(frame.x(right) - frame.x(left), 1.0)
+        start, right = ((min(max(edge - 0.5, 0), length - 1)) / max(length - 1, 1) for edge in (first, last))
+        x, width = frame.x(start), max(frame.x(right) - frame.x(start), 1.0)
         unit = " s" if axes.rate else ""
-        tip = f"touched from {axes.at(first):.3g} to {axes.at(last - 1):.3g}{unit}"
+        tip = f"touched from {axes.time_of(first):.3g} to {axes.time_of(last - 1):.3g}{unit}"
         place = f'x="{x:.1f}" y="{frame.y(1):.1f}" width="{width:.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
         parts.append(f'<rect class="touched" {place}><title>{escape(tip)}</title></rect>')
     return parts
 
 
 def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
+    """The vertical axis with ticks and unit."""
     ticks = _ticks(low, high, max(2, round((frame.y(0) - frame.y(1)) / 30)))
     parts = [levels(frame, [((value - low) / (high - low), _written(value)) for value in ticks], gap=5)]
     if unit:
-        parts.append(f'<text class="end label" x="{frame.left - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
+        parts.append(f'<text class="end label" x="{frame.left_edge - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
     return parts
 
 
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
     """The axis below the last lane."""
     y = frame.y(0)
-    parts = [f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
-    first, last = axes.at(0), axes.at(length - 1)
+    parts = [f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
+    first, last = axes.time_of(0), axes.time_of(length - 1)
     for value in _ticks(first, last, 8):
         x = frame.x((value - first) / ((last - first) or 1.0))
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
@@ -167,10 +170,12 @@ def _ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _written(value: float) -> str:
+    """A tick value as text with a true minus sign."""
     return f"{value:.6g}".replace("-", "−") if abs(value) > 1e-12 else "0"
 
 
 def _points(frame: Frame, values: Array, low: float, high: float) -> str:
+    """Points of a line, thinned to its extremes if it is long."""
     positions = np.arange(len(values))
     if len(values) > POINTS:
         cuts = np.array_split(positions, POINTS // 2)

@@ -16,7 +16,7 @@ from torch import Tensor
 from brinell.core import stored
 from brinell.core.domain import Kind
 from brinell.core.errors import RequestError, one_line
-from brinell.manifest import Content, Count, Number, fault
+from brinell.manifest import Amount, Content, Count, fault
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Policy
 from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
@@ -28,17 +28,17 @@ DEFAULT = "default"
 PRIOR = "prior"
 """Name of the shipped prior, with greedy choices: it serves any distortions."""
 NAMES = (DEFAULT, PRIOR, "greedy", "random-placement", "random-search")
-"""Policies that are no files."""
+"""Policies that need no file."""
 P_INIT = 0.25
-"""Share of the patches that the first steps of a control by chance change, which tells good patches from bad ones by no model."""
+"""Share of the patches that the first steps of a random control change, since without a model it cannot rank patches."""
 BY_CHANCE = 1e6
-"""A temperature at which what the linear model predicts plays no part."""
+"""A temperature at which the predictions of the linear model have no influence."""
 FORMAT = 2
 """Version of the file's layout."""
 
 
 class Header(Content):
-    """What the header says."""
+    """Header of an agent's file."""
 
     format: Count
     """The version of the file's layout."""
@@ -50,7 +50,7 @@ class Header(Content):
     """Families of distortions that the network knows; 0 without a network."""
     width: Annotated[int, Field(ge=0, le=4096)]
     """Width of the network."""
-    scale: Number
+    scale: Amount
     """The temperature at which it was trained."""
 
 
@@ -63,7 +63,7 @@ class Agent:
     about: dict[str, Any] | None = None
     """How it was made: whatever JSON can hold."""
     chance: Literal["", "placement", "search"] = ""
-    """What is left to chance, as a control: the patches; or the patches and what is put on them, without removals."""
+    """Random choices of a control: the patches; or the patches and their variants, without removals."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
@@ -100,15 +100,15 @@ def load(path: Path) -> Agent:
             f"there is no policy {str(path)!r}: name {', '.join(NAMES)} or a file that `brinell train-agent` wrote"
         )
     try:
-        told, arrays, _ = stored.read(path)
-        head = json.loads(told["brinell"])
+        header, arrays, _ = stored.read(path)
+        head = json.loads(header["brinell"])
         version = head["format"], head["features"]
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         raise RequestError(f"{path} is no policy: name a file that `brinell train-agent` wrote") from None
     if version != (FORMAT, PATCH_FEATURES):
         raise RequestError(f"{path} was written by another version of brinell: train it anew with `brinell train-agent`")
-    if why := fault(head, Header):
-        raise RequestError(f"{path} is damaged ({why}): train it anew with `brinell train-agent`")
+    if reason := fault(head, Header):
+        raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train-agent`")
     try:
         return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -116,6 +116,7 @@ def load(path: Path) -> Agent:
 
 
 def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Agent:
+    """The agent of a file."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
     prior = Prior(len(tensors["prior.root"]))
@@ -128,10 +129,11 @@ def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Agent:
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose names begin with a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def named(name: str) -> Agent:
+def find_agent(name: str) -> Agent:
     """The agent of this name: one of `NAMES` but for the default, which a kind of data decides (`chosen`), or a file."""
     if name == "greedy":
         return Agent(prior=Prior())
@@ -145,15 +147,17 @@ def named(name: str) -> Agent:
 
 
 class Choice(NamedTuple):
-    """Which policy is taken, and why."""
+    """A policy and the reason for it."""
 
     name: str
-    why: str
+    reason: str
 
 
-UNSHOWN = "nothing that was learned elsewhere needs fewer queries on such data (docs/rlab.md)"
+UNSHOWN = "nothing that was learned elsewhere needs fewer queries on such data (docs/results/rlab.md)"
 BEST: Mapping[Kind, Choice] = {
-    "image": Choice(PRIOR, "on images it needs fewer queries than greedy, also on networks that it never saw (docs/rlab.md)"),
+    "image": Choice(
+        PRIOR, "on images it needs fewer queries than greedy, also on networks that it never saw (docs/results/rlab.md)"
+    ),
     "signal": Choice("greedy", UNSHOWN),
     "video": Choice("greedy", UNSHOWN),
     "vector": Choice("greedy", UNSHOWN),
@@ -161,14 +165,14 @@ BEST: Mapping[Kind, Choice] = {
 """The default for each kind of data: the best that was measured."""
 
 
-def chosen(name: str, kind: Kind) -> Choice:
+def choose_policy(name: str, kind: Kind) -> Choice:
     """The policy that a setting names for such data."""
     return BEST[kind] if name == DEFAULT else Choice(name, "it was asked for")
 
 
 def fingerprint(name: str) -> str:
-    """A hash of all that the agent is; of the default, of the shipped prior, which is all that may change in it."""
-    agent = named(PRIOR if name == DEFAULT else name)
+    """Hash of an agent: its settings and the weights of its prior and network. For the default, the hash of the shipped prior."""
+    agent = find_agent(PRIOR if name == DEFAULT else name)
     digest = hashlib.blake2b(agent.chance.encode(), digest_size=8)
     for module in (agent.prior, agent.network):
         for value in () if module is None else module.state_dict().values():

@@ -1,4 +1,4 @@
-"""Which variant of which distortion is placed on which patch of which sample, and the inputs that result.
+"""The assignment of variants of distortions to the patches of each sample, and the resulting inputs.
 
 An input is a function of its assignment alone: each place shows the variant of the lowest-numbered patch over it that has one,
 and the clean value where no patch has one. So the order in which patches are distorted and cleared plays no part, clearing a
@@ -75,7 +75,7 @@ class Assignment:
         lowest = (standing != CLEAN).to(torch.uint8).argmax(2, keepdim=True)
         return self.cache.values(rows, standing.gather(2, lowest)[..., 0], places, self.grid.channels)
 
-    def at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    def gather(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, k): the values of `x` (n, *shape) at the places (m, k) of the rows (m,)."""
         channels = torch.arange(self.grid.channels, device=rows.device)
         return x.view(len(x), self.grid.channels, self.grid.places)[rows[:, None, None], channels[:, None], places[:, None]]
@@ -87,4 +87,5 @@ class Assignment:
 
 
 def _columns(edits: Tensor) -> Tensor:
+    """Edits as columns."""
     return edits[:, None] if edits.ndim == 1 else edits

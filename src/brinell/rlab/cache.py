@@ -54,8 +54,8 @@ class DistortionCache:
             raise RequestError("no distortion is left to place: name at least one that fits the data")
         self.variants, self.domain, self._ask = tuple(variants), domain, gradient
         self._groups = [
-            [number for number, other in enumerate(self.variants) if other.distortion is one]
-            for one in {id(variant.distortion): variant.distortion for variant in self.variants}.values()
+            [number for number, other in enumerate(self.variants) if other.distortion is distortion]
+            for distortion in {id(variant.distortion): variant.distortion for variant in self.variants}.values()
         ]
         self._group_of = torch.zeros(len(self.variants), dtype=torch.int64)
         for group, members in enumerate(self._groups):
@@ -65,8 +65,8 @@ class DistortionCache:
         first = torch.zeros(1, dtype=torch.int64, device=device)
         looks = any(variant.distortion.access == Access.GRADIENTS for variant in self.variants)
         vet(self.variants, x[:1], rng.select(first), domain=domain, gradient=self._gradient_at(0) if looks else None)
-        everything = n * len(self.variants)
-        self.capacity = min(everything, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
+        total = n * len(self.variants)
+        self.capacity = min(total, max(len(self.variants), memory // (x[0].numel() * x.element_size())))
         """Distorted inputs that are held at once."""
         # The clean inputs come first and are never dropped, so a value is read from one place,
         # distorted or not.
@@ -75,7 +75,7 @@ class DistortionCache:
         self._slot = torch.full((n, len(self.variants) + 1), -1, device=device)
         self._slot[:, CLEAN] = torch.arange(n, device=device)
         self._used = torch.zeros(n, len(self.variants), dtype=torch.int64, device=device)
-        self._clock, self._crowded = 0, self.capacity < everything
+        self._clock, self._crowded = 0, self.capacity < total
         self._free = list(range(n, n + self.capacity))
         self.made = 0
         """Distorted inputs made so far, again after they were dropped included."""
@@ -106,10 +106,10 @@ class DistortionCache:
             return torch.cat([self.values(rows[half], variants[half], places[half], channels) for half in halves])
         size = self._values.shape[1]
         offsets = torch.arange(channels, device=places.device) * (size // channels)
-        at = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
-        at = (slots * size).view(len(rows), *[1] * (at.ndim - 2), variants.shape[1]) + at
+        index = places.contiguous()[:, None] + offsets.view(-1, *[1] * (places.ndim - 1))
+        index = (slots * size).view(len(rows), *[1] * (index.ndim - 2), variants.shape[1]) + index
         # Several times as fast as by an index.
-        return self._values.view(-1).index_select(0, at.reshape(-1)).view(at.shape)
+        return self._values.view(-1).index_select(0, index.reshape(-1)).view(index.shape)
 
     def inputs(self, rows: Tensor, variants: Tensor) -> Tensor:
         """(m, *shape): whole distorted inputs of rows (m,) and variants (m,)."""
@@ -128,6 +128,7 @@ class DistortionCache:
         self._rng = Streams(keys)
 
     def _drop(self, slots: Tensor) -> None:
+        """Free some slots."""
         self._free += slots[slots >= 0].tolist()
 
     def _ready(self, rows: Tensor, variants: Tensor) -> Tensor | None:
@@ -145,14 +146,14 @@ class DistortionCache:
         missing = torch.unique(rows[absent] * count + variants[absent])
         if not self._make_room(len(missing)):
             return None
-        wanted: dict[tuple[int, int], list[int]] = {}
+        requests: dict[tuple[int, int], list[int]] = {}
         for row, variant in (divmod(number, count) for number in missing.tolist()):
-            wanted.setdefault((row, int(self._group_of[variant])), []).append(variant)
-        # What the same calls make besides is kept as far as there is room, but nothing is dropped
+            requests.setdefault((row, int(self._group_of[variant])), []).append(variant)
+        # Further results of the same calls are stored as far as there is room, but nothing is dropped
         # for it.
         spare = len(self._free) - len(missing)
-        for (row, group), asked in wanted.items():
-            spare = self._make(row, group, asked, spare)
+        for (row, group), numbers in requests.items():
+            spare = self._make(row, group, numbers, spare)
         return self._slot[rows, variants]
 
     def _make_room(self, count: int) -> bool:
@@ -169,18 +170,19 @@ class DistortionCache:
         self._slot[row, variant] = -1
         return True
 
-    def _make(self, row: int, group: int, asked: list[int], spare: int) -> int:
+    def _make(self, row: int, group: int, numbers: list[int], spare: int) -> int:
+        """Make distorted inputs of a group; returns the slot of one of them."""
         members = self._groups[group]
-        made = self._distortion(row, members)
+        inputs = self._distortion(row, members)
         for position, variant in enumerate(members):
             if self._slot[row, variant] >= 0:
                 continue
-            if variant not in asked:
+            if variant not in numbers:
                 if spare <= 0:
                     continue
                 spare -= 1
             slot = self._free.pop()
-            self._values[slot] = made[position].flatten()
+            self._values[slot] = inputs[position].flatten()
             self._slot[row, variant] = slot
             self.made += 1
         return spare

@@ -32,7 +32,7 @@ FAR = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class CleanUp:
-    """How many queries are spent on it."""
+    """Number of queries of the clean-up."""
 
     eliminations: int = 24
     """Queries in which a group of patches is cleared."""
@@ -41,15 +41,16 @@ class CleanUp:
 
 
 class Cleaned(NamedTuple):
-    """What is left after clean-up."""
+    """Result of the clean-up."""
 
     variant: Tensor
     """(n, patches) int64."""
     strength: Tensor
     """(n,): the share of the fitted distortion that is enough."""
     closest: Tensor
-    """(n, patches) int64: the assignment of the closest of all inputs that met the criterion. Most often it is `variant`; but
-    where a budget is full, the patches that are left are scaled up to it again and are no closer."""
+    """(n, patches) int64: the assignment of the closest input that met the criterion. It is usually `variant`. But with a full
+    budget the remaining patches are scaled up to it again, and clearing patches brings the input no closer.
+    """
     length: Tensor
     """(n,): the distance of that assignment before it is fitted and scaled."""
 
@@ -85,6 +86,7 @@ class _Pool:
             self._seat(rows)
 
     def _seat(self, rows: Tensor) -> None:
+        """Put the next samples into free slots."""
         sample = torch.arange(self.next, self.next + len(rows), device=rows.device)
         self.next += len(rows)
         self.sample[rows] = sample
@@ -103,27 +105,28 @@ class _Pool:
         self.alive[rows] = busy & self.oracle.affordable(self.batch.ids[sample])
 
     def fit(self, rows: Tensor, x: Tensor) -> Tensor:
-        """(m, *shape) distorted inputs within the budget at which the criterion was met."""
+        """(m, *shape) distorted inputs, fitted to the budget at which the criterion was met."""
         sample = self.sample[rows]
         return replace(self.threat, eps=self.successes.eps[sample]).project(x, self.batch.x[sample])
 
     def run(self) -> Cleaned:
+        """Clean up all samples."""
         while bool(self.alive.any()):
             rows = self.alive.nonzero()[:, 0]
-            gone = self._group(rows)
+            removed = self._group(rows)
             clean = self.batch.x[self.sample[rows]]
             middle = self.strength[rows] - torch.minimum(
                 (self.strength - self.low)[rows] / 2, torch.full_like(self.low[rows], FAR)
             )
-            x = self.fit(rows, self.assignment.candidates(rows, gone, torch.full_like(gone, CLEAN)))
+            x = self.fit(rows, self.assignment.candidates(rows, removed, torch.full_like(removed, CLEAN)))
             scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
             x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
             sample = self.sample[rows]
             logits, criterion = self.oracle.scores(self.batch.ids[sample], x), self.threat.criterion.select(sample)
-            held = margin_of(criterion, logits, self.batch.y[sample], x) > 0
-            self._eliminated(rows, gone, held)
-            self._scaled(rows, middle, held)
-            self._closer(rows[held], self.threat.distance.size(x[held] - clean[held]))
+            adversarial = margin_of(criterion, logits, self.batch.y[sample], x) > 0
+            self._eliminated(rows, removed, adversarial)
+            self._scaled(rows, middle, adversarial)
+            self._closer(rows[adversarial], self.threat.distance.size(x[adversarial] - clean[adversarial]))
             self._settle(rows)
             self.refill()
         return self.cleaned
@@ -140,16 +143,16 @@ class _Pool:
         trial = (place >= first[:, None]) & (place < (first + self.group[rows])[:, None]) & (place < count[:, None])
         return torch.where(trial & self.eliminating[rows, None], order, patches)
 
-    def _eliminated(self, rows: Tensor, gone: Tensor, held: Tensor) -> None:
+    def _eliminated(self, rows: Tensor, removed: Tensor, adversarial: Tensor) -> None:
         """Clear the groups without which the criterion is still met."""
         busy = self.eliminating[rows]
-        rows, gone, held = rows[busy], gone[busy], held[busy]
+        rows, removed, adversarial = rows[busy], removed[busy], adversarial[busy]
         if not len(rows):
             return
         count = (self.assignment.variant[rows] != CLEAN).sum(1)
-        self.assignment.edit(rows[held], gone[held], torch.full_like(gone[held], CLEAN))
-        left = count - (gone < len(self.assignment.grid)).sum(1) * held
-        next_ = torch.where(held, self.start[rows], self.start[rows] + self.group[rows])
+        self.assignment.edit(rows[adversarial], removed[adversarial], torch.full_like(removed[adversarial], CLEAN))
+        left = count - (removed < len(self.assignment.grid)).sum(1) * adversarial
+        next_ = torch.where(adversarial, self.start[rows], self.start[rows] + self.group[rows])
         wrapped = next_ >= left
         self.tried[rows] += 1
         over = (wrapped & (self.group[rows] == 1)) | (left <= 1) | (self.tried[rows] >= self.settings.eliminations)
@@ -160,19 +163,20 @@ class _Pool:
         self.halved[rows[over]] = -1
         self.eliminating[rows] = ~over
 
-    def _scaled(self, rows: Tensor, middle: Tensor, held: Tensor) -> None:
-        asked = ~self.eliminating[rows] & (self.halved[rows] >= 0)
+    def _scaled(self, rows: Tensor, middle: Tensor, adversarial: Tensor) -> None:
+        """Bisect the scale of the samples whose groups are settled."""
+        scaling = ~self.eliminating[rows] & (self.halved[rows] >= 0)
         self.halved[rows] += (~self.eliminating[rows]).long()
-        rows, middle, held = rows[asked], middle[asked], held[asked]
-        self.strength[rows] = torch.where(held, middle, self.strength[rows])
-        self.low[rows] = torch.where(held, self.low[rows], middle)
+        rows, middle, adversarial = rows[scaling], middle[scaling], adversarial[scaling]
+        self.strength[rows] = torch.where(adversarial, middle, self.strength[rows])
+        self.low[rows] = torch.where(adversarial, self.low[rows], middle)
 
     def _closer(self, rows: Tensor, size: Tensor) -> None:
         """Remember the closest inputs that met the criterion, of sizes (m,)."""
-        better = size < self.size[rows]
-        rows = rows[better]
+        closer = size < self.size[rows]
+        rows = rows[closer]
         sample = self.sample[rows]
-        self.size[rows] = size[better]
+        self.size[rows] = size[closer]
         self.cleaned.closest[sample] = self.assignment.variant[rows]
         self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
 
@@ -180,8 +184,8 @@ class _Pool:
         """Note what is left, and which samples are done."""
         sample = self.sample[rows]
         self.cleaned.variant[sample], self.cleaned.strength[sample] = self.assignment.variant[rows], self.strength[rows]
-        done = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
-        self.alive[rows] = ~done & self.oracle.affordable(self.batch.ids[sample])
+        finished = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
+        self.alive[rows] = ~finished & self.oracle.affordable(self.batch.ids[sample])
 
 
 def clean_up(
@@ -204,6 +208,6 @@ def clean_up(
     the model get theirs from, by rows of the batch.
     """
     sample = torch.arange(min(slots, len(batch)), device=batch.x.device)
-    own = None if gradient is None else lambda rows: gradient(sample[rows])
-    cache = DistortionCache(batch.x[sample], threat.domain, variants, rng.select(sample).fold("filters"), gradient=own)
+    gradient_of = None if gradient is None else lambda rows: gradient(sample[rows])
+    cache = DistortionCache(batch.x[sample], threat.domain, variants, rng.select(sample).fold("filters"), gradient=gradient_of)
     return _Pool(oracle, batch, threat, Assignment(grid, cache), rng, successes, settings, sample).run()

@@ -35,39 +35,40 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
         mean = _pool(planes, sides)
         deviation = (_pool(planes.square(), sides) - mean.square()).clamp_min(0).sqrt().mean(1)
         columns += [_of_patches((deviation + 1e-4).log(), grid), _of_patches(mean.mean(1), grid)]
-    seen = torch.stack(columns, 2)
-    seen = (seen - seen.mean(1, keepdim=True)) / (seen.std(1, keepdim=True, correction=0) + 1e-4)
+    features = torch.stack(columns, 2)
+    features = (features - features.mean(1, keepdim=True)) / (features.std(1, keepdim=True, correction=0) + 1e-4)
     away = (2 * grid.centres.to(x.device) - 1).square()
     where = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
-    return torch.cat([seen, where], 2)
+    return torch.cat([features, where], 2)
 
 
 def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
+    """Sides of a patch along the axes."""
     return grid.patch if len(grid.patch) == axes else (grid.members.shape[1],)
 
 
-def _odd(wanted: float, length: int) -> int:
-    """The nearest odd side that fits."""
-    side = 2 * round((wanted - 1) / 2) + 1
+def _odd(length_goal: float, length: int) -> int:
+    """The odd side of a pooling window nearest to the wanted one, at least 1 and at most the length of the axis."""
+    side = 2 * round((length_goal - 1) / 2) + 1
     return max(1, min(side, length - 1 + length % 2))
 
 
 def _pool(planes: Tensor, sides: list[int]) -> Tensor:
     """Means over boxes that end at the edges, one axis after the other: the work of a whole box grows with its volume."""
     for axis, side in enumerate(sides):
-        window = [side if other == axis else 1 for other in range(len(sides))]
+        window = [side if dim == axis else 1 for dim in range(len(sides))]
         planes = _POOLS[len(sides)](planes, window, 1, [one // 2 for one in window], False, False)
     return planes
 
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, *places) to the means (n, patches)."""
-    return sums(values.flatten(1), grid) / grid.inside.to(values.device).sum(1)
+    return sums(values.flatten(1), grid) / grid.not_repeated.to(values.device).sum(1)
 
 
 def sums(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, places) to the sums over each patch (n, patches)."""
-    return (values[:, grid.members.to(values.device)] * grid.inside.to(values.device)).sum(2)
+    return (values[:, grid.members.to(values.device)] * grid.not_repeated.to(values.device)).sum(2)
 
 
 def squash(values: Tensor) -> Tensor:

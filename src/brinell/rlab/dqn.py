@@ -51,7 +51,7 @@ class Sample(NamedTuple):
     later: Observation
     """The states at the end of the way; anything where the discount is 0."""
     weight: Tensor
-    """(b,): 1, but 0 for rows that are no transition."""
+    """(b,): 1 for transitions, 0 for other rows."""
 
 
 class Replay:
@@ -67,6 +67,7 @@ class Replay:
         """
 
         def kept_as(tensor: Tensor) -> torch.dtype:
+            """Type in which a feature is stored."""
             return torch.float16 if half and tensor.dtype == torch.float32 else tensor.dtype
 
         slots, device = len(observation.allowed[0]), observation.allowed[0].device
@@ -137,24 +138,30 @@ class Replay:
         """Discounted rewards, discount and row at the end of up to `n_step` steps from each row."""
         reward, discount = self.reward.new_zeros(len(rows)), self.reward.new_ones(len(rows))
         for _ in range(n_step):
-            here = rows.clamp(min=0)
-            following = self.following.index_select(0, here)
+            valid = rows.clamp(min=0)
+            following = self.following.index_select(0, valid)
             on = (rows >= 0) & (following != OPEN)
-            reward = torch.addcmul(reward, discount * on, self.reward.index_select(0, here))
+            reward = torch.addcmul(reward, discount * on, self.reward.index_select(0, valid))
             discount = torch.where(on, discount * gamma, discount)
             rows = torch.where(on, following, rows)
         return reward, discount * (rows >= 0), rows
 
     @staticmethod
     def _put(columns: Any, rows: Tensor, new: Any, slots: Tensor) -> None:
+        """Write new rows into the columns."""
+
         def put(column: Tensor, tensor: Tensor) -> None:
+            """Write new rows into one column."""
             column.index_copy_(0, rows, (tensor if len(slots) == len(tensor) else tensor.index_select(0, slots)).to(column.dtype))
 
         mapped(put, columns, new)
 
     def _observation(self, rows: Tensor) -> Observation:
-        found: Observation = mapped(lambda column, like: column.index_select(0, rows).to(like.dtype), self.columns[0], self._like)
-        return found
+        """Observations of some rows."""
+        observation: Observation = mapped(
+            lambda column, like: column.index_select(0, rows).to(like.dtype), self.columns[0], self._like
+        )
+        return observation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,17 +269,17 @@ class DQN:
         alive = self.environment.alive.clone()
         action = self._explore()
         step = self.environment.step(action)
-        ended = step.terminated | step.truncated
+        finished = step.terminated | step.truncated
         after = self._replay.add(step.observation, alive & ~step.terminated)
         self._replay.link(self._rows, action, step.reward, after)
         self._observation, self._rows = step.observation, after
-        if self.tally.count(step.reward, alive, ended):
-            self._observation = self.environment.reset(ended)
-            fresh = self._replay.add(self._observation, ended & self.environment.alive)
-            self._rows = torch.where(ended, fresh, after)
+        if self.tally.count(step.reward, alive, finished):
+            self._observation = self.environment.reset(finished)
+            fresh = self._replay.add(self._observation, finished & self.environment.alive)
+            self._rows = torch.where(finished, fresh, after)
 
     def _explore(self) -> Action:
-        """The best actions, or random ones: each branch of each slot by a draw of its own."""
+        """The best actions, or random ones: an independent draw decides for each branch of each slot."""
         epsilon, temperature = self.settings.epsilon(self.tally.steps), self.settings.temperature
         keys = [self._uniform(*allowed.shape) for allowed in self._observation.allowed]
         if epsilon < 1:
@@ -284,6 +291,7 @@ class DQN:
         return best(keys, self._observation, self.environment.choices)
 
     def _uniform(self, *shape: int) -> Tensor:
+        """Uniform random numbers."""
         return torch.rand(*shape, generator=self._generator, device=self._generator.device)
 
     def _update(self) -> tuple[Tensor, Tensor]:
@@ -309,17 +317,19 @@ class Trainer(Protocol):
 
     @property
     def environment(self) -> Environment:
-        """Where it acts."""
+        """Environment of the training."""
 
     @property
     def tally(self) -> "Tally":
-        """What it has done so far."""
+        """Progress of the training so far."""
 
     def advance(self) -> None:
         """One round: some steps of all slots, then the updates that they pay for."""
 
 
-def learn(trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, every: int = 1000) -> Iterator[Progress]:
+def learn(
+    trainer: Trainer, *, steps: int | None = None, seconds: float | None = None, interval: int = 1000
+) -> Iterator[Progress]:
     """Advance by whole rounds until `steps` of single slots or `seconds` are spent, or the environment runs out of work.
 
     There is a report every so many steps, and always one at the end.
@@ -330,7 +340,7 @@ def learn(trainer: Trainer, *, steps: int | None = None, seconds: float | None =
         if seconds is not None and time.monotonic() - began >= seconds:
             break
         trainer.advance()
-        if tally.steps >= reported + every:
+        if tally.steps >= reported + interval:
             reported = tally.steps
             yield tally.progress(time.monotonic() - began)
     if tally.steps != reported:
@@ -348,17 +358,23 @@ class Tally:
         # Double: a return is a sum of thousands of rewards.
         self._running = torch.zeros(2, len(alive), dtype=torch.float64, device=alive.device)
 
-    def count(self, reward: Tensor, alive: Tensor, ended: Tensor) -> bool:
-        """Note one step of all slots: what it paid, who took part, whose episode it ended. Whether it ended any."""
+    def count(self, reward: Tensor, alive: Tensor, finished: Tensor) -> bool:
+        """Count one step of all slots and return True if an episode finished.
+
+        Args:
+            reward: (slots,), the reward of each slot.
+            alive: (slots,) bool, the slots that took part.
+            finished: (slots,) bool, the slots whose episode finished.
+        """
         self.steps += int(alive.sum())
         self._running[0] += reward
         self._running[1] += alive
-        which = ended.nonzero()[:, 0]
-        if not len(which):
+        slots = finished.nonzero()[:, 0]
+        if not len(slots):
             return False
-        self.episodes += len(which)
-        self._ended.extend((value, length) for value, length in self._running[:, which].T.tolist())
-        self._running[:, which] = 0
+        self.episodes += len(slots)
+        self._ended.extend((value, length) for value, length in self._running[:, slots].T.tolist())
+        self._running[:, slots] = 0
         return True
 
     def learned(self, losses: Sequence[Tensor], terms: Mapping[str, Sequence[Tensor]]) -> None:
@@ -380,7 +396,7 @@ class Tally:
 
 
 def device_of(network: nn.Module) -> torch.device:
-    """Where the network's parameters are."""
+    """Device of the network's parameters."""
     return next(network.parameters()).device
 
 

@@ -58,18 +58,18 @@ WHOLE_FEATURES = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """What episodes place where, and how they go."""
+    """Settings of episodes: grid, variants, rules, prior and slots."""
 
     grid: PatchGrid
     """The patches."""
     variants: tuple[Variant, ...]
-    """What may be placed on them."""
+    """Variants that may be placed on the patches."""
     rules: Rules = USUAL
     """How an episode goes."""
     prior: Prior | None = None
-    """The sensitivity of patches as it is known before the first query; None for no knowledge."""
+    """Prior of the sensitivity of patches before the first query; None if nothing is known."""
     slots: int = 64
-    """How many episodes run at once at most."""
+    """Maximum number of episodes that run at once."""
 
     @property
     def choices(self) -> tuple[int, int, int]:
@@ -112,8 +112,8 @@ class PatchEnv:
         grid, variants, rules = placement.grid, placement.variants, placement.rules
         # All variants of a slot's sample are kept: making them anew at each step would take longer
         # than the model.
-        held = len(variants) * batch.x[0].numel() * batch.x.element_size()
-        n = min(placement.slots, len(batch), max(1, MEMORY // held))
+        size = len(variants) * batch.x[0].numel() * batch.x.element_size()
+        n = min(placement.slots, len(batch), max(1, MEMORY // size))
         device = batch.x.device
         self._oracle, self._batch, self._threat, self._rng = oracle, batch, threat, rng
         self.rules, self.grid, self.variants, self.choices = rules, grid, variants, placement.choices
@@ -146,29 +146,29 @@ class PatchEnv:
         self.streams = Streams(torch.zeros(n, dtype=torch.int64, device=device))
         """Randomness for each slot's next action: a function of the sample and the number of its steps."""
         self.outcomes = no_outcomes(threat.eps, grid, len(looked_at(variants)))
-        """What became of each sample so far."""
+        """Outcomes of all samples so far."""
 
     @property
     def waiting(self) -> bool:
-        """Whether there are samples that have had no episode yet."""
+        """True if some samples have had no episode yet."""
         return self._cycle or self._next < len(self._batch)
 
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
         waiting = (mask & ~self.alive).nonzero()[:, 0]
         while len(waiting) and self.waiting:
-            again, at = divmod(self._next, len(self._batch))
-            rows = waiting[: len(self._batch) - at]
+            restart, sample = divmod(self._next, len(self._batch))
+            rows = waiting[: len(self._batch) - sample]
             waiting = waiting[len(rows) :]
-            self._begin(rows, torch.arange(at, at + len(rows), device=rows.device), again)
+            self._begin(rows, torch.arange(sample, sample + len(rows), device=rows.device), restart)
             self._next += len(rows)
             waiting = torch.cat([rows[~self.alive[rows]], waiting])
         return self._observation()
 
-    def _begin(self, rows: Tensor, sample: Tensor, again: int) -> None:
+    def _begin(self, rows: Tensor, sample: Tensor, restart: int) -> None:
         """Begin the episodes of these samples, as far as a query can be paid. The first one is about the clean input."""
         x = self._batch.x[sample]
-        rng = self._rng.select(sample).fold(again) if again else self._rng.select(sample)
+        rng = self._rng.select(sample).fold(restart) if restart else self._rng.select(sample)
         self._sample[rows] = sample
         self.cache.replace(rows, x, rng.fold("filters"))
         self.assignment.clear(rows)
@@ -207,9 +207,9 @@ class PatchEnv:
             keys = self.streams.keys.clone()
             keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
             self.streams, self._fresh[rows] = Streams(keys), False
-            spent = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
-            spent |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
-            over = spent | (success & ~self._refining[rows])
+            exhausted = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
+            exhausted |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
+            over = exhausted | (success & ~self._refining[rows])
             won = self.outcomes.success[self._sample[rows]]
             terminated[rows], truncated[rows] = over & won, over & ~won
             if bool(over.any()):
@@ -217,6 +217,7 @@ class PatchEnv:
         return Step(self._observation(), reward, terminated, truncated)
 
     def _end(self, rows: Tensor) -> None:
+        """End the episodes of some rows and record their outcomes."""
         self.alive[rows] = False
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
@@ -247,11 +248,11 @@ class PatchEnv:
         add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
         chosen = torch.cat([add, remove], 1)
         variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
-        whole = self._restarts.laid[rows]
+        full = self._restarts.laid[rows]
         self._restarts.laid[rows] = CLEAN
-        over = rows[whole != CLEAN]
+        over = rows[full != CLEAN]
         action[ADD][over] = action[REMOVE][over] = -1
-        chosen, variants = lay(chosen, variants, whole, len(self.grid))
+        chosen, variants = lay(chosen, variants, full, len(self.grid))
         return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
 
     def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -273,23 +274,27 @@ class PatchEnv:
         self._margin[rows[fresh]] = self._start[rows[fresh]] = margin[fresh]
         effect = margin - self._margin[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
-        asked = (real & ~fresh).nonzero()[:, 0]
-        self.posterior.update(rows[asked], flat[asked], effect[asked])
+        indices = (real & ~fresh).nonzero()[:, 0]
+        self.posterior.update(rows[indices], flat[indices], effect[indices])
         self._mark(rows, patches, effect)
         last = Before(self._x[rows], self._logits[rows], self._margin[rows], self._start[rows], self._radius[rows])
         reward = REWARDS[self.rules.reward](last, x, logits, margin, y, self.cache.x[rows])
-        better = (effect > 0) | pending | (self._restarts.kept[rows] & real)
-        self._restarts.kept[rows] &= ~better
-        self._kept[rows] += 0.1 * (better.float() - self._kept[rows]) * ~fresh
-        kept = rows[better]
+        accepted = (effect > 0) | pending | (self._restarts.kept[rows] & real)
+        self._restarts.kept[rows] &= ~accepted
+        self._kept[rows] += 0.1 * (accepted.float() - self._kept[rows]) * ~fresh
+        accepted_rows = rows[accepted]
         before = self.assignment.variant[rows]
-        self.assignment.edit(kept, patches[better], variants[better], distorted[better])
+        self.assignment.edit(accepted_rows, patches[accepted], variants[accepted], distorted[accepted])
         after = self.assignment.variant[rows]
         self.outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
         self.outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
-        self._x[kept], self._margin[kept], self._logits[kept] = x[better], margin[better], logits[better]
+        self._x[accepted_rows], self._margin[accepted_rows], self._logits[accepted_rows] = (
+            x[accepted],
+            margin[accepted],
+            logits[accepted],
+        )
         self._pending[rows] = False
-        self._restarts.wait(rows[~fresh], better[~fresh], self._margin[rows[~fresh]])
+        self._restarts.wait(rows[~fresh], accepted[~fresh], self._margin[rows[~fresh]])
         self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
@@ -298,7 +303,7 @@ class PatchEnv:
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
 
     def _restart_stuck(self, rows: Tensor) -> None:
-        """What stuck slots ask about next: the whole input distorted where the budget allows, or `Restarts.observation`."""
+        """Next inputs of stuck slots: the whole input distorted where the budget allows, or `Restarts.observation`."""
         while len(rows):
             number = self._restarts.whole(rows)
             self._restart(rows[number == CLEAN])
@@ -363,31 +368,31 @@ class PatchEnv:
         return self._predictions.choose(rows, patches, offered, chance, self._visits)
 
     def _observation(self) -> Observation:
-        """What a policy sees; the rows of slots without an episode are zeros."""
+        """Observation of a policy; the rows of slots without an episode are zeros."""
         n, patches = self.alive.shape[0], len(self.grid)
         rows = self.alive.nonzero()[:, 0]
         contribution, squares, price = self._predictions.standing(rows)
         removal = price[:, None] * squares - contribution
         standing = self.assignment.variant[rows] != CLEAN
-        way = self._start[rows].abs().clamp_min(1e-6)
+        scale = self._start[rows].abs().clamp_min(1e-6)
         total = squares.sum(1)
         dynamic = [
             self._energy[rows].log(),
             standing.float(),
-            squash(contribution / way[:, None] * patches**0.5),
-            squash(removal / way[:, None] * patches**0.5),
+            squash(contribution / scale[:, None] * patches**0.5),
+            squash(removal / scale[:, None] * patches**0.5),
             squares / total.clamp_min(1e-12)[:, None] * patches**0.5,
             self._visits[rows].log1p(),
             squash(self._gain[rows] * patches**0.5),
         ]
         whole = torch.stack(
             [
-                squash(self._margin[rows] / way),
+                squash(self._margin[rows] / scale),
                 (self._age[rows] / self.rules.steps).float(),
                 (total.sqrt() / self._radius[rows].clamp_min(1e-12)).clamp_max(2),
                 standing.float().mean(1),
                 self._kept[rows],
-                way.log(),
+                scale.log(),
             ],
             1,
         )

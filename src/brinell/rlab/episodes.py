@@ -16,10 +16,10 @@ from brinell.rlab.outcomes import Outcomes
 
 
 def act(policy: Policy, observation: Observation, rng: Streams, alive: Tensor) -> Action:
-    """What the policy does in the slots that are `alive` (n,); it is not asked about the others."""
+    """Action of the policy in the slots that are `alive` (n,) bool; it is not called for the other slots."""
     rows = alive.nonzero()[:, 0]
-    action = policy.act(mapped(lambda one: one[rows], observation), rng.select(rows))
-    return tuple(one.new_full((len(alive), *one.shape[1:]), -1).index_copy(0, rows, one) for one in action)
+    action = policy.act(mapped(lambda column: column[rows], observation), rng.select(rows))
+    return tuple(choices.new_full((len(alive), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
 
 
 def run_episodes(
@@ -31,12 +31,13 @@ def run_episodes(
     policy: Policy,
     *,
     clean: CleanUp | None = None,
-    ended: Callable[[Outcomes], None] = lambda outcomes: None,
+    on_end: Callable[[Outcomes], None] = lambda outcomes: None,
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
-    The arguments up to `rng` are those of `PatchEnv`; the `choices` of the policy are those of the placement. `clean` says how
-    many queries clean-up may spend, and None leaves it out. `ended` is called once with what the environment counted, before.
+    The arguments up to `rng` are those of `PatchEnv`; the `choices` of the policy are those of the placement. `clean` sets the
+    number of queries of the clean-up; None omits it. `on_end` is called once before the clean-up, with the outcomes of the
+    environment.
     """
     gradients = Gradients(oracle, batch)
     environment = PatchEnv(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
@@ -45,9 +46,9 @@ def run_episodes(
         step = environment.step(act(policy, observation, environment.streams, environment.alive))
         over = ~environment.alive
         observation = environment.reset(over) if environment.waiting and bool(over.any()) else step.observation
-    outcomes, together = environment.outcomes, len(environment.alive)
+    outcomes, slots = environment.outcomes, len(environment.alive)
     del environment  # its distorted inputs would lie in memory beside those of the clean-up
-    ended(outcomes)
+    on_end(outcomes)
     outcomes.closest.copy_(outcomes.variant)
     rows = ((outcomes.variant != CLEAN).any(1) & outcomes.success).nonzero()[:, 0]
     if clean is not None and len(rows):
@@ -60,9 +61,9 @@ def run_episodes(
             grid=placement.grid,
             variants=placement.variants,
             settings=clean,
-            slots=together,
+            slots=slots,
             gradient=lambda of: gradients(rows[of]),
         )
         outcomes.strength[rows], outcomes.length[rows] = cleaned.strength, cleaned.length
-        outcomes.variant[rows], outcomes.closest[rows] = (one.to(torch.int16) for one in (cleaned.variant, cleaned.closest))
+        outcomes.variant[rows], outcomes.closest[rows] = (column.to(torch.int16) for column in (cleaned.variant, cleaned.closest))
     return outcomes

@@ -111,7 +111,7 @@ class Path:
         room = torch.where(change > 0, high - self.clean, self.clean - low)
         return torch.where(change != 0, room, 0).double()
 
-    def at(self, distance: Tensor) -> Graded:
+    def grade(self, distance: Tensor) -> Graded:
         """The inputs at these L2 distances (n,) from the clean ones."""
         low, high = torch.zeros_like(self.last), self.last
         beyond = norms.l2(self.inputs(high) - self.clean) < distance
@@ -134,10 +134,10 @@ class Path:
     def _between(self, low: Tensor, high: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
         """Inputs (n, *shape) on the way from one stage to the next, and how far along it (n,) they are."""
         start, end = self.inputs(low), self.inputs(high)
-        here, step = (start - self.clean).flatten(1).double(), (end - start).flatten(1).double()
+        offset, step = (start - self.clean).flatten(1).double(), (end - start).flatten(1).double()
         # |here + t step| = distance, a quadratic equation with one root between 0 and 1.
-        a, b = step.square().sum(1), (here * step).sum(1)
-        c = here.square().sum(1) - distance.double().square()
+        a, b = step.square().sum(1), (offset * step).sum(1)
+        c = offset.square().sum(1) - distance.double().square()
         root = (b.square() - a * c).clamp_min(0).sqrt()
         share = ((root - b) / a.clamp_min(1e-300)).clamp(0, 1).float()
         return self.threat.domain.clamp(start + per_sample(share, start) * (end - start)), share
@@ -178,7 +178,7 @@ def path(
 def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Streams) -> tuple[Tensor, Tensor]:
     """(n, patches): the highest predicted gain for its length of a variant on each patch, and that variant.
 
-    Where no gain is predicted chance decides, and where no variant changes anything it is CLEAN.
+    If no gain is predicted, the variant is random; if no variant changes the patch, it is CLEAN.
     """
     n, patches = len(cache), len(grid)
     best, which = torch.full((n, patches), -torch.inf, device=slope.device), torch.full((n, patches), CLEAN, device=slope.device)
@@ -192,7 +192,7 @@ def _promises(cache: DistortionCache, grid: PatchGrid, slope: Tensor, rng: Strea
             gain, square = sums((change * slope[row]).sum(1), grid), sums(change.square().sum(1), grid)
             score = gain / square.sqrt().clamp_min(1e-12) + jitter * chance[row, numbers]
             top = score.masked_fill(square == 0, -torch.inf).max(0)
-            better = top.values > best[row]
-            best[row] = torch.where(better, top.values, best[row])
-            which[row] = torch.where(better, numbers[top.indices], which[row])
+            improved = top.values > best[row]
+            best[row] = torch.where(improved, top.values, best[row])
+            which[row] = torch.where(improved, numbers[top.indices], which[row])
     return best, which

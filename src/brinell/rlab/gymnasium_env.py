@@ -1,7 +1,7 @@
 """RLAB's decision process as a `gymnasium.Env`: one slot of `PatchEnv`, for the algorithms of other libraries.
 
-Each episode is one sample of a batch, with a ledger of its own that counts and judges its queries. Rewards, ends and the meaning
-of an action are those of `rlab.env`; `examples/gymnasium_agent.py` uses it.
+Each episode is one sample of a batch. A separate ledger counts and judges its queries. Rewards, ends and the meaning of an
+action are those of `rlab.env`; `examples/gymnasium_agent.py` uses it.
 """
 
 from dataclasses import replace
@@ -71,10 +71,11 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         self.action_space = MultiDiscrete([patches + 1] * (adds + removals) + [families])
 
     def _begin(self, row: int, seed: int) -> tuple[Ledger, PatchEnv]:
+        """Begin an episode on one sample."""
         rows = torch.tensor([row], device=self._batch.x.device)
-        one, threat = self._batch.select(rows), self._threat.select(rows)
-        one = Batch(ids=torch.zeros_like(rows), x=one.x, y=one.y)
-        ledger = Ledger(self._model, one, threat, access=Access.SCORES, queries=self._queries)
+        sample, threat = self._batch.select(rows), self._threat.select(rows)
+        sample = Batch(ids=torch.zeros_like(rows), x=sample.x, y=sample.y)
+        ledger = Ledger(self._model, sample, threat, access=Access.SCORES, queries=self._queries)
         rng = Streams.of(seed, rows).fold("placement")
         return ledger, PatchEnv(ledger.oracle(), ledger.batch, ledger.threat, self._placement, rng)
 
@@ -92,8 +93,8 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         for row in rows:
             self._ledger, self._patch_env = self._begin(row, int(self.np_random.integers(2**31)))
             self._observation = self._patch_env.reset(~self._patch_env.alive)
-            nothing = np.array([len(self._grid)] * self._split[1] + [0])
-            self._observation = self._patch_env.step(self._parts(nothing)).observation
+            no_op = np.array([len(self._grid)] * self._split[1] + [0])
+            self._observation = self._patch_env.step(self._parts(no_op)).observation
             if bool(self._patch_env.alive[0]):
                 return self._arrays(), self._info()
         raise RequestError("the model gets none of the samples right, or they meet the criterion already: there is no episode")
@@ -114,10 +115,12 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         return _distinct(choices[:, :first], add), _distinct(choices[:, first:second], remove), choices[:, second:]
 
     def _arrays(self) -> dict[str, Array]:
+        """The observation as arrays."""
         return {name: values[0].float().cpu().numpy() for name, values in self._observation.features.items()}
 
     def _info(self) -> dict[str, Any]:
-        allowed = [one[0].cpu().numpy() for one in self._observation.allowed]
+        """Action masks of the observation."""
+        allowed = [mask[0].cpu().numpy() for mask in self._observation.allowed]
         patch = [np.append(allowed[branch], True).astype(np.int8) for branch in (ADD, REMOVE)]
         family = allowed[DISTORTION].astype(np.int8)
         first, second = self._split

@@ -1,4 +1,4 @@
-"""What algorithms, environments, networks and policies know of one another.
+"""Interfaces between algorithms, environments, networks and policies.
 
 An environment advances n slots in lockstep; each slot runs one episode after another. An action chooses options from each branch
 without replacement, in order: where branch 0 adds and branch 1 removes, an action is the dual action of RLAB (arXiv 2403.18985).
@@ -23,12 +23,12 @@ Action = tuple[Tensor, ...]
 
 
 class Observation(NamedTuple):
-    """What a policy sees of n slots before it acts. Rows of slots without an episode hold anything finite."""
+    """Observation of n slots, the input of a policy. Rows of slots without an episode hold anything finite."""
 
     features: dict[str, Tensor]
     """Each (n, ...): what the network reads."""
     allowed: tuple[Tensor, ...]
-    """One (n, options) bool for each branch. Where a row allows less than is to be chosen, all that is allowed is chosen."""
+    """One (n, options) bool for each branch. If a row allows fewer options than are required, all allowed ones are chosen."""
     most: tuple[Tensor, ...] = ()
     """One (n,) int64 for each branch: how many choices count this time; none for all that the environment names.
 
@@ -37,7 +37,7 @@ class Observation(NamedTuple):
 
 
 class Heads(NamedTuple):
-    """What a network answers."""
+    """Output of a network."""
 
     value: Tensor
     """(n,): the value of the state."""
@@ -51,13 +51,13 @@ def mapped(change: Callable[..., Any], first: Any, *others: Any) -> Any:
     if isinstance(first, Tensor):
         return change(first, *others)
     if isinstance(first, dict):
-        return {name: mapped(change, one, *(other[name] for other in others)) for name, one in first.items()}
-    made = [mapped(change, *parts) for parts in zip(first, *others, strict=True)]
-    return type(first)(*made) if hasattr(first, "_fields") else tuple(made)
+        return {name: mapped(change, part, *(other[name] for other in others)) for name, part in first.items()}
+    parts_mapped = [mapped(change, *parts) for parts in zip(first, *others, strict=True)]
+    return type(first)(*parts_mapped) if hasattr(first, "_fields") else tuple(parts_mapped)
 
 
 class Step(NamedTuple):
-    """What a step led to. Slots that had no episode report zeros."""
+    """Result of a step. Slots that had no episode report zeros."""
 
     observation: Observation
     """The state after the step, of ended slots too."""
@@ -94,7 +94,7 @@ class Policy(Protocol):
     """Chooses the actions."""
 
     def act(self, observation: Observation, rng: Streams) -> Action:
-        """The options chosen in each of n slots; `rng` has one stream for each, other ones at every step."""
+        """One option of each branch for each of n slots; `rng` has one stream for each slot, fresh at every step."""
 
 
 class Progress(NamedTuple):

@@ -1,4 +1,4 @@
-"""What an environment knows of each sample of its batch: whether and how the criterion was met, and what was done on the way."""
+"""Outcomes of the samples of an environment's batch: success, the adversarial input, and counts of the edits on the way."""
 
 from typing import NamedTuple
 
@@ -11,22 +11,22 @@ from brinell.core.patches import PatchGrid
 from brinell.rlab.cache import CLEAN
 
 NARROW = 0.5
-"""Least share of the patches that as many choices at random would have reached."""
+"""Breadth of the visits below which a remark is made."""
 CANCELLED = 0.8
-"""Most of what was added that may have been removed again."""
+"""Share of the added patches above which their removal is remarked on."""
 EARLY = 20
-"""Changes of a sample below which no figure is given."""
+"""Number of changes below which no remark is made."""
 FULL = 0.9
-"""Share of the budget from which on it counts as full."""
+"""Share of the budget from which it counts as full."""
 RARE = 0.25
-"""Success rate below which the sign is seen."""
+"""Success rate below which successes are rare: the upper end of its interval is compared."""
 
 
 class Outcomes(NamedTuple):
-    """What became of the samples of a batch."""
+    """Outcomes of the samples of a batch."""
 
     success: Tensor
-    """(n,) bool: whether the criterion was met."""
+    """(n,) bool: True if the criterion was met."""
     variant: Tensor
     """(n, patches) int16: the assignment that met it at the smallest distance, CLEAN everywhere for none."""
     eps: Tensor
@@ -48,7 +48,7 @@ class Outcomes(NamedTuple):
     map: Tensor
     """(n, patches, distortions): the sensitivity map (`rlab.predictions`) when the episode ended; NaN where there is none."""
     visits: Tensor
-    """(n, patches) int32: how often each patch was changed in an input that was asked about, kept or not."""
+    """(n, patches) int32: how often each patch was changed in a queried input, kept or not."""
     given: Tensor
     """(n,): clean patches that were distorted in steps that were kept."""
     taken: Tensor
@@ -57,12 +57,12 @@ class Outcomes(NamedTuple):
     """(n,): distance of the input at which the episode ended."""
 
     def select(self, rows: Tensor) -> "Outcomes":
-        """The same of the chosen samples."""
+        """The outcomes of the samples at these positions."""
         return Outcomes(*(column[rows] for column in self))
 
 
 def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
-    """Before the first step, for budgets (n,), the patches of a grid and so many distortions."""
+    """Outcomes before the first step, for budgets (n,), the patches of a grid and a number of distortions."""
     n, patches, counts = len(eps), len(grid), torch.zeros(3, len(eps), dtype=torch.int64, device=eps.device)
     return Outcomes(
         success=torch.zeros(n, dtype=torch.bool, device=eps.device),
@@ -83,7 +83,7 @@ def no_outcomes(eps: Tensor, grid: PatchGrid, distortions: int) -> Outcomes:
 
 
 def monitors(outcomes: Outcomes, budget: Tensor) -> list[Remark]:
-    """The signs seen in the episodes of a batch that have ended and began with a `budget` (n,), infinite for none."""
+    """Remarks on the ended episodes of a batch that began with a `budget` (n,), infinite for none."""
     texts = {
         "same-patches": _same_patches(outcomes),
         "cancelling": _cancelling(outcomes),
@@ -104,7 +104,7 @@ def breadth(visits: Tensor) -> Tensor:
 
 
 def _same_patches(outcomes: Outcomes) -> str:
-    """By the median breadth over the samples that were changed often enough."""
+    """Remark on a low median breadth over the samples that were changed often enough; empty for none."""
     often = outcomes.visits.sum(1) >= EARLY
     figure = float(breadth(outcomes.visits[often]).median()) if bool(often.any()) else NARROW
     if figure >= NARROW:
@@ -116,7 +116,7 @@ def _same_patches(outcomes: Outcomes) -> str:
 
 
 def _cancelling(outcomes: Outcomes) -> str:
-    """By all that was removed over all that was added, in kept steps."""
+    """Remark on a high share of removed patches among those added in kept steps; empty for none."""
     given, taken = int(outcomes.given.sum()), int(outcomes.taken.sum())
     if given < EARLY or taken <= CANCELLED * given:
         return ""
@@ -124,7 +124,7 @@ def _cancelling(outcomes: Outcomes) -> str:
 
 
 def _distance(outcomes: Outcomes, budget: Tensor) -> str:
-    """By the success rate, where failed episodes end with a full budget and even the interval's upper end is rare."""
+    """Remark on rare successes while most failed episodes end with a full budget; empty for none."""
     n, success = len(outcomes.success), int(outcomes.success.sum())
     failed = ~outcomes.success & budget.isfinite() & (budget > 0)
     full = outcomes.size[failed] >= FULL * budget[failed]

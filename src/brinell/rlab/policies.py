@@ -88,11 +88,11 @@ class PatchNetwork(nn.Module):
     network architectures).
 
     Args:
-        families: options of the distortion branch; 1 where there is no choice.
+        families: options of the distortion branch; 1 if there is a single one.
         width: units of each layer.
-        scale: what an output of 1 is worth: 1 for logits, a typical advantage for DQN. Both the greedy policy's ranking and what
-            is learned beside it are measured in it, so that one learning rate and one temperature suit every reward.
-        seed: of the first weights. Those of the heads are zero: so that it begins as `Greedy`.
+        scale: factor of the outputs: 1 for logits, a typical advantage for DQN. The greedy policy's ranking and the learned
+            outputs are both measured in it, so that one learning rate and one temperature suit every reward.
+        seed: seed of the initial weights. Those of the heads are zero, so that the network begins as `Greedy`.
     """
 
     def __init__(self, families: int = 1, width: int = 48, scale: float = 1.0, seed: int = 0) -> None:
@@ -110,14 +110,14 @@ class PatchNetwork(nn.Module):
         """`patch` (n, patches, PATCH_FEATURES) and `whole` (n, WHOLE_FEATURES) to value and three branches."""
         patch, whole = features["patch"].float(), features["whole"].float()
         wide = whole[:, None].expand(-1, patch.shape[1], -1)
-        seen = self.look(torch.cat([patch, wide], 2))
+        embedding = self.look(torch.cat([patch, wide], 2))
         # Not amax: along a middle axis it takes ten times as long as this, in both directions.
-        most = functional.adaptive_max_pool1d(seen.transpose(1, 2), 1)[..., 0]
-        pooled = self.pool(torch.cat([seen.mean(1), most, whole], 1))
+        most = functional.adaptive_max_pool1d(embedding.transpose(1, 2), 1)[..., 0]
+        pooled = self.pool(torch.cat([embedding.mean(1), most, whole], 1))
         scale, offset = self.shift(pooled)[:, None].chunk(2, 2)
-        learned = self.patch(seen * (1 + scale) + offset)
-        known = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
-        add, remove = (self.scale * (learned + known)).unbind(2)
+        learned = self.patch(embedding * (1 + scale) + offset)
+        physics = torch.stack([patch[..., ENERGY], patch[..., REMOVAL] * SHARP], 2)
+        add, remove = (self.scale * (learned + physics)).unbind(2)
         family = self.family(pooled)
         family = self.scale * torch.cat([family[:, :1] + FREELY, family[:, 1:]], 1)
         return Heads(self.value(pooled)[:, 0], (add, remove, family))
@@ -155,21 +155,21 @@ def worth(heads: Heads, allowed: Sequence[Tensor], action: Action, dueling: bool
     """(n,): Q of composite actions: the value plus the mean, over all choices of all branches, of the choices' advantages.
 
     Advantages are measured from their mean over the allowed options of the branch (Wang et al. 2016, Dueling network
-    architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al. give
-    each branch a Q of its own and average their errors; here the action has one Q, which is exact where effects add up.
+    architectures, equation 9; Tavakoli, Pardo & Kormushev 2018, Action branching architectures, equation 1). Tavakoli et al.
+    give each branch a separate Q and average their errors; here the action has one Q, which is exact if effects add up.
 
     Args:
-        heads: what the network answered.
-        allowed: what the state allowed.
+        heads: output of the network.
+        allowed: the options that the state allowed.
         action: the choices. Without any, Q is the value.
         dueling: False takes a branch's outputs as they are, and no value: the Q of a plain network.
     """
     chosen = [(choices >= 0).to(heads.value.dtype) for choices in action]
     count = sum((one.sum(1) for one in chosen), start=torch.zeros_like(heads.value)).clamp(min=1)
     total = heads.value if dueling else torch.zeros_like(heads.value)
-    for outputs, can, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
+    for outputs, mask, choices, real in zip(heads.branches, allowed, action, chosen, strict=True):
         share = torch.zeros_like(outputs).scatter_add_(1, choices.clamp(min=0), real)
         if dueling:
-            share -= can * (real.sum(1) / can.sum(1).clamp(min=1))[:, None]
+            share -= mask * (real.sum(1) / mask.sum(1).clamp(min=1))[:, None]
         total = total + (outputs * share).sum(1) / count
     return total

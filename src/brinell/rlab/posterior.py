@@ -1,13 +1,13 @@
-"""A linear model of the answers to one input's queries: it predicts changes that were not asked about.
+"""A linear model of the answers to one input's queries. It predicts the effect of changes that were never queried.
 
-A change `d` of the input is taken to raise the margin by <g, d>. The gradient g is unknown; before the first query it is normal
-around 0, and its covariance is the product of an energy for each place and of one covariance K over the channels: Cov(g[c, i],
-g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer moves mean and covariance as a Kalman update does, with a noise in
-proportion to the variance that the prior gives it: the classifier is not linear. What the answers took away from the covariance
-is kept for the last ones alone, since those about distant inputs lose their worth. The unit is measured on the way.
+The model assumes that a change `d` of the input raises the margin by <g, d>. The gradient g is unknown. Before the first query
+it is normal around 0, and its covariance is the product of an energy for each place and of one covariance K over the channels:
+Cov(g[c, i], g[e, i]) = unit**2 * energy[i] * K[c, e]. Each answer updates mean and covariance as in a Kalman filter. Because
+the classifier is not linear, the noise is proportional to the variance that the prior gives the answer. Only the latest answers
+reduce the covariance, since answers about distant inputs lose their value. The unit is estimated from the answers.
 
-So one query about many patches at once teaches about each of them, the same numbers predict adding and removing, and a variant
-that was never tried is judged by how its values would differ.
+So one query about many patches at once informs about each of them, the same numbers predict adding and removing, and a variant
+that was never tried is judged by the differences of its values.
 """
 
 import torch
@@ -69,9 +69,9 @@ class Posterior:
         return ((turned * change).sum(-2) * energy).sum(-1)
 
     def update(self, rows: Tensor, change: Tensor, effect: Tensor) -> None:
-        """What one answer for each of some distinct slots (m,) teaches.
+        """Update the model by one answer for each of some distinct slots (m,).
 
-        `change` (m, channels, places) and `effect` (m,) say by how much the input and its answer differ from those known before.
+        `change` (m, channels, places) and `effect` (m,) are the differences of the input and its answer from the previous ones.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
         variance = (direction * change).sum((1, 2)).clamp_min(RIDGE)
@@ -89,15 +89,15 @@ class Posterior:
         Row by row: a copy of the factors of many rows takes longer than the products.
         """
         reduced = direction.clone()
-        for at, row in enumerate(rows.tolist()):
-            known = self._factors[row, : self._number[row]]
-            reduced[at].addmv_(known.T, known.mv(change[at]), alpha=-1)
+        for index, row in enumerate(rows.tolist()):
+            factors = self._factors[row, : self._number[row]]
+            reduced[index].addmv_(factors.T, factors.mv(change[index]), alpha=-1)
         return reduced
 
     def _keep(self, rows: Tensor, factor: Tensor) -> None:
         """Write the factors (m, values) of the newest answers over the oldest ones."""
         answers = self._factors.shape[1]
         if answers:
-            for at, row in enumerate(rows.tolist()):
-                self._factors[row, self._number[row] % answers] = factor[at]
+            for index, row in enumerate(rows.tolist()):
+                self._factors[row, self._number[row] % answers] = factor[index]
                 self._number[row] += 1

@@ -1,4 +1,4 @@
-"""What the posterior predicts of an input's patches: what each variant would gain, what the placed ones contribute and cost."""
+"""Predictions of the posterior for patches: the gain of each variant, and the contribution and cost of placed variants."""
 
 from collections.abc import Sequence
 
@@ -35,7 +35,7 @@ class Predictions:
         self._assignment, self._posterior, self._distance = assignment, posterior, distance
         self._grid, self._cache = assignment.grid, assignment.cache
         self._radius, self._temperature = radius, temperature
-        self.members, self.inside = self._grid.members.to(radius.device), self._grid.inside.to(radius.device)
+        self.members, self.inside = self._grid.members.to(radius.device), self._grid.not_repeated.to(radius.device)
 
     def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
         """(m, k): on each patch the variant of the highest score, CLEAN where none would change anything; and these scores.
@@ -55,32 +55,35 @@ class Predictions:
         width = max(1, min(patches.shape[1], ROOM // each))
         chosen, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
         for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
-            for at in range(0, patches.shape[1], width):
-                some = slice(at, at + width)
-                shown = patches[part, some].clamp_min(0)
-                chosen[part, some], scores[part, some] = self._best(rows[part], shown, offered[part], chance[part, some], visits)
+            for start in range(0, patches.shape[1], width):
+                columns = slice(start, start + width)
+                shown = patches[part, columns].clamp_min(0)
+                chosen[part, columns], scores[part, columns] = self._best(
+                    rows[part], shown, offered[part], chance[part, columns], visits
+                )
         still = (patches < 0) | (scores == -torch.inf)
         return torch.where(still, CLEAN, chosen), torch.where(still, -torch.inf, scores)
 
     def _best(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
+        """The best variant of each patch by predicted effect."""
         posterior = self._posterior
         # (m, channels, volume, k, offers): what is summed over lies outside, which is faster than inside.
         places = self.members[patches].transpose(1, 2)
         values = self._cache.values(rows, offered, places[..., None], self._grid.channels)
-        clean, now = (self._at(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
+        clean, current = (self._gather(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
         inside = self.inside[patches].transpose(1, 2)[..., None]
         new = self._legal((values - clean) * inside[:, None], rows)
-        old = self._legal((now - clean) * inside[:, None], rows)
+        old = self._legal((current - clean) * inside[:, None], rows)
         change = new - old
-        gain = (change * self._at(posterior.mean, rows, places)[..., None]).sum((1, 2))
+        gain = (change * self._gather(posterior.mean, rows, places)[..., None]).sum((1, 2))
         price = self.price(rows)[:, None, None] * (new.square().sum((1, 2)) - old.square().sum((1, 2)))
         energy = posterior.energy[rows[:, None, None], places][..., None] * inside
         turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
         variance = ((turned * change).sum(1) * energy).sum(1).clamp_min(0)
         doubt = (variance / (1 + visits[rows].gather(1, patches))[:, :, None]).sqrt()
         score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
-        still = change.abs().amax((1, 2)) == 0
-        best = score.masked_fill(still, -torch.inf).max(2)
+        unchanged = change.abs().amax((1, 2)) == 0
+        best = score.masked_fill(unchanged, -torch.inf).max(2)
         return offered.gather(1, best.indices), best.values
 
     def _legal(self, change: Tensor, rows: Tensor) -> Tensor:
@@ -90,9 +93,9 @@ class Predictions:
         limit = self._radius[rows].view(-1, *[1] * (change.ndim - 1))
         return torch.maximum(torch.minimum(change, limit), -limit)
 
-    def _at(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
+    def _gather(self, x: Tensor, rows: Tensor, places: Tensor) -> Tensor:
         """(m, channels, ...): values of `x` (n, ...) at places (m, ...)."""
-        return self._assignment.at(x, rows, places.flatten(1)).view(len(rows), self._grid.channels, *places.shape[1:])
+        return self._assignment.gather(x, rows, places.flatten(1)).view(len(rows), self._grid.channels, *places.shape[1:])
 
     def price(self, rows: Tensor) -> Tensor:
         """(m,): what a unit of squared length costs of the margin where the budget is full, since all is scaled down to fit it.
@@ -106,6 +109,7 @@ class Predictions:
         return self._priced(rows, change.square().sum((1, 2)), (self._posterior.mean[rows] * change).sum((1, 2)))
 
     def _priced(self, rows: Tensor, square: Tensor, worth: Tensor) -> Tensor:
+        """Cost of the L2 that a change takes from a full budget."""
         full = square.sqrt() >= NEARLY * self._radius[rows]
         return torch.where(full, 0.5 * worth.clamp_min(0) / square.clamp_min(1e-12), 0)
 
@@ -114,7 +118,7 @@ class Predictions:
         return (self._assignment.x[rows] - self._cache.x[rows]).view(len(rows), self._grid.channels, self._grid.places)
 
     def standing(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is on each patch: its predicted `contribution` and its squared length (m, patches); and the `price` (m,)."""
+        """State of each patch: its predicted `contribution` and its squared length (m, patches); and the `price` (m,)."""
         change = self._change(rows)
         worth, square = (self._legal(change, rows) * self._posterior.mean[rows]).sum(1), change.square().sum(1)
         l2 = self._distance.name == "l2"
@@ -129,10 +133,10 @@ class Predictions:
 def looked_at(variants: Sequence[Variant]) -> list[list[int]]:
     """For each distortion, in the order in which they come, the variants by which it is judged: of its middle severity."""
     groups = []
-    for one in {id(variant.distortion): variant.distortion for variant in variants}.values():
-        severities = sorted({variant.severity for variant in variants if variant.distortion is one})
+    for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
+        severities = sorted({variant.severity for variant in variants if variant.distortion is distortion})
         middle = severities[len(severities) // 2]
-        numbers = [number for number, other in enumerate(variants) if other.distortion is one and other.severity == middle]
+        numbers = [number for number, other in enumerate(variants) if other.distortion is distortion and other.severity == middle]
         groups.append(numbers[:DRAWS])
     return groups
 

@@ -1,4 +1,4 @@
-"""What is known about the sensitivity of patches before the first query, learned from queries about other inputs.
+"""Prior of the sensitivity of patches before the first query, learned from queries of other inputs.
 
 It has two parts, both of the covariance that `rlab.posterior` starts from: how much energy the gradient has on a patch, as a
 function of the content of the patch and its surroundings (one small network, the same for every patch), and how the channels of
@@ -119,22 +119,23 @@ def probe(
     n, rows = len(batch), torch.arange(len(batch), device=batch.x.device)
 
     def margins(x: Tensor) -> Tensor:
+        """(n,): margins of inputs."""
         return margin_of(threat.criterion, oracle.scores(batch.ids, x), batch.y, x)
 
     base = margins(batch.x)
-    members, inside = grid.members.to(batch.x.device), grid.inside.to(batch.x.device)
+    members, inside = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
-    together = min(TOGETHER, len(grid))
+    group = min(TOGETHER, len(grid))
     patches, moments, effects = [], [], []
     for number in range(probes):
-        here = rng.fold("probe").fold(number)
-        chosen = here.uniform(len(grid)).topk(together, 1).indices
-        variant = here.fold("variant").integers(len(variants), together)
+        stream = rng.fold("probe").fold(number)
+        chosen = stream.uniform(len(grid)).topk(group, 1).indices
+        variant = stream.fold("variant").integers(len(variants), group)
         places = members[chosen]
         flat = places.flatten(1)
         values = cache.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
-        # Where patches overlap the later one was written: what counts is what the model was shown.
+        # Of overlapping patches the later one was written: the input that the model received counts.
         index = flat[:, None].expand_as(values)
         change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
         patches.append(chosen)

@@ -1,4 +1,4 @@
-"""What an episode does that is stuck because it gains nothing, or too little to succeed.
+"""Restarts of episodes that are stuck because they gain nothing, or too little to succeed.
 
 A step is kept where it raises the margin, so an episode climbs to the nearest maximum and stays there. Most often that is a
 maximum towards the class that came second from the start. First the whole input is distorted, with each variant that the budget
@@ -21,7 +21,7 @@ AIMS = 4
 
 
 class Restarts:
-    """Which of n slots are stuck, and what they do next.
+    """State of stuck slots, out of n, and their next action.
 
     The variants `wholes` (w,) are placed on all patches in their order; `patience` is that of `Rules`, and `aims` says whether
     the criterion leaves several of the `classes` to aim at.
@@ -47,6 +47,7 @@ class Restarts:
         self._begin(rows)
 
     def _begin(self, rows: Tensor) -> None:
+        """Begin anew in some rows."""
         self.since[rows] = self._idle[rows] = self._count[rows] = 0
         self._mark[rows] = -torch.inf
 
@@ -57,7 +58,7 @@ class Restarts:
         lead = (logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
         self._lead[rows] = torch.maximum(self._lead[rows], lead)
 
-    def wait(self, rows: Tensor, better: Tensor, margin: Tensor) -> None:
+    def wait(self, rows: Tensor, improved: Tensor, margin: Tensor) -> None:
         """Count queries without a gain, and windows with too small a gain; `margin` (m,) is that of the input that is kept."""
         self.since[rows] += 1
         self._count[rows] += 1
@@ -65,7 +66,7 @@ class Restarts:
         slow = due & (margin - self._mark[rows] < -LITTLE * margin)
         self._mark[rows] = torch.where(due, margin, self._mark[rows])
         self._count[rows] = torch.where(due, 0, self._count[rows])
-        idle = torch.where(better, 0, self._idle[rows] + 1)
+        idle = torch.where(improved, 0, self._idle[rows] + 1)
         self._idle[rows] = torch.where(slow, idle.clamp_min(self._patience), idle)
 
     def stuck(self, rows: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from brinell.core.settings import at_least, one_of
 
 RewardName = Literal["margin", "dilution", "projected"]
 QUERY = 0.005
-"""What a query costs, as a share of the clean input's margin."""
+"""Cost of a query, as a share of the clean input's margin."""
 QUOTIENT = 0.05
 """The largest gain in dilution over L2, and so the price of its queries: about what a good step earns by the others."""
 LINE = 0.9
@@ -54,6 +54,7 @@ Reward = Callable[[Before, Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def _margin(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    """Reward: rise of the margin as a share of the start."""
     rise = torch.minimum(margin, torch.zeros_like(margin)) - before.margin
     return (rise / before.start.abs().clamp_min(1e-6)).clamp(0, 1) - QUERY
 
@@ -69,6 +70,7 @@ def dilution(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def _dilution(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    """Reward: rise of the dilution per length."""
     rise = dilution(logits, y) - dilution(before.logits, y)
     longer = norms.l2(x - clean) - norms.l2(before.x - clean)
     finite = torch.where(before.radius < torch.inf, before.radius, 1.0)
@@ -77,6 +79,7 @@ def _dilution(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tens
 
 
 def _projected(before: Before, x: Tensor, logits: Tensor, margin: Tensor, y: Tensor, clean: Tensor) -> Tensor:
+    """Reward: rise of the cross-entropy if the margin rose."""
     rise = losses.cross_entropy(logits, y) - losses.cross_entropy(before.logits, y)
     return torch.where(margin > before.margin, rise / math.log(logits.shape[1]), 0).clamp(0, 1) - QUERY
 
@@ -115,7 +118,7 @@ class Rules:
     refine: int = 0
     """Queries after the first success that look for one at a smaller distance."""
     reward: RewardName = "margin"
-    """What a step pays: margin, dilution or projected ."""
+    """Reward of a step: margin, dilution or projected ."""
 
     def __post_init__(self) -> None:
         at_least(self, steps=1, candidates=1, offers=1, refine=0, patience=0)
@@ -146,5 +149,5 @@ def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
 
 
 def any_class_counts(criterion: Criterion) -> bool:
-    """Whether more than one class in the lead meets the criterion, so that an episode may choose which it aims at."""
+    """True if more than one leading class meets the criterion, so an episode may choose its target class."""
     return not isinstance(criterion, Targeted) and not (isinstance(criterion, Probability) and criterion.wrong_class is not None)

@@ -1,4 +1,4 @@
-"""Training an agent on inputs of its own: first the prior on random probes, then the network on episodes.
+"""Training an agent on separate inputs: first the prior on random probes, then the network on episodes.
 
 The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
 """
@@ -27,9 +27,9 @@ from brinell.rlab.variants import pair_options
 
 Algorithm = Literal["dqn", "none"]
 ADVANTAGE = 0.02
-"""A typical advantage in shares of the way: what DQN's outputs are measured in."""
+"""Factor of DQN's outputs: a typical advantage, as a share of the clean input's margin."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
-"""What a resumed training counts from where it stopped."""
+"""Counters that a resumed training continues."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
 
@@ -65,23 +65,24 @@ class Report(NamedTuple):
     stage: str
     """prior or the algorithm's name."""
     values: dict[str, Any]
-    """What is known at this point, by name."""
+    """Figures at this point, by name."""
 
 
 Tell = Callable[[Report], None]
 
 
 class Learner(NamedTuple):
-    """An algorithm that a network learns by."""
+    """An algorithm that trains the network."""
 
     name: str
     scale: float
-    """What an output of 1 is worth (`policies.PatchNetwork`)."""
+    """Factor of the network's outputs (`policies.PatchNetwork`): 1 for logits, a typical advantage for DQN."""
     begin: Callable[[PatchNetwork, PatchEnv, int, int], Trainer]
     """The trainer of a network, an environment, so many slots and a seed."""
 
 
 def _dqn(network: PatchNetwork, environment: PatchEnv, slots: int, seed: int) -> Trainer:
+    """The DQN trainer."""
     settings = DQNSettings(
         epsilon_start=0.2,
         temperature=network.scale,
@@ -102,9 +103,9 @@ DUELING_DQN = Learner("dqn", ADVANTAGE, _dqn)
 
 def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
     """(n,) bool: which inputs the model classifies correctly; one query each."""
-    asked = EOT(model, 1, batch_size)
+    eot = EOT(model, 1, batch_size)
     with torch.no_grad():
-        return torch.cat([asked.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
+        return torch.cat([eot.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
 
 
 def train(
@@ -117,13 +118,13 @@ def train(
     batch_size: int = 128,
     tell: Tell = lambda report: None,
     keep: Callable[[Agent], object] = lambda agent: None,
-    begun: Agent | None = None,
+    start: Agent | None = None,
     learner: Learner = DUELING_DQN,
 ) -> Agent:
     """An agent that has learned on these inputs.
 
     Args:
-        model: the model; its scores are all that is seen.
+        model: the model; only its scores are used.
         batch: correctly classified inputs.
         threat: distance and budget of the episodes.
         placement: what is placed where, and how an episode goes; prior and slots are those of the training.
@@ -131,7 +132,7 @@ def train(
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the training curve.
         keep: called with the agent as it is then, at every point of the curve.
-        begun: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
+        start: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
             episodes, and its queries, steps and seconds count.
         learner: how the network learns.
 
@@ -140,7 +141,8 @@ def train(
     """
 
     def agent() -> Agent:
-        asked = int(ledger.costs.forwards.sum())
+        """The agent as it is now."""
+        queries_so_far = int(ledger.costs.forwards.sum())
         about = {
             "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
             "rules": asdict(placement.rules),
@@ -149,11 +151,11 @@ def train(
             "inputs": len(batch),
             "training_queries": {
                 "probes": before["probes"] + probing,
-                "steps": before["steps"] + asked - probing,
+                "steps": before["steps"] + queries_so_far - probing,
                 "validation": before["validation"],
             },
             "curve": curve,
-            "validation": None if training else told.get("validation"),
+            "validation": None if training else record.get("validation"),
         }
         return Agent(prior=prior, network=network, about=about)
 
@@ -163,19 +165,19 @@ def train(
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
-    told = begun.about or {} if begun else {}
-    before = {"probes": 0, "steps": 0, "validation": 0} | told.get("training_queries", {})
-    curve: list[dict[str, Any]] = list(told.get("curve", ()))
+    record = start.about or {} if start else {}
+    before = {"probes": 0, "steps": 0, "validation": 0} | record.get("training_queries", {})
+    curve: list[dict[str, Any]] = list(record.get("curve", ()))
     done = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
-    prior, network = (begun.prior, begun.network) if begun else (Prior(placement.grid.channels, config.seed), None)
+    prior, network = (start.prior, start.network) if start else (Prior(placement.grid.channels, config.seed), None)
     placement = replace(placement, prior=prior, slots=slots)
-    if config.probes and not begun:
+    if config.probes and not start:
         for report in _fit(prior, ledger, placement, config, rng.fold("probes")):
             tell(report)
     probing = int(ledger.costs.forwards.sum())
-    left = None if config.steps is None else config.steps - done.get("steps", 0)
-    training = config.algorithm != "none" and (left is None or left > 0)
+    remaining = None if config.steps is None else config.steps - done.get("steps", 0)
+    training = config.algorithm != "none" and (remaining is None or remaining > 0)
     if training:
         keep(agent())
         if done:  # other episodes than those that were played
@@ -185,27 +187,27 @@ def train(
         environment = PatchEnv(ledger.oracle(), *some, placement, rng.select(learning), cycle=True)
         network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed)
         trainer = learner.begin(network, environment, slots, config.seed + len(curve))
-        for progress in learn(trainer, steps=left, seconds=config.seconds, every=20 * slots):
+        for progress in learn(trainer, steps=remaining, seconds=config.seconds, interval=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
             point |= {name: point[name] + done.get(name, 0) for name in ADDED}
             curve.append(point)
             tell(Report(learner.name, point))
             keep(agent())
-    elif told.get("validation"):
+    elif record.get("validation"):
         return agent()
     return _validated(agent(), ledger, threat, placement, Streams.of(config.seed, batch.ids).fold("validation"))
 
 
 def _validated(agent: Agent, ledger: Ledger, threat: Threat, placement: Placement, rng: Streams) -> Agent:
     """The agent with what it is worth on the inputs held out, and the queries that this took."""
-    batch, asked = ledger.batch, int(ledger.costs.forwards.sum())
-    rest = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
-    some = batch.select(rest), threat.select(rest)
-    found = validate(agent, ledger.oracle(), *some, placement, rng.select(rest))
+    batch, queries_before = ledger.batch, int(ledger.costs.forwards.sum())
+    rows = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
+    some = batch.select(rows), threat.select(rows)
+    validation = validate(agent, ledger.oracle(), *some, placement, rng.select(rows))
     about = agent.about or {}
     queries = about["training_queries"]
-    spent = queries["validation"] + int(ledger.costs.forwards.sum()) - asked
-    return replace(agent, about=about | {"validation": found, "training_queries": queries | {"validation": spent}})
+    cost = queries["validation"] + int(ledger.costs.forwards.sum()) - queries_before
+    return replace(agent, about=about | {"validation": validation, "training_queries": queries | {"validation": cost}})
 
 
 def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig, rng: Streams) -> Iterator[Report]:
@@ -216,8 +218,8 @@ def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig
         parts.append(probe(oracle, some, threat, placement.grid, placement.variants, rng.select(part), probes=config.probes))
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    kept = len(batch) - held_out(len(batch))
-    learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(kept), slice(kept, None)))
+    count = len(batch) - held_out(len(batch))
+    learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(count), slice(count, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())
         curve = fit(prior, learn, torch.Generator().manual_seed(config.seed), steps=config.fits)

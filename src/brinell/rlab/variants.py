@@ -41,17 +41,17 @@ def variants(
         raise RequestError(
             f"severities {list(severities)} and {draws} draws: severities are 1 to 5, and at least 1 draw is needed"
         )
-    for one in distortions:
-        if domain.kind not in one.domains:
-            known = ", ".join(sorted(one.domains))
+    for distortion in distortions:
+        if domain.kind not in distortion.domains:
+            kinds = ", ".join(sorted(distortion.domains))
             raise RequestError(
-                f"distortion {type(one).__name__} distorts {known}, and the data is of kind {domain.kind}: leave it out"
+                f"distortion {type(distortion).__name__} distorts {kinds}, and the data is of kind {domain.kind}: leave it out"
             )
     return tuple(
-        Variant(one, severity, draw)
-        for one in distortions
+        Variant(distortion, severity, draw)
+        for distortion in distortions
         for severity in severities
-        for draw in range(one.draws(domain.shape) or draws)
+        for draw in range(distortion.draws(domain.shape) or draws)
     )
 
 
@@ -65,7 +65,7 @@ def distorted(
     draw: Tensor | int = 0,
     gradient: Tensor | None = None,
 ) -> Tensor:
-    """What a distortion makes of inputs, checked: the same shape, finite, in the bounds, `x` untouched.
+    """Distort inputs and check the result: the same shape, finite, within the bounds, `x` unchanged.
 
     Args:
         distortion: the distortion.
@@ -90,7 +90,7 @@ def distorted(
     if severity.min() < SEVERITIES[0] or severity.max() > SEVERITIES[-1]:
         raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
     before = unit._version
-    arguments: list[Any] = [unit, severity, _drawn(rng, draw), draw]
+    arguments: list[Any] = [unit, severity, _fold_draw(rng, draw), draw]
     if distortion.access == Access.GRADIENTS:
         if gradient is None:
             raise RequestError(
@@ -106,7 +106,8 @@ def distorted(
     return answer if plain else domain.clamp(torch.where(answer == unit, x, low + (high - low) * answer))
 
 
-def _drawn(rng: Streams, draw: Tensor) -> Streams:
+def _fold_draw(rng: Streams, draw: Tensor) -> Streams:
+    """Streams of the draws."""
     keys = torch.empty_like(rng.keys)
     for value in torch.unique(draw).tolist():
         rows = draw == value
@@ -115,6 +116,7 @@ def _drawn(rng: Streams, draw: Tensor) -> Streams:
 
 
 def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
+    """Call a distortion; its errors become one line."""
     try:
         return distortion(*arguments)
     except BrinellError:
@@ -124,6 +126,7 @@ def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
 
 
 def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) -> None:
+    """Check shape, type and range of a distorted input."""
     if not isinstance(answer, Tensor) or answer.shape != x.shape or answer.dtype != x.dtype:
         kind = f"{tuple(answer.shape)} {answer.dtype}" if isinstance(answer, Tensor) else type(answer).__name__
         raise _broken(distortion, f"made {kind} of {tuple(x.shape)} {x.dtype}; it must keep shape and type")
@@ -134,44 +137,45 @@ def _check(distortion: Distortion | GradientDistortion, answer: Any, x: Tensor) 
         raise _broken(distortion, f"left the bounds by {max(-least, most - 1):.3g}; end it with .clamp(0, 1)")
 
 
-def vet(chosen: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
-    """Try each distortion on these inputs, at each severity that may be used, before anything is spent on it.
+def vet(variants: Sequence[Variant], x: Tensor, rng: Streams, *, domain: Domain, gradient: Tensor | None = None) -> list[str]:
+    """Try each distortion on these inputs, at each severity that may be used, before any queries are spent.
 
     Args:
-        chosen: what may be placed.
+        variants: variants that may be placed.
         x: (n, *shape) inputs within the bounds.
         rng: n streams.
-        domain: where the inputs live.
+        domain: domain of the inputs.
         gradient: (n, *shape), for distortions that need one.
 
     Returns:
-        In a line each, where a distortion of a user's own changes none of these inputs.
+        One line for each of the user's distortions that changes none of these inputs.
 
     Raises:
-        ContractError: a distortion broke its contract, or gave two answers to one question.
+        ContractError: a distortion broke its contract, or gave two different results for the same input.
         RequestError: a distortion needs a gradient and none is given.
     """
     idle: list[str] = []
-    for distortion in {id(variant.distortion): variant.distortion for variant in chosen}.values():
-        draws = {variant.severity: variant.draw for variant in reversed(chosen) if variant.distortion is distortion}
-        at, each = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
-        severity = torch.tensor(at, device=x.device).repeat_interleave(len(x))
-        draw = torch.tensor([draws[number] for number in at], device=x.device).repeat_interleave(len(x))
-        looks = None if gradient is None else gradient[each]
-        one, two = (
-            distorted(distortion, x[each], severity, rng.select(each), domain=domain, draw=draw, gradient=looks) for _ in range(2)
+    for distortion in {id(variant.distortion): variant.distortion for variant in variants}.values():
+        draws = {variant.severity: variant.draw for variant in reversed(variants) if variant.distortion is distortion}
+        numbers, index = sorted(draws), torch.arange(len(x), device=x.device).repeat(len(draws))
+        severity = torch.tensor(numbers, device=x.device).repeat_interleave(len(x))
+        draw = torch.tensor([draws[number] for number in numbers], device=x.device).repeat_interleave(len(x))
+        looks = None if gradient is None else gradient[index]
+        first, two = (
+            distorted(distortion, x[index], severity, rng.select(index), domain=domain, draw=draw, gradient=looks)
+            for _ in range(2)
         )
-        if not torch.equal(one, two):
+        if not torch.equal(first, two):
             raise _broken(distortion, "gave two answers to the same input and streams; draw from the streams it is given")
-        still = [number for number, part in zip(at, torch.split(one, len(x)), strict=True) if torch.equal(part, x)]
-        if _own(distortion) and still:
-            told = ", ".join(map(str, still))
-            idle.append(f"distortion {type(distortion).__name__} changes none of {len(x)} inputs at severity {told}")
+        unchanged = [number for number, part in zip(numbers, torch.split(first, len(x)), strict=True) if torch.equal(part, x)]
+        if _is_custom(distortion) and unchanged:
+            listing = ", ".join(map(str, unchanged))
+            idle.append(f"distortion {type(distortion).__name__} changes none of {len(x)} inputs at severity {listing}")
     return idle
 
 
-def _own(distortion: Distortion | GradientDistortion) -> bool:
-    """Whether a distortion is a user's own."""
+def _is_custom(distortion: Distortion | GradientDistortion) -> bool:
+    """True if a distortion is not part of Brinell."""
     return not type(distortion).__module__.startswith("brinell.")
 
 
@@ -182,6 +186,7 @@ def extremes(domain: Domain) -> Tensor:
 
 
 def _broken(distortion: Distortion | GradientDistortion, rule: str) -> ContractError:
+    """The error of a broken contract."""
     return ContractError(f"distortion {type(distortion).__name__} {rule}")
 
 
@@ -194,7 +199,7 @@ def pair_numbers(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
 
 def wholes(variants: tuple[Variant, ...], device: torch.device) -> Tensor:
     """The strongest variants of each distortion, the first draws of all before the second ones."""
-    strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda one: one.severity)}
+    strongest = {id(variant.distortion): variant.severity for variant in sorted(variants, key=lambda variant_: variant_.severity)}
     numbers = [at for at, one in enumerate(variants) if one.severity == strongest[id(one.distortion)]]
     return torch.tensor(sorted(numbers, key=lambda at: variants[at].draw)[:WHOLES], device=device)
 

@@ -1,1 +1,1 @@
-"""Where the work of a plan is done: in this process, in shards, on SLURM or Ray."""
+"""Execution of a plan: in this process, in shards, on SLURM or on Ray."""

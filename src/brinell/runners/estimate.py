@@ -1,9 +1,9 @@
-"""What an audit will cost: its own course on a few samples, at the pace of full batches.
+"""Estimate of the cost of an audit, from a pilot on a few samples.
 
-Attacks stop at what they have broken, stages wait for conditions, and an attack costs more than the passes that it asks for. So
-nothing is taken from a table: a pilot runs the plan on a few samples for some seconds, which tells how many samples each stage
-will find and how much it asks on each; then each stage that is expected runs for a moment on as many samples as it will have at
-once, which tells its pace. Stages that the pilot did not come to are taken to break nothing.
+The cost depends on the model: attacks stop on broken samples, stages wait for conditions, and an attack costs more than its
+passes. A pilot runs the plan on a few samples for some seconds and measures the samples and passes of each stage. Then each
+expected stage runs for a moment on a full group to measure its pace. Stages that the pilot did not reach are assumed to break
+nothing.
 """
 
 import resource
@@ -17,211 +17,214 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from brinell.core import losses
 from brinell.core.errors import MemoryShortError, ModelError
 from brinell.core.model import Model
 from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine import consistency
-from brinell.engine.answers import settled
+from brinell.engine.answers import with_logits
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.progress import Silent
-from brinell.engine.shard import Group, predict, run_shard, session, setting_of
+from brinell.engine.progress import SilentProgress
+from brinell.engine.shard import Group, make_setting, predict, run_shard, session
 from brinell.runners import local
 from brinell.store.run import Run
 
-LEAST, MOST = 8, 128
-"""Samples of a pilot."""
+MIN_SAMPLES, MAX_SAMPLES = 8, 128
+"""Smallest and largest number of samples of a pilot."""
 MOMENT = 0.6
-"""Seconds for which each stage runs to show its pace, where there is time for all."""
+"""Seconds for which each stage runs to measure its pace, if time permits."""
 WARM = 2
-"""Calls of the model by a stage before its clock starts."""
+"""Number of warm-up calls of the model before the clock of a stage starts."""
 PILOT = 0.6
-"""Share of the time that the pilot may take."""
+"""Share of the time for the pilot."""
 NORMAL = 1.96
 ROW = 60
-"""Bytes that a row takes in memory where a page is made of all, which stay in their files."""
+"""Bytes of memory per row when a page reads all rows."""
 
 
-class _Enough(Exception):
-    """The time of a calibration is over."""
+class _TimeOver(Exception):
+    """The time of the calibration is over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageEstimate:
-    """A stage on one model, in the mean."""
+    """Expected cost of a stage on one model."""
 
     name: str
     forwards: float
     backwards: float
     seconds: float
     expected: bool
-    """Whether it will run as far as is known; the figures of one that waits for an alarm are what it costs after one."""
+    """True if the stage is expected to run; the figures of a waiting stage are its cost after an alarm."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What a plan costs on one model."""
+    """Expected cost of a plan on one model."""
 
     model: str
     stages: tuple[StageEstimate, ...]
     seconds: float
     low: float
-    """Lower end of the 95 % interval of the seconds: what another pilot of as many samples may say."""
+    """Lower end of the 95 % interval of the seconds, over pilots of the same size."""
     high: float
-    alarmed: float
-    """Seconds that the stages which wait for an alarm cost besides, if one is raised."""
+    alarm_seconds: float
+    """Additional seconds of the stages that wait for an alarm, if one is raised."""
     memory: int
-    """Bytes that a process had at most until the end of the calibration, and those of the run's rows."""
+    """Peak bytes of the process until the end of the calibration, plus those of the run's rows."""
     samples: int
-    """Samples of the pilot."""
-    spent: float
+    """Number of samples of the pilot."""
+    calibration_seconds: float
     """Seconds that the calibration took."""
 
     @property
     def passes(self) -> float:
-        """Forwards and backwards of the stages that are expected."""
-        return sum(one.forwards + one.backwards for one in self.stages if one.expected)
+        """Forwards plus backwards of the expected stages."""
+        return sum(stage.forwards + stage.backwards for stage in self.stages if stage.expected)
 
 
 def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None:
-    """What the plan will cost on one of its models; None for one on another machine, which is not asked for an estimate.
+    """Estimate the cost of the plan on one of its models; None for a remote model, which is not queried for an estimate.
 
     Args:
         plan: the plan.
         source: one of its models.
-        seconds: about how long this may take; most of it is for the pilot.
+        seconds: approximate time for the estimate, most of it for the pilot.
     """
-    started = time.perf_counter()
+    start = time.perf_counter()
     model = source.open()
     if model.info.server is not None or not len(plan.ids) or not len(plan.levels):
         return None
     with session(model, plan.device), tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        model = settled(model, plan.dataset, {"answers": {}, "probes": {}}, plan.device)
+        model = with_logits(model, plan.dataset, {"answers": {}, "probes": {}}, plan.device)
         small = replace(source, open=lambda: model)
         size = _pilot_size(plan, source, model, seconds)
         while True:
-            begun = time.perf_counter()
-            at = _drawn(plan, min(len(plan.ids), size))
-            part = replace(plan, ids=plan.ids[at], labels=plan.labels[at], units=plan.units[at], models=(small,))
-            watch = _Watch(PILOT * seconds - (begun - started))
+            pilot_start = time.perf_counter()
+            index = _draw_samples(plan, min(len(plan.ids), size))
+            part = replace(plan, ids=plan.ids[index], labels=plan.labels[index], units=plan.units[index], models=(small,))
+            watch = _PilotProgress(PILOT * seconds - (pilot_start - start))
             try:
                 run = local.run(part, Path(folder) / str(size), watch, command="a calibration")
-            except _Enough:
+            except _TimeOver:
                 run = Run.open(Path(folder) / str(size))
-            left = PILOT * seconds - (time.perf_counter() - started)
-            more = int(size * left / (time.perf_counter() - begun))
-            if size >= min(MOST, len(plan.ids)) or more < 2 * size:
+            remaining = PILOT * seconds - (time.perf_counter() - start)
+            next_size = int(size * remaining / (time.perf_counter() - pilot_start))
+            if size >= min(MAX_SAMPLES, len(plan.ids)) or next_size < 2 * size:
                 break
-            size = min(more, MOST)
+            size = min(next_size, MAX_SAMPLES)
         pilot = _Pilot(part, small, run, watch)
-        stages, each = _extrapolated(plan, model, pilot, started + seconds)
-    n, m = len(plan.ids), len(at)
-    fixed = watch.before * min(SAMPLES, n) / min(SAMPLES, m) + n * pilot.clean_pace
-    total = fixed + sum(one.seconds for one in stages if one.expected)
-    spread = NORMAL * float(each.std(ddof=1)) * np.sqrt(m * (1 - m / n)) if m > 1 else total
-    masked = {one.name for one in plan.stages if one.turn.when == "masked"}
+        stages, sample_seconds = _extrapolate(plan, model, pilot, start + seconds)
+    n, m = len(plan.ids), len(index)
+    fixed = watch.check_seconds * min(SAMPLES, n) / min(SAMPLES, m) + n * pilot.clean_pace
+    total = fixed + sum(stage.seconds for stage in stages if stage.expected)
+    spread = NORMAL * float(sample_seconds.std(ddof=1)) * np.sqrt(m * (1 - m / n)) if m > 1 else total
+    masked = {stage.name for stage in plan.stages if stage.turn.when == "masked"}
     return Estimate(
         model=source.name,
         stages=stages,
         seconds=total,
         low=max(fixed, total - spread),
         high=total + spread,
-        alarmed=sum(one.seconds for one in stages if one.name in masked and not one.expected),
+        alarm_seconds=sum(stage.seconds for stage in stages if stage.name in masked and not stage.expected),
         memory=_peak(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
         samples=m,
-        spent=time.perf_counter() - started,
+        calibration_seconds=time.perf_counter() - start,
     )
 
 
 def _peak(device: torch.device) -> int:
-    """Bytes that this process had at most: of its device where that is no processor, else of the machine."""
+    """Peak bytes of this process, on its GPU or else in main memory."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _pilot_size(plan: Plan, source: ModelSource, model: Model, seconds: float) -> int:
-    """As many samples as there is time for if a third of the passes that could be spent are."""
-    x = plan.dataset.load(plan.ids[consistency.evenly(len(plan.ids), min(16, len(plan.ids)))].tolist()).to(plan.device)
+    """Number of samples for which there is time, if a third of the largest possible cost is spent."""
+    x = plan.dataset.load(plan.ids[consistency.evenly_spaced(len(plan.ids), min(16, len(plan.ids)))].tolist()).to(plan.device)
     predict(model, x, plan.request.batch_size)
-    started = time.perf_counter()
+    start = time.perf_counter()
     predict(model, x, plan.request.batch_size)
-    pace = (time.perf_counter() - started) / len(x)
-    once = sum(
+    pace = (time.perf_counter() - start) / len(x)
+    passes = sum(
         sum(plan.cost_once(source, stage)) for stage in plan.stages if not stage.waits and stage.name not in source.skipped
     )
-    return int(np.clip(3 * PILOT * seconds / max(1e-9, 1.5 * pace * once), LEAST, MOST))
+    return int(np.clip(3 * PILOT * seconds / max(1e-9, 1.5 * pace * passes), MIN_SAMPLES, MAX_SAMPLES))
 
 
-def _drawn(plan: Plan, count: int) -> Array:
-    """(count,) positions of samples drawn at random, in order: a step through them may fall in with an order of the data."""
+def _draw_samples(plan: Plan, count: int) -> Array:
+    """(count,) positions of samples drawn at random, ascending; regular steps could coincide with an order of the data."""
     draw = Streams.of(plan.request.seed, torch.as_tensor(plan.ids)).fold("pilot").uniform().numpy()
     return np.sort(np.argsort(draw)[:count])
 
 
-class _Watch(Silent):
-    """Progress of a pilot: it notes what is expected, and ends the pilot when its time is over."""
+class _PilotProgress(SilentProgress):
+    """Progress of a pilot: records the forecast and ends the pilot when its time is over."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._started = time.perf_counter()
-        self.before = 0.0
+        self._start = time.perf_counter()
+        self.check_seconds = 0.0
         """Seconds until the first attack began."""
         self.expected: dict[str, int] = {}
-        """The stage that began last and those after it, with the passes that they are expected to cost on the pilot's samples."""
+        """Expected passes of the current and later stages on the pilot's samples, by stage."""
 
-    def ahead(self, stages: Mapping[str, int], models: int) -> None:
+    def forecast(self, stages: Mapping[str, int], models: int) -> None:
+        """Note the stages that are expected to run."""
         if not self.expected:
-            self.before = time.perf_counter() - self._started
+            self.check_seconds = time.perf_counter() - self._start
         self.expected = dict(stages)
 
-    def passes(self, forwards: int, backwards: int) -> None:
-        # The checks are always made, and attacks have half of the time at least.
-        if self.expected and time.perf_counter() - self._started > max(self._seconds, self.before + self._seconds / 2):
-            raise _Enough
+    def count_passes(self, forwards: int, backwards: int) -> None:
+        """End the calibration after its time."""
+        # The checks always run, and attacks get at least half of the time.
+        if self.expected and time.perf_counter() - self._start > max(self._seconds, self.check_seconds + self._seconds / 2):
+            raise _TimeOver
 
 
 class _Pilot:
-    """What a pilot of m samples tells of each stage, in rows of m numbers."""
+    """Costs of each stage on the m samples of a pilot."""
 
-    def __init__(self, plan: Plan, source: ModelSource, run: Run, watch: _Watch) -> None:
+    def __init__(self, plan: Plan, source: ModelSource, run: Run, watch: _PilotProgress) -> None:
         self.plan, self.source, self.run, self.watch = plan, source, run, watch
         self.records = run.records()
         self.clean_pace = float(self.by_sample(CLEAN, "seconds").mean())
 
     def by_sample(self, attack: str, column: str) -> Array:
-        """(m,): what a stage spent on each sample of the pilot."""
-        mine = self.records.attack == attack
-        values = np.ma.getdata(getattr(self.records, column))[mine]
-        at = np.searchsorted(self.plan.ids, self.records.sample_id[mine])
-        return np.bincount(at, values, minlength=len(self.plan.ids))
+        """(m,): cost of a stage on each sample of the pilot."""
+        is_stage = self.records.attack == attack
+        values = np.ma.getdata(getattr(self.records, column))[is_stage]
+        index = np.searchsorted(self.plan.ids, self.records.sample_id[is_stage])
+        return np.bincount(index, values, minlength=len(self.plan.ids))
 
-    def done(self, stage: Stage) -> bool:
-        """Whether the pilot came to the end of a stage."""
+    def is_complete(self, stage: Stage) -> bool:
+        """True if the pilot finished the stage."""
         return self.run.has_part(stage_cell(self.plan, self.source, stage))
 
     def waits(self, stage: Stage) -> bool:
-        """Whether a stage waits for an alarm that the pilot did not raise."""
+        """True if the stage waits for an alarm that the pilot did not raise."""
         return stage.waits and not self.watch.expected.get(stage.name) and not self.by_sample(stage.name, "forwards").any()
 
     def forwards_backwards(self, stage: Stage) -> tuple[Array, Array]:
-        """(m,) forwards and (m,) backwards of a stage, as they were, or where the pilot did not come to it as expected."""
-        if self.done(stage) and not self.waits(stage):
+        """(m,) forwards and (m,) backwards of a stage, measured or, if the pilot did not reach it, expected."""
+        if self.is_complete(stage) and not self.waits(stage):
             return self.by_sample(stage.name, "forwards"), self.by_sample(stage.name, "backwards")
-        once = np.array(self.plan.cost_once(self.source, stage), dtype=float)
+        passes = np.array(self.plan.cost_once(self.source, stage), dtype=float)
         if self.waits(stage):
-            each = stage.turn.share * self.open.astype(float)
+            attacks = stage.turn.share * self.open.astype(float)
         else:
-            attacked = round(self.watch.expected.get(stage.name, 0) / max(1.0, once.sum()))
-            each = (np.arange(len(self.plan.ids)) < attacked).astype(float)
-        return each * once[0], each * once[1]
+            attacked = round(self.watch.expected.get(stage.name, 0) / max(1.0, passes.sum()))
+            attacks = (np.arange(len(self.plan.ids)) < attacked).astype(float)
+        return attacks * passes[0], attacks * passes[1]
 
     @property
     def open(self) -> Array:
-        """(m,) bool: samples that are robust at some budget, and so would be attacked by another stage."""
+        """(m,) bool: samples that are robust at some budget, which another stage would attack."""
         rows_ = self.records
         broken = (rows_.outcome == Outcome.FOOLED) & np.isclose(rows_.eps, self.plan.levels[0])
         wrong = (rows_.attack == CLEAN) & (rows_.outcome != Outcome.CORRECT)
@@ -229,48 +232,49 @@ class _Pilot:
 
 
 class _Paces:
-    """Seconds that a pass costs in a stage when it works on as many samples as in the whole run."""
+    """Measures the seconds per pass of a stage at the group size of the full run."""
 
     def __init__(self, plan: Plan, source: ModelSource, model: Model, moment: float) -> None:
         self.plan, self.source, self.model, self.moment = plan, source, model, moment
-        ids = plan.ids[consistency.evenly(len(plan.ids), min(len(plan.ids), plan.group_size))]
-        at = np.searchsorted(plan.ids, ids)
+        ids = plan.ids[consistency.evenly_spaced(len(plan.ids), min(len(plan.ids), plan.group_size))]
+        index = np.searchsorted(plan.ids, ids)
         x = plan.dataset.load(ids.tolist()).to(plan.device)
         logits = predict(model, x, plan.request.batch_size)
-        confidence, pred = (column.cpu().numpy() for column in logits.softmax(1).max(1))
-        labels = torch.as_tensor(plan.labels[at], device=logits.device)
+        confidence, pred = (column.cpu().numpy() for column in losses.decision(logits))
+        labels = torch.as_tensor(plan.labels[index], device=logits.device)
         streams = Streams.of(plan.request.seed, torch.as_tensor(ids, device=logits.device))
         group = Group(
             sample_id=ids,
-            label=plan.labels[at],
+            label=plan.labels[index],
             target=None if plan.targeting is None else plan.targeting.classes(logits, labels, streams).cpu().numpy(),
             clean_pred=pred,
             clean_confidence=confidence,
             level=np.zeros(len(ids), dtype=np.int64),
             x=x,
-            unit=plan.units[at],
+            unit=plan.units[index],
         )
         self.group = group.select(np.flatnonzero(pred == group.label))
 
-    def of(self, stage: Stage, samples: int) -> float | None:
-        """The pace on so many samples; None where the stage ends before it shows one.
+    def measure(self, stage: Stage, samples: int) -> float | None:
+        """Measure seconds per pass on this many samples; None if the stage ends too early.
 
-        They are attacked at the smallest budget, within which most are robust, as those are on which a stage spends its time.
+        The samples are attacked at the smallest budget. Most are robust there, and on robust samples a stage spends most of its
+        time.
         """
         clock = _Clock(self.moment)
-        setting = setting_of(self.plan, self.source, self.model, stage, clock)
-        group = self.group.select(consistency.evenly(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
+        setting = make_setting(self.plan, self.source, self.model, stage, clock)
+        group = self.group.select(consistency.evenly_spaced(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
         try:
             run_shard(setting, group)
-        except _Enough:
+        except _TimeOver:
             pass
-        except (MemoryShortError, ModelError):  # said by the run itself, with the sample that is to blame
+        except (MemoryShortError, ModelError):  # the run itself reports this, with the sample
             return None
         return clock.pace
 
 
 class _Clock:
-    """Counts passes against time, for a moment."""
+    """Counts passes over time until `moment` seconds have passed."""
 
     def __init__(self, moment: float) -> None:
         self._moment, self._calls, self._passes, self._first, self._last = moment, 0, 0, 0.0, 0.0
@@ -283,39 +287,43 @@ class _Clock:
             return
         self._passes += forwards + backwards
         if self._last - self._first > self._moment:
-            raise _Enough
+            raise _TimeOver
 
     @property
     def pace(self) -> float | None:
-        """Seconds a pass."""
+        """Seconds per pass; None if none was timed."""
         return (self._last - self._first) / self._passes if self._passes else None
 
 
-def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tuple[tuple[StageEstimate, ...], Array]:
-    """Every stage that can run, and (m,) the seconds that each sample of the pilot stands for in the whole run."""
-    stages = [one for one in plan.stages if one.name not in pilot.source.skipped]
-    spent = {one.name: pilot.forwards_backwards(one) for one in stages}
-    total = {name: float(forwards.sum() + backwards.sum()) for name, (forwards, backwards) in spent.items()}
-    asked = [one for one in stages if total[one.name] and not pilot.waits(one)]
+def _extrapolate(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tuple[tuple[StageEstimate, ...], Array]:
+    """Estimates of all stages that can run, and the seconds (m,) of the full run that each sample of the pilot represents."""
+    stages = [stage_ for stage_ in plan.stages if stage_.name not in pilot.source.skipped]
+    passes = {stage_.name: pilot.forwards_backwards(stage_) for stage_ in stages}
+    total = {name: float(forwards.sum() + backwards.sum()) for name, (forwards, backwards) in passes.items()}
+    expected = [stage_ for stage_ in stages if total[stage_.name] and not pilot.waits(stage_)]
     scale, m = len(plan.ids) / len(pilot.plan.ids), len(pilot.plan.ids)
-    moment = max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(asked)))
+    moment = max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(expected)))
     paces = _Paces(plan, pilot.source, model, moment)
-    known: dict[str, float] = {}
-    found, each = [], np.zeros(m)
+    paces_by_plugin: dict[str, float] = {}
+    estimates, sample_seconds = [], np.zeros(m)
     for stage in stages:
-        forwards, backwards = spent[stage.name]
+        forwards, backwards = passes[stage.name]
         attacked = int(np.ceil(scale * (forwards + backwards > 0).sum()))
         size = min(attacked, plan.group_size)
-        shown = paces.of(stage, size) if stage in asked else None
-        pace = shown or known.get(stage.plugin) or (max(known.values()) if known else pilot.clean_pace)
-        known[stage.plugin] = pace
-        # What a small company costs beyond the pace of a full one is the same for each group.
+        measured = paces.measure(stage, size) if stage in expected else None
+        pace = (
+            measured
+            or paces_by_plugin.get(stage.plugin)
+            or (max(paces_by_plugin.values()) if paces_by_plugin else pilot.clean_pace)
+        )
+        paces_by_plugin[stage.plugin] = pace
+        # The overhead of a small group beyond the pace of a full one is the same for each group.
         extra = max(0.0, float(pilot.by_sample(stage.name, "seconds").sum()) - pace * total[stage.name]) * np.ceil(
             attacked / plan.group_size
         )
-        if stage in asked:
-            each += scale * pace * (forwards + backwards)
-        found.append(
+        if stage in expected:
+            sample_seconds += scale * pace * (forwards + backwards)
+        estimates.append(
             StageEstimate(
                 name=stage.name,
                 forwards=scale * float(forwards.sum()),
@@ -324,4 +332,4 @@ def _extrapolated(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tupl
                 expected=not pilot.waits(stage),
             )
         )
-    return tuple(found), each
+    return tuple(estimates), sample_seconds

@@ -1,18 +1,18 @@
-"""A folder that is made of independent parts, each a few files: by one process, or by several that meet in a store.
+"""Folders made of independent parts of a few files each, by one process or by several that share a store.
 
-A study says what its parts are and how the folder is put together of them. One process makes them in the folder itself, one after
-another, and keeps what is done, so that it can go on:
+A study defines its parts and how they are assembled. A single process makes them in the folder itself, one after another, and
+records finished parts, so that it can resume:
 
-    .parts/plan.json             what is made
-    .parts/NAME.json             that a part is whole, and what is told of it; or what was made once for all parts
+    .parts/plan.json             the plan
+    .parts/NAME.json             the record of a finished part, or values made once for all parts
 
-Several meet in the store (`runners.meeting`), each with a folder of its own, into which it copies no more of the parts of others
-than its own need:
+Several processes share a store (`runners.shard_worker`). Each has its own folder, into which it copies only those parts of others
+that its own parts need:
 
     shards/files/NAME-BY-...     the files of a part, named after the process that made it
-    shards/done/part/NAME.json   that it is whole, whose files count, and what is told of it
+    shards/done/part/NAME.json   its record: which files count, and its values
 
-Who puts the folder together copies the files of all parts into it.
+The process that assembles the folder copies the files of all parts into it.
 """
 
 import json
@@ -26,15 +26,15 @@ from typing import Any, Protocol, TypeVar
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
 from brinell.engine import trust
-from brinell.runners.loop import Job, refuse, request_text
-from brinell.runners.meeting import ALONE, Meeting, Shard, article, chosen, meet
+from brinell.runners.loop import Job, refuse_request, request_text
+from brinell.runners.shard_worker import Shard, ShardWorker, choose_shard, run_worker
 from brinell.store.claims import LEASE
 from brinell.store.files import write_atomically, write_text
-from brinell.store.folder import REQUEST, SHARDS
+from brinell.store.folder import LOCAL_PLAN, REQUEST, SHARDS, with_article
 
 Answer = TypeVar("Answer")
-KEPT = Path(ALONE).parent.name
-"""The folder of what one process keeps until all is whole, and of files that are wanted no longer than that."""
+PARTS = Path(LOCAL_PLAN).parent.name
+"""Folder of the records of a single process and of temporary files, until the folder is complete."""
 KIND = "part"
 
 
@@ -43,196 +43,203 @@ class Part:
     """One part of a folder."""
 
     name: str
-    """Letters, digits and hyphens; no other part has it."""
+    """Unique name of letters, digits and hyphens."""
     files: tuple[str, ...]
-    """Its files, by their paths in the folder."""
+    """Paths of its files in the folder."""
     make: Callable[[], dict[str, Any]]
-    """Writes them, and says what is to be told of the part: JSON values."""
+    """Writes the files and returns JSON values for the record of the part."""
     needs: tuple[str, ...] = ()
-    """Parts whose files must be in the folder before."""
+    """Names of parts whose files must be in the folder first."""
 
 
-Each = Callable[[Mapping[str, Any]], None]
-"""Given what is told of each part that is done, here or elsewhere."""
+PartHandler = Callable[[Mapping[str, Any]], None]
+"""Called with the values of each finished part, from this process or another."""
 
 
-class Makers(Protocol):
-    """Whoever makes the parts: this process alone, or several."""
+class PartMaker(Protocol):
+    """Makes parts, in this process alone or in several."""
 
     folder: Path
-    """Where this process writes files."""
+    """Folder in which this process writes files."""
 
-    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What is made once for all parts: JSON values."""
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return JSON values that are made once for all parts."""
 
-    def make(self, parts: Sequence[Part], each: Each = lambda told: None) -> dict[str, dict[str, Any]]:
-        """Have all parts made, those that others need before these; returns what is told of them, by their names."""
+    def make(self, parts: Sequence[Part], on_part: PartHandler = lambda record: None) -> dict[str, dict[str, Any]]:
+        """Make all parts, prerequisites first; return their values by name."""
 
 
-class Alone:
-    """One process, which finds what is done where it left it."""
+class LocalMaker:
+    """Makes parts in a single process, which skips finished parts when it resumes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """As of `Makers`."""
-        return self._kept(f"once-{name}", make)
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """See `PartMaker`."""
+        return self._read_or_make(f"once-{name}", make)
 
-    def make(self, parts: Sequence[Part], each: Each = lambda told: None) -> dict[str, dict[str, Any]]:
-        """As of `Makers`."""
-        found = {}
+    def make(self, parts: Sequence[Part], on_part: PartHandler = lambda record: None) -> dict[str, dict[str, Any]]:
+        """See `PartMaker`."""
+        records = {}
         for part in parts:
-            found[part.name] = self._kept(part.name, part.make)
-            each(found[part.name])
-        return found
+            records[part.name] = self._read_or_make(part.name, part.make)
+            on_part(records[part.name])
+        return records
 
-    def _kept(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        file = self.folder / KEPT / f"{name}.json"
+    def _read_or_make(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The record of a part, made if its file is missing."""
+        file = self.folder / PARTS / f"{name}.json"
         if file.exists():
             return _read(file)
-        told = make()
-        write_text(file, json.dumps(told))
-        return told
+        record = make()
+        write_text(file, json.dumps(record))
+        return record
 
 
-class Together:
-    """This process among those that meet in a store."""
+class SharedMaker:
+    """Makes parts in one of several processes that share a store."""
 
-    def __init__(self, meeting: Meeting, folder: Path) -> None:
+    def __init__(self, worker: ShardWorker, folder: Path) -> None:
         self.folder = folder
-        self._meeting = meeting
-        self._said: dict[str, dict[str, Any]] = {}
-        """What the store says of each part that is done."""
+        self._worker = worker
+        self._records: dict[str, dict[str, Any]] = {}
+        """Records of the finished parts, by name."""
 
-    def once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """As of `Makers`."""
-        return self._meeting.once(name, make)
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """See `PartMaker`."""
+        return self._worker.make_once(name, make)
 
-    def make(self, parts: Sequence[Part], each: Each = lambda told: None) -> dict[str, dict[str, Any]]:
-        """As of `Makers`."""
-        by, wanted = {part.name: part for part in parts}, {name for part in parts for name in part.needs}
+    def make(self, parts: Sequence[Part], on_part: PartHandler = lambda record_: None) -> dict[str, dict[str, Any]]:
+        """See `PartMaker`."""
+        by, prerequisites = {part.name: part for part in parts}, {name for part in parts for name in part.needs}
         while True:
-            for key in self._meeting.done(KIND):
-                if (name := Path(key).stem) not in self._said and (said := self._meeting.told(key)) is not None:
-                    self._said[name] = said
-                    each(said["told"])
-            left = [part for part in parts if part.name not in self._said]
-            if not left:
-                return {name: self._said[name]["told"] for name in by}
-            ready = [part.name for part in left if all(name in self._said for name in part.needs)]
-            with self._meeting.take(KIND, ready) as mine:
-                if mine is not None:
-                    self._made(by[mine], keep=mine in wanted)
+            for key in self._worker.done_keys(KIND):
+                if (name := Path(key).stem) not in self._records and (record := self._worker.read_record(key)) is not None:
+                    self._records[name] = record
+                    on_part(record["told"])
+            missing = [part for part in parts if part.name not in self._records]
+            if not missing:
+                return {name: self._records[name]["told"] for name in by}
+            ready = [part.name for part in missing if all(name in self._records for name in part.needs)]
+            with self._worker.claim(KIND, ready) as claimed:
+                if claimed is not None:
+                    self._make_part(by[claimed], keep=claimed in prerequisites)
 
-    def _made(self, part: Part, *, keep: bool) -> None:
-        """Make a part and hand it on; its files stay where other parts may need them, if they are those that count."""
+    def _make_part(self, part: Part, *, keep: bool) -> None:
+        """Make and publish a part; its files stay in the folder if they count and other parts need them."""
         for name in part.needs:
             self._fetch(name, self.folder)
-        told = part.make()
-        keys = {file: f"{SHARDS}/files/{part.name}-{self._meeting.me}-{Path(file).name}" for file in part.files}
+        values = part.make()
+        keys = {file: f"{SHARDS}/files/{part.name}-{self._worker.name}-{Path(file).name}" for file in part.files}
         files = {keys[file]: self.folder / file for file in part.files}
-        first = self._meeting.offer(KIND, part.name, files, {"files": keys, "told": told})
+        first = self._worker.publish(KIND, part.name, files, {"files": keys, "told": values})
         if not (first and keep):
             for path in files.values():
                 path.unlink()
 
     def _fetch(self, name: str, folder: Path) -> None:
-        """Copy the files of a part that is done into a folder, those that are not there yet."""
-        said = self._said[name]
-        for file, key in said["files"].items():
+        """Copy the missing files of a finished part into a folder."""
+        record = self._records[name]
+        for file, key in record["files"].items():
             if not (folder / file).exists():
-                content = self._meeting.content(key, said["digests"], f"{SHARDS}/done/{KIND}/{name}.json")
+                content = self._worker.read_file(key, record["digests"], f"{SHARDS}/done/{KIND}/{name}.json")
                 _write(folder / file, content)
 
     def gather(self, folder: Path) -> None:
         """Copy the files of all parts into a folder."""
-        for name in self._said:
+        for name in self._records:
             self._fetch(name, folder)
 
 
-Work = Callable[[Makers], Callable[[Path], None]]
-"""Has the parts of a study made, and returns what puts its folder together when their files are there; the manifest last."""
+Work = Callable[[PartMaker], Callable[[Path], None]]
+"""Makes the parts of a study, and returns the function that assembles its folder, the manifest last."""
 
 
-def together(
+def make_in_shards(
     job: Job,
     shard: Shard,
     work: Work,
     *,
-    needed: Sequence[str],
+    needed_files: Sequence[str],
     answer: Callable[[Path, str], Answer],
     message: Callable[[str], None],
     lease: float = LEASE,
 ) -> Answer:
-    """Make a folder with other processes; arguments and errors as of `runners.meeting.meet`."""
+    """Make a folder together with other processes; arguments and errors as in `runners.shard_worker.run_worker`."""
 
-    def share(meeting: Meeting, folder: Path, settled: Mapping[str, Any]) -> Callable[[Path], None]:
-        makers = Together(meeting, folder)
+    def share(worker: ShardWorker, folder: Path, plan_values: Mapping[str, Any]) -> Callable[[Path], None]:
+        """Make the parts of one process; returns how the folder is finished."""
+        makers = SharedMaker(worker, folder)
         end = work(makers)
 
-        def finish(whole: Path) -> None:
-            makers.gather(whole)
-            end(whole)
-            shutil.rmtree(whole / KEPT, ignore_errors=True)
+        def finish(target: Path) -> None:
+            """Gather the parts and finish the folder."""
+            makers.gather(target)
+            end(target)
+            shutil.rmtree(target / PARTS, ignore_errors=True)
 
         return finish
 
-    return meet(job, shard, settled={}, needed=needed, work=share, answer=answer, message=message, lease=lease)
+    return run_worker(
+        job, shard, plan_values={}, needed_files=needed_files, work=share, answer=answer, message=message, lease=lease
+    )
 
 
-def alone(job: Job, work: Work, *, resume: bool) -> None:
-    """Make a folder in this process, or with `resume` what is missing of it; errors as of `loop.carry_out`."""
+def make_locally(job: Job, work: Work, *, resume: bool) -> None:
+    """Make a folder in this process; with `resume`, only the missing parts. Errors as in `loop.manifest_session`."""
     layout, path = job.layout, job.path
-    before, plan = layout.begin(path, resume=resume), path / ALONE
+    previous, plan = layout.begin(path, resume=resume), path / LOCAL_PLAN
     with layout.lock(path):
         identity = json.loads(json.dumps(job.identity(job.about)))
-        if not any(re.fullmatch(r"(?!plan|once-).+\.json", one.name) for one in plan.parent.glob("*")):
-            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before any part was whole
-        if before or plan.exists():
-            held = before or _read(plan)
-            if (job.identity(before) if before else held["cells"]) != identity:
-                refuse(layout, path, held["request"], job.request, job.ignored, job.inputs)
+        if not any(re.fullmatch(r"(?!plan|once-).+\.json", file.name) for file in plan.parent.glob("*")):
+            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before the first part was finished
+        if previous or plan.exists():
+            record = previous or _read(plan)
+            if (job.identity(previous) if previous else record["cells"]) != identity:
+                refuse_request(layout, path, record["request"], job.request, job.ignored, job.inputs)
             if not resume:
                 raise RequestError(
-                    f"{path} holds {article(layout.what)} that is not whole: add {option('resume')} to go on "
+                    f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
                     "with it, or choose another "
                     f"{option('out')}"
                 )
-        if not before:
+        if not previous:
             request = job.request.model_dump(mode="json")
-            write_text(path / REQUEST, request_text(job, trust.mark(request, type(job.request))))
+            write_text(path / REQUEST, request_text(job, trust.make_mark(request, type(job.request))))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
-            work(Alone(path))(path)
-        shutil.rmtree(path / KEPT, ignore_errors=True)
+            work(LocalMaker(path))(path)
+        shutil.rmtree(path / PARTS, ignore_errors=True)
 
 
-def run(
+def make_folder(
     job: Job,
     shard: Shard | None,
     work: Work,
     *,
     resume: bool,
-    needed: Sequence[str],
+    needed_files: Sequence[str],
     answer: Callable[[Path, str], Answer],
     message: Callable[[str], None],
 ) -> Answer:
-    """Make a folder, together with other processes where there is a shard or a store; arguments as of `together` and `alone`."""
-    if (shard := chosen(job.path, shard, resume=resume, what=job.layout.what)) is not None:
-        return together(job, shard, work, needed=needed, answer=answer, message=message)
-    alone(job, work, resume=resume)
+    """Make a folder; with a shard or a store, together with other processes. Arguments as in `make_in_shards`."""
+    if (shard := choose_shard(job.path, shard, resume=resume, noun=job.layout.noun)) is not None:
+        return make_in_shards(job, shard, work, needed_files=needed_files, answer=answer, message=message)
+    make_locally(job, work, resume=resume)
     return answer(job.path, str(job.path))
 
 
 def _write(file: Path, content: bytes) -> None:
+    """Write a file atomically."""
     write_atomically(file, lambda temporary: temporary.write_bytes(content))
 
 
 def _read(file: Path) -> dict[str, Any]:
+    """Read the record of a part."""
     try:
-        told = json.loads(file.read_bytes())
+        record = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
-    if not isinstance(told, dict):
+    if not isinstance(record, dict):
         raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
-    return told
+    return record

@@ -1,4 +1,4 @@
-"""When, where and with what something was run: what a manifest says besides the request."""
+"""Provenance of a run for its manifest: time, machine, versions and data."""
 
 import os
 import platform
@@ -19,26 +19,26 @@ from brinell.core.version import VERSION
 LIBRARIES = ("torch", "numpy", "pyarrow", "safetensors", "scikit-learn", "pillow")
 
 
-def beginning(request: BaseModel, command: str, before: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest says when a run begins or is resumed: who runs it, since when, and what was asked for."""
+def start_record(request: BaseModel, command: str, previous: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of the manifest when a run begins or resumes: versions, state, times, command and request."""
     return {
         "brinell": VERSION,
         "revision": revision(),
         "state": "running",
-        "created": before.get("created", now()),
+        "created": previous.get("created", timestamp()),
         "finished": None,
         "command": command,
         "request": request.model_dump(mode="json"),
     }
 
 
-def now() -> str:
+def timestamp() -> str:
     """ISO time, UTC."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def data(spec: str, dataset: Dataset, digest: str, n: int, select: str = "first") -> dict[str, Any]:
-    """What was run on: `n` samples of a data set, how they were chosen (`engine.selection`), and where its inputs live."""
+def data_facts(spec: str, dataset: Dataset, digest: str, n: int, select: str = "first") -> dict[str, Any]:
+    """Facts about the data: `n` samples of a data set, their selection method (`engine.selection`), and the domain."""
     info = dataset.info
     return {
         "spec": spec,
@@ -54,13 +54,13 @@ def data(spec: str, dataset: Dataset, digest: str, n: int, select: str = "first"
     }
 
 
-def left_out(dataset: Dataset) -> list[dict[str, Any]]:
-    """What a data set could not read and went on without, as warnings of the run."""
-    return [{"code": one.code, "model": None, "text": one.text} for one in dataset.info.remarks]
+def loading_warnings(dataset: Dataset) -> list[dict[str, Any]]:
+    """Warnings of the run about data that could not be read."""
+    return [{"code": remark.code, "model": None, "text": remark.text} for remark in dataset.info.remarks]
 
 
-def place(device: torch.device) -> dict[str, Any]:
-    """What a manifest says of the machine, and of Python and the libraries that figures depend on."""
+def machine_facts(device: torch.device) -> dict[str, Any]:
+    """Facts about the machine, Python and the libraries that figures depend on."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {
         "versions": {"python": platform.python_version()} | {library: _version(library) for library in LIBRARIES},
@@ -69,6 +69,7 @@ def place(device: torch.device) -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
+    """Version of a package; None if it is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
@@ -76,6 +77,7 @@ def _version(name: str) -> str | None:
 
 
 def _cpu() -> str:
+    """Name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -84,13 +86,17 @@ def _cpu() -> str:
 
 
 def revision() -> str | None:
-    """The checkout that this code runs from, with `+dirty` where it was changed; None outside one."""
-    here = Path(__file__).parent
+    """Git revision of this code, with `+dirty` for uncommitted changes; None outside a checkout."""
+    folder = Path(__file__).parent
     try:
         answer = subprocess.run(
-            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True, timeout=10
+            ["git", "describe", "--always", "--dirty=+dirty", "--abbrev=12"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=10,
         )
-        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=here, capture_output=True, timeout=10)
+        tracked = subprocess.run(["git", "ls-files", "--error-unmatch", __file__], cwd=folder, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.strip() or None if answer.returncode == 0 and tracked.returncode == 0 else None

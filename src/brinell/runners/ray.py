@@ -1,16 +1,14 @@
 """A run on Ray: a task for each shard, or fewer; each is a process that works on the run in the store until it is whole.
 
-The run is whatever takes --shard: an audit, a benchmark set, a transfer, explanations.
+Any command with --shard can run so: an audit, a benchmark set, a transfer, explanations.
 
 Ray starts the tasks as it has processors or GPUs for them, asks its autoscaler for more where it has not, and starts a task again
-whose machine is lost. A model is loaded once in a task. The tasks share nothing through Ray, so neither inputs nor models pass
+whose machine is lost. Each task loads a model once. The tasks share nothing through Ray, so neither inputs nor models pass
 through its object store.
 """
 
 import os
 import secrets
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -18,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.errors import RequestError
-from brinell.runners.slurm import check_words
+from brinell.runners.task import Outcome, check_arguments, run_command
 
 
 def run(
-    words: Sequence[str],
+    arguments: Sequence[str],
     shards: int,
     *,
     tasks: int | None = None,
@@ -30,62 +28,69 @@ def run(
     cpus: float = 1.0,
     gpus: float = 0.0,
     retries: int = 3,
-) -> list[int]:
-    """Carry out a run on Ray, and wait for it.
+) -> list[Outcome]:
+    """Run a command on Ray and wait for it.
 
     Args:
-        words: the command line without its first word and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`. Its
-            --out is a folder that all nodes see, or the address of a store.
+        arguments: the command line without `brinell` and without --shard: `["audit", "run.toml", "--out", "/shared/run"]`.
+            Its --out is a folder that all nodes see, or the address of a store.
         shards: the number of shards.
         tasks: how many work on them, at most as many as there are shards; none starts one for each.
-        address: the cluster, such as `auto` or `10.0.0.1:6379`; none starts one on this machine for the time of the call.
+        address: the cluster, such as `auto` or `10.0.0.1:6379`; None starts one on this machine during the call.
         cpus: processors that a task needs.
         gpus: GPUs that a task needs; a part of one is shared by several tasks.
         retries: how often a task is started again whose process or machine is lost.
 
     Returns:
-        The exit code of each task, in the order of the shards where they begin.
+        How each task ended, in the order of the shards where they begin.
 
     Raises:
-        RequestError: Ray is not installed, the cluster's token is not there, the words name no --out or a --shard, or there are
-            more tasks than shards or none.
+        RequestError: Ray is not installed, the cluster's token is missing, the arguments have no --out or have a --shard, or the
+            number of tasks is not between 1 and the number of shards.
     """
-    check_words(words)
+    check_arguments(arguments)
     tasks = shards if tasks is None else tasks
     if not 1 <= tasks <= shards:
         raise RequestError(f"{tasks} tasks cannot share {shards} shards: take from 1 to {shards}")
     numbers = [f"{1 + task * shards // tasks}/{shards}" for task in range(tasks)]
+    library = check_installed()
+    with cluster_token(address):
+        return _run(library, arguments, numbers, address, cpus=cpus, gpus=gpus, retries=retries)
+
+
+def check_installed() -> Any:
+    """The module ray, which then reports no statistics; raises RequestError where it is not installed."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError:
         raise RequestError("tasks are started by Ray, which is not installed: pip install brinell[ray]") from None
-    with token(address):
-        return _run(ray, words, numbers, address, cpus=cpus, gpus=gpus, retries=retries)
+    return ray
 
 
 def _run(
-    ray: Any, words: Sequence[str], numbers: list[str], address: str | None, *, cpus: float, gpus: float, retries: int
-) -> list[int]:
+    ray: Any, arguments: Sequence[str], numbers: list[str], address: str | None, *, cpus: float, gpus: float, retries: int
+) -> list[Outcome]:
+    """Run the shards as Ray tasks; returns how they ended."""
     ray.init(address=address or "local", log_to_driver=False, **({} if address else {"include_dashboard": False}))
     try:
-        started = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(carried_out)
-        return list(ray.get([started.remote([*words, "--shard", number]) for number in numbers]))
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=retries)(_run_task)
+        commands = [[*arguments, "--shard", number] for number in numbers]
+        return list(ray.get([task.remote(command, os.getcwd()) for command in commands]))
     finally:
         ray.shutdown()
 
 
-def carried_out(words: Sequence[str]) -> int:
-    """The exit code of a command, in a process of its own, so that a model that ends it does not end Ray's."""
-    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    return subprocess.run([sys.executable, "-m", "brinell", *words], env=os.environ | threads).returncode
+def _run_task(arguments: Sequence[str], folder: str) -> Outcome:
+    """Run a command in the folder where the run was started, if the machine has it; with one thread by default."""
+    return run_command(arguments, folder, os.environ | {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")})
 
 
 @contextmanager
-def token(address: str | None) -> Iterator[None]:
-    """The token by which Ray from 2.60 on knows who may ask: that of a cluster, which must be there, or one of our own.
+def cluster_token(address: str | None) -> Iterator[None]:
+    """Provide the authentication token of Ray (2.60 and later): the cluster's, which must exist, or a local one.
 
-    The latter is in the environment for the time of the block, so that Ray writes none into the person's home.
+    The local token is in the environment within the `with` block, so that Ray writes none into the user's home.
     """
     file = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
     if os.environ.get("RAY_AUTH_MODE") == "disabled" or os.environ.get("RAY_AUTH_TOKEN") or file.exists():
@@ -105,5 +110,5 @@ def token(address: str | None) -> Iterator[None]:
 
 @cache
 def _own_token() -> str:
-    """Always the same, because Ray reads the token once in a process and would show it to the next cluster, too."""
+    """A constant token per process, because Ray reads the token once and uses it for later clusters as well."""
     return secrets.token_hex(32)

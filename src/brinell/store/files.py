@@ -1,11 +1,12 @@
-"""Writing files so that a kill leaves the old one or the new one, never half of one."""
+"""Atomic writes: after a kill a file holds its old content or its new content, never a part of it."""
 
 import errno
 import hashlib
 import mmap
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ from brinell.core.record import Array
 from brinell.store import seal
 
 LAST = ("records", "samples")
-"""Folders whose file of a part is written last, so that without it the part is made again."""
+"""Folders whose file completes a part: it is written last, and without it the part is computed again."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file beside `path`, then put it there in one step, on disk before it is seen.
+    """Let `write` fill a temporary file, flush it to disk, and rename it to `path`.
 
     Raises:
         StoppedError: the disk is full or the folder cannot be written.
@@ -40,10 +41,55 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             os.close(folder)
     except OSError as error:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else str(error.strerror or error).lower()
-        raise StoppedError(f"{path} cannot be written: {reason}; make room, then go on with {option('resume')}") from error
+        raise StoppedError(f"{path} cannot be written: {_reason(error)}, then go on with {option('resume')}") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _reason(error: OSError) -> str:
+    """Why a file cannot be written, and what to do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; make room"
+    reason = error.strerror or one_line(error)
+    return f"{reason[:1].lower()}{reason[1:]}; make it writable"
+
+
+def check_writable(folder: Path, *, keep: bool = False) -> None:
+    """Refuse a folder in which no file can be written; the check leaves nothing behind.
+
+    Args:
+        folder: the folder, which may not exist yet.
+        keep: leave a missing folder to other processes, which may be about to use it: its nearest parent is checked instead.
+
+    Raises:
+        RequestError: it cannot be made or written.
+    """
+    places = (folder, *folder.parents)
+    absent = [] if keep else [place for place in places if not os.path.lexists(place)]
+    try:
+        nearest = next(place for place in places if os.path.lexists(place)) if keep else folder
+        nearest.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        reason = "a file has that name" if isinstance(error, FileExistsError) else error.strerror or one_line(error)
+        raise RequestError(f"{folder} cannot be written ({reason}): choose another {option('out')}") from None
+    finally:
+        for place in absent:
+            with suppress(OSError):
+                place.rmdir()
+
+
+def check_file(path: Path) -> None:
+    """Refuse a name under which no file can be written.
+
+    Raises:
+        RequestError: a folder has the name, or its folder cannot be made or written.
+    """
+    if path.is_dir():
+        raise RequestError(f"{path} is a folder: name a file by {option('out')}, such as {path / 'NAME'}")
+    check_writable(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -58,32 +104,32 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
-def read_arrays(path: Path, wanted: Callable[[str], bool] = lambda name: True, expected: str | None = None) -> dict[str, Array]:
-    """The arrays of a safetensors file whose names are wanted.
+def read_arrays(path: Path, select: Callable[[str], bool] = lambda name: True, expected: str | None = None) -> dict[str, Array]:
+    """Read arrays of a safetensors file by name.
 
     Args:
         path: the file.
-        wanted: which names; all of them by default.
-        expected: the hash that the file must have (`digest`), where that is known.
+        select: returns True for the names to read; by default all.
+        expected: the hash that the file must have (`digest`), or None if it is unknown.
 
     Raises:
         RequestError: the file is damaged, changed or missing.
     """
     with _mapped(path, expected) as content:
-        return {name: stored.array(content, name, *where) for name, where in stored.places(content).items() if wanted(name)}
+        return {name: stored.array(content, name, *place) for name, place in stored.places(content).items() if select(name)}
 
 
 def names_of_arrays(path: Path, expected: str | None = None) -> list[str]:
-    """The names in a safetensors file; `expected` and errors as of `read_arrays`."""
+    """The names of the arrays in a safetensors file; see `read_arrays` for `expected` and errors."""
     with _mapped(path, expected) as content:
         return list(stored.places(content))
 
 
 @contextmanager
 def _mapped(path: Path, expected: str | None) -> Iterator[mmap.mmap]:
-    """A file of arrays, mapped and found to be as it was written; what is wrong with it meanwhile is said in one line."""
+    """Map a file of arrays into memory after checking its hash. Errors inside the block become one-line request errors."""
     try:
-        with bounded.opened(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with bounded.open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             check(path, content, expected)
             yield content
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -91,51 +137,65 @@ def _mapped(path: Path, expected: str | None) -> Iterator[mmap.mmap]:
 
 
 def check(path: Path, content: Any, expected: str | None = None) -> None:
-    """Refuse the content of a file, bytes or mapped, that is not as it was written: its seal does not hold, or another hash."""
+    """Refuse a file whose content changed after it was written.
+
+    Args:
+        path: the file, for the message.
+        content: its content, as bytes or a memory map.
+        expected: the hash that it must have, or None if it is unknown.
+
+    Raises:
+        RequestError: its seal is broken, or its hash differs from `expected`.
+    """
     if seal.holds(content) is False:
-        raise _damaged(path, "the digest that it holds is not its own")
+        raise _damaged(path, "its content does not match the digest in it")
     if expected is not None and hashlib.blake2b(content, digest_size=16).hexdigest() != expected:
         raise _damaged(path, "it was changed after the run ended")
 
 
 def checked_file(path: Path, most: int, expected: str | None = None) -> int:
-    """Refuse a file that is not as it was written, without taking it into memory. Returns its bytes.
+    """Check a file as `check` does, without reading it into memory. Returns its size in bytes.
 
     Args:
-        path: where it lies.
-        most: bytes that it may have.
-        expected: the hash that it must have, as for `check`.
+        path: the file.
+        most: the largest size allowed, in bytes.
+        expected: the expected hash, or None if it is unknown.
 
     Raises:
-        RequestError: as of `check`, or it is larger, or no regular file.
-        OSError: it is not there, or may not be read.
+        RequestError: the file was changed, is larger than `most`, or is not a regular file.
+        OSError: the file does not exist or is not readable.
     """
-    with bounded.opened(path) as file:
+    with bounded.open_regular(path) as file:
         length = os.fstat(file.fileno()).st_size
         if length > most:
-            raise RequestError(
-                f"{path} has more than {bounded.size(most)}, the most that is read of such a file: see what is in it"
-            )
+            raise RequestError(f"{path} is larger than {bounded.size(most)}, the limit for such a file: check its content")
         if length:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 check(path, content, expected)
         return length
 
 
-def _damaged(path: Path, why: str) -> RequestError:
-    """The line that says what to do: to delete the file and the rows that go with it, so that they are made again."""
-    rows = [one for name in LAST for one in path.parent.parent.glob(f"{name}/*.parquet") if path.stem.startswith(one.stem)]
-    along = "" if path.parent.name in LAST else "".join(f" and {one.parent.name}/{one.name}" for one in rows)
-    return RequestError(f"{path} is damaged or missing ({why}): delete it{along} and go on with {option('resume')}")
+def _damaged(path: Path, reason: str) -> RequestError:
+    """The error about a damaged file: it says which files to delete before a resume."""
+    rows = [
+        rows_file
+        for name in LAST
+        for rows_file in path.parent.parent.glob(f"{name}/*.parquet")
+        if path.stem.startswith(rows_file.stem)
+    ]
+    companions = (
+        "" if path.parent.name in LAST else "".join(f" and {rows_file.parent.name}/{rows_file.name}" for rows_file in rows)
+    )
+    return RequestError(f"{path} is damaged or missing ({reason}): delete it{companions} and go on with {option('resume')}")
 
 
-def named_safetensors(path: Path, what: str) -> None:
-    """Refuse a file name that does not end with .safetensors; `what` is what the file would hold."""
+def check_safetensors_name(path: Path, description: str) -> None:
+    """Refuse a file name that does not end with .safetensors; `description` names the content for the message."""
     if path.suffix != ".safetensors":
-        raise RequestError(f"{path} is no name for {what}: end it with .safetensors")
+        raise RequestError(f"{path} is no name for {description}: end it with .safetensors")
 
 
 def digest(path: Path) -> str:
-    """Hash of a file's bytes (BLAKE2b, 128 bits, hex)."""
-    with bounded.opened(path) as file:
+    """The hash of a file's bytes (BLAKE2b, 128 bits, hexadecimal)."""
+    with bounded.open_regular(path) as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()

@@ -1,7 +1,6 @@
-"""The folders that runs and studies write: a manifest, a lock, and files that are put in place whole.
+"""The folders that runs and studies write: a manifest, a lock, and files that are written atomically.
 
-What the manifest of a verb says is an argument, part of its `Layout`; the rows' columns are one too (`store.parquet`). So every
-study uses the same code.
+All studies use this code: the manifest's model is part of a `Layout`, and the columns of rows are arguments of `store.parquet`.
 """
 
 import fcntl
@@ -15,35 +14,43 @@ from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line, option
-from brinell.manifest import Manifest, fault, shown
-from brinell.store import seal
+from brinell.core.version import VERSION
+from brinell.manifest import Manifest, abbreviate, fault
+from brinell.store import inventory, seal
 from brinell.store.files import check, write_text
 
 
 @contextmanager
 def fitting(path: Path) -> Iterator[None]:
-    """Refuse files of a folder that have their form and contradict each other, as those of several folders do, with one line."""
+    """Turn lookup, type and arithmetic errors of the block into one request error: the folder's files contradict each other.
+
+    Set BRINELL_DEBUG=1 to see the original error.
+    """
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if os.environ.get("BRINELL_DEBUG"):
             raise
         raise RequestError(
-            f"what the files of {path} say does not fit together ({type(error).__name__}: {one_line(error, 120)}): take the "
+            f"the files of {path} contradict each other ({type(error).__name__}: {one_line(error, 120)}): restore the "
             "folder from a copy; BRINELL_DEBUG=1 shows where"
         ) from None
 
 
-MANIFEST, REQUEST, PAGE = "manifest.json", "run.toml", "report.html"
-"""In every folder: what it holds, the request with which it can be made again, and the page that is made of it."""
+MANIFEST, REQUEST, PAGE = inventory.MANIFEST, "run.toml", "report.html"
+"""Files in every folder: the description of its content, the request that reproduces it, and its page."""
 SEAL = "seal"
 """The key of a manifest that holds its own hash."""
-SHARDS = "shards"
-"""The folder in which several processes meet until what they make is whole."""
+LOCK, SIGNATURE = ".lock", "manifest.json.sig"
+"""The lock of a folder, and the signature of its manifest."""
+LOCAL_PLAN = ".parts/plan.json"
+"""The plan of a study that one process makes part by part, by its path in the unfinished folder."""
+SHARDS = inventory.SHARDS
+"""The folder through which several processes share the shards of an unfinished run."""
 
 
 def verb_of(path: Path) -> str | None:
-    """The verb that made a folder; None where it holds no manifest that can be read."""
+    """The verb that made a folder; None if it holds no readable manifest."""
     try:
         manifest = json.loads(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
     except (ValueError, RecursionError, OSError, RequestError):
@@ -52,45 +59,71 @@ def verb_of(path: Path) -> str | None:
     return verb if isinstance(verb, str) else None
 
 
+def with_article(noun: str) -> str:
+    """`a run`, `an explanation`."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+
+
+def is_running(manifest: Mapping[str, Any]) -> bool:
+    """True if a manifest is that of an unfinished folder."""
+    return manifest.get("state") == "running"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What the folders of one verb look like."""
+    """The format of the folders of one verb."""
 
     verb: str
-    """The verb that makes one, which its manifest names."""
-    what: str
-    """What a folder holds, in the singular: run, benchmark set."""
+    """The verb that makes the folders, as their manifests name it."""
+    noun: str
+    """The content of a folder, in the singular: run, benchmark set."""
     version: int
-    """The version of rows and manifest that is written and read."""
+    """The schema version of rows and manifest."""
     manifest: type[Manifest]
-    """What a manifest says."""
+    """The model of the manifest."""
     folders: tuple[str, ...] = ("records", "arrays")
-    """Where rows and arrays lie."""
-    alone: bool = False
-    """Whether a folder that holds any other file is refused, because all of it is to be published."""
+    """The folders of rows and arrays."""
     resumable: bool = True
-    """Whether the verb takes --resume."""
+    """True if the verb takes --resume."""
+    derived: tuple[str, ...] = ()
+    """Files that follow from the others, besides request, manifest, page and tables, or that grow after the manifest is saved."""
+    digests_at_open: bool = True
+    """Whether `open` compares the digest of every file; False if every file is compared when it is read."""
 
     @property
     def command(self) -> str:
-        """The command that makes a folder, as a person types it."""
+        """The command that makes a folder, as users type it."""
         return f"brinell {self.verb}"
 
     @property
     def head(self) -> dict[str, Any]:
-        """What a manifest begins with: the verb and the version."""
-        return {"verb": self.verb, "schema": self.version}
+        """The first keys of a manifest: the verb, the schema version and the version of Brinell."""
+        return {"verb": self.verb, "schema": self.version, "brinell": VERSION}
 
     def has(self, path: Path) -> bool:
-        """Whether a folder is one of this verb."""
+        """True if this verb made a folder."""
         return verb_of(path) == self.verb
 
     def open(self, path: Path) -> dict[str, Any]:
-        """The manifest of a folder.
+        """The manifest of a folder, whose files are those that it lists.
 
         Raises:
-            RequestError: there is none, it is damaged, or another verb or another version of brinell wrote it.
+            RequestError: the manifest is missing or damaged, another verb or another version of brinell wrote it, or a file of a
+                finished folder is missing, changed or foreign.
         """
+        manifest = self.read(path)
+        if not is_running(manifest):
+            inventory.check_names(path, manifest, self._beside, remedy=self._restoration(path))
+            if self.digests_at_open:
+                inventory.check_digests(path, manifest)
+        return manifest
+
+    def find_faults(self, path: Path, manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Files of a folder that are not as its manifest lists them: the path of each, and what is wrong with it."""
+        return [] if is_running(manifest) else inventory.find_faults(path, manifest, self._beside)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """The manifest of a folder alone, whatever the files are; errors about it as in `open`."""
         file = path / MANIFEST
         try:
             content = bounded.read(file, bounded.MOST_TEXT)
@@ -100,87 +133,119 @@ class Layout:
         except (ValueError, RecursionError, OSError) as error:
             raise RequestError(f"{file} is damaged: {one_line(error)}") from None
         if seal.holds(content) is False:
-            raise RequestError(f"{file} is damaged: the digest that it holds is not its own; take it from a copy of the folder")
-        if why := fault(manifest, Manifest):
-            raise RequestError(f"{file} is damaged: {why}")
+            raise RequestError(f"{file} is damaged: its content does not match its digest; restore it from a copy of the folder")
+        if problem := fault(manifest, Manifest):
+            raise RequestError(f"{file} is damaged: {problem}")
         if (verb := manifest["verb"]) != self.verb:
-            raise self._refusal(path, f"its verb is {shown(verb)}")
+            raise self._refusal(path, f"its verb is {abbreviate(verb)}")
         if (version := manifest["schema"]) != self.version:
             raise RequestError(
                 f"{path} was written by another version of brinell (schema {version}, here {self.version}): "
-                f"read it with that one, or make it again with {self.command}"
+                f"read it with that version, or make it again with {self.command}"
             )
-        if why := fault(manifest, self.manifest):
-            raise RequestError(f"{file} is damaged: {why}; take it from a copy of the folder")
+        if problem := fault(manifest, self.manifest):
+            raise RequestError(f"{file} is damaged: {problem}; restore it from a copy of the folder")
         manifest.pop(SEAL, None)
         return manifest  # type: ignore[no-any-return]
 
-    def _refusal(self, path: Path, why: str) -> RequestError:
-        """The line about a folder of something else, with those in it that would do."""
-        inside = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
-        then = f"name {' or '.join(inside)}, which it holds" if inside else f"{self.command} makes one"
-        return RequestError(f"{path} is no {self.what} folder: {why}; {then}")
+    @property
+    def _beside(self) -> frozenset[str]:
+        """Names of the files that are no part of the inventory."""
+        return frozenset((MANIFEST, REQUEST, PAGE, SIGNATURE, *self.derived))
+
+    def _restoration(self, path: Path) -> str:
+        """What to do about a missing file."""
+        if not self.resumable:
+            return "restore it from a copy of the folder"
+        return f"{self.command} {option('resume')} {option('out', str(path))} makes it again"
+
+    def _refusal(self, path: Path, reason: str) -> RequestError:
+        """The error about a folder that this verb did not make; it lists subfolders that this verb made."""
+        candidates = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
+        then = f"name {' or '.join(candidates)}, which it holds" if candidates else f"{self.command} makes one"
+        return RequestError(f"{path} is no {self.noun} folder: {reason}; {then}")
 
     def check(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Before a folder is resumed: refuse one of which a file is damaged, or arrays are gone whose rows are there."""
+        """Refuse to resume a folder with a damaged or foreign file, or with rows whose arrays are missing.
+
+        Raises:
+            RequestError: a file is damaged or missing.
+        """
         for folder in self.folders:
-            for file in sorted(one for one in (path / folder).glob("*.*") if one.suffix in (".parquet", ".safetensors")):
-                with bounded.opened(file) as stream:
+            for file in sorted(
+                file_in_folder
+                for file_in_folder in (path / folder).glob("*.*")
+                if file_in_folder.suffix in (".parquet", ".safetensors")
+            ):
+                with bounded.open_regular(file) as stream:
                     check(file, stream.read())
+        if manifest and not is_running(manifest):
+            inventory.check_names(path, manifest, self._beside, missing=False)
         for name in manifest.get("files") or ():
             if name.startswith("arrays/") and not (path / name).exists():
-                rows = [one for one in (path / "records").glob("*.parquet") if Path(name).stem.startswith(one.stem)]
+                rows = [
+                    records_file
+                    for records_file in (path / "records").glob("*.parquet")
+                    if Path(name).stem.startswith(records_file.stem)
+                ]
                 if rows:
                     raise RequestError(
                         f"{path / name} is missing: delete records/{rows[0].name} too and go on with {option('resume')}"
                     )
 
     def begin(self, path: Path, *, resume: bool = False) -> dict[str, Any]:
-        """The manifest of the folder that is to be resumed; empty where nothing was begun there.
+        """The manifest of the folder to resume; empty if the folder holds no manifest yet.
 
         Raises:
-            RequestError: the folder holds something already, and nobody asked for a resume.
+            RequestError: the folder has content and `resume` is False, or another verb made it.
         """
         if (path / MANIFEST).exists():
             if resume:
-                return self.open(path)
+                return self.read(path)
             if not self.has(path):
-                raise RequestError(
-                    f"{path} is the folder of something else, which {MANIFEST} describes: choose another {option('out')}"
-                )
-            article = "an" if self.what[0] in "aeiou" else "a"
-            more = f"add {option('resume')} to go on with it, or " if self.resumable else ""
-            raise RequestError(f"{path} holds {article} {self.what}: {more}choose another {option('out')}")
-        if not resume:
-            self.check_free(path)
+                raise RequestError(f"{path} belongs to another command (see its {MANIFEST}): choose another {option('out')}")
+            advice = f"add {option('resume')} to go on with it, or " if self.resumable else ""
+            raise RequestError(f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}")
+        if not resume and not (path / LOCAL_PLAN).exists():
+            self.check_free(path, REQUEST, SHARDS)
         return {}
 
     def check_free(self, path: Path, *besides: str) -> None:
-        """Refuse a folder that holds other files, where this is to be alone in it; `besides` are names that do no harm."""
-        if self.alone and path.is_dir() and any(one.name[0] != "." and one.name not in besides for one in path.iterdir()):
+        """Refuse a folder with other files; hidden files and the names in `besides` are allowed."""
+        if not path.is_dir():
+            return
+        entries = sorted(entry.name for entry in path.iterdir() if entry.name[0] != "." and entry.name not in besides)
+        if entries:
             raise RequestError(
-                f"{path} is not empty, and a {self.what} needs a folder of its own: choose another {option('out')}"
+                f"{path} is not empty, and {with_article(self.noun)} needs an empty folder: choose another {option('out')} "
+                f"(it holds {entries[0]})"
             )
 
-    def save(self, path: Path, manifest: Mapping[str, Any]) -> None:
-        """Write the manifest, with the verb and the version before what it says."""
-        content = self.head | dict(manifest) | {SEAL: seal.BLANK}
+    def save(self, path: Path, manifest: Mapping[str, Any]) -> dict[str, str]:
+        """Write the manifest, sealed, with the verb and the schema version as its first keys.
+
+        Returns:
+            The inventory that it holds: the digest of each file of a finished folder; empty while the folder is filled.
+        """
+        files = {} if is_running(manifest) else inventory.take_inventory(path, self._beside)
+        content = self.head | dict(manifest) | {inventory.FILES: files} | {SEAL: seal.BLANK}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, seal.sealed(text.encode()).decode())
+        return files
 
     @contextmanager
     def lock(self, path: Path) -> Iterator[None]:
-        """Keep a second process from writing to a folder, and delete what a killed one left half written.
+        """Lock a folder against other processes while the block runs, and delete temporary files of killed processes.
 
         Raises:
-            RequestError: one already does, or the folder cannot be made.
+            RequestError: another process holds the lock, or the folder cannot be created.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
             lock = (path / ".lock").open("w")
         except OSError as error:
             raise RequestError(
-                f"{path} cannot be a {self.what} folder ({error.strerror}): choose another {option('out')}"
+                f"{path} cannot be a {self.noun} folder ({error.strerror}): choose another {option('out')}"
             ) from None
         with lock as file:
             try:

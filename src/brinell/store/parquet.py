@@ -1,4 +1,4 @@
-"""Rows to and from Parquet files. The columns are an argument: `Column`s by name, or the fields of a dataclass of records."""
+"""Reads and writes rows as Parquet files. Columns are given as `Column`s by name, or as the fields of a dataclass of records."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +17,16 @@ from brinell.store.files import check, write_atomically
 
 Rows = TypeVar("Rows")
 MOST_BYTES = 1 << 34
-"""Bytes of a file of rows at most."""
+"""Largest size of a file of rows, in bytes."""
 MOST_UNPACKED = 1 << 31
-"""Bytes that the rows of a small file may become."""
+"""Bytes that the rows of a small file may take in memory."""
 GROUP_ROWS = 1 << 16
-"""Rows that a reader who takes a file group by group has in memory at once."""
+"""Rows in a row group, which a streaming reader holds in memory at once."""
 TYPES = {kind: pa.type_for_alias(kind) for kind in ("string", "bool", "int32", "int64", "float32", "float64")}
 
 
 def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = None) -> pa.Schema:
-    """Columns as Arrow writes them; `kinds` says what the kinds of a study's own are."""
+    """The Arrow schema of columns; `kinds` maps additional kinds of a study to Arrow types."""
     types = TYPES | dict(kinds or {})
     return pa.schema([pa.field(name, types[column.kind], nullable=column.null) for name, column in columns.items()])
 
@@ -34,50 +34,51 @@ def schema_of(columns: Mapping[str, Column], kinds: Mapping[str, Any] | None = N
 def write_table(path: Path, table: Any, **settings: Any) -> None:
     """Write an Arrow table as one sealed Parquet file, atomically."""
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), seal.KEY: seal.BLANK})
-    held = pa.BufferOutputStream()
-    pq.write_table(table, held, compression="zstd", **settings)
-    content = seal.sealed(held.getvalue().to_pybytes())
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd", **settings)
+    content = seal.sealed(buffer.getvalue().to_pybytes())
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def write_parts(path: Path, parts: Iterable[Records], cell: str) -> None:
-    """Write an audit's rows as one Parquet file that names its cell, part after part, of which one is in memory at a time."""
+    """Write an audit's rows as one Parquet file that names its cell, with only one of the `parts` in memory at a time."""
 
     def fill(temporary: Path) -> None:
+        """Write the parts in row groups."""
         schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell})
         schema = schema.with_metadata({**schema.metadata, seal.KEY: seal.BLANK})
-        left = schema.empty_table()
+        pending = schema.empty_table()
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for part in parts:
-                left = pa.concat_tables([left, to_table(part).replace_schema_metadata(schema.metadata)])
-                while len(left) >= GROUP_ROWS:
-                    writer.write_table(left[:GROUP_ROWS])
-                    left = left[GROUP_ROWS:]
-            if len(left):
-                writer.write_table(left)
+                pending = pa.concat_tables([pending, to_table(part).replace_schema_metadata(schema.metadata)])
+                while len(pending) >= GROUP_ROWS:
+                    writer.write_table(pending[:GROUP_ROWS])
+                    pending = pending[GROUP_ROWS:]
+            if len(pending):
+                writer.write_table(pending)
         seal.seal(temporary)
 
     write_atomically(path, fill)
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = None, expected: str | None = None) -> Any:
-    """A Parquet file as an Arrow table.
+    """Read a Parquet file as an Arrow table.
 
     Args:
         path: the file.
-        columns: the columns that are read; all of them by default.
-        schema: what the file must have been written with.
-        expected: the hash that the file must have (`files.digest`), where that is known.
+        columns: the columns to read; by default all.
+        schema: the schema that the file must have; None for any.
+        expected: the hash that the file must have (`files.digest`), or None if it is unknown.
 
     Raises:
-        RequestError: it is damaged or missing, or has other columns or another version than `schema`.
+        RequestError: the file is damaged or missing, or its columns or version differ from `schema`.
     """
     with reading(path):
         content = bounded.read(path, MOST_BYTES)
         check(path, content, expected)
-        held = pq.ParquetFile(pa.BufferReader(content))
-        check_size(path, held.metadata, len(content))
-        table = held.read(columns)
+        parquet_file = pq.ParquetFile(pa.BufferReader(content))
+        check_size(path, parquet_file.metadata, len(content))
+        table = parquet_file.read(columns)
     if schema is not None:
         check_schema(path, table.schema, schema)
     return table
@@ -85,7 +86,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None, schema: Any = N
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say in one line what is wrong with a Parquet file that is read meanwhile."""
+    """Turn errors of the block, which reads the Parquet file `path`, into one-line request errors."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -94,22 +95,25 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_size(path: Path, metadata: Any, length: int) -> None:
-    """Refuse a Parquet file of `length` bytes that would become far more in memory."""
-    bounded.unpacked(8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED)
+    """Refuse a Parquet file of `length` bytes that would take far more bytes in memory."""
+    bounded.check_unpacked_size(8 * metadata.num_rows * metadata.num_columns, length, path, MOST_UNPACKED)
 
 
-def check_schema(path: Path, found: Any, schema: Any) -> None:
-    """Refuse a file with other columns, or of another version, than it must have been written with."""
-    if found.names != schema.names or _version(found) != _version(schema):
-        raise RequestError(f"{path} was written by another version of brinell (schema {_version(found)}): read it with that one")
+def check_schema(path: Path, actual: Any, schema: Any) -> None:
+    """Refuse a file whose columns, their types or schema version differ from the expected `schema`."""
+    if not actual.equals(schema, check_metadata=False) or _version(actual) != _version(schema):
+        raise RequestError(
+            f"{path} was written by another version of brinell (schema {_version(actual)}): read it with that version"
+        )
 
 
 def _version(schema: Any) -> str:
+    """Schema version of a file."""
     return (schema.metadata or {}).get(b"brinell.schema", b"none").decode()  # type: ignore[no-any-return]
 
 
 def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
-    """A dataclass of records as an Arrow table."""
+    """The Arrow table of a dataclass of records."""
     schema = schema_of(columns_of(rows))
     columns = [getattr(rows, name) for name in schema.names]
     arrays = [
@@ -120,12 +124,13 @@ def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
 
 
 def from_table(of: type[Rows], table: Any) -> Rows:
-    """An Arrow table as a dataclass of records."""
+    """The dataclass of records `of` with the rows of an Arrow table."""
     return of(**{field.name: _column(table[field.name].combine_chunks(), field) for field in schema_of(columns_of(of))})
 
 
 def _column(column: Any, field: Any) -> Array:
-    if field.type == pa.string():  # a few different texts in many rows: each is one object, not one a row
+    """A column as an array."""
+    if field.type == pa.string():  # few distinct texts in many rows: one object per text, not per row
         encoded = column.dictionary_encode()
         texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)
         return np.asarray(texts[encoded.indices.to_numpy()])
@@ -142,11 +147,11 @@ def write(path: Path, records: Records, cell: str) -> None:
 
 
 def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda path: None) -> Records:
-    """An audit's rows in several files, one after another.
+    """Read an audit's rows from several files, concatenated in their order.
 
     Args:
         paths: the files.
-        expected: the hash that each must have, where that is known.
+        expected: maps a file to the hash that it must have, or to None if the hash is unknown.
 
     Raises:
         RequestError: a file is damaged, changed or has another schema.
@@ -157,5 +162,5 @@ def read(paths: Sequence[Path], expected: Callable[[Path], str | None] = lambda 
 
 
 def load_rows(of: type[Rows], path: Path) -> Rows:
-    """The rows of a Parquet file as a dataclass of records; errors as of `read_table`."""
+    """The rows of a Parquet file as a dataclass of records; errors are those of `read_table`."""
     return from_table(of, read_table(path, schema=schema_of(columns_of(of))))

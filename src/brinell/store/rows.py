@@ -11,9 +11,12 @@ Rows = TypeVar("Rows")
 
 
 def build(of: type[Rows], n: int, **columns: Any) -> Rows:
-    """`n` rows of the kind `of` from scalars and (n,) arrays; columns left out are null or zero, if they are declared so.
+    """Build `n` rows of the dataclass `of` from scalars and (n,) arrays.
 
-    A nullable column may also be given as a masked array.
+    Columns that are not given are null or zero if they are declared so. A nullable column may be a masked array.
+
+    Raises:
+        TypeError: a required column is missing.
     """
     filled: dict[str, Array] = {}
     for name, column in columns_of(of).items():
@@ -33,21 +36,23 @@ def build(of: type[Rows], n: int, **columns: Any) -> Rows:
 
 
 def _kind(rows: Rows) -> type[Rows]:
-    """The dataclass of records that some rows are of, where these may stay in their files."""
-    return next(one for one in type(rows).__mro__ if "__dataclass_fields__" in vars(one))
+    """The dataclass that declares the columns of `rows`, also for rows that stay in their files."""
+    return next(base for base in type(rows).__mro__ if "__dataclass_fields__" in vars(base))
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """The rows of all `parts`, of which there is at least one, in order."""
+    """The rows of all `parts` in order; there must be at least one part."""
     filled = {}
     for name, column in columns_of(parts[0]).items():
         values = [getattr(part, name) for part in parts]
-        filled[name] = np.concatenate([np.ma.getdata(one) for one in values])
+        filled[name] = np.concatenate([np.ma.getdata(value) for value in values])
         if column.null:
-            filled[name] = np.ma.MaskedArray(filled[name], np.concatenate([np.ma.getmaskarray(one) for one in values]))
+            filled[name] = np.ma.MaskedArray(
+                filled[name], np.concatenate([np.ma.getmaskarray(part_values) for part_values in values])
+            )
     return _kind(parts[0])(**filled)
 
 
-def take(rows: Rows, chosen: Array) -> Rows:
-    """The chosen rows (bool or indices)."""
-    return _kind(rows)(**{name: getattr(rows, name)[chosen] for name in columns_of(rows)})
+def take(rows: Rows, selection: Array) -> Rows:
+    """The rows that `selection` (bool or indices) selects."""
+    return _kind(rows)(**{name: getattr(rows, name)[selection] for name in columns_of(rows)})

@@ -7,27 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.errors import RequestError
-from brinell.core.record import SCHEMA_VERSION, Array, Outcome, Records
-from brinell.store import in_place, parquet
+from brinell.core.errors import RequestError, option
+from brinell.core.record import CLEAN, SCHEMA_VERSION, Array, Outcome, Records
+from brinell.store import in_place, parquet, rows
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.joining import Block
-from brinell.store.run_manifest import RunManifest
+from brinell.store.row_rules import Violation, find_violations, make_cells
+from brinell.store.run_manifest import RunManifest, cells_of
 
 PART_BYTES = 8 * 2**20
 """About how much one file of arrays holds, so that a stage's inputs never have to be in memory together."""
 PART_SAMPLES = 1 << 13
 """Samples that it holds at most: of small inputs, their names take more memory than they."""
 
-LAYOUT = Layout(verb="audit", what="run", version=SCHEMA_VERSION, manifest=RunManifest)
+LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest, digests_at_open=False)
 
 
 class Run:
     """A run folder, finished or not."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
-        self.path, self.manifest = path, manifest
+        self.path, self.manifest, self._checked = path, manifest, False
+        self._rows_of_parts: Records | None = None
+        """All rows of a small finished run, once they were read to be checked."""
 
     @classmethod
     def open(cls, path: Path | str) -> "Run":
@@ -38,6 +41,19 @@ class Run:
         """
         return cls(Path(path), LAYOUT.open(Path(path)))
 
+    @classmethod
+    def open_finished(cls, path: Path | str) -> "Run":
+        """The run in a folder, whose files and rows are checked; an unfinished one has no inventory by which they could be.
+
+        Raises:
+            RequestError: as for `open`, or the run is not finished.
+        """
+        run = cls.open(path)
+        if run.manifest["state"] != "finished":
+            command = f"{LAYOUT.command} {option('resume')} {option('out', str(path))}"
+            raise RequestError(f"{path} is not finished: go on with {command} first")
+        return run
+
     def save_manifest(self) -> None:
         """Write the manifest as it is now."""
         LAYOUT.save(self.path, self.manifest)
@@ -45,57 +61,77 @@ class Run:
     # Reading
 
     def records(self) -> Records:
-        """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones."""
-        return parquet.read(self._rows(), self._expected)
+        """All rows there are, in the order of the manifest: finished stages, and the shards of unfinished ones.
+
+        Raises:
+            RequestError: a file is damaged, missing or foreign, or rows of a finished run break a rule (`store.row_rules`).
+        """
+        self.check_rows()
+        return parquet.read(self._rows(), self._expected) if self._rows_of_parts is None else self._rows_of_parts
 
     def records_in_place(self) -> Records:
         """The same rows, which stay in their files: a column is read when it is looked at, as long as the run is not changed."""
-        return in_place.records(self._rows(), self._expected)
+        self.check_rows()
+        return in_place.records(self._rows(), self._expected) if self._rows_of_parts is None else self._rows_of_parts
+
+    def check_rows(self) -> None:
+        """Refuse a finished run whose rows break a rule; the rows are read once.
+
+        Raises:
+            RequestError: the first rule that is broken, with the samples.
+        """
+        if self.manifest["state"] != "finished" or self._checked:
+            return
+        for location, violation in self.violations():
+            ids = ", ".join(map(str, violation.samples[:5].tolist()))
+            samples = f" (samples {ids}{' ...' if len(violation.samples) > 5 else ''})" if len(violation.samples) else ""
+            raise RequestError(f"{self.path} was forged or damaged: {location}: {violation.description}{samples}: make it again")
+        self._checked = True
+
+    def violations(self) -> Iterator[tuple[str, Violation]]:
+        """The rules that rows break, each with the model and the stage."""
+        clean, parts, count = None, list[Records](), 0
+        for cell, facts in make_cells(self.manifest):
+            part = self.part(cell)
+            clean = None if facts.stage == CLEAN else clean
+            for violation in find_violations(facts, part, clean):
+                yield facts.location, violation
+            clean = part if facts.stage == CLEAN else clean
+            count += len(part)
+            parts = [*parts, part] if count <= in_place.SMALL else []
+        self._rows_of_parts = rows.concatenate(parts) if parts and count <= in_place.SMALL else None
 
     def _rows(self) -> list[Path]:
-        """The files of all rows, in order."""
-        parts = self._files("records", "part-*")
-        finished = {path.stem.removeprefix("part-") for path in parts}
-        shards = [path for path in self._files("records", "shard-*") if path.stem.split("-")[1] not in finished]
-        self._check_names(parts + shards)
-        return sorted(parts + shards, key=self._place)
+        """The files of all rows, in order: the parts of the cells in the manifest, and the shards of those without a part."""
+        files: list[Path] = []
+        for cell in self.cells():
+            part = self.path / "records" / f"part-{cell}.parquet"
+            files += [part] if part.exists() else self.shard_files(cell)
+        return files
+
+    def cells(self) -> list[str]:
+        """The cells of the run, model by model, stage by stage."""
+        return cells_of(self.manifest)
 
     def _expected(self, path: Path) -> str | None:
         """The hash of a file as the manifest of a finished run has it."""
         if self.manifest["state"] != "finished":
             return None
-        found = (self.manifest.get("files") or {}).get(path.relative_to(self.path).as_posix())
-        return None if found is None else str(found)
-
-    def _check_names(self, paths: Sequence[Path]) -> None:
-        """Refuse a finished run whose files of rows are not those that it ended with."""
-        listed = {name for name in self.manifest.get("files") or {} if name.startswith("records/")}
-        if self.manifest["state"] != "finished" or not listed:
-            return
-        names = {path.relative_to(self.path).as_posix() for path in paths}
-        if gone := sorted(listed - names):
-            raise RequestError(f"{self.path / gone[0]} is missing: brinell audit --resume --out {self.path} makes it again")
-        if more := sorted(names - listed):
-            raise RequestError(f"{self.path / more[0]} was not there when the run ended: take it away")
-
-    def _place(self, file: Path) -> tuple[int, str]:
-        """Where the rows of a file stand among the others: model by model, stage by stage."""
-        models, stages = self.manifest.get("models") or [], self.manifest.get("stages") or []
-        cells = [cell for model in models for cell in model.get("cells", {}).values()]
-        cells += [stage["cells"].get(model["name"]) for model in models for stage in stages]
-        cell = file.stem.split("-")[1]
-        return cells.index(cell) if cell in cells else len(cells), file.stem
+        digest = (self.manifest.get("files") or {}).get(path.relative_to(self.path).as_posix())
+        if digest is None:
+            raise RequestError(f"{path} was not there when the run ended: take it away")
+        return str(digest)
 
     def has_part(self, cell: str) -> bool:
-        """Whether the stage with this cell is complete."""
+        """True if the stage with this cell is complete."""
         return (self.path / "records" / f"part-{cell}.parquet").exists()
 
     def part(self, cell: str) -> Records:
-        """All rows of a complete stage."""
+        """All rows of the complete stage whose key in the manifest is `cell`. The hash is checked if the run is finished."""
         return parquet.read([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
     def part_in_place(self, cell: str) -> Records:
-        """The same rows, as of `records_in_place`."""
+        """The same rows as `part`, read as `records_in_place` does."""
         return in_place.records([self.path / "records" / f"part-{cell}.parquet"], self._expected)
 
     def part_in_groups(self, cell: str) -> Iterator[Records]:
@@ -117,33 +153,40 @@ class Run:
 
     def adversarial(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, Array]:
         """The closest adversarial input of a stage, for those of `ids` that have one: float32, shape of the domain."""
-        found: dict[int, Array] = {}
+        inputs: dict[int, Array] = {}
         for path, samples in self._holding(model, attack, ids, closest_shards):
-            found |= self._read_arrays([path], samples)
-        return found
+            inputs |= self._read_arrays([path], samples)
+        return inputs
 
     def stored(self, model: str, attack: str) -> set[int]:
         """The samples of which a finished stage keeps an adversarial input."""
+        return {int(name) for name in self._array_names(model, attack) if "/" not in name}
+
+    def stored_extras(self, model: str, attack: str) -> set[int]:
+        """The samples of which a finished stage keeps other arrays."""
+        return {int(name.partition("/")[0]) for name in self._array_names(model, attack) if "/" in name}
+
+    def _array_names(self, model: str, attack: str) -> set[str]:
+        """The names of all arrays of a finished stage."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
-        names = {name for path in paths for name in names_of_arrays(path, self._expected(path))}
-        return {int(name) for name in names if "/" not in name}
+        return {name for path in paths for name in names_of_arrays(path, self._expected(path))}
 
     def extras(self, model: str, attack: str, ids: Sequence[int]) -> dict[int, dict[str, Array]]:
-        """What a stage says of each of `ids` besides, by name: of every sample that it attacked, if it says anything at all.
+        """Arrays that an attack stored for each of `ids`, by name; only samples that the stage attacked, if it stored any.
 
-        Where a sample was fooled they belong to the input that `adversarial` answers. What they mean stands in `legend`.
+        For a sample with an adversarial example they belong to the input that `adversarial` returns. `legend` explains them.
         """
-        found: dict[int, dict[str, Array]] = {}
+        extras: dict[int, dict[str, Array]] = {}
         if self.legend(model, attack):
             for path, samples in self._holding(model, attack, ids, telling_shards):
                 for name, array in self._read_named([path], samples, inputs=False).items():
-                    sample, _, what = name.partition("/")
-                    found.setdefault(int(sample), {})[what] = array
-        return found
+                    sample, _, key = name.partition("/")
+                    extras.setdefault(int(sample), {})[key] = array
+        return extras
 
     def legend(self, model: str, attack: str) -> dict[str, Any]:
-        """What the numbers in the extras of a stage stand for; empty where there are none."""
+        """Meaning of the numbers in the extras of a stage; empty if it has no extras."""
         return dict(self.manifest.get("extras", {}).get(model, {}).get(attack, {}))
 
     def _holding(
@@ -162,27 +205,30 @@ class Run:
             path = self.path / "arrays" / f"{shard}.safetensors"
             yield path, [sample for sample in samples if holder.get(sample) == shard]
 
-    def clean(self) -> dict[int, Array]:
-        """The clean inputs that the run keeps for its gallery, by sample."""
-        files = self._files("arrays", "clean-*")
+    def clean(self, cell: str = "*") -> dict[int, Array]:
+        """The clean inputs that the run keeps for its gallery, by sample; of one model, if its clean `cell` is given."""
+        files = self._files("arrays", f"clean-{cell}.safetensors")
         return {int(name): array for path in files for name, array in read_arrays(path, expected=self._expected(path)).items()}
 
     def _read_arrays(self, paths: Iterable[Path], ids: Sequence[int]) -> dict[int, Array]:
+        """Inputs by sample."""
         return {int(name): array for name, array in self._read_named(paths, ids, extras=False).items()}
 
     def _read_named(
         self, paths: Iterable[Path], ids: Sequence[int], *, inputs: bool = True, extras: bool = True
     ) -> dict[str, Array]:
-        """What files hold of samples by name: `7` is an input, `7/patches` what an attack says of it besides."""
+        """Arrays of samples in files by name: `7` is an input, `7/patches` an extra array of the attack."""
         samples = {str(int(sample)) for sample in ids}
 
-        def wanted(name: str) -> bool:
+        def is_wanted(name: str) -> bool:
+            """True if an array is to be read."""
             sample, slash, _ = name.partition("/")
             return sample in samples and (extras if slash else inputs)
 
-        return {name: array for path in paths for name, array in read_arrays(path, wanted, self._expected(path)).items()}
+        return {name: array for path in paths for name, array in read_arrays(path, is_wanted, self._expected(path)).items()}
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
+        """Files of a folder, sorted."""
         return sorted((self.path / folder).glob(pattern))
 
     # Writing
@@ -201,7 +247,11 @@ class Run:
         says of samples besides, by sample and name.
         """
         name = f"shard-{cell}-{key}"
-        besides = {f"{sample}/{what}": array for sample, named in (extras or {}).items() for what, array in named.items()}
+        besides = {
+            f"{sample}/{name_of_extra}": array
+            for sample, arrays_of in (extras or {}).items()
+            for name_of_extra, array in arrays_of.items()
+        }
         if arrays or besides:
             self._save_arrays(name, {str(sample): array for sample, array in arrays.items()} | besides)
         parquet.write(self.path / "records" / f"{name}.parquet", records, cell)
@@ -220,25 +270,25 @@ class Run:
         """The rows of the blocks, while the arrays that they speak of are put into files of the part."""
         size = 4 * math.prod(self.manifest["data"]["domain"]["shape"])
         per_part = max(1, min(PART_SAMPLES, PART_BYTES // size))
-        left: list[tuple[int, str]] = []
+        pending: list[tuple[int, str]] = []
         number = 0
         for block in blocks:
-            left += sorted(block.holders.items())
-            whole = len(left) // per_part
-            for start in range(0, whole * per_part, per_part):
-                self._join_arrays(f"part-{cell}-{number:04d}", dict(left[start : start + per_part]))
+            pending += sorted(block.holders.items())
+            full = len(pending) // per_part
+            for start in range(0, full * per_part, per_part):
+                self._join_arrays(f"part-{cell}-{number:04d}", dict(pending[start : start + per_part]))
                 number += 1
-            left = left[whole * per_part :]
+            pending = pending[full * per_part :]
             yield block.records
-        if left:
-            self._join_arrays(f"part-{cell}-{number:04d}", dict(left))
+        if pending:
+            self._join_arrays(f"part-{cell}-{number:04d}", dict(pending))
 
     def _join_arrays(self, name: str, holders: Mapping[int, str]) -> None:
         """Put the arrays of samples, each in the shard that holds it, into one file."""
         arrays: dict[str, Array] = {}
         for shard in sorted(set(holders.values())):
-            wanted = [sample for sample, holder in holders.items() if holder == shard]
-            arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], wanted)
+            samples = [sample for sample, holder in holders.items() if holder == shard]
+            arrays |= self._read_named([self.path / "arrays" / f"{shard}.safetensors"], samples)
         self._save_arrays(name, arrays)
 
     def drop_shards(self, cell: str) -> None:
@@ -247,6 +297,7 @@ class Run:
             path.unlink()
 
     def _save_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        """Write arrays."""
         write_arrays(self.path / "arrays" / f"{name}.safetensors", arrays)
 
     def digests(self) -> dict[str, str]:
@@ -267,9 +318,9 @@ def closest_shards(shards: Mapping[str, Records]) -> dict[int, str]:
 
 def telling_shards(shards: Mapping[str, Records]) -> dict[int, str]:
     """For each attacked sample the shard whose arrays speak of it: that of its closest input, otherwise the first one."""
-    told: dict[int, str] = {}
+    holders: dict[int, str] = {}
     for name in sorted(shards):
         records = shards[name]
         for sample in np.unique(records.sample_id[records.outcome != Outcome.FAILED]).tolist():
-            told.setdefault(int(sample), name)
-    return told | closest_shards(shards)
+            holders.setdefault(int(sample), name)
+    return holders | closest_shards(shards)

@@ -1,8 +1,10 @@
-"""What the manifest of an audit says."""
+"""Schema of the manifest of an audit."""
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from brinell.manifest import (
     MOST,
@@ -13,29 +15,35 @@ from brinell.manifest import (
     GrowingManifest,
     Listing,
     ModelFacts,
-    Named,
     Number,
     Passes,
     Share,
+    TableOf,
+    abbreviate,
     misfit,
 )
 
+ARRAYS = re.compile(r"arrays/(clean-[0-9a-f]+|part-[0-9a-f]+-\d{4,})\.safetensors")
+"""Files of arrays: the clean inputs of a model, and the inputs and extras of a stage."""
+
 
 class Finding(Content):
-    """What a check of the model found."""
+    """Result of a check of the model. Pages and JSON show it as it is, so it has no other keys."""
+
+    model_config = ConfigDict(extra="forbid")
 
     code: str
     """The code of the check."""
     passed: bool | None
-    """Whether it passed; null where it was not made."""
+    """True if the check passed; null if it was not made."""
     text: str
     """The sentence about it."""
     figure: float | None = None
-    """What was measured."""
+    """The measured figure."""
     limit: float | None = None
-    """What the figure was compared with."""
+    """The limit of the figure."""
     cause: str | None = None
-    """What the failure is due to."""
+    """Cause of the failure."""
     reason: str | None = None
     """Why the check was not made."""
 
@@ -44,13 +52,15 @@ class Repair(Passes):
     """The way around a gradient or a reject class that failed its check."""
 
     way: str = ""
-    """What it is."""
+    """Name of the repair."""
     disagreement: float | None = None
     """How far finite differences disagree with its gradients."""
+    from_start: bool = False
+    """True if every attack follows it, False if only those that wait for a repair do."""
 
 
 class StageTurn(Content):
-    """Which of the samples that are still robust a stage attacks."""
+    """The samples that a stage attacks among those that are still robust."""
 
     within: Number | None = None
     """Only samples of whose clean margin earlier stages left at most this share."""
@@ -78,16 +88,16 @@ class StageFacts(Content):
     settings: dict[str, Any]
     """The settings of the attack."""
     turn: StageTurn = Field(default_factory=StageTurn)
-    """Which samples it attacks."""
+    """The samples that the stage attacks."""
     eot: Annotated[int, Field(ge=1, le=MOST)] = 1
-    """How many answers of a random model are averaged."""
+    """Number of averaged answers of a random model (EOT)."""
     gradient: str | None = None
-    """Whose gradients it follows, where they are not the model's own."""
+    """Source of the gradients, if it is not the model."""
     family: str = ""
-    """Whether one run of the attack gives the whole curve (minimal) or one budget (budgeted)."""
+    """`minimal` if one run of the attack gives the whole curve, `budgeted` if it gives one budget."""
     access: str = ""
-    """What the attack needs of a model."""
-    cells: Named[str]
+    """Access to the model that the attack needs."""
+    cells: TableOf[str]
     """By model, the hash of all that its rows depend on."""
 
 
@@ -95,15 +105,15 @@ class RunModel(ModelFacts):
     """A model of a run."""
 
     spec: str
-    """How the model is named, as on the command line."""
-    cells: Named[str]
+    """Spec of the model, as on the command line."""
+    cells: TableOf[str]
     """The hash of all that the rows of the first check depend on."""
     reject_class: Count | None = None
     """The class by which it rejects inputs."""
 
 
 class CriterionFacts(Content):
-    """What counts as adversarial."""
+    """Criterion of success."""
 
     name: str
     """The name of the criterion."""
@@ -112,10 +122,10 @@ class CriterionFacts(Content):
 
 
 class RecommendedFacts(Content):
-    """How each sample's own budget was recommended."""
+    """Method that recommended the budget of each sample."""
 
     by: str
-    """What recommended it."""
+    """Source of the recommendation."""
     conditions: Listing[str]
     """The conditions under which it is sound."""
     folder: str | None = None
@@ -139,12 +149,12 @@ class SkippedStage(Content):
     """The name of the model."""
     stage: str
     """The name of the stage."""
-    why: str
+    reason: str
     """Why it does not fit."""
 
 
 class RunWarning(Content):
-    """What a reader must know before the figures."""
+    """A warning to read before the figures."""
 
     code: str
     """The code of the warning."""
@@ -155,7 +165,7 @@ class RunWarning(Content):
 
 
 class RunManifest(GrowingManifest):
-    """What the manifest of an audit says."""
+    """Manifest of an audit."""
 
     seed: Count
     """The seed of every random number."""
@@ -164,7 +174,7 @@ class RunManifest(GrowingManifest):
     models: Listing[RunModel]
     """The models."""
     criterion: CriterionFacts = Field(default_factory=lambda: CriterionFacts(name="misclassified"))
-    """What counts as adversarial."""
+    """Criterion of success."""
     distance: str
     """The distance in which eps is measured."""
     eps: Listing[Amount]
@@ -172,38 +182,57 @@ class RunManifest(GrowingManifest):
     eps_text: Listing[str]
     """The budgets as they were written."""
     recommended: RecommendedFacts | None = None
-    """How each sample's own budget was recommended; null where budgets are numbers."""
+    """Method that recommended the budget of each sample; null if budgets are numbers."""
     stages: Listing[StageFacts]
     """The stages of the cascade, in order."""
     skipped: Listing[SkippedStage] = []
     """Stages that do not fit a model."""
     warnings: Listing[RunWarning] = []
-    """What a reader must know before the figures."""
-    files: Named[str] = {}
-    """The hash of every file of rows and arrays, once the run is finished."""
-    checks: Named[Listing[Finding]] = {}
-    """What the checks found, by model."""
-    remarks: Named[Named[Named[str]]] = {}
-    """What attacks remarked, by model, stage and code."""
-    extras: Named[Named[dict[str, Any]]] = {}
-    """What the numbers that an attack keeps of a sample mean, by model and stage."""
-    failed: Named[Named[Named[str]]] = {}
+    """Warnings to read before the figures."""
+    checks: TableOf[Listing[Finding]] = {}
+    """Results of the checks, by model."""
+    remarks: TableOf[TableOf[TableOf[str]]] = {}
+    """Remarks of attacks, by model, stage and code."""
+    extras: TableOf[TableOf[dict[str, Any]]] = {}
+    """Meaning of the numbers that an attack stores for a sample, by model and stage."""
+    failed: TableOf[TableOf[TableOf[str]]] = {}
     """Samples that could not be judged and why, by model and stage."""
-    repairs: Named[Repair] = {}
+    repairs: TableOf[Repair] = {}
     """The way around a gradient that failed its check, by model."""
-    traffic: Named[Named[Count]] = {}
-    """What a model on another machine counted, by model."""
-    seconds: Named[Amount] = {}
+    traffic: TableOf[TableOf[Count]] = {}
+    """Counters of a model on a remote machine, by model."""
+    seconds: TableOf[Amount] = {}
     """Wall time, by model."""
 
     @model_validator(mode="after")
     def _fits(self) -> "RunManifest":
+        """Check that budgets, models, stages and classes fit each other."""
         if not self.eps or sorted(set(self.eps)) != self.eps or len(self.eps_text) != len(self.eps):
             raise misfit("does not list the same budgets, ascending, in eps and eps_text")
         names, stages = [model.name for model in self.models], [stage.name for stage in self.stages]
         if not names or len({*names}) < len(names) or len({*stages}) < len(stages):
             raise misfit("does not list models and stages once each")
+        if self.state == "finished":
+            self._check_files()
         samples = (sample for stages in self.failed.values() for failed in stages.values() for sample in failed)
         if not all(sample.isdecimal() for sample in samples):
             raise misfit("names a sample by something else than its number in failed")
         return self
+
+    def _check_files(self) -> None:
+        """Check that the files are exactly the parts of the cells: one of rows for each, and arrays that belong to them."""
+        cells = {cell for entry in (*self.models, *(self.stages if any(self.eps) else ())) for cell in entry.cells.values()}
+        rows = {f"records/part-{cell}.parquet" for cell in cells}
+        arrays = {name for name in self.files if ARRAYS.fullmatch(name) and re.split("[-.]", name)[1] in cells}
+        if self.files.keys() - arrays != rows:
+            wrong = sorted((self.files.keys() - arrays) ^ rows)
+            raise misfit(f"lists {abbreviate(wrong[0])} in files, or lacks it, and its models and stages say otherwise")
+
+
+def cells_of(manifest: Mapping[str, Any]) -> list[str]:
+    """The cells of a run by its manifest: model by model, the first check and then the stages."""
+    cells: list[str] = []
+    for model in manifest["models"]:
+        cells += model["cells"].values()
+        cells += [stage["cells"][model["name"]] for stage in manifest["stages"] if model["name"] in stage["cells"]]
+    return cells

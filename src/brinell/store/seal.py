@@ -1,9 +1,9 @@
-"""Files that tell whether they are as they were written: each holds the hash of its own bytes.
+"""Seals: each file holds the hash of its bytes, which detects accidental changes.
 
-The seal is a text, `brinell:sealed brinell:digest:` and 32 hexadecimal digits, in whatever place a format has for such: the
-metadata of Parquet and safetensors, a key of JSON. The digits are the hash of the file with zeros in their place (BLAKE2b,
-128 bits). A flipped bit anywhere breaks it; so does one in the seal, of which the rest still shows that there was one. It proves
-nothing against whoever seals anew: that is what `brinell verify` is for.
+A seal is the text `brinell:sealed brinell:digest:` and 32 hexadecimal digits. It stands in the metadata of Parquet and
+safetensors files, or under a key of JSON. The digits are the hash (BLAKE2b, 128 bits) of the file with zeros for these digits.
+A flipped bit anywhere breaks the seal, also a bit in the seal itself. A seal does not protect against forgery, because anybody
+can seal a file again: use `brinell verify` for that.
 """
 
 import hashlib
@@ -13,16 +13,20 @@ from pathlib import Path
 from typing import Any
 
 BLANK = "brinell:sealed brinell:digest:" + "0" * 32
-"""What is written where the seal will stand."""
+"""The placeholder of a seal, in a file that is not sealed yet."""
 KEY = "brinell.seal"
 _SEAL = re.compile(rb"brinell:digest:([0-9a-f]{32})")
-_MARKS = (b"brinell:sealed", b"brinell:digest:")
+_MARKS = (b"brinell:sealed", b"brinell:digest:", KEY.encode())
 _MOST = 16
-"""Places that are tried at most; a file has one, and texts in it may look like others."""
+"""The most candidates to try: a file has one seal, but its texts may look like seals."""
 
 
 def sealed(content: bytes) -> bytes:
-    """A file with the hash in place of the zeros of its last BLANK, which it must have."""
+    """The content with the hash in its last BLANK.
+
+    Raises:
+        ValueError: the content has no BLANK.
+    """
     places = [match.span(1) for match in _SEAL.finditer(content) if match[1] == b"0" * 32]
     if not places:
         raise ValueError("the file has no place for a seal")
@@ -30,21 +34,19 @@ def sealed(content: bytes) -> bytes:
 
 
 def seal(path: Path) -> None:
-    """`sealed` in a file, with no more of it in memory than a piece at a time."""
+    """Seal a file on disk like `sealed`, without reading it into memory at once."""
     with path.open("r+b") as file:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            at = content.rfind(BLANK.encode())
-        if at < 0:
+            position = content.rfind(BLANK.encode())
+        if position < 0:
             raise ValueError("the file has no place for a seal")
-        digest = hashlib.file_digest(
-            file, lambda: hashlib.blake2b(digest_size=16)
-        ).hexdigest()  # with the zeros, as `_digest` has them
-        file.seek(at + len(BLANK) - len(digest))
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        file.seek(position + len(BLANK) - len(digest))
         file.write(digest.encode())
 
 
 def holds(content: Any) -> bool | None:
-    """Whether a file (bytes, or mapped) is as it was sealed; None where it never was."""
+    """True if the seal of a file (bytes or a memory map) matches its content, False if not, None without a seal."""
     places = [match.span(1) for _, match in zip(range(_MOST), _SEAL.finditer(content), strict=False)]
     if any(_digest(content, start, end) == bytes(content[start:end]).decode() for start, end in places):
         return True
@@ -52,6 +54,7 @@ def holds(content: Any) -> bool | None:
 
 
 def _digest(content: Any, start: int, end: int) -> str:
+    """Hash of a content with zeros in place of the seal."""
     hashed = hashlib.blake2b(digest_size=16)
     with memoryview(content) as view, view[:start] as before, view[end:] as after:
         hashed.update(before)

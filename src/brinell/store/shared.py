@@ -1,4 +1,4 @@
-"""Stores that several processes write to at once: a folder on a shared disk, or whatever fsspec reaches, such as S3.
+"""Stores that several processes write to at once: a folder on a shared disk, or an address that fsspec supports, such as S3.
 
 A store holds whole contents by key. The one promise that everything else rests on is `create`: of several processes that create
 one key, one succeeds, and nobody ever reads half of what it wrote. On a disk that is a hard link to a file that is whole already,
@@ -25,7 +25,9 @@ PATIENCE = 120.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 """Seconds between attempts; each pause is twice the one before."""
 LASTING = (PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError, ImportError, TypeError, AttributeError)
-"""What does not pass by waiting. In a folder a file that is missing does: another process was clearing away above it."""
+"""Errors that waiting cannot mend. A missing file in a folder is not one: another process was deleting its parent folder."""
+LASTING_NUMBERS = (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EROFS)
+"""Numbers of system errors that waiting cannot mend."""
 
 
 class Store(Protocol):
@@ -38,7 +40,7 @@ class Store(Protocol):
         """Write a key, in place of what it held."""
 
     def read(self, key: str) -> bytes | None:
-        """What a key holds; None where it is not there."""
+        """Content of a key; None if the key does not exist."""
 
     def names(self, folder: str) -> list[str]:
         """The last names of the keys in a folder, without folders below; none where it is not there."""
@@ -60,7 +62,7 @@ class FolderStore:
         self.root = root
 
     def create(self, key: str, content: bytes) -> bool:
-        """As of `Store`; the file is whole and on disk before it has its name."""
+        """See `Store.create`; the file gets its name after its full content is on disk."""
         temporary = self._half(key, content)
         try:
             os.link(temporary, self.root / key)
@@ -78,11 +80,11 @@ class FolderStore:
         return True
 
     def write(self, key: str, content: bytes) -> None:
-        """As of `Store`."""
+        """See `Store.write`."""
         self._half(key, content).replace(self.root / key)
 
     def _half(self, key: str, content: bytes) -> Path:
-        """A file beside the one of a key that holds the content already."""
+        """Write the content to a temporary file next to the file of a key, and return its path."""
         path = self.root / key
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -103,38 +105,38 @@ class FolderStore:
         return temporary
 
     def read(self, key: str) -> bytes | None:
-        """As of `Store`."""
+        """See `Store.read`."""
         try:
             return (self.root / key).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def names(self, folder: str) -> list[str]:
-        """As of `Store`."""
+        """See `Store.names`."""
         try:
-            with os.scandir(self.root / folder) as found:
-                return sorted(one.name for one in found if not one.name.startswith(".") and one.is_file())
+            with os.scandir(self.root / folder) as entries:
+                return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_file())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def changed(self, key: str) -> float | None:
-        """As of `Store`."""
+        """See `Store.changed`."""
         try:
             return (self.root / key).stat().st_mtime
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def delete(self, key: str) -> None:
-        """As of `Store`."""
+        """See `Store.delete`."""
         (self.root / key).unlink(missing_ok=True)
 
     def drop(self, folder: str) -> None:
-        """As of `Store`."""
+        """See `Store.drop`."""
         shutil.rmtree(self.root / folder, ignore_errors=True)
 
 
 class AddressStore:
-    """What fsspec reaches by an address: s3://BUCKET/RUN with s3fs installed, memory://RUN within one process.
+    """A store at an address that fsspec supports: s3://BUCKET/RUN with s3fs installed, memory://RUN within one process.
 
     Settings are those of the file system, as fsspec takes them from the environment: FSSPEC_S3_ENDPOINT_URL, AWS_PROFILE.
     """
@@ -153,61 +155,63 @@ class AddressStore:
             raise RequestError(f"{url} is no address of a store: {one_line(error)}") from None
 
     def create(self, key: str, content: bytes) -> bool:
-        """As of `Store`."""
+        """See `Store.create`."""
         try:
-            self._put(key, content, "create")
+            self._write(key, content, "create")
         except FileExistsError:
             return False
         return True
 
     def write(self, key: str, content: bytes) -> None:
-        """As of `Store`."""
-        self._put(key, content, "overwrite")
+        """See `Store.write`."""
+        self._write(key, content, "overwrite")
 
-    def _put(self, key: str, content: bytes, mode: str) -> None:
+    def _write(self, key: str, content: bytes, mode: str) -> None:
+        """Write a key."""
         try:
-            self._system.pipe_file(self._at(key), content, mode=mode)
+            self._system.pipe_file(self._address(key), content, mode=mode)
         except FileNotFoundError as error:
             raise RequestError(f"{self._url} is no place to write to ({one_line(error)}): make the bucket first") from None
 
     def read(self, key: str) -> bytes | None:
-        """As of `Store`."""
+        """See `Store.read`."""
         try:
-            content: bytes = self._system.cat_file(self._at(key))
+            content: bytes = self._system.cat_file(self._address(key))
         except FileNotFoundError:
             return None
         return content
 
     def names(self, folder: str) -> list[str]:
-        """As of `Store`."""
+        """See `Store.names`."""
         try:
-            found: list[dict[str, Any]] = self._system.ls(self._at(folder), detail=True, refresh=True)
+            entries: list[dict[str, Any]] = self._system.ls(self._address(folder), detail=True, refresh=True)
         except FileNotFoundError:
             return []
-        return sorted(one["name"].rpartition("/")[2] for one in found if one["type"] == "file")
+        return sorted(entry["name"].rpartition("/")[2] for entry in entries if entry["type"] == "file")
 
     def changed(self, key: str) -> float | None:
-        """As of `Store`."""
+        """See `Store.changed`."""
         try:
-            return float(self._system.modified(self._at(key)).timestamp())
+            return float(self._system.modified(self._address(key)).timestamp())
         except (FileNotFoundError, NotImplementedError):
             return None
 
     def delete(self, key: str) -> None:
-        """As of `Store`."""
+        """See `Store.delete`."""
         try:
-            self._system.rm_file(self._at(key))
+            self._system.rm_file(self._address(key))
         except FileNotFoundError:
             pass
 
     def drop(self, folder: str) -> None:
-        """As of `Store`."""
+        """See `Store.drop`."""
         try:
-            self._system.rm(self._at(folder), recursive=True)
+            self._system.rm(self._address(folder), recursive=True)
         except FileNotFoundError:
             pass
 
-    def _at(self, key: str) -> str:
+    def _address(self, key: str) -> str:
+        """Path of a key."""
         return f"{self._root.rstrip('/')}/{key}"
 
 
@@ -230,46 +234,47 @@ class Patient:
         self._store, self._name, self._patience, self._sleep = store, name, patience, sleep
 
     def create(self, key: str, content: bytes) -> bool:
-        """As of `Store`."""
+        """See `Store.create`."""
         attempts = 0
 
         def attempt() -> bool:
+            """Create the key; a lost answer of an earlier attempt counts."""
             nonlocal attempts
             attempts += 1
             return self._store.create(key, content) or (attempts > 1 and self._store.read(key) == content)
 
-        return self._asked(attempt)
+        return self._retry(attempt)
 
     def write(self, key: str, content: bytes) -> None:
-        """As of `Store`."""
-        self._asked(lambda: self._store.write(key, content))
+        """See `Store.write`."""
+        self._retry(lambda: self._store.write(key, content))
 
     def read(self, key: str) -> bytes | None:
-        """As of `Store`."""
-        return self._asked(lambda: self._store.read(key))
+        """See `Store.read`."""
+        return self._retry(lambda: self._store.read(key))
 
     def names(self, folder: str) -> list[str]:
-        """As of `Store`."""
-        return self._asked(lambda: self._store.names(folder))
+        """See `Store.names`."""
+        return self._retry(lambda: self._store.names(folder))
 
     def changed(self, key: str) -> float | None:
-        """As of `Store`."""
-        return self._asked(lambda: self._store.changed(key))
+        """See `Store.changed`."""
+        return self._retry(lambda: self._store.changed(key))
 
     def delete(self, key: str) -> None:
-        """As of `Store`."""
-        self._asked(lambda: self._store.delete(key))
+        """See `Store.delete`."""
+        self._retry(lambda: self._store.delete(key))
 
     def drop(self, folder: str) -> None:
-        """As of `Store`."""
-        self._asked(lambda: self._store.drop(folder))
+        """See `Store.drop`."""
+        self._retry(lambda: self._store.drop(folder))
 
-    def _asked(self, attempt: Callable[[], Answer]) -> Answer:
-        """What an attempt answers, the first one that does not fail.
+    def _retry(self, attempt: Callable[[], Answer]) -> Answer:
+        """Repeat an attempt until it succeeds, and return its answer.
 
         Raises:
-            StoppedError: none did within the time, or the disk is full.
-            RequestError: it fails in a way that waiting does not mend.
+            StoppedError: no attempt succeeded within the time limit, or the disk is full.
+            RequestError: the attempt fails with an error that waiting cannot mend.
         """
         end, pause = time.monotonic() + self._patience, FIRST_PAUSE
         while True:
@@ -280,6 +285,8 @@ class Patient:
             except LASTING as error:
                 raise RequestError(f"{self._name} cannot be used as a store: {one_line(error)}") from error
             except Exception as error:
+                if isinstance(error, OSError) and error.errno in LASTING_NUMBERS:
+                    raise RequestError(f"{self._name[:80]} cannot be used as a store: {one_line(error)}") from error
                 if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                     raise StoppedError(f"{self._name} is full: make room, then go on with {option('resume')}") from error
                 if time.monotonic() + pause > end:
@@ -293,8 +300,8 @@ class Patient:
 
 def address_of(out: Path | str) -> str | None:
     """The address that a path is, if it is one: `s3://BUCKET/RUN`, also where it went through `Path`; None for a folder."""
-    found = URL.fullmatch(str(out))
-    return f"{found[1]}://{found[2]}" if found and found[1] != "file" else None
+    match = URL.fullmatch(str(out))
+    return f"{match[1]}://{match[2]}" if match and match[1] != "file" else None
 
 
 def open_store(out: Path | str, patience: float = PATIENCE) -> Patient:

@@ -1,8 +1,8 @@
-"""Who signed a run: the manifest signed with an SSH key, by `ssh-keygen -Y` of OpenSSH.
+"""Signatures of runs: the manifest signed with an SSH key, by `ssh-keygen -Y` of OpenSSH.
 
-The manifest holds the hashes of records and arrays, so whoever signs it signs them. Tables and page are not among them:
-`brinell verify` makes them again. The signature lies beside it as `manifest.json.sig`. Whose signature counts is said by a file
-of allowed signers (ssh-keygen(1), ALLOWED SIGNERS) or by public keys, one a line; ssh-keygen reads it and decides.
+The manifest holds the hashes of records and arrays, so its signature covers them. It does not cover tables and page:
+`brinell verify` makes them again. The signature is in `manifest.json.sig`. A file of allowed signers (ssh-keygen(1), ALLOWED
+SIGNERS) or of public keys, one a line, decides whose signature counts; ssh-keygen reads it.
 """
 
 import os
@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
+from brinell.store import inventory
 from brinell.store.files import write_text
-from brinell.store.folder import MANIFEST
+from brinell.store.folder import MANIFEST, SIGNATURE
 from brinell.store.run import Run
 
 NAMESPACE = "brinell-run"
-SIGNATURE = f"{MANIFEST}.sig"
-"""The file beside the manifest."""
+"""Name of the signature file, in the folder of the manifest."""
 MOST = 1 << 16
 """Bytes of a signature at most."""
 PUBLIC_KEY = re.compile(r"^(?=(ssh|ecdsa|sk)-\S+ +[A-Za-z0-9+/=]+)", flags=re.MULTILINE)
@@ -32,7 +32,7 @@ FINGERPRINT = re.compile(r"SHA256:[A-Za-z0-9+/]+")
 class Signed(NamedTuple):
     """A signature that holds."""
 
-    who: str
+    signer: str
     """The signer as the file of allowed signers calls it; the fingerprint where it has no name."""
     fingerprint: str
     """SHA-256 of the public key, as ssh-keygen shows it."""
@@ -54,14 +54,14 @@ def sign(path: Path, key: Path) -> Signed:
     run = Run.open(path)
     if run.manifest["state"] != "finished" or not run.manifest.get("files"):
         raise RequestError(f"{path} is not finished: go on with brinell audit --resume --out {path}, then sign it")
-    _check_files(run)
+    inventory.check_digests(path, run.manifest)
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
         manifest = Path(folder) / MANIFEST
         manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
-        done = _ssh_keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), str(manifest))
-        if done.returncode:
+        outcome = _ssh_keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), str(manifest))
+        if outcome.returncode:
             raise RequestError(
-                f"{key} cannot sign (ssh-keygen: {_reason(done)}): name the file of an SSH private key; "
+                f"{key} cannot sign (ssh-keygen: {_reason(outcome)}): name the file of an SSH private key; "
                 "one with a passphrase needs a terminal or ssh-agent"
             )
         fingerprint = _fingerprint(manifest, Path(folder) / SIGNATURE)
@@ -70,15 +70,15 @@ def sign(path: Path, key: Path) -> Signed:
 
 
 def signed_by(path: Path, keys: Path) -> Signed:
-    """Whose signature a run carries, if it is one of some.
+    """Check the signature of a run and return its signer.
 
     Args:
         path: the run folder.
         keys: the file of allowed signers, or of public keys.
 
     Raises:
-        RequestError: no signature, a damaged one, one of other content or of somebody else, or files that the manifest does not
-            list as they are.
+        RequestError: the signature is missing or damaged, belongs to other content or to another signer, or files differ from
+            the manifest.
     """
     run = Run.open(path)
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
@@ -101,41 +101,32 @@ def signed_by(path: Path, keys: Path) -> Signed:
                 f"{path / SIGNATURE} is no signature of the manifest as it is (ssh-keygen: {error}): the manifest was changed "
                 "after it was signed, or the signature is of something else; have the run signed again"
             ) from None
-        who = _signer(manifest, signature, allowed)
-        if who is None:
+        signer = _signer(manifest, signature, allowed)
+        if signer is None:
             raise RequestError(f"{path} is signed by {fingerprint}, which is none of the signers for {NAMESPACE} in {keys}")
-    _check_files(run)
-    return Signed(fingerprint if who == "*" else who, fingerprint)
+    inventory.check_digests(path, run.manifest)
+    return Signed(fingerprint if signer == "*" else signer, fingerprint)
 
 
 def signers(path: Path | str, keys: Path | str | None) -> list[str]:
-    """Who signed a run, in a sentence; nothing where nobody asks. Errors as of `signed_by`."""
+    """Sentence that names the signer of a run, as a list; empty without `keys`. Raises the errors of `signed_by`."""
     if keys is None:
         return []
-    found = signed_by(Path(path), Path(keys))
-    return [f"the manifest, and with it records and arrays, is signed by {found.who} ({found.fingerprint})"]
-
-
-def _check_files(run: Run) -> None:
-    """Refuse a run whose records and arrays are not those of its manifest."""
-    listed, there = run.manifest.get("files") or {}, run.digests()
-    for name in sorted({*listed, *there}):
-        if listed.get(name) != there.get(name):
-            what = "is missing" if name not in there else "is not in the manifest" if name not in listed else "was changed"
-            raise RequestError(f"{run.path / name} {what}: a signature is of all files of a run as they were when it ended")
+    signed = signed_by(Path(path), Path(keys))
+    return [f"the manifest, and with it records and arrays, is signed by {signed.signer} ({signed.fingerprint})"]
 
 
 def _fingerprint(manifest: Path, signature: Path) -> str:
     """The fingerprint of the key that signed a manifest; a ValueError with ssh-keygen's reason where it did not."""
-    done = _ssh_keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=manifest)
-    match = FINGERPRINT.search(done.stdout)
-    if done.returncode or match is None:
-        raise ValueError(_reason(done))
+    outcome = _ssh_keygen("check-novalidate", "-n", NAMESPACE, "-s", str(signature), stdin=manifest)
+    match = FINGERPRINT.search(outcome.stdout)
+    if outcome.returncode or match is None:
+        raise ValueError(_reason(outcome))
     return match[0]
 
 
 def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
-    """The allowed signer whose key signed a manifest; None where nobody allowed did."""
+    """The allowed signer whose key signed a manifest; None if no allowed signer did."""
     names = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(allowed))
     for name in names.stdout.splitlines() if not names.returncode else ():
         checked = ("-n", NAMESPACE, "-s", str(signature), "-f", str(allowed), "-I", name)
@@ -145,24 +136,24 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
 
 
 def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `ssh-keygen -Y`, where it is installed. It asks for nothing where standard input is no terminal."""
-    asks = stdin is None and sys.stdin is not None and sys.stdin.isatty()
+    """Run `ssh-keygen -Y`, if it is installed. It prompts for nothing if standard input is not a terminal."""
+    interactive = stdin is None and sys.stdin is not None and sys.stdin.isatty()
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
                 ["ssh-keygen", "-Y", action, *arguments],
-                stdin=None if asks else content,
+                stdin=None if interactive else content,
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                env=os.environ | ({} if asks else {"SSH_ASKPASS_REQUIRE": "never"}),
-                start_new_session=not asks,  # no terminal to ask at
+                env=os.environ | ({} if interactive else {"SSH_ASKPASS_REQUIRE": "never"}),
+                start_new_session=not interactive,  # no terminal to ask at
             )
         except FileNotFoundError:
             raise RequestError("ssh-keygen is not installed, which signs runs and checks signatures: install OpenSSH") from None
 
 
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
+def _reason(outcome: subprocess.CompletedProcess[str]) -> str:
     """Why ssh-keygen refused, in its own words."""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else f"exit code {done.returncode}"
+    lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"exit code {outcome.returncode}"

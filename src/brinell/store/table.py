@@ -1,10 +1,11 @@
-"""Folders of studies that are written in one go: a manifest, and one table of rows beside it."""
+"""Folders of studies that are written at once: a manifest and one table of rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from brinell.core.user_files import user_path
 from brinell.store import parquet
 from brinell.store.folder import Layout
 
@@ -15,7 +16,7 @@ ROWS = "rows.parquet"
 
 @dataclass(frozen=True, kw_only=True)
 class Folder(Generic[Rows]):
-    """A folder: what its manifest says, and its rows."""
+    """The content of a folder: its manifest and its rows."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -27,21 +28,21 @@ class Table(Generic[Rows]):
     """The folders of one verb."""
 
     layout: Layout
-    """What they look like."""
+    """The format of the folders."""
     of: type[Rows]
-    """The dataclass of records that the rows are of."""
+    """The dataclass of the rows."""
 
-    def write(self, path: Path, about: Mapping[str, Any], rows: Rows) -> Folder[Rows]:
-        """Write the rows and then the manifest, so that a folder with a manifest is whole; other files are written before."""
+    def write(self, path: Path, manifest: Mapping[str, Any], rows: Rows) -> Folder[Rows]:
+        """Write the rows and then the manifest, so that a folder with a manifest is complete. Write other files before."""
         parquet.write_table(path / ROWS, parquet.to_table(rows))
-        self.layout.save(path, about)
-        return Folder(path=path, manifest=about, rows=rows)
+        self.layout.save(path, manifest)
+        return Folder(path=path, manifest=manifest, rows=rows)
 
     def read(self, path: Path | str) -> Folder[Rows]:
         """The manifest and the rows of a folder.
 
         Raises:
-            RequestError: there is none, or a damaged file in it.
+            RequestError: the folder does not exist, or a file in it is damaged.
         """
-        path = Path(path)
+        path = user_path(path)
         return Folder(path=path, manifest=self.layout.open(path), rows=parquet.load_rows(self.of, path / ROWS))

@@ -1,8 +1,8 @@
-"""What a study is: one record, from which its command, its Python call, its folder and its documentation are made.
+"""The record of a study, from which its command, Python call, folder and documentation are made.
 
-A study is a package of its own in `brinell.studies`, or of an installed package that names it as an entry point of the group
-`brinell.study`. Its `__init__` holds the record as `STUDY` and imports nothing but the request, so that `--help` and completion
-cost nothing; everything else is named as `module:function` of the package and imported when it is called.
+A study is a package in `brinell.studies`, or in an installed package that declares an entry point of the group
+`brinell.study`. Its `__init__` holds the record as `STUDY` and imports only the request, so `--help` and completion stay fast.
+Everything else is referenced as `module:function` of the package and imported on use.
 """
 
 import itertools
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from brinell.core.record import Array
     from brinell.engine.progress import Progress
     from brinell.engine.selection import Selection
-    from brinell.runners.meeting import Shard
+    from brinell.runners.shard_worker import Shard
 
 Reference = str | Callable[..., Any]
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
@@ -37,16 +37,16 @@ RESUME = "Go on with what --out holds."
 
 
 class Output(Enum):
-    """What a study leaves behind."""
+    """Kind of output of a study."""
 
     FOLDER = "a folder, by default a fresh one under runs/"
     FILE = "one file, which must be named"
-    NOTHING = "nothing but its answer"
+    ANSWER_ONLY = "nothing but its answer"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a study of plan and parts is about to compute, resolved; a study adds fields by a subclass."""
+    """Resolved plan of a study with plan and parts; a study adds fields in a subclass."""
 
     dataset: "Dataset"
     selection: "Selection"
@@ -59,13 +59,13 @@ class Plan:
     """Models by name: for `parts` on the device, with logits as answers."""
     device: "torch.device"
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What the manifest says besides request, data, models and machine: JSON values."""
+    """Facts for the manifest in addition to request, data, models and machine: JSON values."""
     identity: Mapping[str, Any] = field(default_factory=dict)
-    """What the rows depend on besides request, data, samples and models: JSON values."""
+    """Everything that the rows depend on in addition to request, data, samples and models: JSON values."""
     inputs: str = "the data, the weights"
-    """What the rows depend on besides settings, for the line that says why a folder cannot be resumed."""
+    """Inputs that the rows depend on in addition to settings, for the message about a folder that cannot be resumed."""
     folder: Path = Path()
-    """Where this process writes the files of pieces besides their rows; set for `parts`."""
+    """Folder for the additional files of pieces in this process; set for `parts`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class Piece:
     """A piece of the work that any process can do by itself; the rows of a folder are those of its pieces, in order."""
 
     name: str
-    """What a person reads while it is made."""
+    """Progress message of the piece."""
     make: Callable[[], Any]
     """Computes its rows, and writes its files into the folder of the plan."""
     files: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Study:
     verb: str
     """The command: a literal, since it is read without an import. The Python call has underscores in place of hyphens."""
     request: type[BaseRequest]
-    """What a person may ask for; its fields are the options of the command and the keywords of the call."""
+    """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
     """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
     `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `open`, `layout`, `resume` and `shards` from them."""
@@ -116,9 +116,18 @@ class Study:
     page: Reference | None = None
     """`(folder) -> path`: writes the page again, from the records alone."""
     without_page: str = ""
-    """Where its folder has no page: «has ...», and what to do."""
+    """If the folder has no page: a clause «has ...» with the remedy."""
     layout: Reference | None = None
     """The `store.folder.Layout` of its folder; none for a study that leaves no folder."""
+    file: Reference | None = None
+    """For a study that leaves one file: `(path) -> manifest`, with the request that would repeat it, for verification."""
+    rewrite: Reference | None = None
+    """`(folder) -> anything`: writes tables, cards and page again from the records alone, where `page` does not write all."""
+    repeat: Reference | None = None
+    """`(Call, folder) -> anything`: carries the call of a folder out again for verification, where `run` would be too dear. It
+    may take from the folder what `claimed` lists."""
+    claimed: tuple[tuple[str, str], ...] = ()
+    """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None
     """How a call is carried out, beside what is asked for: further options, which no folder keeps."""
     positional: tuple[str, ...] = ()
@@ -133,17 +142,17 @@ class Study:
     resume: str = ""
     """Help of --resume; empty for a study that cannot be resumed."""
     shards: bool = False
-    """Whether several processes can share the work."""
+    """True if several processes can share the work."""
     foreign: bool = False
-    """Whether it reads a folder that may come from elsewhere and names models and data."""
+    """True if the study reads a folder that may come from elsewhere and that names models and data."""
     needs_inputs: bool = False
-    """Whether the Python call must be given a model and data, though the command has defaults for both."""
+    """True if the Python call requires a model and data, although the command has defaults for both."""
     warnings: Reference | None = None
     """`(result) -> lines` that a caller from Python must see before the figures."""
     live: bool = False
-    """Whether a person must see what is told while it goes on."""
+    """True if progress messages must be visible while the study runs."""
     passes: bool = False
-    """Whether its result has a field `passed`, by which the command ends with 0 or 1."""
+    """True if the result has a property `exit_code`, which decides how the command ends."""
     call: bool = True
     """Whether Python calls it by the name of the verb."""
 
@@ -154,6 +163,7 @@ class Study:
                 object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
     def _summary(self, folder: Path) -> Any:
+        """Result of a folder from its records."""
         return self.resolve(self.summarise)(self.resolve(self.table).read(folder))
 
     @property
@@ -162,10 +172,10 @@ class Study:
         return self.verb.replace("-", "_")
 
     def resolve(self, reference: Reference | None) -> Any:
-        """What a reference names.
+        """The object that a reference names.
 
         Raises:
-            LookupError: nothing, since this study has no such thing.
+            LookupError: the reference is None because the study lacks this part.
         """
         if reference is None:
             raise LookupError(f"brinell {self.verb} has no such function")
@@ -179,9 +189,9 @@ class Study:
         return dict(self.request.model_fields) | ({} if self.options is None else dict(self.options.model_fields))
 
     def names_of(self, setting: str) -> Names | None:
-        """What a setting or an option names; None for one without a mark."""
-        own = setting not in self.request.model_fields and self.options is not None
-        return self.options.names_of(setting) if own and self.options is not None else self.request.names_of(setting)
+        """Mark of a setting or an option; None without a mark."""
+        is_option = setting not in self.request.model_fields and self.options is not None
+        return self.options.names_of(setting) if is_option and self.options is not None else self.request.names_of(setting)
 
     def in_memory(self) -> tuple[str, ...]:
         """The settings of its request in whose place Python may give an object."""
@@ -213,6 +223,29 @@ class Call:
     begin: Callable[[Path], None] = lambda path: None
     """Told the folder before the work begins, so that an interruption can say how to go on."""
 
+    def __post_init__(self) -> None:
+        if self.out is not None:
+            self._check_out(self.out)
+
+    def _check_out(self, out: Path) -> None:
+        """Refuse an output that cannot be written or that holds something else, before anything is computed.
+
+        Raises:
+            RequestError: it does.
+        """
+        from brinell.store.files import check_file, check_writable
+        from brinell.store.shared import address_of
+
+        if address_of(out) is not None:
+            return
+        if self.study.output is Output.FILE:
+            check_file(out)
+            return
+        shared = self.shard is not None
+        if self.study.layout is not None and not shared and not self.resume:
+            self.study.resolve(self.study.layout).begin(out)
+        check_writable(out, keep=shared)
+
     def dataset(self, setting: str = "data") -> "Dataset | None":
         """The data that were given in memory; None for a spec."""
         return self.datasets.get(setting)
@@ -225,19 +258,23 @@ class Call:
         """The one model that was given in memory; None for a spec."""
         return next(iter(self.models(setting)), None)
 
-    def folder(self, data: str, what: str = "") -> Path:
-        """Where the answer goes: the folder that was named, or a fresh one named after the data and the verb."""
-        path = self.out or fresh_folder(data, what or self.study.verb)
+    def folder(self, data: str, purpose: str = "") -> Path:
+        """The output folder: the requested one, or a new one named after the data and the verb."""
+        if self.out is None:
+            from brinell.store.files import check_writable
+
+            check_writable(Path("runs"))
+        path = self.out or fresh_folder(data, purpose or self.study.verb)
         self.begin(path)
         return path
 
     def say_samples(self, plan: Any) -> None:
         """Say which samples a plan takes, where it takes fewer than there are and nobody said how many or which."""
-        if (self.request.samples is None or self.request.select is None) and plan.selection.how != "all":
+        if (self.request.samples is None or self.request.select is None) and plan.selection.method != "all":
             from brinell.core.errors import option
 
-            more = f"; {option('samples')} asks for more" if self.request.samples is None else ""
-            self.progress.note(f"{plan.selection.text(len(plan.dataset))}{more}")
+            advice = f"; {option('samples')} asks for more" if self.request.samples is None else ""
+            self.progress.note(f"{plan.selection.text(len(plan.dataset))}{advice}")
 
     def file(self) -> Path:
         """The file that was named.
@@ -253,8 +290,8 @@ class Call:
         return self.out
 
 
-def fresh_folder(data: str, what: str) -> Path:
+def fresh_folder(data: str, purpose: str) -> Path:
     """A folder under runs/ that is not there yet, named after the data, what was done (a norm, or a verb) and the time."""
-    name = f"{data.partition(':')[0]}-{what.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = f"{data.partition(':')[0]}-{purpose.replace(':', '-').replace('/', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     ends: Iterator[str] = itertools.chain([""], (f"-{number}" for number in itertools.count(2)))
     return next(path for end in ends if not (path := Path("runs") / f"{name}{end}").exists())

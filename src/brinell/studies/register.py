@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from brinell.core.errors import RequestError
-from brinell.plugins import nearest
+from brinell.core.suggestions import suggestion
 from brinell.studies.kit import Study
 
 GROUP = "brinell.study"
@@ -46,14 +46,14 @@ def entries() -> dict[str, Entry]:
 
     packages = [f"{folder.__name__}.{module.name}" for module in pkgutil.iter_modules(folder.__path__) if module.ispkg]
     packages += [entry.value for entry in entry_points(group=GROUP)]
-    found: dict[str, Entry] = {}
+    entries_by_verb: dict[str, Entry] = {}
     for package in packages:
         entry = _read(package)
-        if entry.verb in found:
-            one, other = found[entry.verb].package, package
-            raise RequestError(f"two studies have the verb {entry.verb!r} ({one} and {other}): uninstall one of the packages")
-        found[entry.verb] = entry
-    return dict(sorted(found.items()))
+        if entry.verb in entries_by_verb:
+            first, second = entries_by_verb[entry.verb].package, package
+            raise RequestError(f"two studies have the verb {entry.verb!r} ({first} and {second}): uninstall one of the packages")
+        entries_by_verb[entry.verb] = entry
+    return dict(sorted(entries_by_verb.items()))
 
 
 def load(verb: str) -> Study:
@@ -64,7 +64,7 @@ def load(verb: str) -> Study:
     """
     entry = entries().get(verb)
     if entry is None:
-        raise RequestError(f"there is no command {verb!r}{nearest(verb, entries())}; `brinell --help` lists them")
+        raise RequestError(f"there is no command {verb!r}{suggestion(verb, entries())}; `brinell --help` lists them")
     study: Study = import_module(entry.package).STUDY
     return study
 
@@ -92,7 +92,7 @@ def study_of(folder: Path) -> Study:
 
 
 def _read(package: str) -> Entry:
-    """What the source of a package says of its study."""
+    """The entry of a study, read from the source of its package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise RequestError(f"the entry point {package!r} of the group {GROUP} leads to no package: reinstall what names it")
@@ -106,12 +106,12 @@ def _read(package: str) -> Entry:
 
 
 def schemas() -> dict[str, Any]:
-    """What each command prints with --json, by the name of its schema: the verb, or what a study adds to it."""
-    found = {}
+    """Types that the commands print with --json, by the name of their schema: the verb, or an additional schema of a study."""
+    types = {}
     for verb, study in studies().items():
-        found[verb] = study.resolve(study.printed or study.result)
-        found |= {name: study.resolve(reference) for name, reference in study.more_schemas}
-    return dict(sorted(found.items()))
+        types[verb] = study.resolve(study.printed or study.result)
+        types |= {name: study.resolve(reference) for name, reference in study.more_schemas}
+    return dict(sorted(types.items()))
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
 from brinell.engine import trust
-from brinell.engine.answers import settled
-from brinell.engine.cells import cell
-from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, gaps, open_data, opener_of
-from brinell.engine.selection import choose
+from brinell.engine.answers import with_logits
+from brinell.engine.cells import content_hash
+from brinell.engine.plan import check_classes, check_names, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.selection import choose_samples
 from brinell.engine.shard import predict, session
+from brinell.engine.sources import open_data
 from brinell.runners import parts, provenance
 from brinell.runners.loop import Job
 from brinell.store import parquet, rows
@@ -34,13 +35,13 @@ IGNORED = ("batch_size", "device")
 """Settings that change nothing in the rows: a folder may be resumed with others."""
 
 
-def opened(call: Call, kind: type[SomePlan], **more: Any) -> SomePlan:
+def open_plan(call: Call, kind: type[SomePlan], **fields: Any) -> SomePlan:
     """A plan over the samples and models that a call gives or names.
 
     Args:
         call: its request has data, model, samples, select, seed and device.
         kind: the class of the plan.
-        more: its further fields.
+        **fields: its further fields.
 
     Raises:
         RequestError: data or a model that cannot be opened, or that do not fit together.
@@ -48,14 +49,14 @@ def opened(call: Call, kind: type[SomePlan], **more: Any) -> SomePlan:
     request = call.request
     dataset: Dataset = call.dataset() or open_data(request.data)
     specs = (request.model,) if isinstance(request.model, str) else request.model
-    models = call.models() or tuple(opener_of(spec, dataset)() for spec in specs)
+    models = call.models() or tuple(model_opener(spec, dataset)() for spec in specs)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     for model in models:
-        check_classes(model, labels, tuple(dataset.classes))
+        check_classes(model, labels)
     check_names([model.name for model in models])
-    selection = choose(request, dataset)
-    lost = gaps(dataset, selection.ids.tolist())
-    ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
+    selection = choose_samples(request, dataset)
+    unreadable = unreadable_samples(dataset, selection.ids.tolist())
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
     return kind(
         dataset=dataset,
         selection=selection,
@@ -63,7 +64,7 @@ def opened(call: Call, kind: type[SomePlan], **more: Any) -> SomePlan:
         labels=labels[ids],
         models={model.name: model for model in models},
         device=choose_device(request.device),
-        **more,
+        **fields,
     )
 
 
@@ -86,14 +87,14 @@ def carry_out(call: Call) -> Any:
     study, request = call.study, call.request
     plan: Plan = study.resolve(study.plan)(call)
     table: Table[Any] = study.resolve(study.table)
-    facts, digest = {name: facts_of(model) for name, model in plan.models.items()}, plan.dataset.digest()
-    hashed = cell(
+    facts, digest = {name: model_facts(model) for name, model in plan.models.items()}, plan.dataset.digest()
+    hashed = content_hash(
         layout=table.layout.version,
         brinell=VERSION,
         request=request.model_dump(mode="json", exclude=set(IGNORED)),
         data=digest,
         ids=plan.ids.tolist(),
-        models=[[name, one["digest"]] for name, one in facts.items()],
+        models=[[name, entry["digest"]] for name, entry in facts.items()],
         identity=plan.identity,
     )
     job = Job(
@@ -107,66 +108,78 @@ def carry_out(call: Call) -> Any:
         ignored=IGNORED,
     )
 
-    def work(makers: parts.Makers) -> Callable[[Path], None]:
+    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
+        """Compute all pieces of the study; returns a callback that writes rows, manifest and page into the folder."""
         with ExitStack() as stack:
-            ready, begun = _ready(plan, makers, stack)
+            ready, answer_facts = _ready(plan, makers, stack)
             pieces: list[Piece] = list(study.resolve(study.parts)(ready, call))
-            told = makers.make([_part(number, piece, makers.folder, call) for number, piece in enumerate(pieces)])
-        about = {
-            **provenance.beginning(request, call.command, {}),
-            **provenance.place(plan.device),
-            trust.MARK: trust.mark(request.model_dump(mode="json"), type(request)),
+            outcomes = makers.make([_part(number, piece, makers.folder, call) for number, piece in enumerate(pieces)])
+        facts_of_run = {
+            **provenance.start_record(request, call.command, {}),
+            **provenance.machine_facts(plan.device),
+            trust.MARK: trust.make_mark(request.model_dump(mode="json"), type(request)),
             "cell": hashed,
-            "data": provenance.data(request.data, plan.dataset, digest, len(plan.ids), plan.selection.how),
-            "models": [{"name": name, **one} for name, one in facts.items()],
-            **begun,
+            "data": provenance.data_facts(request.data, plan.dataset, digest, len(plan.ids), plan.selection.method),
+            "models": [{"name": name, **entry} for name, entry in facts.items()],
+            **answer_facts,
             **plan.about,
         }
 
         def finish(folder: Path) -> None:
+            """Write rows, manifest and page."""
             content = [parquet.load_rows(table.of, folder / _file(number)) for number in range(len(pieces))]
-            ended = {"state": "finished", "finished": provenance.now(), "seconds": sum(one["seconds"] for one in told.values())}
-            table.write(folder, about | ended, rows.concatenate(content))
+            ending = {
+                "state": "finished",
+                "finished": provenance.timestamp(),
+                "seconds": sum(outcome["seconds"] for outcome in outcomes.values()),
+            }
+            table.write(folder, facts_of_run | ending, rows.concatenate(content))
             study.resolve(study.page)(folder)
 
         return finish
 
     def answer(folder: Path, name: str) -> Any:
+        """Result of a finished folder."""
         return study.resolve(study.summarise)(table.read(folder)).model_copy(update={"folder": name})
 
-    return parts.run(job, call.shard, work, resume=call.resume, needed=(ROWS,), answer=answer, message=call.progress.note)
+    return parts.make_folder(
+        job, call.shard, work, resume=call.resume, needed_files=(ROWS,), answer=answer, message=call.progress.note
+    )
 
 
-def _ready(plan: SomePlan, makers: parts.Makers, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
+def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
     """The plan with its models on the device and their answers as logits, and what was found out about the answers."""
     for model in plan.models.values():
         stack.enter_context(session(model, plan.device))
 
     def models(manifest: dict[str, Any]) -> dict[str, Model]:
-        return {name: settled(model, plan.dataset, manifest, plan.device, name=name) for name, model in plan.models.items()}
+        """The models with logits as answers."""
+        return {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in plan.models.items()}
 
     def settle() -> dict[str, Any]:
+        """Find out what kind of answers each model gives."""
         manifest: dict[str, Any] = {}
         models(manifest)
         return manifest
 
-    begun = makers.once("answers", settle)
-    return replace(plan, models=models(dict(begun)), folder=makers.folder), begun
+    answer_facts = makers.make_once("answers", settle)
+    return replace(plan, models=models(dict(answer_facts)), folder=makers.folder), answer_facts
 
 
 def _file(number: int) -> str:
     """The file of the rows of a piece, by its path in the folder."""
-    return f"{parts.KEPT}/piece-{number:05d}.parquet"
+    return f"{parts.PARTS}/piece-{number:05d}.parquet"
 
 
 def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
     """A piece as the processes share it: its rows are a file, its other files lie where they belong."""
 
     def make() -> dict[str, Any]:
+        """Make a piece and write its rows."""
         call.progress.note(piece.name)
-        started = time.perf_counter()
+        start = time.perf_counter()
         content = piece.make()
         parquet.write_table(folder / _file(number), parquet.to_table(content))
-        return {"seconds": time.perf_counter() - started}
+        return {"seconds": time.perf_counter() - start}
 
     return parts.Part(name=f"piece-{number:05d}", files=(_file(number), *piece.files), make=make)

@@ -52,19 +52,20 @@ def check_attack(plugin: type[Any], **settings: Any) -> None:
         ContractError: the first rule that is broken, in one line.
     """
     check_form(plugin, ("access", "distances", "domains", "family", "targeted", "cost"), SYNONYMS)
-    name, known = f"{plugin.__name__}:", plugins.names("distance")
+    name, distances = f"{plugin.__name__}:", plugins.names("distance")
     demand(name, plugin.family in ("minimal", "budgeted"), f"family is {plugin.family!r}, not minimal or budgeted")
-    demand(name, bool(plugin.distances & set(known)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
+    demand(name, bool(plugin.distances & set(distances)), f"no distance of that name in {', '.join(sorted(plugin.distances))}")
     attack: Attack = plugin(**settings)
     check_settings(attack)
     for kind in (kind for kind in KINDS if kind in attack.domains):
-        for name in (name for name in known if name in attack.distances):
+        for name in (name for name in distances if name in attack.distances):
             distance = plugins.build("distance", name, {})
             for rule in _RULES:
                 rule(attack, kind, distance)
 
 
 def _demand(attack: Attack, holds: bool, rule: str) -> None:
+    """Raise unless a rule holds."""
     demand(type(attack).__name__, holds, rule)
 
 
@@ -96,40 +97,49 @@ def _attack(
     try:
         attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, rows).fold("check"))
     except Exception as error:
-        where, name = f"on {kind} inputs in {distance.name}", type(attack).__name__
-        what = f"broke its contract {where}" if isinstance(error, BrinellError) else f"failed {where} with {type(error).__name__}"
-        raise ContractError(f"{name} {what}: {error}") from error
+        place, name = f"on {kind} inputs in {distance.name}", type(attack).__name__
+        failure = (
+            f"broke its contract {place}" if isinstance(error, BrinellError) else f"failed {place} with {type(error).__name__}"
+        )
+        raise ContractError(f"{name} {failure}: {error}") from error
     return _Run(ledger, dataclasses.replace(problem, batch=batch, margin=problem.margin[rows]))
 
 
 def _leaves_all_as_it_was(attack: Attack, kind: Kind, distance: Distance) -> None:
+    """Check that inputs, weights and generators are unchanged."""
     problem = linear_problem(kind, distance.name)
     weights = problem.model.digest()
     before = generator_states()
     run = _attack(attack, kind, distance, factor=1.05)
-    given, used = problem.batch, run.problem.batch
+    batch, used = problem.batch, run.problem.batch
     _demand(attack, generator_states() == before, "drew from a global random generator; draw from the streams it is given")
-    _demand(attack, torch.equal(used.x, given.x) and torch.equal(used.y, given.y), "wrote into the clean inputs or labels")
+    _demand(attack, torch.equal(used.x, batch.x) and torch.equal(used.y, batch.y), "wrote into the clean inputs or labels")
     _demand(attack, run.problem.model.digest() == weights, "changed the weights of the model")
-    _demand(attack, run.problem.model.seen == int(run.ledger.costs.forwards.sum()), "called the model around the ledger")
+    _demand(attack, run.problem.model.inputs_seen == int(run.ledger.costs.forwards.sum()), "called the model around the ledger")
 
 
 def _costs_what_it_says(attack: Attack, kind: Kind, distance: Distance) -> None:
+    """Check that costs stay within the declared ones."""
     run = _attack(attack, kind, distance, factor=0.5)
     forwards, backwards = attack.cost(run.problem.model.classes)
-    spent, back = int(run.ledger.costs.forwards.max()), int(run.ledger.costs.backwards.max())
-    said = f"spent {spent} forwards and {back} backwards on a sample and says that it costs {forwards} and {backwards} at most"
-    _demand(attack, spent <= forwards and back <= backwards, said)
+    forwards_used, backwards_used = int(run.ledger.costs.forwards.max()), int(run.ledger.costs.backwards.max())
+    rule = (
+        f"spent {forwards_used} forwards and {backwards_used} backwards on a sample "
+        f"and says that it costs {forwards} and {backwards} at most"
+    )
+    _demand(attack, forwards_used <= forwards and backwards_used <= backwards, rule)
 
 
 def _finds_nothing_below_the_margin(attack: Attack, kind: Kind, distance: Distance) -> None:
+    """Check that no success is below the exact margin."""
     for factor in (0.0, 0.95):
         run = _attack(attack, kind, distance, factor=factor)
-        said = f"was credited with a success at {factor} times the exact margin in {distance.name}"
-        _demand(attack, not run.ledger.fooled.any(), said)
+        rule = f"was credited with a success at {factor} times the exact margin in {distance.name}"
+        _demand(attack, not run.ledger.fooled.any(), rule)
 
 
 def _finds_what_it_must(attack: Attack, kind: Kind, distance: Distance) -> None:
+    """Check that the attack succeeds above the exact margin."""
     run = _attack(attack, kind, distance, factor=1.05)
     if attack.access == Access.GRADIENTS:
         missed, of = int((~run.ledger.fooled).sum()), len(run.problem.batch)
@@ -138,8 +148,8 @@ def _finds_what_it_must(attack: Attack, kind: Kind, distance: Distance) -> None:
     # Wide enough that noise fools about every fourth sample at each try; a tenth of the tries leaves no room for bad luck.
     wide = _attack(attack, kind, distance, factor=20.0)
     noise = _noise(wide.problem, distance, factor=20.0, tries=max(1, int(wide.ledger.costs.forwards.max()) // 10))
-    said = f"is weaker than random noise with a tenth of its queries in {distance.name}"
-    _demand(attack, int(wide.ledger.fooled.sum()) >= noise, said)
+    rule = f"is weaker than random noise with a tenth of its queries in {distance.name}"
+    _demand(attack, int(wide.ledger.fooled.sum()) >= noise, rule)
 
 
 def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: int) -> int:
@@ -159,26 +169,29 @@ def _noise(problem: LinearProblem, distance: Distance, *, factor: float, tries: 
 
 
 def _repeats_itself(attack: Attack, kind: Kind, distance: Distance) -> None:
-    one, two = (_attack(attack, kind, distance, factor=1.02) for _ in range(2))
-    same = torch.equal(one.ledger.best.closest, two.ledger.best.closest) and torch.equal(
-        one.ledger.costs.forwards, two.ledger.costs.forwards
+    """Check that two runs are equal."""
+    first, two = (_attack(attack, kind, distance, factor=1.02) for _ in range(2))
+    equal = torch.equal(first.ledger.best.closest, two.ledger.best.closest) and torch.equal(
+        first.ledger.costs.forwards, two.ledger.costs.forwards
     )
-    _demand(attack, same, "gave two results for the same samples and streams")
+    _demand(attack, equal, "gave two results for the same samples and streams")
 
 
 def _does_not_mind_its_company(attack: Attack, kind: Kind, distance: Distance) -> None:
-    whole = _attack(attack, kind, distance, factor=1.02)
-    n = len(whole.problem.batch)
+    """Check that results do not depend on the batch."""
+    full = _attack(attack, kind, distance, factor=1.02)
+    n = len(full.problem.batch)
     order = torch.arange(n).flip(0)
     for rows in (order, order[: n // 2], order[n // 2 :]):
         part = _attack(attack, kind, distance, factor=1.02, rows=rows, size=3)
-        verdicts = torch.equal(part.ledger.fooled, whole.ledger.fooled[rows])
+        verdicts = torch.equal(part.ledger.fooled, full.ledger.fooled[rows])
         _demand(attack, verdicts, "gave other verdicts when the batch was split or reordered")
-        inputs = torch.allclose(part.ledger.best.closest, whole.ledger.best.closest[rows], atol=1e-4)
+        inputs = torch.allclose(part.ledger.best.closest, full.ledger.best.closest[rows], atol=1e-4)
         _demand(attack, inputs, "found other inputs when the batch was split or reordered")
 
 
 def _keeps_the_query_budget(attack: Attack, kind: Kind, distance: Distance) -> None:
+    """Check that the query limit holds."""
     for queries in (1, 3):
         run = _attack(attack, kind, distance, factor=0.5, queries=queries)
         _demand(attack, int(run.ledger.costs.forwards.max()) <= queries, "spent more queries than its budget")

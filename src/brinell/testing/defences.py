@@ -50,64 +50,76 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
 
 
 def _network(domain: Domain) -> nn.Module:
+    """A small network."""
     rng = torch.Generator().manual_seed(0)
     with torch.device("meta"):
         network = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
     network.to_empty(device="cpu")
     with torch.no_grad():
-        for one in network.parameters():
-            one.normal_(generator=rng)
+        for parameter in network.parameters():
+            parameter.normal_(generator=rng)
     return network
 
 
 def _batch(domain: Domain) -> Batch:
+    """A small batch."""
     rng = torch.Generator().manual_seed(1)
     x = torch.rand(ROWS, *domain.shape, generator=rng)
     return Batch(ids=torch.arange(ROWS), x=x, y=torch.arange(ROWS) % CLASSES)
 
 
 def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None:
-    who, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    """Check crafted inputs and losses."""
+    subject, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
     threat = Threat(distance=distance, eps=torch.full((ROWS,), EPS), domain=domain)
     clean, states = batch.x.clone(), generator_states()
 
     def craft(seed: int) -> Tensor:
+        """Crafted inputs."""
         try:
-            made: object = defence.craft(network, batch, threat, torch.Generator().manual_seed(seed))
+            crafted: object = defence.craft(network, batch, threat, torch.Generator().manual_seed(seed))
         except BrinellError:
             raise
         except Exception as error:
-            raise ContractError(f"{who} failed with {type(error).__name__}: {error} ({domain.kind})") from error
-        demand(who, isinstance(made, Tensor) and made.shape == batch.x.shape, "gives inputs of another shape")
-        assert isinstance(made, Tensor)
-        return made
+            raise ContractError(f"{subject} failed with {type(error).__name__}: {error} ({domain.kind})") from error
+        demand(subject, isinstance(crafted, Tensor) and crafted.shape == batch.x.shape, "gives inputs of another shape")
+        assert isinstance(crafted, Tensor)
+        return crafted
 
     x_adv = craft(0)
-    demand(who, torch.equal(batch.x, clean), "wrote into the batch that it was given")
-    demand(who, domain.excess(x_adv) <= domain.slack, "gives inputs outside the bounds of the data, or NaN")
-    demand(who, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
-    demand(who, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
-    demand(who, generator_states() == states, "drew from a global random generator; draw from the one it is handed")
-    demand(who, all(one.grad is None for one in network.parameters()), "left gradients at the weights while crafting")
+    demand(subject, torch.equal(batch.x, clean), "wrote into the batch that it was given")
+    demand(subject, domain.excess(x_adv) <= domain.slack, "gives inputs outside the bounds of the data, or NaN")
+    demand(subject, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
+    demand(subject, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
+    demand(subject, generator_states() == states, "drew from a global random generator; draw from the one it is handed")
+    demand(
+        subject, all(parameter.grad is None for parameter in network.parameters()), "left gradients at the weights while crafting"
+    )
     loss: object = defence.loss(network, batch, x_adv)
-    demand(who, isinstance(loss, Tensor) and loss.shape == (ROWS,), "gives not one loss for each sample")
+    demand(subject, isinstance(loss, Tensor) and loss.shape == (ROWS,), "gives not one loss for each sample")
     assert isinstance(loss, Tensor)
-    demand(who, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
-    demand(who, loss.requires_grad, "gives a loss without a way back to the weights")
+    demand(subject, bool(torch.isfinite(loss).all()), "gives a loss that is not finite")
+    demand(subject, loss.requires_grad, "gives a loss without a way back to the weights")
     loss.mean().backward()  # type: ignore[no-untyped-call]
-    demand(who, any(bool(one.grad.any()) for one in network.parameters() if one.grad is not None), "moves no weight")
+    demand(
+        subject,
+        any(bool(parameter.grad.any()) for parameter in network.parameters() if parameter.grad is not None),
+        "moves no weight",
+    )
 
 
 def _moves_weights_and_puts_them_back(defence: PerturbsWeights, domain: Domain) -> None:
-    who, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
+    """Check that perturbed weights are restored."""
+    subject, network, batch = f"defence {type(defence).__name__}", _network(domain), _batch(domain)
     parameters = list(network.parameters())
-    before = [one.detach().clone() for one in parameters]
+    before = [parameter.detach().clone() for parameter in parameters]
 
     def loss() -> Tensor:
+        """(n,) loss of the network on the batch."""
         return nn.functional.cross_entropy(network(batch.x), batch.y)
 
     lower = loss().detach()
     with defence.perturbed(parameters, loss):
-        demand(who, bool(loss().detach() > lower), "moves the weights to where the loss is no larger")
-    same = all(torch.equal(one.detach(), old) for one, old in zip(parameters, before, strict=True))
-    demand(who, same, "does not put the weights back")
+        demand(subject, bool(loss().detach() > lower), "moves the weights to where the loss is no larger")
+    equal = all(torch.equal(parameter.detach(), old) for parameter, old in zip(parameters, before, strict=True))
+    demand(subject, equal, "does not put the weights back")

@@ -35,6 +35,7 @@ class _Closed(LinearModel):
     """The same model without gradients, as one behind a server is."""
 
     def predict(self, x: Tensor) -> Tensor:
+        """Logits without a gradient."""
         return super().predict(x).detach()
 
 
@@ -59,6 +60,7 @@ def check_detector(plugin: type[Any], **settings: Any) -> None:
 
 
 def _problem(kind: Kind, model: type[LinearModel] = LinearModel, access: Access = Access.GRADIENTS) -> _Problem:
+    """A model with clean inputs and labels."""
     domain = Domain(kind=kind, shape=SHAPES[kind])
     length = domain.shape[-1]
     bands = torch.nn.functional.one_hot(torch.arange(length) * CLASSES // length).T.float()
@@ -69,10 +71,12 @@ def _problem(kind: Kind, model: type[LinearModel] = LinearModel, access: Access 
 
 
 def _demand(detector: Detector, kind: Kind, holds: bool, rule: str) -> None:
+    """Raise unless a rule holds."""
     demand(f"detector {type(detector).__name__}", holds, f"{rule} (on {kind} inputs)")
 
 
 def _fitted(detector: Detector, kind: Kind, problem: _Problem) -> Suspicion:
+    """The fitted detector."""
     try:
         return detector.fit(problem.x, problem.labels, problem.model)
     except Exception as error:
@@ -81,6 +85,7 @@ def _fitted(detector: Detector, kind: Kind, problem: _Problem) -> Suspicion:
 
 
 def _answers_properly(detector: Detector, kind: Kind) -> None:
+    """Check shape and type of the scores."""
     problem = _problem(kind)
     score = _fitted(detector, kind, problem)(problem.x[:SHOWN])
     _demand(detector, kind, score.shape == (SHOWN,), f"answers shape {tuple(score.shape)} to {SHOWN} inputs")
@@ -88,30 +93,34 @@ def _answers_properly(detector: Detector, kind: Kind) -> None:
 
 
 def _leaves_all_as_it_was(detector: Detector, kind: Kind) -> None:
+    """Check that inputs, weights and generators are unchanged."""
     problem, clean = _problem(kind), _problem(kind)
     before = generator_states()
     _fitted(detector, kind, problem)(problem.x[:SHOWN])
     _demand(detector, kind, generator_states() == before, "drew from a global random generator")
-    kept = torch.equal(problem.x, clean.x) and torch.equal(problem.labels, clean.labels)
-    _demand(detector, kind, kept, "wrote into what it was given")
+    equal = torch.equal(problem.x, clean.x) and torch.equal(problem.labels, clean.labels)
+    _demand(detector, kind, equal, "wrote into what it was given")
     _demand(detector, kind, problem.model.digest() == clean.model.digest(), "changed the weights of the model")
 
 
 def _repeats_itself(detector: Detector, kind: Kind) -> None:
+    """Check that scores repeat."""
     problem = _problem(kind)
-    one, two = (_fitted(detector, kind, problem)(problem.x[:SHOWN]) for _ in range(2))
-    _demand(detector, kind, torch.equal(one, two), "gave two scores to the same inputs")
+    first, two = (_fitted(detector, kind, problem)(problem.x[:SHOWN]) for _ in range(2))
+    _demand(detector, kind, torch.equal(first, two), "gave two scores to the same inputs")
 
 
 def _does_not_mind_its_company(detector: Detector, kind: Kind) -> None:
+    """Check that scores do not depend on the batch."""
     problem = _problem(kind)
     suspicion = _fitted(detector, kind, problem)
-    alone = torch.cat([suspicion(one[None]) for one in problem.x[:SHOWN]])
-    same = torch.allclose(alone, suspicion(problem.x[:SHOWN]), rtol=1e-3, atol=1e-4)
-    _demand(detector, kind, same, "gave other scores when the batch was split")
+    single = torch.cat([suspicion(x[None]) for x in problem.x[:SHOWN]])
+    equal = torch.allclose(single, suspicion(problem.x[:SHOWN]), rtol=1e-3, atol=1e-4)
+    _demand(detector, kind, equal, "gave other scores when the batch was split")
 
 
 def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
+    """Check that changed inputs score higher."""
     problem = _problem(kind)
     suspicion = _fitted(detector, kind, problem)
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*problem.x.shape[1:])
@@ -121,6 +130,7 @@ def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
 
 
 def _leads_back_to_the_inputs(detector: Detector, kind: Kind) -> None:
+    """Check that scores have a gradient."""
     problem = _problem(kind)
     leaf = problem.x[:SHOWN].clone().requires_grad_()
     score = _fitted(detector, kind, problem)(leaf)
@@ -130,6 +140,7 @@ def _leads_back_to_the_inputs(detector: Detector, kind: Kind) -> None:
 
 
 def _keeps_to_its_access(detector: Detector, kind: Kind) -> None:
+    """Check that the detector uses only its declared access."""
     if detector.access < Access.GRADIENTS:
         problem = _problem(kind, _Closed, detector.access)
         try:

@@ -32,7 +32,7 @@ SYNONYMS = {
 }
 Tried = Distortion | GradientDistortion
 ROUNDING = 1e-5
-"""What another batch size may change: kernels add up in another order."""
+"""Tolerance between batch sizes: kernels sum in another order."""
 
 
 class _Question(NamedTuple):
@@ -43,6 +43,7 @@ class _Question(NamedTuple):
     gradient: Tensor
 
     def select(self, rows: Tensor) -> "_Question":
+        """Some rows of the question."""
         return _Question(self.x[rows], self.severity[rows], self.rng.select(rows), self.draw[rows], self.gradient[rows])
 
 
@@ -71,6 +72,7 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(distortion: Tried, domain: Domain, holds: bool, rule: str) -> None:
+    """Raise unless a rule holds."""
     demand(f"distortion {type(distortion).__name__}", holds, f"{rule} ({domain.kind} of shape {domain.shape})")
 
 
@@ -98,6 +100,7 @@ def _extremes(domain: Domain) -> _Question:
 
 
 def _ask(distortion: Tried, domain: Domain, question: _Question) -> Tensor:
+    """The distorted inputs."""
     x, severity, rng, draw, gradient = question
     return distorted(distortion, x, severity, rng, domain=domain, draw=draw, gradient=gradient)
 
@@ -107,9 +110,9 @@ def _versions(distortion: Tried, domain: Domain) -> list[int]:
     draws = distortion.draws(domain.shape)
     if draws is None:
         return [0, 1, 99]
-    whole = isinstance(draws, int) and not isinstance(draws, bool) and draws >= 1
-    said = f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones"
-    _demand(distortion, domain, whole, said)
+    valid = isinstance(draws, int) and not isinstance(draws, bool) and draws >= 1
+    rule = f"offers {draws!r} draws; it must be a whole number above 0, or None for endless ones"
+    _demand(distortion, domain, valid, rule)
     return [*range(min(draws, FEW))]
 
 
@@ -121,32 +124,36 @@ def _answers_properly(distortion: Tried, domain: Domain) -> None:
 
 
 def _leaves_all_as_it_was(distortion: Tried, domain: Domain) -> None:
-    question, same = _question(domain), _question(domain)
+    """Check that inputs and generators are unchanged."""
+    question, copy = _question(domain), _question(domain)
     before = generator_states()
     _ask(distortion, domain, question)
-    drawn = "drew from a global random generator; draw from the streams it is given"
-    _demand(distortion, domain, generator_states() == before, drawn)
-    given = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
-    clean = (same.x, same.severity, same.rng.keys, same.draw, same.gradient)
-    kept = all(torch.equal(one, other) for one, other in zip(given, clean, strict=True))
-    _demand(distortion, domain, kept, "wrote into what it was given")
+    rule = "drew from a global random generator; draw from the streams it is given"
+    _demand(distortion, domain, generator_states() == before, rule)
+    tensors = (question.x, question.severity, question.rng.keys, question.draw, question.gradient)
+    clean = (copy.x, copy.severity, copy.rng.keys, copy.draw, copy.gradient)
+    equal = all(torch.equal(tensor, original) for tensor, original in zip(tensors, clean, strict=True))
+    _demand(distortion, domain, equal, "wrote into what it was given")
 
 
 def _repeats_itself(distortion: Tried, domain: Domain) -> None:
-    one, two = (_ask(distortion, domain, _question(domain)) for _ in range(2))
-    said = "gave two answers to the same inputs and streams; draw from the streams it is given"
-    _demand(distortion, domain, torch.equal(one, two), said)
+    """Check that answers repeat."""
+    first, two = (_ask(distortion, domain, _question(domain)) for _ in range(2))
+    rule = "gave two answers to the same inputs and streams; draw from the streams it is given"
+    _demand(distortion, domain, torch.equal(first, two), rule)
 
 
 def _does_not_mind_its_company(distortion: Tried, domain: Domain) -> None:
+    """Check that answers do not depend on the batch."""
     question = _question(domain)
-    whole, order = _ask(distortion, domain, question), torch.arange(ROWS)
+    full, order = _ask(distortion, domain, question), torch.arange(ROWS)
     for rows in (order.flip(0), order[:1], order[ROWS // 2 :]):
-        same = torch.allclose(_ask(distortion, domain, question.select(rows)), whole[rows], atol=ROUNDING)
-        _demand(distortion, domain, same, "gave other answers when the batch was split or reordered")
+        equal = torch.allclose(_ask(distortion, domain, question.select(rows)), full[rows], atol=ROUNDING)
+        _demand(distortion, domain, equal, "gave other answers when the batch was split or reordered")
 
 
 def _keeps_its_draws_apart(distortion: Tried, domain: Domain) -> None:
+    """Check that draws differ."""
     answers = [_ask(distortion, domain, _question(domain, 5, draw)) for draw in _versions(distortion, domain)]
     for number, answer in enumerate(answers):
         new = not any(torch.equal(answer, earlier) for earlier in answers[:number])
@@ -154,6 +161,7 @@ def _keeps_its_draws_apart(distortion: Tried, domain: Domain) -> None:
 
 
 def _is_stronger_where_severer(distortion: Tried, domain: Domain) -> None:
+    """Check that higher severities change more."""
     questions = [_question(domain, severity, rows=MANY) for severity in SEVERITIES]
     change = [float(l2(_ask(distortion, domain, question) - question.x).mean()) for question in questions]
     _demand(distortion, domain, change[0] > 0, "changed nothing at severity 1")
@@ -162,9 +170,9 @@ def _is_stronger_where_severer(distortion: Tried, domain: Domain) -> None:
         return
     # A parameter that is rounded may stay the same, and blocks may fit the picture by chance; on the whole it must rise.
     rises = all(later >= 0.97 * earlier for earlier, later in zip(change, change[1:], strict=False))
-    told = ", ".join(f"{size:.3g}" for size in change)
-    said = f"is not stronger at higher severities: mean L2 {told}"
-    _demand(distortion, domain, rises and change[-1] >= 1.2 * change[0], said)
+    sizes = ", ".join(f"{size:.3g}" for size in change)
+    rule = f"is not stronger at higher severities: mean L2 {sizes}"
+    _demand(distortion, domain, rises and change[-1] >= 1.2 * change[0], rule)
 
 
 _RULES: tuple[Callable[[Tried, Domain], None], ...] = (

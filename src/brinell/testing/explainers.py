@@ -43,8 +43,8 @@ class _Bands(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, *shape) to (n, CLASSES): four times the mean brightness of each band."""
         x = x[:, None] if x.ndim == 1 + self.axes else x
-        seen = torch.relu(self.conv(x)) * self.get_buffer("bands")
-        return 4 * CLASSES * seen.flatten(2).mean(2)
+        features = torch.relu(self.conv(x)) * self.get_buffer("bands")
+        return 4 * CLASSES * features.flatten(2).mean(2)
 
 
 class _Model:
@@ -65,7 +65,9 @@ class _Model:
 
     def digest(self) -> str:
         """Hash of the weights."""
-        return hashlib.blake2b(b"".join(one.detach().numpy().tobytes() for one in self.module.parameters())).hexdigest()
+        return hashlib.blake2b(
+            b"".join(parameter.detach().numpy().tobytes() for parameter in self.module.parameters())
+        ).hexdigest()
 
 
 class _Anywhere:
@@ -112,13 +114,14 @@ def _problem(kind: Kind) -> Batch:
 
 
 def _maps(explainer: Explainer, kind: Kind, batch: Batch, model: _Model | None = None, streams: Tensor | None = None) -> Tensor:
+    """Maps of a batch."""
     model = model or _Model(kind, max(explainer.access, Access.SCORES))
     threat = Threat(distance=_Anywhere(), eps=torch.full((len(batch),), torch.inf), domain=model.domain)  # type: ignore[arg-type]
     ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=64, minimal=True)
     rng = Streams.of(7, torch.arange(len(batch)) if streams is None else streams)
     try:
-        opened = explainer.opened(model.module, model.domain) if isinstance(explainer, OpensModel) else explainer
-        return opened(ledger.oracle(), ledger.batch, model.domain, rng)
+        attached = explainer.attach(model.module, model.domain) if isinstance(explainer, OpensModel) else explainer
+        return attached(ledger.oracle(), ledger.batch, model.domain, rng)
     except BrinellError:
         raise
     except Exception as error:
@@ -127,10 +130,12 @@ def _maps(explainer: Explainer, kind: Kind, batch: Batch, model: _Model | None =
 
 
 def _demand(explainer: Explainer, kind: Kind, holds: bool, rule: str) -> None:
+    """Raise unless a rule holds."""
     demand(f"explainer {type(explainer).__name__}", holds, f"{rule} (on {kind} inputs)")
 
 
 def _answers_properly(explainer: Explainer, kind: Kind) -> None:
+    """Check shape and type of the maps."""
     maps = _maps(explainer, kind, _problem(kind))
     expected = (ROWS, *SHAPES[kind][len(SHAPES[kind]) - AXES[kind] :])
     _demand(explainer, kind, maps.shape == expected, f"gives maps of shape {tuple(maps.shape)}, not {expected}")
@@ -138,6 +143,7 @@ def _answers_properly(explainer: Explainer, kind: Kind) -> None:
 
 
 def _leaves_all_as_it_was(explainer: Explainer, kind: Kind) -> None:
+    """Check that inputs, weights and generators are unchanged."""
     batch, model, before = _problem(kind), _Model(kind, Access.GRADIENTS), generator_states()
     weights = model.digest()
     _maps(explainer, kind, batch, model)
@@ -149,27 +155,30 @@ def _leaves_all_as_it_was(explainer: Explainer, kind: Kind) -> None:
 
 
 def _repeats_itself(explainer: Explainer, kind: Kind) -> None:
-    one, two = (_maps(explainer, kind, _problem(kind)) for _ in range(2))
-    _demand(explainer, kind, torch.equal(one, two), "gave two maps of the same inputs")
+    """Check that maps repeat."""
+    first, two = (_maps(explainer, kind, _problem(kind)) for _ in range(2))
+    _demand(explainer, kind, torch.equal(first, two), "gave two maps of the same inputs")
 
 
 def _does_not_mind_its_company(explainer: Explainer, kind: Kind) -> None:
+    """Check that maps do not depend on the batch."""
     batch = _problem(kind)
-    together = _maps(explainer, kind, batch)
+    joint = _maps(explainer, kind, batch)
     alone = []
-    for at in (0, 3):
-        single = Batch(ids=torch.zeros(1, dtype=torch.int64), x=batch.x[at : at + 1], y=batch.y[at : at + 1])
-        alone.append(_maps(explainer, kind, single, streams=torch.tensor([at])))
-    same = torch.allclose(torch.cat(alone), together[[0, 3]], rtol=1e-3, atol=1e-4 * float(together.abs().max()) + 1e-7)
-    _demand(explainer, kind, same, "gave other maps when the batch was split")
+    for index in (0, 3):
+        single = Batch(ids=torch.zeros(1, dtype=torch.int64), x=batch.x[index : index + 1], y=batch.y[index : index + 1])
+        alone.append(_maps(explainer, kind, single, streams=torch.tensor([index])))
+    equal = torch.allclose(torch.cat(alone), joint[[0, 3]], rtol=1e-3, atol=1e-4 * float(joint.abs().max()) + 1e-7)
+    _demand(explainer, kind, equal, "gave other maps when the batch was split")
 
 
 def _finds_the_band(explainer: Explainer, kind: Kind) -> None:
+    """Check that the map finds the values that matter."""
     batch = _problem(kind)
     maps = _maps(explainer, kind, batch).flatten(1, -2) if AXES[kind] > 1 else _maps(explainer, kind, batch)[:, None]
-    along = maps.mean(1)
-    mine = torch.arange(along.shape[1]) * CLASSES // along.shape[1] == batch.y[:, None]
-    inside, outside = (torch.where(which, along, 0.0).sum(1) / which.sum(1) for which in (mine, ~mine))
+    profile = maps.mean(1)
+    band = torch.arange(profile.shape[1]) * CLASSES // profile.shape[1] == batch.y[:, None]
+    inside, outside = (torch.where(mask, profile, 0.0).sum(1) / mask.sum(1) for mask in (band, ~band))
     _demand(explainer, kind, bool((inside > outside).all()), "does not find the band that the class alone looks at")
 
 

@@ -13,14 +13,14 @@ from brinell.core.domain import KINDS
 from brinell.core.errors import ContractError
 
 
-def demand(who: str, holds: bool, rule: str) -> None:
+def demand(subject: str, holds: bool, rule: str) -> None:
     """Let nothing pass that breaks a rule.
 
     Raises:
         ContractError: the rule does not hold; the line says who broke it.
     """
     if not holds:
-        raise ContractError(f"{who} {rule}")
+        raise ContractError(f"{subject} {rule}")
 
 
 def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, str]) -> None:
@@ -37,8 +37,8 @@ def check_form(plugin: Any, declares: tuple[str, ...], synonyms: Mapping[str, st
     name = getattr(plugin, "__name__", str(plugin))
     demand(name, getattr(getattr(plugin, "__dataclass_params__", None), "frozen", False), "is no frozen dataclass")
     for field in dataclasses.fields(plugin):
-        given = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        demand(f"{name}: setting", field.kw_only and given, f"{field.name} must be keyword-only and have a default")
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        demand(f"{name}: setting", field.kw_only and has_default, f"{field.name} must be keyword-only and have a default")
         if field.name in synonyms:
             raise ContractError(f"{name}: setting {field.name} has another name here: {synonyms[field.name]}")
     for attribute in declares:
@@ -57,10 +57,10 @@ def check_settings(instance: Any) -> None:
     parts = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance) if field.metadata.get("plugin")}
     values = {key: value for key, value in dataclasses.asdict(instance).items() if key not in parts}
     try:
-        again = type(instance)(**json.loads(json.dumps(values)), **parts)
+        rebuilt = type(instance)(**json.loads(json.dumps(values)), **parts)
     except (TypeError, ValueError) as error:
         raise ContractError(f"{name} has settings that do not survive JSON: {error}") from None
-    demand(name, again == instance, "has settings that come back from JSON as others")
+    demand(name, rebuilt == instance, "has settings that come back from JSON as others")
 
 
 def generator_states() -> tuple[Any, ...]:

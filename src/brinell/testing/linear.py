@@ -33,11 +33,11 @@ class LinearModel:
     def __init__(self, weight: Tensor, bias: Tensor, domain: Domain, access: Access = Access.GRADIENTS) -> None:
         self.weight, self.bias, self.domain, self.access = weight, bias, domain, access
         self.classes = len(weight)
-        self.seen = 0
+        self.inputs_seen = 0
 
     def predict(self, x: Tensor) -> Tensor:
         """(n, *shape) to (n, classes)."""
-        self.seen += len(x)
+        self.inputs_seen += len(x)
         return x.flatten(1) @ self.weight.T + self.bias
 
     def digest(self) -> str:
@@ -99,8 +99,8 @@ def linear_problem(kind: Kind, distance: str, *, n: int = 24, classes: int = 5, 
     normal = weight[0] - weight[1]
     share = 0.25 + 0.75 * draw.fold("margin").uniform(n)[0]
     side = torch.where(torch.arange(n) % 2 == 0, 1.0, -1.0)
-    wanted = side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
+    target_margin = side * share * LARGEST[distance] * torch.linalg.vector_norm(normal, ord=DUAL[distance])
     gap = x @ normal + bias[0] - bias[1]
-    x = x + ((wanted - gap) / normal.pow(2).sum())[:, None] * normal
+    x = x + ((target_margin - gap) / normal.pow(2).sum())[:, None] * normal
     batch = Batch(ids=torch.arange(n), x=x.reshape(n, *shape), y=(side < 0).long())
     return LinearProblem(model=model, batch=batch, margin=model.margin(batch.x, batch.y, distance))

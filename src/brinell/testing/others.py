@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from brinell.core.contracts import Access, Dataset, Distance, Model, Streams, complete
+from brinell.core.contracts import Access, Dataset, Distance, Model, Streams, check_complete
 from brinell.core.norms import per_sample
 from brinell.testing import form
 
@@ -35,11 +35,11 @@ def check_distance(distance: Distance) -> None:
     # One of the first three is the steepest in L2, Linf and L1.
     flat = delta.flatten(1)
     single = torch.zeros_like(flat).scatter(1, flat.abs().argmax(1, keepdim=True), 1.0) * flat.sign()
-    others = [one / per_sample(distance.size(one), one) for one in (delta, delta.sign(), single.reshape(delta.shape))]
-    others += [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
+    deltas = [one / per_sample(distance.size(one), one) for one in (delta, delta.sign(), single.reshape(delta.shape))]
+    deltas += [distance.direction(streams.fold(i), (3, 4, 4)) for i in range(8)]
     rise = (steepest * delta).flatten(1).sum(1)
     demand(
-        all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in others), "knows a steeper step than its ascent"
+        all(bool((rise >= (o * delta).flatten(1).sum(1) - 1e-4).all()) for o in deltas), "knows a steeper step than its ascent"
     )
     sample = distance.sample(streams, (3, 4, 4))
     demand(bool((distance.size(sample) <= 1 + 1e-5).all()), "samples outside of the unit ball")
@@ -55,18 +55,18 @@ def check_dataset(dataset: Dataset) -> None:
     Raises:
         ContractError: the first rule that is broken.
     """
-    complete(Dataset, dataset)
+    check_complete(Dataset, dataset)
     labels, domain = dataset.labels(), dataset.domain
 
     demand = partial(form.demand, f"data {dataset.name}")
     demand(len(labels) == len(dataset) > 0 and labels.dtype == np.int64, "has not one int64 label per sample")
     demand(labels.min() >= 0 and labels.max() < len(dataset.classes), "has labels without a class name")
-    chosen = [0, len(dataset) - 1, len(dataset) // 2]
-    x = dataset.load(chosen)
+    indices = [0, len(dataset) - 1, len(dataset) // 2]
+    x = dataset.load(indices)
     demand(x.dtype == torch.float32 and x.shape == (3, *domain.shape), "loads another type or shape than its domain says")
     demand(domain.excess(x) <= domain.slack, "leaves its bounds")
     demand(torch.allclose(domain.round(x), x, atol=domain.slack), "is not on its storage levels")
-    demand(torch.equal(dataset.load(chosen[::-1]).flip(0), x), "loads other inputs in another order")
+    demand(torch.equal(dataset.load(indices[::-1]).flip(0), x), "loads other inputs in another order")
     demand(dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest")
 
 
@@ -76,20 +76,20 @@ def check_model(model: Model) -> None:
     Raises:
         ContractError: the first rule that is broken.
     """
-    complete(Model, model)
+    check_complete(Model, model)
     demand = partial(form.demand, f"model {model.name}")
     low, high = model.domain.bounds()
     x = low + (high - low) * Streams.of(0, torch.arange(4)).uniform(*model.domain.shape)
-    before, shown = model.digest(), x.clone()
+    before, original = model.digest(), x.clone()
     with torch.no_grad():
         logits = model.predict(x)
-        demand(torch.equal(x, shown), "writes into its inputs")
-        again = model.predict(x)
-        alone = torch.cat([model.predict(one[None]) for one in x])
+        demand(torch.equal(x, original), "writes into its inputs")
+        repeat = model.predict(x)
+        single = torch.cat([model.predict(row[None]) for row in x])
     demand(logits.shape == (4, model.classes), f"answers {tuple(logits.shape)}, not (4, {model.classes})")
     demand(bool(torch.isfinite(logits).all()), "answers NaN or infinity")
-    demand(torch.equal(logits, again), "answers differently twice")
-    demand(torch.allclose(logits, alone, rtol=1e-3, atol=1e-4), "answers differently in other company")
+    demand(torch.equal(logits, repeat), "answers differently twice")
+    demand(torch.allclose(logits, single, rtol=1e-3, atol=1e-4), "answers differently in other company")
     demand(model.digest() == before, "changes when asked")
     if model.access == Access.GRADIENTS:
         leaf = x.clone().requires_grad_()

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
@@ -25,15 +24,13 @@ from brinell.cli.options import LOUDNESS
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.settings import mark_of
 from brinell.engine import toml
-from brinell.engine.progress import Silent
-from brinell.engine.texts import texts
+from brinell.engine.progress import SilentProgress
+from brinell.engine.texts import settings_texts
 from brinell.store.folder import MANIFEST, PAGE
 from brinell.studies.kit import Study
 from brinell.testing import form
+from brinell.testing.pages import page_faults
 
-CHROMIUM = Path("/usr/bin/chromium")
-WIDTHS = (390, 1280)
-"""Of a telephone and of a desk, in pixels."""
 UNLIKE = ("seconds",)
 """Columns that differ between two runs of the same request."""
 ENDLESS = 10**18
@@ -52,8 +49,8 @@ def check_study(study: Study, example: Mapping[str, Any]) -> None:
     """
     check_record(study)
     check_settings(study)
-    with tempfile.TemporaryDirectory(prefix="brinell-") as held:
-        check_runs(study, example, Path(held))
+    with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+        check_runs(study, example, Path(directory))
 
 
 def check_record(study: Study) -> None:
@@ -95,32 +92,32 @@ def check_settings(study: Study) -> None:
 
 
 def check_runs(study: Study, example: Mapping[str, Any], folder: Path) -> None:
-    """The example, carried out as a whole, stopped and resumed, in shards, and by the command, leaves the same each time.
+    """Check that the example leaves the same records when run in one go, stopped and resumed, in shards, and by the command.
 
     Args:
         study: the record.
-        example: as of `check_study`.
-        folder: where the folders of the runs go.
+        example: the settings, as in `check_study`.
+        folder: parent of the runs' folders.
 
     Raises:
-        ContractError: it does not.
+        ContractError: the records differ.
     """
-    whole, call = folder / "whole", partial(calls.call_of(study), **example, progress=Silent())
+    full, call = folder / "whole", partial(calls.call_of(study), **example, progress=SilentProgress())
     with _writes() as written:
-        result = call(out=whole)
-    _demand(study, (whole / MANIFEST).exists(), f"leaves no {MANIFEST}")
+        result = call(out=full)
+    _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
     _demand(study, isinstance(result, study.resolve(study.result)), "returns something else than its result")
-    rows = rows_of(whole)
+    rows = rows_of(full)
     _demand(study, bool(rows), "leaves no rows")
-    _check_again(study, result, whole)
-    _check_other_request(study, call, example, whole)
+    _check_again(study, result, full)
+    _check_other_request(study, call, example, full)
     if study.resume:
-        _check_file(study, example, whole)
+        _check_file(study, example, full)
         _check_resume(study, call, folder / "resumed", rows, len(written))
     if study.shards:
         _check_shards(study, call, folder / "shards", rows)
     _check_command(study, example, folder / "command", rows)
-    _check_page(study, whole)
+    _check_page(study, full)
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
@@ -138,16 +135,18 @@ def rows_of(folder: Path) -> dict[str, Any]:
     return {name: _in_order(pa.concat_tables(tables)) for name, tables in found.items()}
 
 
-def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two folders hold the same rows, but for the rounding of kernels."""
-    if one.keys() != other.keys():
+def rows_match(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """True if two mappings of tables, as `rows_of` returns them, hold equal rows."""
+    if first.keys() != second.keys():
         return False
     return all(
-        _same_table(one[name], other[name]) if isinstance(one[name], pa.Table) else one[name] == other[name] for name in one
+        _same_table(first[name], second[name]) if isinstance(first[name], pa.Table) else first[name] == second[name]
+        for name in first
     )
 
 
 def _same_table(one: pa.Table, other: pa.Table) -> bool:
+    """True if two tables hold equal rows."""
     if one.schema != other.schema or len(one) != len(other):
         return False
     for name in one.column_names:
@@ -168,42 +167,42 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in sorted(keys, key=floats.__contains__)])
 
 
-def _check_again(study: Study, result: Any, whole: Path) -> None:
+def _check_again(study: Study, result: Any, full: Path) -> None:
     """The records alone give the result and the page again."""
     if study.open is not None:
-        _demand(study, study.resolve(study.open)(whole) == result, "opens its folder as another result than it returned")
+        _demand(study, study.resolve(study.open)(full) == result, "opens its folder as another result than it returned")
     if study.page is not None:
-        page = whole / PAGE
+        page = full / PAGE
         _demand(study, page.exists(), f"leaves no {PAGE}")
         before = page.read_bytes()
-        study.resolve(study.page)(whole)
+        study.resolve(study.page)(full)
         _demand(study, page.read_bytes() == before, "writes another page from the same records")
 
 
-def _check_other_request(study: Study, call: Callable[..., Any], example: Mapping[str, Any], whole: Path) -> None:
-    """A folder is no place for another request, and not for the same one without a resume."""
-    before = rows_of(whole)
-    again: list[dict[str, Any]] = [{}]
+def _check_other_request(study: Study, call: Callable[..., Any], example: Mapping[str, Any], full: Path) -> None:
+    """Check that a folder refuses another request, and the same request without a resume."""
+    before = rows_of(full)
+    requests: list[dict[str, Any]] = [{}]
     if study.resume and "seed" in study.request.model_fields:
-        again.append({"seed": int(example.get("seed", 0)) + 1, "resume": True})
-    for more in again:
-        what = "another request" if more else "itself, without a resume,"
+        requests.append({"seed": int(example.get("seed", 0)) + 1, "resume": True})
+    for settings in requests:
+        request = "another request" if settings else "itself, without a resume,"
         try:
-            call(out=whole, **more)
+            call(out=full, **settings)
         except BrinellError as error:
             _demand(
-                study, "\n" not in str(error) and str(whole) in str(error), f"refuses {what} without one line about the folder"
+                study, "\n" not in str(error) and str(full) in str(error), f"refuses {request} without one line about the folder"
             )
         else:
-            _demand(study, False, f"lets {what} into its folder")
-    _demand(study, same(rows_of(whole), before), "changes rows as it refuses")
+            _demand(study, False, f"lets {request} into its folder")
+    _demand(study, rows_match(rows_of(full), before), "changes rows as it refuses")
 
 
-def _check_file(study: Study, example: Mapping[str, Any], whole: Path) -> None:
+def _check_file(study: Study, example: Mapping[str, Any], full: Path) -> None:
     """The file of settings in the folder says the request again."""
-    kept = {name: value for name, value in toml.load(whole / "run.toml").items() if name in study.request.model_fields}
-    asked = toml.checked(study.request, _settings(study, example))
-    _demand(study, toml.checked(study.request, kept) == asked, "keeps another request in run.toml")
+    recorded = {name: value for name, value in toml.load(full / "run.toml").items() if name in study.request.model_fields}
+    expected = toml.parse_request(study.request, _settings(study, example))
+    _demand(study, toml.parse_request(study.request, recorded) == expected, "keeps another request in run.toml")
 
 
 class _Stopped(BaseException):
@@ -221,6 +220,7 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
     replace = Path.replace
 
     def counted(path: Path, target: Path) -> Path:
+        """Write a file and stop after the last permitted one."""
         if len(written) == most:
             raise _Stopped
         written.append(str(target))
@@ -231,7 +231,7 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
 
 
 def _check_resume(study: Study, call: Callable[..., Any], out: Path, rows: Mapping[str, Any], writes: int) -> None:
-    """What was stopped in the middle goes on, and ends with the rows of one that was left alone."""
+    """A stopped run resumes and ends with the rows of an uninterrupted run."""
     try:
         with _writes(writes // 2):
             call(out=out)
@@ -240,7 +240,7 @@ def _check_resume(study: Study, call: Callable[..., Any], out: Path, rows: Mappi
     else:
         _demand(study, False, "was not stopped in the middle: it writes less the second time")
     call(out=out, resume=True)
-    _demand(study, same(rows_of(out), rows), "has other rows after a stop and a resume")
+    _demand(study, rows_match(rows_of(out), rows), "has other rows after a stop and a resume")
 
 
 def _check_shards(study: Study, call: Callable[..., Any], out: Path, rows: Mapping[str, Any]) -> None:
@@ -248,6 +248,7 @@ def _check_shards(study: Study, call: Callable[..., Any], out: Path, rows: Mappi
     answers: list[Any] = []
 
     def work(number: int) -> None:
+        """Run one shard and keep its answer."""
         try:
             answers.append(call(out=out, shard=f"{number}/2"))
         except Exception as error:
@@ -260,58 +261,44 @@ def _check_shards(study: Study, call: Callable[..., Any], out: Path, rows: Mappi
         thread.join()
     for answer in answers:
         _demand(study, not isinstance(answer, Exception), f"fails in shards: {answer!r}")
-    _demand(study, same(rows_of(out), rows), "has other rows in two shards")
+    _demand(study, rows_match(rows_of(out), rows), "has other rows in two shards")
 
 
 def _check_command(study: Study, example: Mapping[str, Any], out: Path, rows: Mapping[str, Any]) -> None:
     """The command makes the same rows, and what it prints is what the schema describes."""
-    values = toml.checked(study.request, _settings(study, example)).model_dump(exclude_unset=True)
-    options = texts({name: value for name, value in example.items() if name not in values})
+    values = toml.parse_request(study.request, _settings(study, example)).model_dump(exclude_unset=True)
+    options = settings_texts({name: value for name, value in example.items() if name not in values})
     with redirect_stdout(StringIO()) as printed, mock.patch.object(LOUDNESS, "quiet", True):
-        Command(study, values, options, None, out, False, True, None, None).carry_out()
-    _demand(study, same(rows_of(out), rows), "has other rows by the command than by the call")
+        Command(study, values, options, None, out, False, True, None, None).execute()
+    _demand(study, rows_match(rows_of(out), rows), "has other rows by the command than by the call")
     printed_type = TypeAdapter[Any](study.resolve(study.printed or study.result))
     try:
         answer = json.loads(printed.getvalue())
-        again = printed_type.dump_python(printed_type.validate_python(answer), mode="json", by_alias=True)
+        round_trip = printed_type.dump_python(printed_type.validate_python(answer), mode="json", by_alias=True)
     except ValueError as error:
         _demand(study, False, f"prints what is not of its schema: {' '.join(str(error).split())[:200]}")
     else:
-        _demand(study, again == answer, "prints more than its schema describes")
+        _demand(study, round_trip == answer, "prints more than its schema describes")
 
 
-def _check_page(study: Study, whole: Path) -> None:
-    """The page opens in a browser, if there is one, without a complaint and without a need to scroll sideways."""
-    if study.page is None or not CHROMIUM.exists() or find_spec("playwright") is None:
-        return
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"])
-        complaints: list[str] = []
-        for width in WIDTHS:
-            tab = browser.new_page(viewport={"width": width, "height": 900})
-            tab.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
-            tab.on("pageerror", lambda error: complaints.append(str(error)))
-            tab.goto((whole / PAGE).as_uri())
-            if tab.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                complaints.append(f"it is wider than {width} pixels")
-        browser.close()
-    _demand(study, not complaints, f"has a page with faults: {'; '.join(complaints)[:200]}")
+def _check_page(study: Study, full: Path) -> None:
+    """The page keeps the rules of pages, if there is a browser to measure it in."""
+    faults = page_faults(full / PAGE) if study.page is not None else []
+    _demand(study, not faults, f"has a page with faults: {'; '.join(faults)[:300]}")
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the example that are of the request."""
-    return texts({name: value for name, value in example.items() if name in study.request.model_fields})
+    return settings_texts({name: value for name, value in example.items() if name in study.request.model_fields})
 
 
 def _counts(hint: Any) -> bool:
-    """Whether a setting counts something."""
+    """True if a setting is a count."""
     return hint is int or int in get_args(hint)
 
 
 def _takes(study: Study, name: str, value: Any) -> bool:
-    """Whether a setting may have this value."""
+    """True if a setting accepts this value."""
     kind = study.request if name in study.request.model_fields else study.options
     assert kind is not None
     fields = kind.model_fields
@@ -320,13 +307,14 @@ def _takes(study: Study, name: str, value: Any) -> bool:
     if name == "seed" or "tuple" in str(one.annotation):
         return False
     try:
-        toml.checked(kind, needed | {name: value})
+        toml.parse_request(kind, needed | {name: value})
     except RequestError:
         return False
     return True
 
 
 def _resolves(study: Study, reference: str) -> bool:
+    """True if a reference leads to an object."""
     try:
         study.resolve(reference)
     except (ImportError, AttributeError):
@@ -335,4 +323,5 @@ def _resolves(study: Study, reference: str) -> bool:
 
 
 def _demand(study: Study, holds: bool, rule: str) -> None:
+    """Raise unless a rule holds."""
     form.demand(f"study {study.verb}", holds, rule)

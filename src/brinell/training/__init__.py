@@ -1,6 +1,6 @@
-"""Adversarial training: recipes, the loop, its checks and checkpoints, and what a training loop of one's own takes.
+"""Adversarial training: recipes, the loop, its checks and checkpoints, and building blocks for the user's training loop.
 
-Nothing here audits.
+This package audits nothing.
 """
 
 from brinell.training.adversarial import AWP, AdversarialBatch, AdversarialLoss

@@ -1,4 +1,4 @@
-"""Adversarial inputs, losses and weight perturbation for a training loop of one's own."""
+"""Adversarial inputs, losses and weight perturbation for the user's training loop."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,45 +13,55 @@ from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, in_python
 from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
-from brinell.engine.batch_attack import KINDS, BatchAttack, check_bounds, domain_of, labels_of, opened, radii, stages_of
-from brinell.engine.eps_grid import doubts, parse_eps
+from brinell.engine.batch_attack import (
+    KINDS,
+    BatchAttack,
+    check_bounds,
+    domain_of,
+    model_session,
+    parse_labels,
+    parse_radii,
+    parse_stages,
+)
+from brinell.engine.eps_grid import budget_notes, parse_eps
 from brinell.engine.plan import open_distance
 from brinell.engine.texts import eps_text, norm_text
 from brinell.models._torch_model import TorchModel
-from brinell.training.recipe import Recipe, Trained, still
+from brinell.training.recipe import Recipe, TrainedNetwork, frozen_buffers
 
 __all__ = ["AWP", "AdversarialBatch", "AdversarialLoss"]
 
 PLAIN = Recipe.of("plain")
-"""The cross-entropy alone."""
+"""Recipe of the cross-entropy alone."""
 
 
 Schedule = int | Callable[[int], float] | None
-"""How eps goes over a training: a number of calls over which it rises from 0, or a function from the number of the call, counted
-from 0, to a factor of eps; none is the whole eps from the first call on."""
+"""Course of eps over a training: a number of calls over which it rises from 0, or a function from the number of the call,
+counted from 0, to a factor of eps. None uses the full eps from the first call on.
+"""
 
 
 class AdversarialBatch:
-    """Turns a batch into an adversarial one, in a training loop of your own: `x = adversarial(x, y)`.
+    """Turns a batch into an adversarial one, in your training loop: `x = adversarial(x, y)`.
 
-    The model meets the attack in evaluation mode and is afterwards as it was, part by part; so are gradients and generators.
-    What is random follows from the seed and the number of the call, which `state_dict` keeps.
+    The attack runs on the model in evaluation mode. Afterwards the modes of all its parts, its gradients and the random
+    generators are restored. Random numbers follow from the seed and the number of the call, which `state_dict` keeps.
 
     Args:
         model: takes inputs (n, *shape) within the bounds and answers (n, classes) logits, or an object that holds `logits`.
-        attack: n-fgsm, fgsm-rs, pgd?steps=5, trades, distortions and what else `brinell plugins defence` lists, or several joined
-            by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which goes on with every
-            sample until its steps are spent.
+        attack: n-fgsm, fgsm-rs, pgd?steps=5, trades, distortions or another recipe of `brinell plugins defence`, or several
+            joined by + that share each batch; or any attack of `brinell plugins attack`, such as apgd?steps=10, which continues
+            with every sample until its steps are spent.
         eps: the budget, a number or a text such as 8/255.
-        norm: linf or l2; of attacks also l1 and l0.
+        norm: linf or l2; for attacks also l1 and l0.
         schedule: a number of calls over which eps rises from 0, or a function from the number of the call, counted from 0, to a
             factor of eps from 0 to 1.
         bounds: (low, high) of the inputs.
-        kind: image, signal, video or vector, where the number of axes does not say it.
-        seed: of every random number.
+        kind: image, signal, video or vector, if the number of axes does not determine it.
+        seed: seed of every random number.
 
     Raises:
-        BrinellError: one line that says what is wrong, why, and what to do.
+        BrinellError: one line that states the problem, its cause and the remedy.
     """
 
     @in_python
@@ -83,20 +93,20 @@ class AdversarialBatch:
             raise RequestError(f"eps {eps!r} is {len(self._budgets.values)} budgets: a training has one")
         self._fitted: dict[tuple[int, ...], tuple[Domain, Recipe | None]] = {}
         self._classes = 0
-        """Classes that the model is known to answer for."""
+        """Number of classes that the model is known to have."""
 
     @property
     def eps(self) -> float:
         """The budget of the next call."""
-        whole = self._budgets.values[0]
+        full_eps = self._budgets.values[0]
         if self.schedule is None:
-            return whole
+            return full_eps
         if callable(self.schedule):
             factor = float(self.schedule(self.calls))
             if not 0 <= factor <= 1:
                 raise RequestError(f"the schedule says {factor:g} at call {self.calls}: it gives a factor of eps from 0 to 1")
-            return whole * factor
-        return whole * min(1.0, self.calls / max(1, self.schedule))
+            return full_eps * factor
+        return full_eps * min(1.0, self.calls / max(1, self.schedule))
 
     @in_python
     def __call__(self, x: Tensor, y: Tensor) -> Tensor:
@@ -107,27 +117,28 @@ class AdversarialBatch:
             y: (n,) true classes.
 
         Raises:
-            BrinellError: inputs outside the bounds, labels that are no classes of the model, a recipe that does not fit them.
+            BrinellError: inputs outside the bounds, labels beyond the model's classes, or a recipe that does not fit them.
         """
         if not isinstance(x, Tensor) or x.ndim < 2 or not len(x):
-            told = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
-            raise RequestError(f"x has {told}: give a tensor with the samples first, at least one, and then each input")
+            description = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"type {type(x).__name__}"
+            raise RequestError(f"x has {description}: give a tensor with the samples first, at least one, and then each input")
         with torch.inference_mode(False):
             # What was made in inference mode no gradient can be followed through.
-            given, labels = x.detach(), labels_of(y, len(x)).to(x.device)
-            return self._craft(*(one.clone() if one.is_inference() else one for one in (given, labels)))
+            inputs, labels = x.detach(), parse_labels(y, len(x)).to(x.device)
+            return self._craft(*(tensor.clone() if tensor.is_inference() else tensor for tensor in (inputs, labels)))
 
     def _craft(self, x: Tensor, y: Tensor) -> Tensor:
+        """Adversarial inputs of a batch."""
         trained = trained_of(self.model)
         domain, recipe = self._fit(x)
         check_bounds(x, domain, "give bounds=(low, high), and normalise within the model")
-        if (most := int(y.max())) >= self._classes and most >= self._count_classes(trained, x):
-            raise RequestError(f"y holds class {most}, and the model answers for {self._classes}, counted from 0")
+        if (largest_label := int(y.max())) >= self._classes and largest_label >= self._count_classes(trained, x):
+            raise RequestError(f"y holds class {largest_label}, and the model answers for {self._classes}, counted from 0")
         eps, self.calls = self.eps, self.calls + 1
         if recipe is None:
-            with trained.attacked():
+            with trained.evaluation_mode():
                 device = x.device
-                asked = BatchAttack(
+                batch_attack = BatchAttack(
                     model=TorchModel(_Logits(trained), domain=domain, name=type(self.model).__name__),
                     domain=domain,
                     distance=self.distance,
@@ -137,19 +148,19 @@ class AdversarialBatch:
                     queries=None,
                     seed=self.seed * 1_000_003 + self.calls,
                 )
-                stages = stages_of(self.attack)
-                budgets = radii(eps, len(x), self.distance, domain, stages, device)
-                with torch.autocast(device.type, enabled=False), opened(asked.model):
-                    made = asked.run(stages, budgets, None, worst=True)
-            return made["x_adv"].to(x.dtype)
+                stages = parse_stages((self.attack,))
+                budgets = parse_radii(eps, len(x), self.distance, domain, stages, device)
+                with torch.autocast(device.type, enabled=False), model_session(batch_attack.model):
+                    examples = batch_attack.run(stages, budgets, None, worst=True)
+            return examples["x_adv"].to(x.dtype)
         rng = torch.Generator(x.device).manual_seed(self.seed * 1_000_003 + self.calls)
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
         threat = Threat(distance=self.distance, eps=torch.full((len(x),), eps, device=x.device), domain=domain)
         return recipe.craft(trained, batch, threat, rng)
 
-    def _count_classes(self, trained: Trained, x: Tensor) -> int:
-        """How many classes the model answers for: asked where a label is above those that are known."""
-        with trained.attacked(), torch.no_grad():
+    def _count_classes(self, trained: TrainedNetwork, x: Tensor) -> int:
+        """Number of classes of the model; it is questioned only if a label exceeds the known number."""
+        with trained.evaluation_mode(), torch.no_grad():
             answer = trained.predict(x)
         if answer.ndim != 2 or len(answer) != len(x):
             raise RequestError(
@@ -159,42 +170,43 @@ class AdversarialBatch:
         return self._classes
 
     def loss(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        """The mean of what the recipe minimises on these inputs; of an attack the cross-entropy of the adversarial ones."""
+        """The mean of the recipe's loss on these inputs; for an attack, the cross-entropy of the adversarial inputs."""
         _, recipe = self._fit(x.detach())
         batch = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y.long())
-        return (recipe or PLAIN).loss(Trained(model, logits_of(model)), batch, x_adv)
+        return (recipe or PLAIN).loss(TrainedNetwork(model, logits_of(model)), batch, x_adv)
 
     def _fit(self, x: Tensor) -> tuple[Domain, Recipe | None]:
-        """The space of inputs like these, and the recipe for them; looked at once for each shape."""
+        """The domain of inputs like these, and the recipe for them; determined once for each shape."""
         shape = tuple(x.shape[1:])
         if shape not in self._fitted:
             kind = self.kind or KINDS.get(x.ndim)
             if kind is None:
                 raise RequestError(f"x has shape {tuple(x.shape)}: say what an input is by kind='image', for example")
             domain = domain_of(kind, shape, *map(float, self.bounds))
-            doubts(self._budgets, self.distance, domain)
-            self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fitted(domain, self.distance)
+            budget_notes(self._budgets, self.distance, domain)
+            self._fitted[shape] = domain, None if self.recipe is None else self.recipe.fit(domain, self.distance)
         return self._fitted[shape]
 
     def state_dict(self) -> dict[str, int]:
-        """What a checkpoint has to keep."""
+        """The state that a checkpoint must hold."""
         return {"calls": self.calls}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self.calls = int(state["calls"])
 
 
 class AdversarialLoss:
-    """A loss that takes `(model, x, y)` and makes its own adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
+    """A loss of `(model, x, y)` that makes its adversarial inputs: cross-entropy by any attack, TRADES, MART or ALP.
 
-    Under `DistributedDataParallel` give it the wrapper, whose gradients are those of all processes; TRADES, MART and ALP ask it
-    twice a step, for which batch norm needs `broadcast_buffers=False` there.
+    Under `DistributedDataParallel` pass the wrapper, which averages the gradients of all processes. TRADES, MART and ALP call
+    it twice a step, for which batch norm needs `broadcast_buffers=False` there.
 
     Args:
-        recipe: trades, mart, alp?weight=1, pgd or any other attack, as of `AdversarialBatch`, whose loss is the cross-entropy.
+        recipe: trades, mart, alp?weight=1, pgd or any other attack that `AdversarialBatch` takes, with the cross-entropy as
+            loss.
         eps: the budget, a number or a text such as 8/255.
-        settings: norm, schedule, bounds, kind and seed, as of `AdversarialBatch`.
+        settings: norm, schedule, bounds, kind and seed, as in `AdversarialBatch`.
     """
 
     def __init__(self, recipe: str = "trades", eps: Any = None, **settings: Any) -> None:
@@ -203,7 +215,7 @@ class AdversarialLoss:
         self._calls = 0
 
     def adversarial(self, model: nn.Module) -> AdversarialBatch:
-        """What makes the adversarial inputs; one and the same for all calls, so that a schedule goes on."""
+        """The maker of the adversarial inputs; the same object for all calls, so that a schedule continues."""
         if self._batch is None:
             self._batch = AdversarialBatch(model, self.recipe, self._eps, **self._settings)
             self._batch.calls = self._calls
@@ -212,23 +224,23 @@ class AdversarialLoss:
         return self._batch
 
     def state_dict(self) -> dict[str, int]:
-        """What a checkpoint has to keep: how far the schedule is."""
+        """The state that a checkpoint must hold: the position in the schedule."""
         return {"calls": self._calls if self._batch is None else self._batch.calls}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._calls = int(state["calls"])
         if self._batch is not None:
             self._batch.calls = self._calls
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor | None = None) -> Tensor:
-        """The mean loss, a scalar with a way back to the weights.
+        """The mean loss, a scalar with gradients to the weights.
 
         Args:
-            model: the network, in the mode that it is to learn in.
+            model: the network, in the mode in which it is trained.
             x: (n, *shape) clean inputs within the bounds.
             y: (n,) true classes.
-            x_adv: (n, *shape) adversarial inputs, where they are made already, as for `AWP`.
+            x_adv: (n, *shape) adversarial inputs, if they exist already, as for `AWP`.
         """
         adversarial = self.adversarial(model)
         return adversarial.loss(model, x, y, adversarial(x, y) if x_adv is None else x_adv)
@@ -252,26 +264,27 @@ class AWP:
 
     @contextmanager
     def __call__(self, loss: Callable[[], Tensor]) -> Iterator[Tensor]:
-        """The value of the loss where the weights were moved to; they are back when the context ends."""
+        """The value of the loss at the perturbed weights; the context restores the weights when it ends."""
         with ExitStack() as stack:
-            moved = [one for one in self.model.parameters() if one.requires_grad]
-            if not moved:
+            parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+            if not parameters:
                 raise RequestError("all weights of the model are frozen, so that none can be moved: leave AWP out")
-            with still(self.model):
-                stack.enter_context(self.defence.perturbed(moved, loss))
+            with frozen_buffers(self.model):
+                stack.enter_context(self.defence.perturbed(parameters, loss))
             yield loss()
 
 
-def trained_of(model: nn.Module) -> Trained:
-    """A module as attacks ask it: without the wrapper of several devices, which would wait for the others."""
+def trained_of(model: nn.Module) -> TrainedNetwork:
+    """A module in the form that attacks query, without the wrapper of several devices, which would wait for the others."""
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
-    return Trained(inner, logits_of(inner))
+    return TrainedNetwork(inner, logits_of(inner))
 
 
 def logits_of(model: nn.Module) -> Network:
-    """Asks a module, which answers (n, classes) logits or an object that holds them."""
+    """A function that returns the (n, classes) logits of a module, also if its answer is an object that holds them."""
 
     def predict(x: Tensor) -> Tensor:
+        """Logits of the model."""
         answer = model(x)
         return cast(Tensor, answer if isinstance(answer, Tensor) else answer.logits)
 
@@ -281,30 +294,31 @@ def logits_of(model: nn.Module) -> Network:
 class _Logits(nn.Module):
     """A network that answers with a tensor."""
 
-    def __init__(self, trained: Trained) -> None:
+    def __init__(self, trained: TrainedNetwork) -> None:
         super().__init__()
         self.inner, self.predict = trained.module, trained.predict
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits."""
         return self.predict(x)
 
 
 def _check_batchwise(recipe: Recipe) -> None:
-    """Refuse what a batch alone cannot have: a defence that moves weights, or that brings samples of its own."""
+    """Refuse defences that need more than a batch: those that perturb weights or bring further samples."""
     if recipe.weights:
-        rest = "+".join(one for one in plugins.split(recipe.text) if plugins.head(one) != "awp") or "pgd"
+        remaining = "+".join(part for part in plugins.split(recipe.text) if plugins.head(part) != "awp") or "pgd"
         raise RequestError(
-            f"recipe {recipe.text} moves the weights for the time of the backward pass: name {rest} here, and put "
+            f"recipe {recipe.text} perturbs the weights during the backward pass: name {remaining} here, and put "
             "brinell.training.AWP around the loss"
         )
     if recipe.specs():
         raise RequestError(
-            f"recipe {recipe.text} learns samples of its own, which are no change of a batch: put them into your loader, or call "
+            f"recipe {recipe.text} learns from further samples, which do not change a batch: put them into your loader, or call "
             "brinell.harden"
         )
 
 
 def _is_recipe(text: str) -> bool:
-    """Whether a text names defences and not attacks."""
-    names = [plugins.head(one) for one in plugins.split(text)]
+    """True if a text names defences, False if it names an attack."""
+    names = [plugins.head(part) for part in plugins.split(text)]
     return len(names) > 1 or names[0] in plugins.names("defence")

@@ -1,4 +1,4 @@
-"""A running average of the weights, which is what is audited and kept: it holds better than the weights it averages.
+"""A running average of the weights. It is audited and kept, since it is more robust than the weights that it averages.
 
 Izmailov et al. 2018, Averaging weights leads to wider optima and better generalization; with exponentially falling weights, as
 in Gowal et al. 2020, Uncovering the limits of adversarial training, section 4.4.
@@ -21,31 +21,31 @@ class Average:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the weights as they are now. Early on the average forgets faster, so that it does not lag behind."""
+        """Add the current weights. Early on the average forgets faster, so that it does not lag behind."""
         self.steps += 1
-        keep = min(self.decay, self.steps / (10.0 + self.steps))
+        decay = min(self.decay, self.steps / (10.0 + self.steps))
         for name, parameter in self._latest.items():
-            self.state[name].lerp_(parameter, 1 - keep)
+            self.state[name].lerp_(parameter, 1 - decay)
 
     @torch.no_grad()
-    def whole(self) -> dict[str, Tensor]:
-        """The averaged weights with the latest buffers, as a state dict of its own."""
+    def full_state(self) -> dict[str, Tensor]:
+        """A new state dict with the averaged weights and the latest buffers."""
         latest = self.module.state_dict()
         return {name: (value if name in self._latest else latest[name]).clone() for name, value in self.state.items()}
 
     @contextmanager
-    def shown(self) -> Iterator[None]:
-        """The module with the averaged weights in it, for the time of the context."""
-        with swapped(self.module, self.whole()):
+    def applied(self) -> Iterator[None]:
+        """Load the averaged weights into the module; the context restores the module when it ends."""
+        with swap_state(self.module, self.full_state()):
             yield
 
 
 @contextmanager
-def swapped(module: nn.Module, state: dict[str, Tensor]) -> Iterator[None]:
-    """The module with another state dict in it, for the time of the context."""
-    own = {name: value.detach().clone() for name, value in module.state_dict().items()}
+def swap_state(module: nn.Module, state: dict[str, Tensor]) -> Iterator[None]:
+    """Load another state dict into the module; the context restores the module when it ends."""
+    original = {name: value.detach().clone() for name, value in module.state_dict().items()}
     module.load_state_dict(state)
     try:
         yield
     finally:
-        module.load_state_dict(own)
+        module.load_state_dict(original)

@@ -1,4 +1,4 @@
-"""Checkpoints: everything that a training needs to go on, in one safetensors file that is put in place whole."""
+"""Checkpoints: the complete state of a training in one safetensors file, which is written atomically."""
 
 import json
 from collections.abc import Mapping
@@ -18,45 +18,47 @@ KEY = "brinell"
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """Write tensors by name, and what else is to be known, as JSON.
+    """Write tensors by name, and further facts as JSON.
 
     Raises:
-        StoppedError: the disk is full or the folder cannot be written; what was there before is still there.
+        StoppedError: the disk is full or the folder cannot be written; the previous file is still there.
     """
-    own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    content = save(own, {KEY: json.dumps(facts)})
+    contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    content = save(contiguous, {KEY: json.dumps(facts)})
     write_atomically(path, lambda temporary: temporary.write_bytes(content))
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write` wrote; a damaged file is refused."""
-    with bounded.decoding(path, path.stat().st_size, "no checkpoint"), safe_open(path, "pt") as held:
-        facts = json.loads((held.metadata() or {})[KEY])
+    """The tensors and facts that `write` wrote; a damaged file is refused."""
+    with bounded.decoding(path, path.stat().st_size, "no checkpoint"), safe_open(path, "pt") as file:
+        facts = json.loads((file.metadata() or {})[KEY])
         if not isinstance(facts, dict):
             raise RequestError(f"{path} is no checkpoint of brinell harden: delete it, and the training begins anew")
-        return {name: held.get_tensor(name) for name in held.keys()}, facts
+        return {name: file.get_tensor(name) for name in file.keys()}, facts
 
 
-def named(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict under names of its own."""
+def add_prefix(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict with `prefix` and a slash before each name."""
     return {f"{prefix}/{name}": value for name, value in state.items()}
 
 
-def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `named` put there."""
+def strip_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The entries of a state dict to which `add_prefix` gave this prefix, without it."""
     return {name.removeprefix(f"{prefix}/"): value for name, value in tensors.items() if name.startswith(f"{prefix}/")}
 
 
-def of_optimizer(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What an optimiser remembers of each parameter, by its number and name."""
-    held = optimizer.state_dict()["state"]
-    return {f"{at}/{name}": value for at, state in held.items() for name, value in state.items() if isinstance(value, Tensor)}
+def optimizer_state(optimizer: Optimizer) -> dict[str, Tensor]:
+    """An optimiser's state of each parameter, by the parameter's number and the name of the value."""
+    states = optimizer.state_dict()["state"]
+    return {
+        f"{index}/{name}": value for index, state in states.items() for name, value in state.items() if isinstance(value, Tensor)
+    }
 
 
-def into_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Hand it back what it remembered."""
+def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Load the state that `optimizer_state` returned into the optimiser."""
     state: dict[int, dict[str, Tensor]] = {}
     for path, value in tensors.items():
-        at, _, name = path.partition("/")
-        state.setdefault(int(at), {})[name] = value.clone()
+        index, _, name = path.partition("/")
+        state.setdefault(int(index), {})[name] = value.clone()
     optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -1,8 +1,8 @@
-"""What is measured while a network is trained: its accuracy on validation samples, untouched, by the training attack and by PGD.
+"""Measurements during a training: accuracy on clean validation samples, after the training attack, and after PGD.
 
-Catastrophic overfitting is robustness to the training attack alone (Wong, Rice & Kolter 2020, Fast is better than free,
-section 5.4): within a few steps the accuracy by the training attack rises and that by an attack of several steps falls to 0. So
-both are measured on the same samples, at the budget that the training has reached.
+Catastrophic overfitting is robustness to the training attack alone (Wong, Rice & Kolter 2020, Fast is better than free, section
+5.4): within a few steps the accuracy by the training attack rises, and that by an attack of several steps falls to 0. So both
+are measured on the same samples, at the current budget of the training.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from torch import Tensor
 from brinell.core.contracts import Defence, Distance, Domain, Threat
 from brinell.core.intervals import wilson
 from brinell.core.oracle import Batch
-from brinell.training.recipe import Recipe, Trained
+from brinell.training.recipe import Recipe, TrainedNetwork
 
 GAP = 0.8
 """PGD must leave this share of the accuracy that the training attack leaves, intervals considered."""
@@ -27,42 +27,44 @@ class Check:
 
     n: int
     clean: int
-    """Right on untouched inputs."""
+    """Number of clean inputs that are classified correctly."""
     seen: int
     """Right on what the recipe crafts at the budget of the moment."""
     attacked: int
     """Right after PGD at the budget of the moment."""
 
     def collapsed(self, before: float, guess: float) -> bool:
-        """Whether the network has lost nearly all that its clean accuracy `before` was above that of a `guess`, beyond chance."""
+        """True if the network has significantly lost nearly all of the lead of its clean accuracy `before` over a `guess`."""
         clean = wilson(self.clean, self.n)
         return clean is not None and clean.high < guess + COLLAPSE * (before - guess)
 
     @property
     def overfits(self) -> bool:
-        """Whether the network holds against the training attack and not against PGD, beyond chance."""
-        seen, attacked = wilson(self.seen, self.n), wilson(self.attacked, self.n)
-        return seen is not None and attacked is not None and attacked.high < GAP * seen.low
+        """True if the network is robust to the training attack and significantly less to PGD."""
+        trained_attack, attacked = wilson(self.seen, self.n), wilson(self.attacked, self.n)
+        return trained_attack is not None and attacked is not None and attacked.high < GAP * trained_attack.low
 
 
 @torch.no_grad()
-def correct(trained: Trained, x: Tensor, y: Tensor) -> Tensor:
+def is_correct(trained: TrainedNetwork, x: Tensor, y: Tensor) -> Tensor:
     """(n,) bool: right in evaluation mode."""
-    with trained.attacked():
+    with trained.evaluation_mode():
         return trained.predict(x).argmax(1) == y
 
 
-def attack(trained: Trained, by: Defence | Recipe, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-    """(n, *shape) what a defence or recipe makes of a batch."""
-    if isinstance(by, Recipe):
-        return by.craft(trained, batch, threat, rng)
-    with trained.attacked():
-        return by.craft(trained.predict, batch, threat, rng)
+def craft_examples(
+    trained: TrainedNetwork, defence: Defence | Recipe, batch: Batch, threat: Threat, rng: torch.Generator
+) -> Tensor:
+    """(n, *shape) the inputs that a defence or recipe makes of a batch."""
+    if isinstance(defence, Recipe):
+        return defence.craft(trained, batch, threat, rng)
+    with trained.evaluation_mode():
+        return defence.craft(trained.predict, batch, threat, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checker:
-    """Validation samples, and how they are attacked."""
+    """Validation samples, with the settings of their attacks."""
 
     x: Tensor
     y: Tensor
@@ -75,32 +77,33 @@ class Checker:
 
     @property
     def guess(self) -> float:
-        """The accuracy of whoever always names the most frequent class."""
+        """Accuracy of a constant answer, the most frequent class."""
         return float(self.y.bincount().max()) / len(self.y)
 
-    def check(self, trained: Trained, recipe: Recipe, eps: float, n: int) -> Check:
+    def check(self, trained: TrainedNetwork, recipe: Recipe, eps: float, n: int) -> Check:
         """All three accuracies on the first `n` samples."""
-        clean = seen = attacked = 0
+        clean = correct_on_trained = attacked = 0
         rng = torch.Generator(self.x.device).manual_seed(self.seed)
         for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
-            batch, threat = self._asked(x, y, eps)
-            clean += int(correct(trained, x, y).sum())
-            crafted = attack(trained, recipe, batch, threat, rng)
+            batch, threat = self._batch_and_threat(x, y, eps)
+            clean += int(is_correct(trained, x, y).sum())
+            crafted = craft_examples(trained, recipe, batch, threat, rng)
             # What is learned from may lie beyond the budget, as the noise of N-FGSM does; what PGD is held against may not.
-            seen += int(correct(trained, threat.project(crafted, x) if recipe.budgeted else crafted, y).sum())
-            attacked += int(correct(trained, attack(trained, self.strong, batch, threat, rng), y).sum())
-        return Check(n=min(n, len(self.y)), clean=clean, seen=seen, attacked=attacked)
+            correct_on_trained += int(is_correct(trained, threat.project(crafted, x) if recipe.budgeted else crafted, y).sum())
+            attacked += int(is_correct(trained, craft_examples(trained, self.strong, batch, threat, rng), y).sum())
+        return Check(n=min(n, len(self.y)), clean=clean, seen=correct_on_trained, attacked=attacked)
 
-    def robust(self, trained: Trained, eps: float, n: int) -> int:
-        """How many of the first `n` samples are right after PGD."""
+    def robust(self, trained: TrainedNetwork, eps: float, n: int) -> int:
+        """Number of the first `n` samples that are classified correctly after PGD."""
         rng = torch.Generator(self.x.device).manual_seed(self.seed)
-        found = 0
+        count = 0
         for x, y in zip(self.x[:n].split(self.batch_size), self.y[:n].split(self.batch_size), strict=True):  # type: ignore[no-untyped-call]
-            batch, threat = self._asked(x, y, eps)
-            found += int(correct(trained, attack(trained, self.strong, batch, threat, rng), y).sum())
-        return found
+            batch, threat = self._batch_and_threat(x, y, eps)
+            count += int(is_correct(trained, craft_examples(trained, self.strong, batch, threat, rng), y).sum())
+        return count
 
-    def _asked(self, x: Tensor, y: Tensor, eps: float) -> tuple[Batch, Threat]:
+    def _batch_and_threat(self, x: Tensor, y: Tensor, eps: float) -> tuple[Batch, Threat]:
+        """Batch and threat of a check."""
         ids = torch.arange(len(x), device=x.device)
         radii = torch.full((len(x),), eps, device=x.device)
         return Batch(ids=ids, x=x, y=y), Threat(distance=self.distance, eps=radii, domain=self.domain)

@@ -28,7 +28,7 @@ class Samples:
     """(n,) the samples, as positions in the data."""
     labels: Tensor
     """(n,) int64."""
-    held: Tensor | None = field(repr=False)
+    inputs: Tensor | None = field(repr=False)
     """(n, *shape) all inputs, where they fit into memory."""
 
     @classmethod
@@ -36,16 +36,16 @@ class Samples:
         """The samples at these positions of a data set."""
         labels = torch.from_numpy(np.asarray(dataset.labels(), dtype=np.int64)[positions]).to(device)
         small = 4 * len(positions) * int(np.prod(dataset.domain.shape)) <= IN_MEMORY
-        held = dataset.load(positions.tolist()).to(device) if small else None
-        return cls(dataset=dataset, positions=positions, labels=labels, held=held)
+        inputs = dataset.load(positions.tolist()).to(device) if small else None
+        return cls(dataset=dataset, positions=positions, labels=labels, inputs=inputs)
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def load(self, rows: Tensor) -> Tensor:
         """(k, *shape) the inputs of some rows."""
-        if self.held is not None:
-            return self.held.index_select(0, rows)
+        if self.inputs is not None:
+            return self.inputs.index_select(0, rows)
         return self.dataset.load(self.positions[rows.cpu().numpy()].tolist()).to(self.labels.device)
 
 
@@ -54,29 +54,29 @@ def order(n: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
 
 
-def augmented(x: Tensor, how: Augment, rng: torch.Generator) -> Tensor:
+def augment(x: Tensor, augmentation: Augment, rng: torch.Generator) -> Tensor:
     """(n, C, H, W) images, each shifted at random by up to an eighth of its side, and half of them mirrored.
 
     He et al. 2015, Deep residual learning, section 4.2: four pixels of padding and a crop for 32 x 32. Theirs pads with zeros,
     ours with the image mirrored at its edge: a black border, which no test image has, would shift what batch norm remembers.
     """
-    if how == "none":
+    if augmentation == "none":
         return x
     n, _, height, width = x.shape
-    if how == "shift-flip":
+    if augmentation == "shift-flip":
         mirrored = torch.rand(n, generator=rng, device=x.device) < 0.5
         x = torch.where(mirrored[:, None, None, None], x.flip(3), x)
     down, right = height // PIXELS, width // PIXELS
     padded = F.pad(x, (right, right, down, down), mode="reflect")
-    top = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
-    left = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)
-    rows = (top + torch.arange(height, device=x.device))[:, None, :, None]
-    columns = (left + torch.arange(width, device=x.device))[:, None, None, :]
-    at = torch.arange(n, device=x.device)[:, None, None, None]
+    top_offset = torch.randint(2 * down + 1, (n, 1), generator=rng, device=x.device)
+    left_offset = torch.randint(2 * right + 1, (n, 1), generator=rng, device=x.device)
+    rows = (top_offset + torch.arange(height, device=x.device))[:, None, :, None]
+    columns = (left_offset + torch.arange(width, device=x.device))[:, None, None, :]
+    samples = torch.arange(n, device=x.device)[:, None, None, None]
     channels = torch.arange(x.shape[1], device=x.device)[None, :, None, None]
-    return padded[at, channels, rows, columns]
+    return padded[samples, channels, rows, columns]
 
 
-def joined(parts: Sequence[Tensor]) -> Tensor:
+def concatenate(parts: Sequence[Tensor]) -> Tensor:
     """Parts of a batch as one, without a copy where there is but one."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))

@@ -1,4 +1,4 @@
-"""A recipe: the defences that share a batch, and what changes the weights while their losses are minimised."""
+"""A recipe: the defences that share a batch, and perturbations of the weights while their losses are minimised."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,26 +12,28 @@ from brinell import plugins
 from brinell.core.contracts import BringsData, Defence, Distance, Domain, Model, Network, PerturbsWeights, Threat
 from brinell.core.errors import RequestError, option
 from brinell.core.oracle import Batch
-from brinell.distortions._published import Published
+from brinell.distortions._shared import suite_of
 from brinell.rlab.variants import variants
 
-ALONE = "pgd"
-"""What is learned where a recipe names nothing but what changes the weights."""
+DEFAULT = "pgd"
+"""Defence of a recipe that names only perturbations of the weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How to train: one defence or several, each with its share of every batch."""
+    """One or several defences, each with its share of every batch."""
 
     text: str
-    """As it is written: `pgd`, `n-fgsm(noise=1)+distortions`, `trades+awp`."""
+    """Text of the recipe: `pgd`, `n-fgsm(noise=1)+distortions`, `trades+awp`."""
     parts: tuple[Defence, ...]
     """The defences, which share a batch in equal parts."""
     weights: tuple[PerturbsWeights, ...] = ()
-    """What changes the weights on top of them."""
+    """Perturbations of the weights on top of the defences."""
+    in_process: bool = False
+    """True if the distortions of others are imported in this process."""
 
     @classmethod
-    def of(cls, text: str) -> "Recipe":
+    def of(cls, text: str, *, in_process: bool = False) -> "Recipe":
         """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`.
 
         Raises:
@@ -41,99 +43,102 @@ class Recipe:
             name, path, options = plugins.parse(text)
             if "+" in name or path:
                 raise RequestError(f"recipe {text!r}: of several defences the settings stand in brackets, NAME(key=value)+NAME")
-            found: tuple[Any, ...] = (plugins.build("defence", name, options),)
+            defences: tuple[Any, ...] = (plugins.build("defence", name, options, in_process=in_process),)
         else:
-            found = plugins.parts("defence", text)
-        weights = tuple(one for one in found if isinstance(one, PerturbsWeights))
-        parts = tuple(one for one in found if not isinstance(one, PerturbsWeights))
+            defences = tuple(plugins.build_list("defence", text, in_process=in_process))
+        weights = tuple(defence for defence in defences if isinstance(defence, PerturbsWeights))
+        parts = tuple(defence for defence in defences if not isinstance(defence, PerturbsWeights))
         if not parts:
-            parts = (plugins.build("defence", ALONE, {}),)
-        return cls(text=text, parts=parts, weights=weights)
+            parts = (plugins.build("defence", DEFAULT, {}),)
+        return cls(text=text, parts=parts, weights=weights, in_process=in_process)
 
-    def fitted(self, domain: Domain, distance: Distance) -> "Recipe":
+    def fit(self, domain: Domain, distance: Distance) -> "Recipe":
         """The recipe for these data, if it fits: defences that place distortions and name none get all that distort these."""
         parts = []
-        for one in self.parts:
-            name = type(one).__name__
-            if domain.kind not in one.domains:
+        for defence in self.parts:
+            name = type(defence).__name__
+            if domain.kind not in defence.domains:
                 raise RequestError(
-                    f"recipe {self.text}: {name} is for {', '.join(sorted(one.domains))} data, and these are of kind "
+                    f"recipe {self.text}: {name} is for {', '.join(sorted(defence.domains))} data, and these are of kind "
                     f"{domain.kind}: choose another {option('recipe')}"
                 )
-            if distance.name not in one.distances:
+            if distance.name not in defence.distances:
                 raise RequestError(
-                    f"recipe {self.text}: {name} works in {', '.join(sorted(one.distances))}, not in {distance.name}: choose "
+                    f"recipe {self.text}: {name} works in {', '.join(sorted(defence.distances))}, not in {distance.name}: choose "
                     f"another {option('recipe')} or {option('norm')}"
                 )
-            parts.append(_with_distortions(one, domain))
+            parts.append(_with_distortions(defence, domain))
         return replace(self, parts=tuple(parts))
 
     @property
     def budgeted(self) -> bool:
-        """Whether any of its defences takes an eps."""
-        return any(one.budgeted for one in self.parts)
+        """True if one of its defences takes an eps."""
+        return any(part.budgeted for part in self.parts)
 
     def safer(self) -> str:
-        """The recipe to go on with after catastrophic overfitting; empty where none is known to be safer."""
-        names = [one.safer() for one in self.parts]
-        if not any(names):
+        """The recipe to use after catastrophic overfitting; empty if no safer one is known."""
+        safer_names = [part.safer() for part in self.parts]
+        if not any(safer_names):
             return ""
-        own = plugins.split(self.text) if "?" not in self.text else [self.text]
-        on_top = [one for one in own if issubclass(plugins.load("defence", plugins.head(one)), PerturbsWeights)]
-        learned = [one for one in own if one not in on_top] or [ALONE]
-        return "+".join([*(safer or one for safer, one in zip(names, learned, strict=True)), *on_top])
+        written = plugins.split(self.text) if "?" not in self.text else [self.text]
+        weight_parts = [part for part in written if issubclass(plugins.load("defence", plugins.head(part)), PerturbsWeights)]
+        loss_parts = [part for part in written if part not in weight_parts] or [DEFAULT]
+        return "+".join([*(safer or part for safer, part in zip(safer_names, loss_parts, strict=True)), *weight_parts])
 
-    def prone(self) -> "Recipe":
-        """The defences that can overfit to their own attack, without those that share the batch with them; all if there are none.
+    def overfitting_parts(self) -> "Recipe":
+        """The defences that can overfit to their attack, without the others that share the batch; all if none can.
 
-        What a network makes of untouched inputs or of distortions says nothing about the attack beside them.
+        Accuracy on clean inputs or on distortions says nothing about overfitting to an attack.
         """
-        return replace(self, parts=tuple(one for one in self.parts if one.safer()) or self.parts)
+        return replace(self, parts=tuple(part for part in self.parts if part.safer()) or self.parts)
 
     def cost(self) -> tuple[float, float]:
         """Forwards and backwards of one sample in a step, as the defences declare them; the mean of those that share a batch."""
-        costs = [one.cost() for one in self.parts]
-        extra = [one.cost() for one in self.weights]
-        forwards, backwards = (sum(cost[at] for cost in costs) / len(costs) + sum(cost[at] for cost in extra) for at in (0, 1))
+        costs = [part.cost() for part in self.parts]
+        extra = [part.cost() for part in self.weights]
+        forwards, backwards = (
+            sum(cost[index] for cost in costs) / len(costs) + sum(cost[index] for cost in extra) for index in (0, 1)
+        )
         return forwards, backwards
 
     def specs(self) -> dict[int, str]:
-        """By position of the defence, the data that its share of a batch is drawn from, where not the training data."""
-        return {at: one.spec() for at, one in enumerate(self.parts) if isinstance(one, BringsData)}
+        """Data sets of the defences that do not use the training data, by position of the defence."""
+        return {index: part.spec() for index, part in enumerate(self.parts) if isinstance(part, BringsData)}
 
     def shares(self, n: int) -> list[slice]:
-        """Which rows of a batch of `n` each defence gets; where they cannot be shared out, the first ones get more."""
+        """The rows of each defence in a batch of `n`; a remainder goes to the first defences."""
         count = len(self.parts)
-        ends = [-(-n * (at + 1) // count) for at in range(count)]
+        ends = [-(-n * (index + 1) // count) for index in range(count)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
-    def craft(self, trained: "Trained", batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
-        """(n, *shape) what is learned from, each defence on its rows, against the network in evaluation mode."""
-        with trained.attacked():
-            made = [
+    def craft(self, trained: "TrainedNetwork", batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """(n, *shape) the training inputs, each defence on its rows, against the network in evaluation mode."""
+        with trained.evaluation_mode():
+            examples = [
                 part.craft(trained.predict, batch.select(rows), threat.select(rows), rng)  # type: ignore[arg-type]
-                for part, rows in self._turns(len(batch))
+                for part, rows in self._parts_with_rows(len(batch))
             ]
-        return made[0] if len(made) == 1 else torch.cat(made)
+        return examples[0] if len(examples) == 1 else torch.cat(examples)
 
-    def loss(self, trained: "Trained", batch: Batch, x_adv: Tensor) -> Tensor:
+    def loss(self, trained: "TrainedNetwork", batch: Batch, x_adv: Tensor) -> Tensor:
         """The mean loss of a batch, each defence on its rows."""
         losses = [
             part.loss(trained.predict, batch.select(rows), x_adv[rows])  # type: ignore[arg-type]
-            for part, rows in self._turns(len(batch))
+            for part, rows in self._parts_with_rows(len(batch))
         ]
         return (losses[0] if len(losses) == 1 else torch.cat(losses)).mean()
 
     @contextmanager
-    def around(self, trained: "Trained", loss: Callable[[], Tensor]) -> Iterator[None]:
-        """The weights moved as the recipe says, for the time of a loss and its gradient."""
+    def perturbed_weights(self, trained: "TrainedNetwork", loss: Callable[[], Tensor]) -> Iterator[None]:
+        """Perturb the weights during a loss and its gradient; the context restores them when it ends."""
         with ExitStack() as stack:
-            for one in self.weights:
-                with still(trained.module):
-                    stack.enter_context(one.perturbed(trained.parameters, loss))
+            for defence in self.weights:
+                with frozen_buffers(trained.module):
+                    stack.enter_context(defence.perturbed(trained.parameters, loss))
             yield
 
-    def _turns(self, n: int) -> Iterator[tuple[Defence, slice]]:
+    def _parts_with_rows(self, n: int) -> Iterator[tuple[Defence, slice]]:
+        """The defences with their rows of a batch."""
         for part, rows in zip(self.parts, self.shares(n), strict=True):
             if rows.stop > rows.start:
                 yield part, rows
@@ -141,40 +146,44 @@ class Recipe:
 
 def _with_distortions(defence: Defence, domain: Domain) -> Defence:
     """The defence with every calibrated distortion that fits, where it places distortions and none is named."""
-    field = {one.name: one for one in fields(defence)}.get("distortions")  # type: ignore[arg-type]
+    field = {entry.name: entry for entry in fields(defence)}.get("distortions")  # type: ignore[arg-type]
     if field is None or field.metadata.get("plugin") != "distortion":
         return defence
-    if named := defence.distortions:  # type: ignore[attr-defined]
-        variants(named, domain)  # refuses those that do not know such inputs
+    if distortions := defence.distortions:  # type: ignore[attr-defined]
+        variants(distortions, domain)  # refuses those that do not know such inputs
         return defence
-    every = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
-    calibrated = [distortion for distortion in every if not isinstance(distortion, Published)]
-    fitting = tuple(one for one in calibrated if domain.kind in one.domains and one.access < 3)
-    if not fitting:
+    all_distortions = [plugins.build("distortion", name, {}) for name in plugins.names("distortion")]
+    calibrated = [distortion for distortion in all_distortions if suite_of(distortion) == "calibrated"]
+    fitting_distortions = tuple(
+        distortion for distortion in calibrated if domain.kind in distortion.domains and distortion.access < 3
+    )
+    if not fitting_distortions:
         raise RequestError(f"no distortion is known for {domain.kind} data: choose another {option('recipe')}")
-    return replace(defence, distortions=fitting)  # type: ignore[type-var]
+    return replace(defence, distortions=fitting_distortions)  # type: ignore[type-var]
 
 
 @contextmanager
-def still(module: nn.Module) -> Iterator[None]:
-    """For the time of the context the network remembers nothing of its inputs, such as the statistics of batch norm."""
+def frozen_buffers(module: nn.Module) -> Iterator[None]:
+    """Within the context no buffer of the network changes, such as the statistics of batch norm."""
     parts = module.modules()
-    before = [(part, name, one, one.detach().clone()) for part in parts for name, one in part.named_buffers(recurse=False)]
+    before = [
+        (part, name, buffer, buffer.detach().clone()) for part in parts for name, buffer in part.named_buffers(recurse=False)
+    ]
     try:
         yield
     finally:
         with torch.no_grad():
-            for part, name, one, old in before:
-                one.copy_(old)
-                setattr(part, name, one)
+            for part, name, buffer, values in before:
+                buffer.copy_(values)
+                setattr(part, name, buffer)
 
 
-class Trained:
-    """A network in training, how it is asked for logits, whatever stands before and behind it, and how often it was."""
+class TrainedNetwork:
+    """A network in training, the function that returns its logits, and counts of its passes."""
 
     def __init__(self, module: nn.Module, predict: Network) -> None:
         self.module, self._predict = module, predict
-        self.parameters: Sequence[nn.Parameter] = [one for one in module.parameters() if one.requires_grad]
+        self.parameters: Sequence[nn.Parameter] = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self.forwards = self.backwards = 0
 
     def predict(self, x: Tensor) -> Tensor:
@@ -184,23 +193,23 @@ class Trained:
         return self._predict(x)
 
     @classmethod
-    def of(cls, model: Model) -> "Trained":
-        """The network of a model that is in a session of its own; all of it learns where nothing was frozen on purpose."""
+    def of(cls, model: Model) -> "TrainedNetwork":
+        """The network of a model that is in a separate session; all parameters learn unless some are frozen on purpose."""
         module = model.info.module
         if module is None:
             raise RequestError(f"model {model.name} holds no torch module, so that it cannot be trained: name one that does")
-        if not any(one.requires_grad for one in module.parameters()):
+        if not any(parameter.requires_grad for parameter in module.parameters()):
             module.requires_grad_(True)
         return cls(module, model.predict)
 
     @contextmanager
-    def attacked(self) -> Iterator[None]:
-        """The network as an attack meets it, in evaluation mode; afterwards each part is in the mode that it was in."""
-        on = [part for part in self.module.modules() if part.training]
+    def evaluation_mode(self) -> Iterator[None]:
+        """Set the network to evaluation mode; the context restores the mode of each part when it ends."""
+        training_parts = [part for part in self.module.modules() if part.training]
         try:
-            for part in on:
+            for part in training_parts:
                 part.training = False
             yield
         finally:
-            for part in on:
+            for part in training_parts:
                 part.training = True

@@ -6,7 +6,7 @@ import os
 import pytest
 import torch
 from safetensors import safe_open
-from tests._helpers import Recorder, fight, threat_of
+from tests._helpers import Recorder, run_attack, threat_of
 
 from brinell import plugins
 from brinell.cli import run
@@ -14,7 +14,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.oracle import Batch
 from brinell.core.patches import PatchGrid
-from brinell.rlab.agent import load, named
+from brinell.rlab.agent import find_agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import TrainConfig, train
@@ -42,7 +42,7 @@ def _linear(n=12, seed=0):
     return model, Batch(ids=torch.arange(n), x=x, y=y)
 
 
-def _train(algorithm, model, batch, begun=None, **config):
+def _train(algorithm, model, batch, start=None, **config):
     noise = plugins.build("distortion", "gaussian-noise", {})
     return train(
         model,
@@ -50,7 +50,7 @@ def _train(algorithm, model, batch, begun=None, **config):
         threat_of(0.5, "l2", DOMAIN, n=len(batch)),
         Placement(grid=PatchGrid.over(DOMAIN, 2), variants=variants([noise], DOMAIN, (1, 2), 2), rules=Rules(steps=20)),
         TrainConfig(algorithm=algorithm, **(SHORT | config)),
-        begun=begun,
+        start=start,
     )
 
 
@@ -60,7 +60,7 @@ def test_every_training_query_is_counted(algorithm):
     agent = _train(algorithm, model, batch, steps=300)
     counted = agent.about["training_queries"]
     assert counted["probes"] == len(batch) * 5  # the clean input and four probes
-    assert sum(counted.values()) == model.seen
+    assert sum(counted.values()) == model.queries
     assert (counted["steps"] > 200) == (algorithm != "none")
     assert (agent.network is None) == (algorithm == "none")
 
@@ -85,11 +85,11 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped():
     model, batch = _linear()
     first = _train("dqn", model, batch, steps=200)
     prior = {name: value.clone() for name, value in first.prior.state_dict().items()}
-    whole = _train("dqn", model, batch, steps=500, begun=first)
-    assert all(torch.equal(value, prior[name]) for name, value in whole.prior.state_dict().items())
-    assert sum(whole.about["training_queries"].values()) == model.seen
-    assert whole.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
-    curves = first.about["curve"], whole.about["curve"]
+    uninterrupted = _train("dqn", model, batch, steps=500, start=first)
+    assert all(torch.equal(value, prior[name]) for name, value in uninterrupted.prior.state_dict().items())
+    assert sum(uninterrupted.about["training_queries"].values()) == model.queries
+    assert uninterrupted.about["training_queries"]["probes"] == first.about["training_queries"]["probes"]
+    curves = first.about["curve"], uninterrupted.about["curve"]
     assert curves[1][: len(curves[0])] == curves[0] and len(curves[1]) > len(curves[0])
     for name in ("seconds", "steps", "queries", "episodes", "updates"):
         values = [point[name] for point in curves[1]]
@@ -100,9 +100,11 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped():
 def test_a_training_that_was_long_enough_is_left_as_it_is():
     model, batch = _linear()
     first = _train("dqn", model, batch, steps=200)
-    seen, weights = model.seen, {name: value.clone() for name, value in first.network.state_dict().items()}
-    again = _train("dqn", model, batch, steps=200, begun=first)
-    assert model.seen == seen and all(torch.equal(value, weights[name]) for name, value in again.network.state_dict().items())
+    queries, weights = model.queries, {name: value.clone() for name, value in first.network.state_dict().items()}
+    resumed = _train("dqn", model, batch, steps=200, start=first)
+    assert model.queries == queries and all(
+        torch.equal(value, weights[name]) for name, value in resumed.network.state_dict().items()
+    )
 
 
 def test_too_few_inputs_are_refused():
@@ -114,7 +116,7 @@ def test_too_few_inputs_are_refused():
 def test_fewer_inputs_than_slots_fill_as_many():
     model, batch = _linear(n=9)
     agent = _train("dqn", model, batch, slots=64, steps=100)
-    assert sum(agent.about["training_queries"].values()) == model.seen
+    assert sum(agent.about["training_queries"].values()) == model.queries
     assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["config"]["slots"] == 64
 
 
@@ -123,16 +125,16 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20}
     train_agent(TrainAgentRequest(samples=20, attack="rlab?patch=2&draws=2", **short), out, lambda report: None)
     with safe_open(out, "pt") as file:
-        about = json.loads(file.metadata()["brinell"])["about"]
-    assert about["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
-    assert about["model"] == "digits-cnn"
+        facts = json.loads(file.metadata()["brinell"])["about"]
+    assert facts["training_queries"]["first_looks"] == 20 + 16, "the kind of answers is recognised by 16"
+    assert facts["model"] == "digits-cnn"
     agent = load(out)
     attack = plugins.build("attack", "rlab", {"policy": str(out), "patch": "2", "draws": "2", "steps": "60"})
     model, batch = _linear(n=3)
-    ledger = fight(attack, model, batch.x, batch.y, 1.0, "l2")
+    ledger = run_attack(attack, model, batch.x, batch.y, 1.0, "l2")
     assert ledger.fooled.any()
     assert attack.digest() != plugins.build("attack", "rlab", {"policy": "greedy"}).digest()
-    assert agent.network.families == about["families"] if "families" in about else agent.network is not None
+    assert agent.network.families == facts["families"] if "families" in facts else agent.network is not None
 
 
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
@@ -142,15 +144,15 @@ def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     first = load(out)
     assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
     assert run([*words, "--steps", "400"]) == 0
-    about, before = load(out).about, first.about
-    assert about["curve"][: len(before["curve"])] == before["curve"] and about["curve"][-1]["steps"] >= 400
-    assert about["training_queries"]["probes"] == before["training_queries"]["probes"]
-    assert about["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
-    kept = out.read_bytes()
+    facts, before = load(out).about, first.about
+    assert facts["curve"][: len(before["curve"])] == before["curve"] and facts["curve"][-1]["steps"] >= 400
+    assert facts["training_queries"]["probes"] == before["training_queries"]["probes"]
+    assert facts["training_queries"]["first_looks"] == 2 * before["training_queries"]["first_looks"]
+    content = out.read_bytes()
     assert run([*words, "--steps", "800", "--eps", "2", "--reward", "dilution"]) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert "learned something else (eps was 1.0 and is 2.0; reward was 'margin' and is 'dilution')" in line
-    assert out.read_bytes() == kept
+    assert out.read_bytes() == content
 
 
 def _umask():
@@ -160,16 +162,16 @@ def _umask():
 
 
 def test_bad_policies_are_refused(tmp_path):
-    other = tmp_path / "other.safetensors"
-    other.write_bytes(b"not a policy")
+    second_file = tmp_path / "other.safetensors"
+    second_file.write_bytes(b"not a policy")
     with pytest.raises(RequestError, match="is no policy"):
-        named(str(other))
+        find_agent(str(second_file))
     with pytest.raises(RequestError, match="is no policy"):
-        named(str(tmp_path / "missing.safetensors"))
+        find_agent(str(tmp_path / "missing.safetensors"))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "what"),
+    ("arguments", "message"),
     [
         (["--attack", "square"], "agents are trained for rlab"),
         (["--algorithm", "sarsa"], "algorithm is 'sarsa': input should be 'dqn' or 'none'"),
@@ -179,12 +181,12 @@ def test_bad_policies_are_refused(tmp_path):
         (["--samples", "3"], "too few"),
     ],
 )
-def test_bad_requests_end_in_one_line(tmp_path, capsys, arguments, what):
+def test_bad_requests_end_in_one_line(tmp_path, capsys, arguments, message):
     out = tmp_path / "agent.safetensors"
     assert run(["train-agent", "--out", str(out), *arguments]) == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1
-    assert what in said[0]
+    error_lines = capsys.readouterr().err.strip().splitlines()
+    assert len(error_lines) == 1
+    assert message in error_lines[0]
     assert not out.exists()
 
 
@@ -200,8 +202,11 @@ def test_train_agent_prints_json(tmp_path, capsys):
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)
     assert answer["training_queries"]["first_looks"] == 80 + 16
-    told = answer["validation"]
-    assert told["inputs"] == answer["inputs"] // 5 and set(told["queries"]) == {"policy", "greedy", "default"}
-    assert told["verdict"].startswith("on 1") and "queries than default: " in told["verdict"]
-    assert (told["warning"] is None) == (told["ratios"]["greedy"][0] <= 1)
-    assert answer["training_queries"]["validation"] > 3 * told["inputs"]
+    validation = answer["validation"]
+    assert validation["inputs"] == answer["inputs"] // 5 and set(validation["queries"]) == {"policy", "greedy", "default"}
+    assert (
+        validation["verdict"].startswith("on 1")
+        and "it cannot be compared with default (an interval needs 30 inputs)" in validation["verdict"]
+    )
+    assert (validation["warning"] is None) == (validation["ratios"]["greedy"][0] <= 1)
+    assert answer["training_queries"]["validation"] > 3 * validation["inputs"]

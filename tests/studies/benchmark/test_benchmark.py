@@ -1,4 +1,4 @@
-"""Benchmark sets end to end: what is stored, that it reads back everywhere, that a stop changes nothing, and what is refused."""
+"""Benchmark sets end to end: content, formats, resumption, and requests that are refused."""
 
 import hashlib
 import io
@@ -14,8 +14,8 @@ from PIL import Image
 
 import brinell
 from _helpers import Recorder
-from _mutations import each
-from _sets import PIXELS, arrays_of, asked_in, logits, rows_of, same_set, words
+from _mutations import count_refused
+from _sets import PIXELS, arrays_of, assert_same_set, benchmark_arguments, logits, probe_queries, rows_of
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -23,19 +23,18 @@ from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Access
 from brinell.core.version import VERSION
 from brinell.datasets._memory import ArrayDataset
-from brinell.rlab.agent import named
-from brinell.studies.benchmark.part import NUDGES
+from brinell.rlab.agent import find_agent
+from brinell.studies.benchmark.part import ENLARGEMENTS
 from brinell.studies.benchmark.records import LAYOUT
 from brinell.testing.others import check_dataset
 
 # What is stored
 
 
-def test_known_answers(made):
-    """A linear model: an adversarial example lies just beyond its threshold, and every level is its own input at its exact
-    multiple."""
-    rows, arrays = rows_of(made), arrays_of(made)
-    samples = {row["sample_id"]: row for row in rows_of(made, "samples")}
+def test_known_answers(benchmark_set):
+    """With a linear model an adversarial example lies just beyond the threshold, and each level lies at its exact multiple."""
+    rows, arrays = rows_of(benchmark_set), arrays_of(benchmark_set)
+    samples = {row["sample_id"]: row for row in rows_of(benchmark_set, "samples")}
     assert [row["outcome"] for row in samples.values()] == ["reached"] * 3 + ["misclassified"] + ["reached"] * 8
     assert samples[3]["queries"] == 1 and samples[3]["l2"] is None and 3 not in {row["sample_id"] for row in rows}
     for sample in samples.keys() - {3}:
@@ -52,10 +51,10 @@ def test_known_answers(made):
             assert row["linf"] == pytest.approx(np.abs(delta).max()) and row["l1"] == pytest.approx(np.abs(delta).sum())
             assert row["l0"] == (delta != 0).sum() == arrays[f"{sample}/{level}/mask"].sum()
             assert row["patch_count"] == len(row["patches"]) >= (delta != 0).sum()
-            for one in row["patches"]:
-                place, share = x[0].flat[one["patch"]], one["strength"]
-                lift = share * (min(place + 0.1 * one["severity"], 1) - place)
-                assert delta.flat[one["patch"]] == pytest.approx(min(lift, 1 - place), abs=1e-6)
+            for patch in row["patches"]:
+                place, share = x[0].flat[patch["patch"]], patch["strength"]
+                lift = share * (min(place + 0.1 * patch["severity"], 1) - place)
+                assert delta.flat[patch["patch"]] == pytest.approx(min(lift, 1 - place), abs=1e-6)
             p = torch.softmax(logits(torch.tensor(x[level], dtype=torch.float32)[None]), 1)[0]
             assert row["confidence"] == pytest.approx(p.max().item(), rel=1e-4)
             assert row["true_probability"] == pytest.approx(p[0].item(), rel=1e-3)
@@ -65,44 +64,44 @@ def test_known_answers(made):
 
 
 def test_every_forward_is_counted(tmp_path):
-    """A model that counts by itself."""
+    """The counts equal those of a model that counts its own queries."""
     x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
     model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
-    assert asked_in(tmp_path / "set") == 6 and result.queries == model.seen
-    assert sum(row["queries"] for row in rows) == model.seen - 6
+    assert probe_queries(tmp_path / "set") == 6 and result.queries == model.queries
+    assert sum(row["queries"] for row in rows) == model.queries - 6
     assert all(row["queries"] == row["queries_to_refined"] + row["queries_levels"] for row in rows)
     assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
     assert result.training_queries == 0
-    two = ArrayDataset(x[:2], np.zeros(2), domain=PIXELS)
-    trained = brinell.benchmark(model, two, out=tmp_path / "trained", refine=10, levels="1", policy="default")
-    assert trained.training_queries == sum(named("prior").about["training_queries"].values()) > 0
+    pair = ArrayDataset(x[:2], np.zeros(2), domain=PIXELS)
+    trained = brinell.benchmark(model, pair, out=tmp_path / "trained", refine=10, levels="1", policy="default")
+    assert trained.training_queries == sum(find_agent("prior").about["training_queries"].values()) > 0
     assert "with the policy `prior` (on images it needs fewer queries" in (tmp_path / "trained" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_queries_to_success(tmp_path, seed):
-    """A single sample: the number of the first input that the model gets wrong."""
+    """With a single sample, the number of the first input that the model misclassifies."""
     x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
     model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
     brinell.benchmark(model, data, out=tmp_path / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed)
     (row,) = rows_of(tmp_path / "set", "samples")
-    assert asked_in(tmp_path / "set") == 1
+    assert probe_queries(tmp_path / "set") == 1
     calls = model.calls[1:]
     wrong = [number for number, x in enumerate(calls, 1) if logits(x).argmax(1).item() != 0]
     assert row["queries_to_success"] == wrong[0] < row["queries_to_refined"] <= row["queries"] == len(calls)
 
 
 def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
-    """So near the threshold that rounding to 8 bits undoes what clean-up leaves; a little further it does not."""
+    """Rounding to 8 bits undoes examples close to the threshold; slightly enlarged ones survive it."""
     noise = np.random.default_rng(2).integers(-9, 10, (12, 1, 5, 5))
     x = ((noise - noise.mean((1, 2, 3), keepdims=True).round() + 123) / 255).astype(np.float32)
     undone, sizes = [], []
-    for name, nudges in (("without", ()), ("with", NUDGES)):
-        monkeypatch.setattr("brinell.studies.benchmark.part.NUDGES", nudges)
+    for name, nudges in (("without", ()), ("with", ENLARGEMENTS)):
+        monkeypatch.setattr("brinell.studies.benchmark.part.ENLARGEMENTS", nudges)
         model = Recorder(logits, PIXELS, classes=3)
         data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
         brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20, policy="greedy")
@@ -117,56 +116,60 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
     assert (sizes[1] >= sizes[0]).all() and (sizes[1] <= 1.5001 * sizes[0]).all()
 
 
-def test_checksums_card_and_manifest(made, work):
-    lines = dict(line.split("  ")[::-1] for line in (made / "SHA256SUMS").read_text().splitlines())
-    files = {path.relative_to(made).as_posix() for path in made.rglob("*") if path.is_file() and not path.name.startswith(".")}
+def test_checksums_card_and_manifest(benchmark_set, work):
+    lines = dict(line.split("  ")[::-1] for line in (benchmark_set / "SHA256SUMS").read_text().splitlines())
+    files = {
+        path.relative_to(benchmark_set).as_posix()
+        for path in benchmark_set.rglob("*")
+        if path.is_file() and not path.name.startswith(".")
+    }
     assert lines.keys() == files - {"SHA256SUMS"}
-    assert all(hashlib.sha256((made / name).read_bytes()).hexdigest() == value for name, value in lines.items())
-    card = (made / "README.md").read_text()
+    assert all(hashlib.sha256((benchmark_set / name).read_bytes()).hexdigest() == value for name, value in lines.items())
+    card = (benchmark_set / "README.md").read_text()
     assert card.startswith('---\nlicense: "unknown"\n') and str(work) not in card
     assert "11 reached, 1 misclassified" in card and "| 40 | 0 | 11 | - | - | - | - |" in card
-    manifest = json.loads((made / "manifest.json").read_text())
+    manifest = json.loads((benchmark_set / "manifest.json").read_text())
     assert manifest["state"] == "finished" and manifest["brinell"] == VERSION and manifest["parts"] == 3
-    with pytest.raises(RequestError, match="holds a benchmark set, which has a card and no page"):
-        brinell.report(made)
+    with pytest.raises(RequestError, match="holds a benchmark set, which has a card instead of a page"):
+        brinell.report(benchmark_set)
 
 
 # Read back
 
 
-def test_the_datasets_library_loads_it(made, tmp_path, monkeypatch):
+def test_the_datasets_library_loads_it(benchmark_set, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
-    loaded = datasets.load_dataset(str(made), cache_dir=str(tmp_path))
-    assert list(loaded) == ["test"] and len(loaded["test"]) == len(rows_of(made)) == 44
-    features, arrays = loaded["test"].features, arrays_of(made)
-    assert features["label"].names == ["dark (0)", "bright", "dark (2)"] and isinstance(features["input"], datasets.Image)
+    loaded = datasets.load_dataset(str(benchmark_set), cache_dir=str(tmp_path))
+    assert list(loaded) == ["test"] and len(loaded["test"]) == len(rows_of(benchmark_set)) == 44
+    features, arrays = loaded["test"].features, arrays_of(benchmark_set)
+    assert features["label"].names == ["dark", "bright", "dim"] and isinstance(features["input"], datasets.Image)
     for row in loaded["test"]:
         if row["reached"]:
             exact = arrays[f"{row['sample_id']}/{row['level']:g}/input"]
             assert np.array_equal(np.asarray(row["input"]), np.rint(exact[0].astype(np.float64) * 255))
             assert np.array_equal(np.asarray(row["mask"]) > 0, arrays[f"{row['sample_id']}/{row['level']:g}/mask"][0])
-    samples = datasets.load_dataset(str(made), "samples", split="test", cache_dir=str(tmp_path))
+    samples = datasets.load_dataset(str(benchmark_set), "samples", split="test", cache_dir=str(tmp_path))
     assert samples["outcome"].count("reached") == 11
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_croissant(made):
+def test_croissant(benchmark_set):
     croissant = pytest.importorskip("mlcroissant")
-    described = croissant.Dataset(jsonld=made / "croissant.json")
+    described = croissant.Dataset(jsonld=benchmark_set / "croissant.json")
     assert not described.metadata.issues.errors and not described.metadata.issues.warnings
     records = list(described.records("data"))
-    expected = rows_of(made)
-    assert [one["data/sample_id"] for one in records] == [row["sample_id"] for row in expected]
-    assert [len(one["data/patches"]) for one in records[:3]] == [len(row["patches"]) for row in expected[:3]]
+    expected = rows_of(benchmark_set)
+    assert [record["data/sample_id"] for record in records] == [row["sample_id"] for row in expected]
+    assert [len(record["data/patches"]) for record in records[:3]] == [len(row["patches"]) for row in expected[:3]]
     assert len(list(described.records("samples"))) == 12
 
 
 @pytest.mark.parametrize(("level", "count"), [("adversarial", 11), ("clean", 11), ("2", 11)])
-def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
+def test_an_audit_reads_it(benchmark_set, work, tmp_path, capsys, level, count):
     model = f"torch:{work / 'model.py'}:model"
-    data = f"bench:{made}?level={level}"
+    data = f"bench:{benchmark_set}?level={level}"
     assert cli(["audit", "--data", data, "--model", model, "--eps", "0", "--out", str(tmp_path / "run"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["n"] == count and answer["clean_accuracy"]["k"] == (11 if level == "clean" else 0)
@@ -174,14 +177,14 @@ def test_an_audit_reads_it(made, work, tmp_path, capsys, level, count):
 
 @pytest.mark.parametrize("level", ["adversarial", "clean", "2"])
 @pytest.mark.parametrize("form", ["exact", "quantised"])
-def test_as_a_data_set(made, level, form):
-    data = plugins.build("dataset", "bench", {"path": str(made), "level": level, "form": form})()
+def test_as_a_data_set(benchmark_set, level, form):
+    data = plugins.build("dataset", "bench", {"path": str(benchmark_set), "level": level, "form": form})()
     check_dataset(data)
-    arrays, number = arrays_of(made), {"adversarial": "1", "clean": "0"}.get(level, level)
+    arrays, number = arrays_of(benchmark_set), {"adversarial": "1", "clean": "0"}.get(level, level)
     expected = torch.from_numpy(np.stack([arrays[f"{sample}/{number}/input"] for sample in (0, 4)]))
     expected = torch.round(expected * 255) / 255 if form == "quantised" else expected
     assert torch.allclose(data.load([0, 3]), expected, atol=0 if form == "exact" else 1e-6)
-    assert data.classes == ("dark", "bright", "dark")
+    assert data.classes == ("dark", "bright", "dim")
 
 
 @pytest.mark.parametrize(
@@ -192,47 +195,47 @@ def test_as_a_data_set(made, level, form):
         ({"level": "40"}, "holds no input at level 40"),
     ],
 )
-def test_a_level_that_is_not_there(made, options, message):
+def test_a_level_that_is_not_there(benchmark_set, options, message):
     with pytest.raises(RequestError, match=message):
-        plugins.build("dataset", "bench", {"path": str(made)} | options)()
+        plugins.build("dataset", "bench", {"path": str(benchmark_set)} | options)()
 
 
-def test_what_is_no_set(made, tmp_path):
-    def opened():
+def test_what_is_no_set(benchmark_set, tmp_path):
+    def open_set():
         return plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})()
 
     (tmp_path / "set").mkdir()
     with pytest.raises(RequestError, match="is no benchmark set: it has no manifest.json"):
-        opened()
-    shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+        open_set()
+    shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
     manifest = tmp_path / "set" / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"finished",', '"running",', 1))
     with pytest.raises(RequestError, match="is not finished: go on with brinell benchmark --resume --out"):
-        opened()
-    shutil.copy(made / "manifest.json", manifest)
-    data, array = opened(), next((tmp_path / "set" / "arrays").glob("*"))
+        open_set()
+    shutil.copy(benchmark_set / "manifest.json", manifest)
+    data, array = open_set(), next((tmp_path / "set" / "arrays").glob("*"))
     array.write_bytes(array.read_bytes()[:-9])
     with pytest.raises(RequestError, match="is damaged or missing .* compare the folder with its SHA256SUMS"):
         data.load(range(len(data)))
     for file in (manifest, array, next((tmp_path / "set" / "data").glob("*"))):
-        shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+        shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(bytes(content))
         with pytest.raises(RequestError, match=f"{file.name} (is not what SHA256SUMS says|is damaged)"):
-            opened()
-    shutil.copytree(made, tmp_path / "set", dirs_exist_ok=True)
+            open_set()
+    shutil.copytree(benchmark_set, tmp_path / "set", dirs_exist_ok=True)
     array.unlink()
     with pytest.raises(RequestError, match=f"{array.name} is missing, which SHA256SUMS lists"):
-        opened()
+        open_set()
     (tmp_path / "set" / "SHA256SUMS").unlink()
     with pytest.raises(RequestError, match="has no SHA256SUMS"):
-        opened()
+        open_set()
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("vector", (6,)), ("signal", (2, 6)), ("video", (1, 2, 3, 3))])
 def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
-    """Values from -2 to 3, stored as plain lists."""
+    """Values from -2 to 3 are stored as plain lists."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     domain = Domain(kind=kind, shape=shape, low=-2.0, high=3.0)
     x = np.random.default_rng(2).uniform(-0.3, 0.4, (3, *shape)).astype(np.float32)
@@ -253,13 +256,13 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
 
 
 def test_the_true_class_below_a_probability(work, tmp_path):
-    assert cli(words(work, tmp_path / "set", "--true-below", "0.2", levels="1")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--true-below", "0.2", levels="1")) == 0
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["adversarial"] for row in examples)
 
 
 def test_a_false_positive(work, tmp_path):
-    assert cli(words(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in examples)
 
@@ -275,7 +278,7 @@ def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
 
 
 def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "set", "--eps", "0.01", "--json")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--eps", "0.01", "--json")) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["outcomes"]["not_reached"] == 11 and answer["median_l2"] is None and answer["levels"][1]["inputs"] == 0
     assert rows_of(tmp_path / "set") == [] and len(rows_of(tmp_path / "set", "samples")) == 12
@@ -284,8 +287,8 @@ def test_a_cap_that_no_example_fits(work, tmp_path, capsys):
 # The command line
 
 
-def test_json(work, made, root, capsys):
-    assert cli(["benchmark", "--resume", "--out", str(made), "--json"]) == 0
+def test_json(work, benchmark_set, root, capsys):
+    assert cli(["benchmark", "--resume", "--out", str(benchmark_set), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "benchmark.json").read_text()))
     assert answer["samples"] == 12 and answer["outcomes"]["reached"] == 11
@@ -298,13 +301,13 @@ def test_json(work, made, root, capsys):
 
 
 def test_in_words(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "set", "--samples", "4", "--select", "first")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--samples", "4", "--select", "first")) == 0
     out = capsys.readouterr().out
     assert "4 samples: 3 reached, 1 misclassified" in out and f"benchmark set: {tmp_path / 'set'}" in out
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("options", "message"),
     [
         (["--true-below", "1.5"], "true_below is 1.5: a probability threshold must lie between 0 and 1"),
         (["--wrong-class", "bright", "--wrong-above", "0"], "wrong_above is 0.0"),
@@ -313,24 +316,24 @@ def test_in_words(work, tmp_path, capsys):
         (["--wrong-class", "brigt", "--wrong-above", "0.5"], "there is no class 'brigt', did you mean 'bright'?"),
         (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
         (["--levels", "0.5"], "level '0.5' is not possible"),
-        (["--levels", "much"], "level 'much' is no number"),
+        (["--levels", "much"], "level 'much' is not a number"),
         (["--eps", "0:1:3"], "one cap on the L2 distance"),
         (["--samples", "13"], "samples is 13, and data has 12"),
         (["--policy", "no.safetensors"], "is no policy"),
-        (["--distortions", "gradient-sign"], "leave out distortions that look into the model"),
-        (["--distortions", "FILE:Random"], "gave two answers to the same input and streams"),
+        (["--distortions", "gradient-sign"], "leave out distortions that need gradients"),
+        (["--distortions", "FILE:Random"], "a second process gives other answers to the same inputs"),
         (["--distortions", "FILE:Flat"], "it must keep shape and type"),
         (["--distortions", "FILE:Nan"], "answered NaN or infinity"),
         (["--distortions", "FILE:Out"], "left the bounds by"),
         (["--distortions", "gaussian-noize"], "there is no distortion 'gaussian-noize', did you mean 'gaussian-noise'?"),
     ],
 )
-def test_bad_input_before_any_query(work, tmp_path, capsys, more, message):
-    more = [word.replace("FILE", str(work / "distortions.py")) for word in more]
-    assert cli(words(work, tmp_path / "set", *more)) == 2
+def test_bad_input_before_any_query(work, tmp_path, capsys, options, message):
+    options = [word.replace("FILE", str(work / "distortions.py")) for word in options]
+    assert cli(benchmark_arguments(work, tmp_path / "set", *options)) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("brinell: error: ") and message in err
-    # A module is shown one input when it is opened, since nothing else says how many classes it has.
+    # Opening a module queries it with one input, which reveals its number of classes.
     assert os.environ["TEST_CALLS"] in ("0", "1") and not (tmp_path / "set").exists()
 
 
@@ -338,51 +341,51 @@ def test_labels_are_not_enough(tmp_path):
     model = Recorder(logits, PIXELS, classes=3)
     model.access = Access.LABELS
     data = ArrayDataset(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
-    with pytest.raises(BrinellError, match="answers labels only, and the agent needs scores"):
+    with pytest.raises(BrinellError, match="answers labels only, but the agent needs scores"):
         brinell.benchmark(model, data, out=tmp_path / "set")
-    assert model.seen == 0
+    assert model.queries == 0
 
 
-def test_other_folders_are_left_alone(work, made, tmp_path, capsys):
-    out = shutil.copytree(made, tmp_path / "set")
+def test_other_folders_are_left_alone(work, benchmark_set, tmp_path, capsys):
+    out = shutil.copytree(benchmark_set, tmp_path / "set")
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    for more, message in (
+    for options, message in (
         ([], "holds a benchmark set: add --resume to go on with it"),
         (["--resume", "--seed", "1"], "holds another benchmark set (seed was 0 and is 1)"),
         (["--resume", "--true-below", "0.3"], "true_below was None and is 0.3"),
     ):
-        assert cli(words(work, out, *more)) == 2
+        assert cli(benchmark_arguments(work, out, *options)) == 2
         assert message in capsys.readouterr().err
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
-    assert cli(words(work, tmp_path / "full")) == 2
+    assert cli(benchmark_arguments(work, tmp_path / "full")) == 2
     assert "is not empty" in capsys.readouterr().err
     assert cli(["benchmark", "--resume", "--out", str(tmp_path / "nothing")]) == 2
-    assert "there is no run in" in capsys.readouterr().err
+    assert "holds no run to resume" in capsys.readouterr().err
 
 
-def test_a_damaged_part(work, made, tmp_path, capsys):
-    out = shutil.copytree(made, tmp_path / "set")
+def test_a_damaged_part(work, benchmark_set, tmp_path, capsys):
+    out = shutil.copytree(benchmark_set, tmp_path / "set")
     part = out / "samples" / "test-00001-of-00003.parquet"
     part.write_bytes(part.read_bytes()[:-9])
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 2
     assert f"{part.name} is damaged or missing" in capsys.readouterr().err
     part.unlink()
     assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
-    same_set(made, out)
+    assert_same_set(benchmark_set, out)
 
 
 @pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_manifest_of_another_form(made, tmp_path, count):
-    shutil.copytree(made, tmp_path / "set")
+def test_a_manifest_of_another_form(benchmark_set, tmp_path, count):
+    shutil.copytree(benchmark_set, tmp_path / "set")
     sums, file = tmp_path / "set/SHA256SUMS", tmp_path / "set/manifest.json"
     old = hashlib.sha256(file.read_bytes()).hexdigest()
 
     def read():
         LAYOUT.open(tmp_path / "set")
-        sums.write_text((made / "SHA256SUMS").read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
+        sums.write_text((benchmark_set / "SHA256SUMS").read_text().replace(old, hashlib.sha256(file.read_bytes()).hexdigest()))
         plugins.build("dataset", "bench", {"path": str(tmp_path / "set")})().load([0])
 
     read()
-    assert each(count, file, read) > 20
+    assert count_refused(count, file, read) > 20

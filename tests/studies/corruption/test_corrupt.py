@@ -1,41 +1,66 @@
 """Corruption errors by hand, placed beside whole, stored sets, and bad input."""
 
 import json
+from typing import get_args
 
 import jsonschema
 import numpy as np
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import brinell
 from _browser import check_everywhere, chromium
-from brinell.analysis.stats import mcnemar
+from brinell.analysis.inference import holm
+from brinell.analysis.proportions import mcnemar
 from brinell.cli import run as cli
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.settings import Suite
+from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
+from brinell.distortions._shared import suite_of
 from brinell.store import rows
 from brinell.store.table import Folder
-from brinell.studies.corruption.analysis import summarise
+from brinell.studies.corruption.analysis import _correct_p_values, summarise
 from brinell.studies.corruption.page import render, write
 from brinell.studies.corruption.records import TABLE, Answers
-from brinell.studies.corruption.words import reading
+from brinell.studies.corruption.run import open_kinds
+from brinell.studies.corruption.words import _placement, reading
 
 LABELS = np.array([0, 0, 1, 1])
 
 
-def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed=None):
+def corruption(
+    wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed_answers=None, still=()
+):
     """`wrong`: by model, the samples on which it errs: clean, then kind by severity."""
     parts = []
-    for name, told in wrong.items():
-        for (kind, severity), bad in told.items():
+    for name, answers in wrong.items():
+        for (kind, severity), bad in answers.items():
             pred = np.where(np.isin(np.arange(4), bad), 1 - LABELS, LABELS)
-            more = {} if placed is None or kind == "clean" else {"placed": np.ma.MaskedArray(placed, mask=np.isin(LABELS, []))}
+            columns = (
+                {}
+                if placed_answers is None or kind == "clean"
+                else {"placed": np.ma.MaskedArray(placed_answers, mask=np.isin(LABELS, []))}
+            )
             parts.append(
                 rows.build(
-                    Answers, 4, model=name, kind=kind, severity=severity, sample_id=np.arange(4), label=LABELS, pred=pred, **more
+                    Answers,
+                    4,
+                    model=name,
+                    kind=kind,
+                    severity=severity,
+                    sample_id=np.arange(4),
+                    label=LABELS,
+                    pred=pred,
+                    l2=np.full(4, 0.0 if kind in still else 1.0),
+                    **columns,
                 )
             )
     facts = {
-        "request": {"reference": reference, "draws": 200, "seed": 0},
+        "request": {"reference": reference, "placed": 0 if placed_answers is None else 4},
         "data": {"name": "d", "classes": ["a", "b"], "n": 4},
         "kinds": list(kinds),
         "severities": list(severities),
@@ -44,12 +69,12 @@ def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("published-f
     return Folder(path="f", manifest=facts, rows=rows.concatenate(parts))
 
 
-def told(clean, fog1, fog2, snow1, snow2):
+def answers(clean, fog1, fog2, snow1, snow2):
     cells = [("clean", 0), ("published-fog", 1), ("published-fog", 2), ("published-snow", 1), ("published-snow", 2)]
     return dict(zip(cells, (clean, fog1, fog2, snow1, snow2), strict=True))
 
 
-TWO = {"net": told([], [0], [0, 1], [], [3]), "ref": told([0], [0, 1], [0, 1, 2], [0], [0, 1])}
+TWO = {"net": answers([], [0], [0, 1], [], [3]), "ref": answers([0], [0, 1], [0, 1, 2], [0], [0, 1])}
 
 
 def test_corruption_errors_by_hand():
@@ -59,8 +84,8 @@ def test_corruption_errors_by_hand():
     assert [kind.ce.value for kind in net.kinds] == pytest.approx([3 / 5, 1 / 3])
     assert [kind.relative_ce.value for kind in net.kinds] == pytest.approx([1, 1])
     assert net.mce.value == pytest.approx((3 / 5 + 1 / 3) / 2) and net.relative_mce.value == pytest.approx(1)
-    assert net.mce.low <= net.mce.value <= net.mce.high
-    assert ref.mce.value == pytest.approx(1) and ref.mce.low == pytest.approx(1)
+    assert net.mce.low is None and net.mce.high is None, "four samples have no interval"
+    assert ref.mce.value == pytest.approx(1)
     assert result.mce == net.mce
     assert [(one.kind, one.severity, one.accuracy.k) for one in result.kinds[:4]] == [
         ("published-fog", 1, 3),
@@ -73,15 +98,15 @@ def test_corruption_errors_by_hand():
 
 
 def test_a_perfect_reference():
-    result = summarise(corruption({"net": TWO["net"], "ref": told([], [0], [1], [], [])}))
+    result = summarise(corruption({"net": TWO["net"], "ref": answers([], [0], [1], [], [])}))
     assert result.mce.value is None and result.models[0].kinds[0].ce.value is not None
-    assert any("ref makes no error under published-snow: the corruption error is undefined" in note for note in result.notes)
+    assert any("published-snow: the corruption error and its mean are undefined" in note for note in result.notes)
     assert "–" in render(result)
 
 
 def test_without_a_reference():
     result = summarise(corruption(TWO, reference=None))
-    assert result.mce.value is None and any("no --reference is named" in note for note in result.notes)
+    assert result.mce.value is None and any("without --reference there is no mean" in note for note in result.notes)
 
 
 def test_kinds_beyond_the_fifteen_are_in_no_mean():
@@ -93,18 +118,51 @@ def test_kinds_beyond_the_fifteen_are_in_no_mean():
 
 
 def test_placed_beside_whole():
-    result = summarise(corruption(TWO, placed=np.array([True, True, False, False])))
+    result = summarise(corruption(TWO, placed_answers=np.array([True, True, False, False])))
     level = result.kinds[0]  # the whole input corrupted: sample 0 wrong; placed: 0 and 1
     assert (level.placed.k, level.uniform.k, level.placed.n) == (2, 3, 4)
     assert level.cost == pytest.approx(-0.25) and level.p == mcnemar(0, 1) and level.low <= level.cost <= level.high
     assert "Placed on patches within the same L2" in " ".join(reading(result)) and "Placed on patches" in render(result)
 
 
+def test_a_corruption_that_changes_nothing_is_in_no_mean():
+    for still in ("published-fog", "published-snow"):
+        result, only = summarise(corruption(TWO, still=(still,))), {"published-fog": 1, "published-snow": 0}[still]
+        whole = summarise(corruption(TWO)).models[0]
+        net = result.models[0]
+        assert [kind.active for kind in net.kinds] == [only == 0, only == 1]
+        assert net.accuracy == whole.kinds[only].accuracy and net.mce.value == whole.kinds[only].ce.value
+        assert net.most is None is net.least and still not in reading(result)[0]
+        note = f"{still} changes none of these samples at any severity: the means are over the other 1 of 2 corruptions"
+        assert note in result.notes and "changes no sample, in no mean" in render(result)
+
+
+def test_cells_without_a_placement_are_counted():
+    table = corruption(TWO, placed_answers=np.array([True, True, False, False]))
+    table.rows.placed[(table.rows.kind == "published-snow") & (table.rows.severity == 1)] = np.ma.masked
+    result = summarise(table)
+    assert sum(level.placed is None for level in result.kinds) == 2
+    (note,) = (note for note in result.notes if "nothing was placed" in note)
+    assert "in 2 of 8 cells nothing was placed (published-snow)" in note and "over the other 6" in note
+    assert "of 6 cells (2 of 8 have no placement)" in " ".join(reading(result))
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=8, max_size=8))
+def test_cells_count_only_after_correction(p_values):
+    result = summarise(corruption(TWO, placed_answers=np.array([True, True, False, False])))
+    raw = [level.model_copy(update={"p": p, "cost": -0.5}) for level, p in zip(result.kinds, p_values, strict=True)]
+    corrected = _correct_p_values(raw)
+    assert [level.p for level in corrected] == holm(p_values)
+    count = sum(p <= 0.05 for p in holm(p_values))
+    text = _placement(result.model_copy(update={"kinds": corrected}))
+    assert f"Placement costs more in {count} of 8 cells and less in 0" in text
+
+
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def corruption_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "c"
     words = ["--model", "digits-cnn?width=4", "--model", "digits-cnn?width=4&seed=1", "--reference", "digits-cnn-w4"]
-    more = [
+    further_rows = [
         "--samples",
         "20",
         "--kind",
@@ -116,23 +174,21 @@ def made(tmp_path_factory):
         "--severity",
         "5",
     ]
-    assert (
-        cli(["corrupt", *words, *more, "--placed", "2", "--steps", "10", "--keep", "--draws", "100", "--out", str(folder)]) == 0
-    )
+    assert cli(["corrupt", *words, *further_rows, "--placed", "2", "--steps", "10", "--keep", "--out", str(folder)]) == 0
     return folder
 
 
-def test_the_command(made, root, tmp_path, capsys):
-    stored = TABLE.read(made)
+def test_the_command(corruption_folder, root, tmp_path, capsys):
+    stored = TABLE.read(corruption_folder)
     assert len(stored.rows) == 2 * (1 + 2 * 2) * 20
     result = summarise(stored)
     assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
     assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
-    data = Npz(path=str(made / "set" / "published-contrast" / "5.npz"))()
+    data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.rows.label[:20].tolist()
     capsys.readouterr()
-    words = ["corrupt", "--model", "digits-cnn?width=4", "--samples", "10", "--kind", "published-fog", "--draws", "100"]
+    words = ["corrupt", "--model", "digits-cnn?width=4", "--samples", "10", "--kind", "published-fog"]
     assert cli([*words, "--out", str(tmp_path / "d"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/corrupt.json").read_text()))
@@ -146,7 +202,6 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
         lambda signals: np.stack([signals.mean((1, 2)), 1 - signals.mean((1, 2))], 1),
         brinell.data(x, y, kind="signal"),
         severity=(1, 5),
-        draws=100,
         out=tmp_path / "c",
     )
     kinds = {one.kind for one in result.kinds}
@@ -159,9 +214,9 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
     ("words", "message"),
     [
         (["--kind", "fogg"], "there is no distortion 'fogg', did you mean 'fog'"),
-        (["--kind", "gradient-sign"], "follows the gradient of a model"),
+        (["--kind", "gradient-sign"], "uses gradients of a model"),
         (["--severity", "6"], "severities are 1 to 5"),
-        (["--reference", "other"], "which is none of the models digits-cnn-w4"),
+        (["--reference", "other"], "which is not one of the models digits-cnn-w4"),
         (["--model", "digits-cnn?width=4"], "two models are called"),
     ],
 )
@@ -171,7 +226,38 @@ def test_bad_input(words, message, tmp_path, capsys):
     assert not (tmp_path / "c").exists()
 
 
+SHAPES = {
+    "image": st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)),
+    "signal": st.tuples(st.integers(1, 3), st.integers(1, 9)),
+    "video": st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 9)),
+    "vector": st.tuples(st.integers(1, 9)),
+}
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    drawn_shape=st.sampled_from(sorted(SHAPES)).flatmap(lambda kind: st.tuples(st.just(kind), SHAPES[kind])),
+    suites=st.lists(st.sampled_from(get_args(Suite)), max_size=3),
+    name=st.sampled_from([None, "gaussian-noise"]),
+)
+def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
+    kind, shape = drawn_shape
+    dataset = ArrayDataset(torch.zeros(2, *shape), torch.tensor([0, 1]), domain=Domain(kind=kind, shape=shape))
+    fits = {"calibrated": True, "published": kind == "image" and shape[0] in (1, 3), "synthetic": kind == "image"}
+    names = [] if name is None else [name]
+    if wrong := next((suite for suite in suites if not fits[suite]), None):
+        with pytest.raises(RequestError, match=f"no {wrong} distortion fits {kind} data"):
+            open_kinds(names, suites, dataset)
+        return
+    kinds = open_kinds(names, suites, dataset)
+    chosen = set(suites) or (set() if names else {"published" if fits["published"] else "calibrated"})
+    assert {suite_of(distortion) for each, distortion in kinds.items() if each != name} == chosen
+    assert len([each for each in kinds if each.startswith("published-")]) == 19 * ("published" in chosen)
+    assert len([each for each in kinds if each.startswith("synthetic-")]) == 6 * ("synthetic" in chosen)
+    assert ("gaussian-noise" in kinds) == (name is not None or "calibrated" in chosen)
+
+
 @pytest.mark.browser
-def test_the_page_in_a_browser(made):
+def test_the_page_in_a_browser(corruption_folder):
     with chromium() as browser:
-        check_everywhere(browser, write(made))
+        check_everywhere(browser, write(corruption_folder))

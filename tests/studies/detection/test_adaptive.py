@@ -29,7 +29,7 @@ def model():
     return TorchModel(layer, PLANE)
 
 
-class Found(NamedTuple):
+class SearchOutcome(NamedTuple):
     x: torch.Tensor
     wrong: torch.Tensor
     score: torch.Tensor
@@ -37,7 +37,7 @@ class Found(NamedTuple):
     steps: torch.Tensor
 
 
-def run(suspicion, threshold, eps=0.5, norm="linf", **more):
+def run(suspicion, threshold, eps=0.5, norm="linf", **settings):
     threat = Threat(
         distance=plugins.build("distance", norm, {}),
         eps=torch.full((3,), eps),
@@ -45,35 +45,35 @@ def run(suspicion, threshold, eps=0.5, norm="linf", **more):
         criterion=Undetected(suspicion, threshold),
     )
     ledger = Ledger(model(), Batch(ids=torch.arange(3), x=X, y=Y), threat)
-    x = evade(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, torch.arange(3)), steps=60, **more)
+    x = evade(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, torch.arange(3)), steps=60, **settings)
     wrong = model().predict(x).argmax(1) != Y
-    return Found(x, wrong, suspicion(x), ledger.fooled, ledger.costs.backwards)
+    return SearchOutcome(x, wrong, suspicion(x), ledger.fooled, ledger.costs.backwards)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 def test_finds_the_corner_that_both_leave_open(norm):
     """An alarm below y = 0.2 everywhere: the way out is right and up. The third point cannot turn within eps."""
-    found = run(lambda x: -x[:, 1], -0.2, norm=norm)
-    assert found.wrong.tolist() == found.succeeded.tolist() == [True, True, False]
-    assert (found.score[:2] <= -0.2).all() and (found.x[:2, 0] > 0).all()
-    size = (found.x - X).abs().amax(1) if norm == "linf" else (found.x - X).norm(dim=1)
+    outcome = run(lambda x: -x[:, 1], -0.2, norm=norm)
+    assert outcome.wrong.tolist() == outcome.succeeded.tolist() == [True, True, False]
+    assert (outcome.score[:2] <= -0.2).all() and (outcome.x[:2, 0] > 0).all()
+    size = (outcome.x - X).abs().amax(1) if norm == "linf" else (outcome.x - X).norm(dim=1)
     assert (size <= 0.5 + 1e-5).all()
 
 
 def test_no_way_out():
     """Everything to the right raises the alarm: it errs, or stays unnoticed, never both; the least suspicious error is kept."""
-    found = run(lambda x: x[:, 0], 0.0)
-    assert found.wrong.tolist() == [True, True, False]
-    assert (found.score[:2] > 0).all() and (found.score[:2] < 0.1).all()
-    assert (found.steps == 60).all() and not found.succeeded.any()
+    outcome = run(lambda x: x[:, 0], 0.0)
+    assert outcome.wrong.tolist() == [True, True, False]
+    assert (outcome.score[:2] > 0).all() and (outcome.score[:2] < 0.1).all()
+    assert (outcome.steps == 60).all() and not outcome.succeeded.any()
 
 
 def test_what_must_stay_stays():
     free = torch.tensor([[False, True]] * 3)
-    found = run(lambda x: x[:, 1] * 0, 1.0, free=free)
-    assert not found.wrong.any() and torch.equal(found.x[:, 0], X[:, 0])
+    outcome = run(lambda x: x[:, 1] * 0, 1.0, free=free)
+    assert not outcome.wrong.any() and torch.equal(outcome.x[:, 0], X[:, 0])
 
 
 def test_stops_where_it_is_done():
-    found = run(lambda x: x[:, 1] * 0, 1.0)
-    assert (found.steps[:2] < 60).all() and found.steps[2] == 60
+    outcome = run(lambda x: x[:, 1] * 0, 1.0)
+    assert (outcome.steps[:2] < 60).all() and outcome.steps[2] == 60

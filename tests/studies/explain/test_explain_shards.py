@@ -1,4 +1,4 @@
-"""Explanations that several processes make, or one that was stopped goes on with: those of one that was left alone."""
+"""Several processes, or a resumed one, make the same explanations as one uninterrupted process."""
 
 import threading
 
@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 import brinell
-from _helpers import COUNT, in_a_process_of_its_own, refused_otherwise
+from _helpers import COUNT, assert_resume_rules, run_in_process
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.runners import parts
@@ -50,7 +50,7 @@ def make():
 @pytest.fixture(autouse=True)
 def _small_groups(monkeypatch):
     monkeypatch.setattr(group, "GROUP", 4)
-    monkeypatch.setitem(parts.together.__kwdefaults__, "lease", 0.2)
+    monkeypatch.setitem(parts.make_in_shards.__kwdefaults__, "lease", 0.2)
 
 
 class Halves(nn.Module):
@@ -60,48 +60,48 @@ class Halves(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(1, 1, 1, bias=False)
         self.conv.weight.data.fill_(1.0)
-        self.shown = 0
+        self.inputs = 0
 
     def forward(self, x):
-        self.shown += len(x)
+        self.inputs += len(x)
         return 8 * torch.relu(self.conv(x)).mean((1, 2)).unflatten(1, (2, -1)).mean(2)
 
 
-def made(out, model=None, **more):
+def explain_samples(out, model=None, **settings):
     data = {"x": X, "y": Y}
-    return brinell.explain(model or Halves(), data, **({"method": METHODS, "steps": 3, "cascade": 1, "out": out} | more))
+    return brinell.explain(model or Halves(), data, **({"method": METHODS, "steps": 3, "cascade": 1, "out": out} | settings))
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def reference(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(group, "GROUP", 4)
-        return made(tmp_path_factory.mktemp("alone") / "e")
+        return explain_samples(tmp_path_factory.mktemp("alone") / "e")
 
 
-def equal(folder, other):
-    a, b = TABLE.read(folder), TABLE.read(other)
+def assert_equal(folder, expected):
+    a, b = TABLE.read(folder), TABLE.read(expected)
     assert to_table(a.rows).drop_columns(["seconds"]) == to_table(b.rows).drop_columns(["seconds"])
     for name in ("maps", "inputs", "cascade"):
-        one, two = (load_file(run.path / f"{name}.safetensors") for run in (a, b))
-        assert one.keys() == two.keys() and all(one[key].tobytes() == two[key].tobytes() for key in one)
-    changing = ("created", "finished", "command", "versions", "hardware", "seal", "request", "made_here")
+        first, second = (load_file(run.path / f"{name}.safetensors") for run in (a, b))
+        assert first.keys() == second.keys() and all(first[key].tobytes() == second[key].tobytes() for key in first)
+    changing = ("created", "finished", "command", "versions", "hardware", "seal", "request", "made_here", "files")
     assert all(a.manifest[key] == b.manifest[key] for key in a.manifest if key not in changing)
     assert (folder / "report.html").exists() and not (folder / ".parts").exists() and not (folder / SHARDS).exists()
 
 
 @pytest.mark.parametrize("address", [False, True])
-def test_the_maps_are_those_of_one_process(alone, tmp_path, address):
+def test_the_maps_are_those_of_one_process(reference, tmp_path, address):
     out, answers, errors = f"memory://{tmp_path.name}" if address else tmp_path / "e", [], []
     models = [Halves(), Halves()]
 
-    def one(number):
+    def run_shard(number):
         try:
-            answers.append(made(out, models[number - 1], shard=f"{number}/2"))
+            answers.append(explain_samples(out, models[number - 1], shard=f"{number}/2"))
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one, args=(number,)) for number in (1, 2)]
+    threads = [threading.Thread(target=run_shard, args=(number,)) for number in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -113,81 +113,82 @@ def test_the_maps_are_those_of_one_process(alone, tmp_path, address):
         assert store.names("shards") == store.names(".parts") == []
         assert {"manifest.json", "run.toml", "report.html", "maps.safetensors", "inputs.safetensors"} <= set(store.names(""))
     else:
-        equal(out, alone.folder)
-        whole = Halves()
-        made(tmp_path / "counted", whole)
-        assert whole.shown <= sum(model.shown for model in models) <= 1.1 * whole.shown, "nothing is made twice"
+        assert_equal(out, reference.folder)
+        single = Halves()
+        explain_samples(tmp_path / "counted", single)
+        assert single.inputs <= sum(model.inputs for model in models) <= 1.1 * single.inputs, "no part runs twice"
 
 
-class Stopped(Exception):
-    """Ends a process in the middle of its work."""
+class Interruption(Exception):
+    """Stops a study in the middle of its work."""
 
 
 @pytest.mark.parametrize("shard", [None, "2/3"])
-def test_what_is_done_is_not_made_again(alone, tmp_path, monkeypatch, shard):
-    out, calls, explain = tmp_path / "e", [], group.Explaining.explain
+def test_finished_parts_do_not_run_again(reference, tmp_path, monkeypatch, shard):
+    out, calls, explain = tmp_path / "e", [], group.ExplainTask.explain
 
-    def counted(self, of, method):
+    def count_call(self, samples, method):
         if len(calls) == stop:
-            raise Stopped
-        calls.append((of.ids.tolist(), method.name))
-        return explain(self, of, method)
+            raise Interruption
+        calls.append((samples.ids.tolist(), method.name))
+        return explain(self, samples, method)
 
-    monkeypatch.setattr(group.Explaining, "explain", counted)
+    monkeypatch.setattr(group.ExplainTask, "explain", count_call)
     stop = 3
-    with pytest.raises(Stopped):
-        made(out, shard=shard)
+    with pytest.raises(Interruption):
+        explain_samples(out, shard=shard)
     assert not (out / "manifest.json").exists()
-    refused_otherwise(made, out, shard, "an explanation")
+    assert_resume_rules(explain_samples, out, shard, "an explanation")
     with pytest.raises(RequestError, match="holds another explanation .*steps was 3 and is 4"):
-        made(out, steps=4, resume=True)
+        explain_samples(out, steps=4, resume=True)
     with pytest.raises(RequestError, match="holds another explanation .*method was"):
-        made(out, method=METHODS[:2], resume=True)
+        explain_samples(out, method=METHODS[:2], resume=True)
     stop = None
-    made(out, resume=True, batch_size=64)
-    assert len(calls) == 8, "each method once on each of two groups"
-    equal(out, alone.folder)
-    made(out, resume=True)
-    assert len(calls) == 8, "what is whole is left as it is"
+    explain_samples(out, resume=True, batch_size=64)
+    assert len(calls) == 8, "each of four methods runs once on each of two groups"
+    assert_equal(out, reference.folder)
+    explain_samples(out, resume=True)
+    assert len(calls) == 8, "a finished study stays unchanged"
 
 
 def test_a_damaged_part_is_named(tmp_path, monkeypatch):
-    def stopped(self, of, method):
-        raise Stopped
+    def interrupt(self, samples, method):
+        raise Interruption
 
     with monkeypatch.context() as patch:
-        patch.setattr(group.Explaining, "explain", stopped)
-        with pytest.raises(Stopped):
-            made(tmp_path / "e")
+        patch.setattr(group.ExplainTask, "explain", interrupt)
+        with pytest.raises(Interruption):
+            explain_samples(tmp_path / "e")
     file = tmp_path / "e" / ".parts" / "once-groups.json"
     file.write_text(file.read_text()[:-3])
     with pytest.raises(RequestError, match="once-groups.json is damaged .*: delete it and go on with resume=True"):
-        made(tmp_path / "e", resume=True)
+        explain_samples(tmp_path / "e", resume=True)
     file.unlink()
-    made(tmp_path / "e", resume=True)
+    explain_samples(tmp_path / "e", resume=True)
 
 
-def test_bad_shards_are_refused_in_a_line(tmp_path):
+def test_bad_shards_are_refused_in_one_line(tmp_path):
     with pytest.raises(RequestError, match="shard= needs out=: the folder or address where the processes meet"):
-        made(None, shard="1/2")
+        explain_samples(None, shard="1/2")
     with pytest.raises(RequestError, match="give a number from 1 and how many there are"):
-        made(tmp_path / "e", shard="0/4")
+        explain_samples(tmp_path / "e", shard="0/4")
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize("shard", [("--shard", "1/2"), pytest.param((), marks=pytest.mark.slow)])
-def test_one_that_is_killed_loses_what_it_worked_on_and_no_more(tmp_path, monkeypatch, capsys, shard):
+def test_a_killed_process_loses_only_its_current_part(tmp_path, monkeypatch, capsys, shard):
     monkeypatch.setenv("TEST_CALLS", "0")
     np.savez(tmp_path / "data.npz", x=X, y=Y)
     (tmp_path / "net.py").write_text(NETWORK)
-    words = ["explain", "--data", f"npz:{tmp_path / 'data.npz'}", "--model", f"torch:{tmp_path / 'net.py'}:make", "--steps", "2"]
-    words += [word for name in METHODS for word in ("--method", name)] + ["--copies", "0", "--quiet", "--out"]
+    data, model = f"npz:{tmp_path / 'data.npz'}", f"torch:{tmp_path / 'net.py'}:make"
+    command = ["explain", "--data", data, "--model", model, "--steps", "2"]
+    command += [argument for name in METHODS for argument in ("--method", name)] + ["--copies", "0", "--quiet", "--out"]
     killed = tmp_path / "killed"
-    assert in_a_process_of_its_own([*words, str(killed), *shard], TEST_KILL_AT="15", TEST_CALLS="0") == -9
+    assert run_in_process([*command, str(killed), *shard], TEST_KILL_AT="15", TEST_CALLS="0") == -9
     assert bool(FolderStore(killed).names("shards/claims")) == bool(shard)
     assert cli(["explain", "--resume", "--quiet", "--out", str(killed)]) == 0
     assert f"page: {killed}/report.html" in capsys.readouterr().out
-    assert cli([*words, str(tmp_path / "alone")]) == 0
-    one, two = (to_table(TABLE.read(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
-    assert one == two
+    assert cli([*command, str(tmp_path / "alone")]) == 0
+    first, second = (to_table(TABLE.read(tmp_path / name).rows).drop_columns(["seconds"]) for name in ("killed", "alone"))
+    assert first == second
     assert cli(["report", str(killed)]) == 0

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import brinell
-from _helpers import Recorder, audited, threshold
+from _helpers import Recorder, run_audit, threshold
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS
-from brinell.engine.cascade import CASCADES
+from brinell.engine.attack_names import CASCADES
 from brinell.pages import html
 
 # Margins 0.12, 0.02, 0.30, wrong from the start, 0.19.
@@ -34,15 +34,15 @@ PAPER = (
 def run(tmp_path_factory):
     """Robust: 4 of 5 on clean inputs, 3 within 0.05, 2 within 0.15."""
     folder = tmp_path_factory.mktemp("export") / "run"
-    made = audited(folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3"))
-    html.write(made.path)
-    return made
+    audit_run = run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0,0.05,0.15", attack=("fgsm", "pgd?steps=3"))
+    html.write(audit_run.path)
+    return audit_run
 
 
 @pytest.fixture(scope="module")
 def standard(tmp_path_factory):
     folder = tmp_path_factory.mktemp("standard") / "run"
-    return audited(folder, Recorder(threshold(0.5)), X, Y, eps="0.15", attack=("autoattack",))
+    return run_audit(folder, Recorder(threshold(0.5)), X, Y, eps="0.15", attack=("autoattack",))
 
 
 def table(path):
@@ -52,7 +52,7 @@ def table(path):
 
 def test_csv_holds_what_the_run_says(run, tmp_path):
     answer = brinell.export(run.path, "csv", out=tmp_path / "out")
-    values = {(one["metric"], int(one["step"])): float(one["value"]) for one in table(tmp_path / "out" / "metrics.csv")}
+    values = {(row["metric"], int(row["step"])): float(row["value"]) for row in table(tmp_path / "out" / "metrics.csv")}
     assert [values["eps", step] for step in range(3)] == [0, 0.05, 0.15]
     assert [values["robust_accuracy", step] for step in range(3)] == [0.8, 0.6, 0.4]
     assert values["clean_accuracy", 0] == 0.8 and values["clean_accuracy_low", 0] < 0.8 < values["clean_accuracy_high", 0]
@@ -62,18 +62,22 @@ def test_csv_holds_what_the_run_says(run, tmp_path):
     (model,) = summarise(run.manifest, records, "").models
     assert values["checks/passed", 0] == sum(check.passed is True for check in model.checks)
     assert answer.metrics == len(values) and answer.where == str(tmp_path / "out")
-    asked = {one["setting"]: one["value"] for one in table(tmp_path / "out" / "settings.csv")}
-    assert asked["attack"] == "fgsm, pgd?steps=3" and asked["eps"] == "0, 0.05, 0.15" and asked["norm"] == "linf"
+    settings_by_name = {row["setting"]: row["value"] for row in table(tmp_path / "out" / "settings.csv")}
+    assert (
+        settings_by_name["attack"] == "fgsm, pgd?steps=3"
+        and settings_by_name["eps"] == "0, 0.05, 0.15"
+        and settings_by_name["norm"] == "linf"
+    )
 
 
 def test_csv_holds_every_row(run, tmp_path):
     brinell.export(run.path, "csv", out=tmp_path)
     rows, records = table(tmp_path / "rows.csv"), run.records()
     assert list(rows[0]) == list(COLUMNS) and len(rows) == len(records)
-    assert [one["outcome"] for one in rows] == records.outcome.tolist()
+    assert [row["outcome"] for row in rows] == records.outcome.tolist()
     masked = np.ma.getmaskarray(np.ma.asarray(records.best_margin))
-    assert masked.any() and [one["best_margin"] == "" for one in rows] == masked.tolist()
-    assert [int(one["forwards"]) for one in rows] == records.forwards.tolist()
+    assert masked.any() and [row["best_margin"] == "" for row in rows] == masked.tolist()
+    assert [int(row["forwards"]) for row in rows] == records.forwards.tolist()
 
 
 def test_the_report_and_the_tables_go_along(run, tmp_path):
@@ -93,34 +97,34 @@ def test_nothing_is_written_over(run, tmp_path):
 # RobustBench
 
 
-def entry(where):
-    (path,) = where.rglob("*.json")
-    return path.relative_to(where).as_posix(), json.loads(path.read_text(encoding="utf-8"))
+def entry(folder):
+    (path,) = folder.rglob("*.json")
+    return path.relative_to(folder).as_posix(), json.loads(path.read_text(encoding="utf-8"))
 
 
 def test_a_robustbench_entry_by_hand(standard, tmp_path):
     """AutoAttack leaves two of five within 0.15."""
     assert tuple(stage["name"] for stage in standard.manifest["stages"]) == CASCADES["standard"]
     answer = brinell.export(standard.path, "robustbench", out=tmp_path, about=PAPER)
-    path, found = entry(tmp_path)
+    path, exported = entry(tmp_path)
     data = standard.manifest["data"]["name"]
     assert path == f"{data}/Linf/recorder.json" and answer.files == (path,)
-    assert found["eps"] == "0.15" and found["clean_acc"] == "80.00" and found["autoattack_acc"] == "40.00"
-    assert found["additional_data"] is False and found["reported"] == "40.00" and found["number_forward_passes"] == 1
-    assert "external" not in found and f"{data} is none of RobustBench's data sets" in " ".join(answer.notes)
+    assert exported["eps"] == "0.15" and exported["clean_acc"] == "80.00" and exported["autoattack_acc"] == "40.00"
+    assert exported["additional_data"] is False and exported["reported"] == "40.00" and exported["number_forward_passes"] == 1
+    assert "external" not in exported and f"{data} is none of RobustBench's data sets" in " ".join(answer.notes)
 
 
 def test_what_a_run_cannot_know_is_null_and_said(standard, tmp_path):
     answer = brinell.export(standard.path, "robustbench", out=tmp_path)
-    _, found = entry(tmp_path)
-    assert found["name"] is found["link"] is found["reported"] is None
+    _, exported = entry(tmp_path)
+    assert exported["name"] is exported["link"] is exported["reported"] is None
     assert any("null because the run cannot know it: link, name, authors, venue" in note for note in answer.notes)
 
 
 def test_other_attacks_make_no_autoattack_figure(run, tmp_path):
     answer = brinell.export(run.path, "robustbench", out=tmp_path, eps="0.05", about=PAPER)
-    _, found = entry(tmp_path)
-    assert found["autoattack_acc"] is None and found["external"] == "60.00" and found["eps"] == "0.05"
+    _, exported = entry(tmp_path)
+    assert exported["autoattack_acc"] is None and exported["external"] == "60.00" and exported["eps"] == "0.05"
     assert any("audit with --attack standard" in note for note in answer.notes)
 
 
@@ -128,18 +132,18 @@ def test_other_attacks_make_no_autoattack_figure(run, tmp_path):
 def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
     """The same fields, and values of the same types, as every entry for Linf has."""
     brinell.export(standard.path, "robustbench", out=tmp_path, about=(*PAPER, "footnote="))
-    _, found = entry(tmp_path)
+    _, exported = entry(tmp_path)
     published = [json.loads(path.read_text()) for path in (shared / "robustbench_model_info").glob("*/Linf/*.json")]
     assert len(published) > 100
-    everywhere = set.intersection(*(set(one) for one in published))
-    anywhere = set.union(*(set(one) for one in published))
-    assert everywhere <= set(found) <= anywhere
-    for key, value in found.items():
-        assert type(value) in {type(one[key]) for one in published if key in one}, key
+    everywhere = set.intersection(*(set(entry_keys) for entry_keys in published))
+    anywhere = set.union(*(set(entry_keys) for entry_keys in published))
+    assert everywhere <= set(exported) <= anywhere
+    for key, value in exported.items():
+        assert type(value) in {type(entry_of_file[key]) for entry_of_file in published if key in entry_of_file}, key
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"to": "robustbench", "eps": "0.07"}, "the run has no eps 0.07: it has 0, 0.05, 0.15"),
         ({"to": "robustbench", "about": ("colour=red",)}, "write KEY=VALUE with a KEY of link, name"),
@@ -152,8 +156,8 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
         ({"to": "wandb-folder"}, "starts a service process, wandb-core.*Export to csv or tensorboard"),
     ],
 )
-def test_what_cannot_be_exported_is_one_line(run, settings, said, tmp_path):
-    with pytest.raises(RequestError, match=said):
+def test_what_cannot_be_exported_is_one_line(run, settings, message, tmp_path):
+    with pytest.raises(RequestError, match=message):
         brinell.export(run.path, out=tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
 
@@ -174,8 +178,8 @@ def test_tensorboard_reads_it_back(run, tmp_path):
     answer = brinell.export(run.path, "tensorboard", out=tmp_path)
     read = events.EventAccumulator(str(tmp_path / "recorder"))
     read.Reload()
-    assert [one.value for one in read.Scalars("robust_accuracy")] == pytest.approx([0.8, 0.6, 0.4])
-    assert [one.step for one in read.Scalars("robust_accuracy")] == [0, 1, 2]
+    assert [row.value for row in read.Scalars("robust_accuracy")] == pytest.approx([0.8, 0.6, 0.4])
+    assert [row.step for row in read.Scalars("robust_accuracy")] == [0, 1, 2]
     assert sum(len(read.Scalars(name)) for name in read.Tags()["scalars"]) == answer.metrics
     assert {"verdict/text_summary", "tables/checks.csv/text_summary"} <= set(read.Tags()["tensors"])
     assert (tmp_path / "report.html").exists()
@@ -191,11 +195,11 @@ def test_mlflow_reads_it_back(run, tmp_path, monkeypatch):
     answer = brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
     client = mlflow.MlflowClient(tracking_uri=answer.where)
     experiment = client.get_experiment_by_name("brinell").experiment_id
-    (found,) = client.search_runs([experiment])
-    history = client.get_metric_history(found.info.run_id, "robust_accuracy")
-    assert [one.value for one in sorted(history, key=lambda one: one.step)] == [0.8, 0.6, 0.4]
-    assert found.data.params["attack"] == "fgsm, pgd?steps=3" and found.data.tags["verdict"]
-    assert {one.path for one in client.list_artifacts(found.info.run_id)} == {"report.html", "tables"}
+    (logged_run,) = client.search_runs([experiment])
+    history = client.get_metric_history(logged_run.info.run_id, "robust_accuracy")
+    assert [measurement.value for measurement in sorted(history, key=lambda one: one.step)] == [0.8, 0.6, 0.4]
+    assert logged_run.data.params["attack"] == "fgsm, pgd?steps=3" and logged_run.data.tags["verdict"]
+    assert {row.path for row in client.list_artifacts(logged_run.info.run_id)} == {"report.html", "tables"}
     brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
     assert len(client.search_runs([experiment])) == 2, "another run of the same experiment"
 
@@ -223,21 +227,23 @@ def test_results_for_the_hub(run, tmp_path):
 def test_every_eval_ever(run, tmp_path):
     answer = brinell.export(run.path, "every-eval-ever", out=tmp_path, about=("developer=lab", "organization=us"))
     (file,) = tmp_path.glob("data/*/lab/*/*.json")
-    found = json.loads(file.read_text())
-    assert found["schema_version"] == "0.3.0" and found["evaluation_id"].count("/") == 2
-    scores = [one["score_details"]["score"] for one in found["evaluation_results"]]
+    exported = json.loads(file.read_text())
+    assert exported["schema_version"] == "0.3.0" and exported["evaluation_id"].count("/") == 2
+    scores = [one["score_details"]["score"] for one in exported["evaluation_results"]]
     assert scores == [0.8, 0.6, 0.4]
-    interval = found["evaluation_results"][1]["score_details"]["uncertainty"]["confidence_interval"]
+    interval = exported["evaluation_results"][1]["score_details"]["uncertainty"]["confidence_interval"]
     assert interval["lower"] < 0.6 < interval["upper"]
-    told = found["detailed_evaluation_results"]
-    samples = (tmp_path / told["file_path"]).read_bytes()
-    assert hashlib.sha256(samples).hexdigest() == told["checksum"]
+    instance_file = exported["detailed_evaluation_results"]
+    samples = (tmp_path / instance_file["file_path"]).read_bytes()
+    assert hashlib.sha256(samples).hexdigest() == instance_file["checksum"]
     rows = [json.loads(line) for line in samples.splitlines()]
-    assert len(rows) == told["total_rows"] == 3 * 5
-    for at, one in enumerate(found["evaluation_results"]):
-        mine = [row["evaluation"]["is_correct"] for row in rows if row["evaluation_result_id"] == one["evaluation_result_id"]]
-        assert sum(mine) / len(mine) == scores[at]
+    assert len(rows) == instance_file["total_rows"] == 3 * 5
+    for at, one in enumerate(exported["evaluation_results"]):
+        answers_of_sample = [
+            row["evaluation"]["is_correct"] for row in rows if row["evaluation_result_id"] == one["evaluation_result_id"]
+        ]
+        assert sum(answers_of_sample) / len(answers_of_sample) == scores[at]
     # The second sample has margin 0.02: class 0 untouched, class 1 within 0.05.
-    mine = [row["output"]["raw"][0] for row in rows if row["sample_id"] == "1"]
-    assert mine == ["0", "1", "1"]
+    answers_of_sample = [row["output"]["raw"][0] for row in rows if row["sample_id"] == "1"]
+    assert answers_of_sample == ["0", "1", "1"]
     assert any("relationship, id, availability" in note for note in answer.notes)

@@ -38,11 +38,11 @@ def learned():
 
 
 @pytest.fixture
-def kept(learned):
+def generator_file(learned):
     return Kept(generator=learned[0], classifier=learned[1], domain=IMAGES, classes=("up", "down"), about={"steps": 250})
 
 
-def drawn(generator, n=40):
+def draw_inputs(generator, n=40):
     z = torch.randn(n, generator.latent, generator=torch.Generator().manual_seed(1))
     y = torch.arange(n) % 2
     with torch.no_grad():
@@ -51,10 +51,10 @@ def drawn(generator, n=40):
 
 def test_what_is_drawn_shows_the_class_that_was_asked_for(learned):
     generator, classifier, steps = learned
-    x, y = drawn(generator)
+    x, y = draw_inputs(generator)
     assert steps == 250 and float(x.min()) >= IMAGES.low and float(x.max()) <= IMAGES.high
-    shows = (x[:, 0, 4:].mean((1, 2)) > x[:, 0, :4].mean((1, 2))).long()
-    assert float((shows == y).float().mean()) >= 0.95
+    shown_class = (x[:, 0, 4:].mean((1, 2)) > x[:, 0, :4].mean((1, 2))).long()
+    assert float((shown_class == y).float().mean()) >= 0.95
     with torch.no_grad():
         real, labels = halves()
         assert (classifier(real).argmax(1) == labels).all()
@@ -62,9 +62,9 @@ def test_what_is_drawn_shows_the_class_that_was_asked_for(learned):
 
 def test_the_same_seed_the_same_weights_and_no_other_generator_is_touched():
     before = torch.get_rng_state()
-    one, two, other = taught(steps=3, seed=5), taught(steps=3, seed=5), taught(steps=3, seed=6)
+    first, two, other_seed = taught(steps=3, seed=5), taught(steps=3, seed=5), taught(steps=3, seed=6)
     assert torch.equal(torch.get_rng_state(), before)
-    for a, b, c in zip(one[0].parameters(), two[0].parameters(), other[0].parameters(), strict=True):
+    for a, b, c in zip(first[0].parameters(), two[0].parameters(), other_seed[0].parameters(), strict=True):
         assert torch.equal(a, b)
         assert a.ndim == 1 or not torch.equal(a, c)
 
@@ -89,18 +89,18 @@ def test_the_critic_is_held_to_its_gain():
         assert float(torch.linalg.matrix_norm(layer.weight.detach().flatten(1), 2)) == pytest.approx(GAIN, rel=0.02)
 
 
-def test_a_generator_comes_back_from_its_file(kept, tmp_path):
+def test_a_generator_comes_back_from_its_file(generator_file, tmp_path):
     file = tmp_path / "folder" / "kept.safetensors"
-    kept.save(file)
-    back = load(file)
-    assert (back.domain, back.classes, back.about) == (kept.domain, kept.classes, kept.about)
+    generator_file.save(file)
+    loaded = load(file)
+    assert (loaded.domain, loaded.classes, loaded.about) == (generator_file.domain, generator_file.classes, generator_file.about)
     # Weights in float16: the drawings differ by less than a level of an 8-bit picture.
-    torch.testing.assert_close(drawn(back.generator)[0], drawn(kept.generator)[0], atol=4 / 255, rtol=0)
-    back.save(file)
-    assert load(file).digest() == back.digest() and not list(file.parent.glob("*.part"))
+    torch.testing.assert_close(draw_inputs(loaded.generator)[0], draw_inputs(generator_file.generator)[0], atol=4 / 255, rtol=0)
+    loaded.save(file)
+    assert load(file).digest() == loaded.digest() and not list(file.parent.glob("*.part"))
 
 
-def test_what_is_no_generator_is_refused(kept, tmp_path):
+def test_what_is_no_generator_is_refused(generator_file, tmp_path):
     file = tmp_path / "kept.safetensors"
     with pytest.raises(RequestError, match="there is no generator"):
         load(file)
@@ -110,7 +110,7 @@ def test_what_is_no_generator_is_refused(kept, tmp_path):
     save_file({"a": torch.zeros(1)}, file)
     with pytest.raises(RequestError, match="is no generator"):
         load(file)
-    kept.save(file)
+    generator_file.save(file)
     tensors, header = load_file(file), metadata(file)
     save_file(tensors | {"generator.spread.weight": torch.full_like(tensors["generator.spread.weight"], torch.nan)}, file, header)
     with pytest.raises(RequestError, match="NaN"):
@@ -126,15 +126,15 @@ def test_what_is_no_generator_is_refused(kept, tmp_path):
 def metadata(file):
     from safetensors import safe_open
 
-    with safe_open(file, "pt") as held:
-        return held.metadata()
+    with safe_open(file, "pt") as stored_tensors:
+        return stored_tensors.metadata()
 
 
-def test_data_of_another_space_are_refused(kept):
-    kept.check(IMAGES, 2)
+def test_data_of_another_space_are_refused(generator_file):
+    generator_file.check(IMAGES, 2)
     for domain, classes in ((IMAGES, 3), (Domain(kind="image", shape=(1, 8, 8)), 2)):
         with pytest.raises(RequestError, match="train one on this data"):
-            kept.check(domain, classes)
+            generator_file.check(domain, classes)
 
 
 def test_inputs_that_cannot_be_drawn():

@@ -1,22 +1,22 @@
 import numpy as np
 import pytest
 
-from _hardening import MODEL, samples, words
+from _hardening import MODEL, harden_arguments, samples
 from brinell.cli import run as cli
 
 
 @pytest.fixture(scope="session")
-def work(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("harden")
-    (folder / "model.py").write_text(MODEL)
+def workspace(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("harden")
+    (directory / "model.py").write_text(MODEL)
     for name, n, seed in (("train", 256, 0), ("test", 60, 1)):
         x, y = samples(n, seed)
-        np.savez(folder / f"{name}.npz", x=x, y=y)
-    return folder
+        np.savez(directory / f"{name}.npz", x=x, y=y)
+    return directory
 
 
 @pytest.fixture(scope="session")
-def done(work):
-    out = work / "done"
-    assert cli(words(work, out, "--quiet")) == 0
-    return out
+def hardened_run(workspace):
+    folder = workspace / "done"
+    assert cli(harden_arguments(workspace, folder, "--quiet")) == 0
+    return folder

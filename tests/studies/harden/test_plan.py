@@ -1,11 +1,11 @@
-"""What `brinell harden` refuses before anything is trained, each in one line."""
+"""Tests of the requests that `brinell harden` rejects in one line before any training."""
 
 import numpy as np
 import pytest
 import torch
 
 import brinell
-from _hardening import samples, spoiled, words
+from _hardening import harden_arguments, samples, save_spoiled
 from _helpers import mlp
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
@@ -14,99 +14,104 @@ from brinell.core.errors import RequestError
 @pytest.mark.parametrize(
     ("name", "change", "line"),
     [
-        ("high", lambda x, y: (x, y + 1), r"high has 3 \(0, 1, 2\) classes, and test 2 \(0, 1\): labels are counted from 0"),
+        ("high", lambda x, y: (x, y + 1), r"high has 3 \(0, 1, 2\) classes, but test has 2 \(0, 1\): both need the same classes"),
 
-        ("wide", lambda x, y: (np.c_[x, x], y), r"wide has inputs of shape \(6,\), and test of \(3,\)"),
+        ("wide", lambda x, y: (np.c_[x, x], y), r"wide has inputs of shape \(6,\), but test has \(3,\)"),
         ("same", lambda x, y: (np.concatenate([x, samples(60, 1)[0][:5]]), np.concatenate([y, y[:5]])),
-         r"5 of the 261 training samples in same are among those .* audited on \(256 is 0, 257 is 1, 258 is 2, ...\)"),
-        ("few", lambda x, y: (x[:4], y[:4]), "4 training samples are too few to set some aside"),
+         r"5 of the 261 training samples in same also occur in the audit data \(256 is 0, 257 is 1, 258 is 2, ...\)"),
+        ("few", lambda x, y: (x[:4], y[:4]), "4 training samples are too few for a validation set"),
     ],
 )  # fmt: skip
-def test_training_data_that_cannot_be_used_are_refused(work, tmp_path, capsys, name, change, line):
-    assert cli(words(work, tmp_path / "out", train=spoiled(work, name, change))) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1
+def test_unusable_training_data_is_rejected(workspace, tmp_path, capsys, name, change, line):
+    assert cli(harden_arguments(workspace, tmp_path / "out", train=save_spoiled(workspace, name, change))) == 2
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1
     import re
 
-    assert re.search(line, said), said
+    assert re.search(line, message), message
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("options", "line"),
     [
         (["--recipe", "distortions(distortions=flicker)", "--model", "M"], "Flicker distorts"),
         (["--recipe", "pgb"], "there is no defence 'pgb', did you mean 'pgd'?"),
         (["--recipe", "n-fgsm", "--norm", "l2"], "NFGSM works in linf, not in l2"),
-        (["--recipe", "benchmark-set"], "names no set: write benchmark-set(path=FOLDER)"),
-        (["--eps", "0:0.1:3"], "no single budget above 0"),
-        (["--augment", "shift"], "--augment shift is for images"),
+        (["--recipe", "benchmark-set"], "needs a path: write benchmark-set(path=FOLDER)"),
+        (["--eps", "0:0.1:3"], "is not a single budget above 0"),
+        (["--augment", "shift"], "--augment shift needs images"),
         (["--epochs", "0"], "epochs"),
     ],
 )
-def test_requests_that_cannot_be_carried_out_are_refused(work, tmp_path, capsys, more, line):
-    more = [str(work / "model.py") + ":network" if word == "M" else word for word in more]
-    assert cli(words(work, tmp_path / "out", *more)) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1 and line in said, said
+def test_invalid_requests_are_rejected(workspace, tmp_path, capsys, options, line):
+    options = [str(workspace / "model.py") + ":network" if word == "M" else word for word in options]
+    assert cli(harden_arguments(workspace, tmp_path / "out", *options)) == 2
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1 and line in message, message
 
 
-def test_a_class_without_training_samples_is_named(work, tmp_path):
+def test_a_class_without_training_samples_is_named(workspace, tmp_path):
     x, y = samples(40, 0)
-    lacking = brinell.data(x[y == 0], y[y == 0], classes=("a", "b"))
-    with pytest.raises(RequestError, match="hold no sample of class 'b'"):
-        brinell.harden(mlp(3, 2), brinell.data(*samples(60, 1), classes=("a", "b")), train=lacking, eps=0.1, out=tmp_path / "out")
+    incomplete = brinell.data(x[y == 0], y[y == 0], classes=("a", "b"))
+    with pytest.raises(RequestError, match="has no sample of class 'b'"):
+        brinell.harden(
+            mlp(3, 2), brinell.data(*samples(60, 1), classes=("a", "b")), train=incomplete, eps=0.1, out=tmp_path / "out"
+        )
 
 
-def test_a_model_without_gradients_is_refused(tmp_path):
+def test_a_model_without_gradients_is_rejected(tmp_path):
     def function(x):
         return np.stack([1 - x[:, 0], x[:, 0]], 1)
 
-    with pytest.raises(RequestError, match="no weights that could be trained: name a torch module"):
+    with pytest.raises(RequestError, match="no trainable weights: pass a torch module"):
         brinell.harden(function, samples(60, 1), train=samples(256, 0), eps=0.1, out=tmp_path / "out")
 
 
-def test_other_audits_are_refused_before_anything_is_written(work, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert cli(words(work, out, "--epochs", "1", "--samples", "20", "--quiet")) == 0
-    before = {name: (out / name).read_bytes() for name in ("run.toml", "manifest.json")}
-    assert cli(words(work, out, "--epochs", "1", "--samples", "10", "--resume")) == 2
+def test_a_resume_with_other_settings_is_rejected_before_writing(workspace, tmp_path, capsys):
+    folder = tmp_path / "out"
+    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "20", "--quiet")) == 0
+    contents = {name: (folder / name).read_bytes() for name in ("run.toml", "manifest.json")}
+    assert cli(harden_arguments(workspace, folder, "--epochs", "1", "--samples", "10", "--resume")) == 2
     assert "holds another hardening (samples was 20 and is 10)" in capsys.readouterr().err
-    assert {name: (out / name).read_bytes() for name in before} == before
-    assert cli(["harden", "--resume", "--out", str(out), "--quiet"]) == 0
+    assert {name: (folder / name).read_bytes() for name in contents} == contents
+    assert cli(["harden", "--resume", "--out", str(folder), "--quiet"]) == 0
 
 
-def test_the_folder_of_an_audit_is_left_alone(work, tmp_path, done, capsys):
+def test_the_folder_of_an_audit_is_not_overwritten(workspace, tmp_path, hardened_run, capsys):
     import shutil
 
     audit = tmp_path / "audit"
-    shutil.copytree(done / "before", audit)
-    before = {name: (audit / name).read_bytes() for name in ("report.html", "manifest.json")}
-    assert cli(words(work, audit)) == 2
-    assert "is the folder of something else, which manifest.json describes" in capsys.readouterr().err
-    assert {name: (audit / name).read_bytes() for name in before} == before
+    shutil.copytree(hardened_run / "before", audit)
+    contents = {name: (audit / name).read_bytes() for name in ("report.html", "manifest.json")}
+    assert cli(harden_arguments(workspace, audit)) == 2
+    assert "belongs to another command (see its manifest.json)" in capsys.readouterr().err
+    assert {name: (audit / name).read_bytes() for name in contents} == contents
 
 
 @pytest.mark.parametrize(
-    ("more", "line"),
+    ("options", "line"),
     [
-        (["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"], "of which each defence needs two samples: give --batch-size 4"),
+        (
+            ["--batch-size", "3", "--recipe", "pgd(steps=2)+plain"],
+            "each defence of the recipe needs two samples: set --batch-size 4",
+        ),
         (["--recipe", "plain", "--patience", "2"], "--patience counts checks of robust accuracy, and recipe plain"),
-        (["--validation", "1"], "--validation 1 sets no sample of 256 aside"),
+        (["--validation", "1"], "--validation 1 sets aside none of 256 samples"),
     ],
 )
-def test_what_would_fail_after_the_training_fails_before_it(work, tmp_path, capsys, more, line):
-    assert cli(words(work, tmp_path / "out", *more)) == 2
-    said = capsys.readouterr().err
-    assert len(said.splitlines()) == 1 and line in said, said
+def test_late_failures_are_detected_before_the_training(workspace, tmp_path, capsys, options, line):
+    assert cli(harden_arguments(workspace, tmp_path / "out", *options)) == 2
+    message = capsys.readouterr().err
+    assert len(message.splitlines()) == 1 and line in message, message
 
 
-def test_a_folder_that_no_spec_can_name_is_refused(work, tmp_path, capsys):
-    assert cli(words(work, tmp_path / "a&b=c")) == 2
-    assert "has a & in it" in capsys.readouterr().err and not (tmp_path / "a&b=c").exists()
+def test_a_folder_name_with_an_ampersand_is_rejected(workspace, tmp_path, capsys):
+    assert cli(harden_arguments(workspace, tmp_path / "a&b=c")) == 2
+    assert "contains &" in capsys.readouterr().err and not (tmp_path / "a&b=c").exists()
 
 
-class Remembers(torch.nn.Linear):
+class LinearWithState(torch.nn.Linear):
     def get_extra_state(self):
         return {"version": 1}
 
@@ -114,30 +119,34 @@ class Remembers(torch.nn.Linear):
         pass
 
 
-def test_a_state_that_is_no_tensor_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="holds 0._extra_state, which is no tensor"):
-        brinell.harden(torch.nn.Sequential(Remembers(3, 2)), samples(60, 1), train=samples(256, 0), eps=0.1, out=tmp_path / "out")
+def test_a_state_without_tensors_is_rejected(tmp_path):
+    with pytest.raises(RequestError, match="holds 0._extra_state, which is not a tensor"):
+        brinell.harden(
+            torch.nn.Sequential(LinearWithState(3, 2)), samples(60, 1), train=samples(256, 0), eps=0.1, out=tmp_path / "out"
+        )
 
 
-def test_budgets_without_one_to_compare_by_are_refused(tmp_path):
-    with pytest.raises(RequestError, match="hold none above 0, by which"):
+def test_budgets_without_a_positive_eps_are_rejected(tmp_path):
+    with pytest.raises(RequestError, match="contains no budget above 0"):
         brinell.harden(mlp(3, 2), samples(60, 1), train=samples(256, 0), eps=0.1, budgets=0, out=tmp_path / "out")
 
 
 def test_data_in_memory_need_training_data(tmp_path):
-    with pytest.raises(RequestError, match="does not follow from data in memory: give train="):
+    with pytest.raises(RequestError, match="data in memory has no training split: pass the training samples as train="):
         brinell.harden(mlp(3, 2), samples(60, 1), eps=0.1, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize("stored", ["divided", "multiplied", "half", "float64"])
-def test_images_in_common_are_found_however_they_are_stored(tmp_path, stored):
+def test_duplicate_images_are_found_in_any_storage_format(tmp_path, stored):
     rng = np.random.default_rng(0)
     train, test = (rng.integers(0, 256, (n, 1, 8, 8), dtype=np.uint8) for n in (60, 20))
-    both = np.concatenate([train, test[:3]])
-    kept = {
-        "divided": both / np.float32(255), "multiplied": both * (np.float32(1) / 255), "half": (both / 255).astype(np.float16),
-        "float64": both / 255,
-    }[stored]  # fmt: skip
+    overlapping = np.concatenate([train, test[:3]])
+    inputs = {
+        "divided": overlapping / np.float32(255),
+        "multiplied": overlapping * (np.float32(1) / 255),
+        "half": (overlapping / 255).astype(np.float16),
+        "float64": overlapping / 255,
+    }[stored]
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
     with pytest.raises(RequestError, match=r"3 of the 63 training samples .* \(60 is 0, 61 is 1, 62 is 2\)"):
-        brinell.harden(module, (test, np.arange(20) % 2), train=(kept, np.arange(63) % 2), eps=0.1, out=tmp_path / "out")
+        brinell.harden(module, (test, np.arange(20) % 2), train=(inputs, np.arange(63) % 2), eps=0.1, out=tmp_path / "out")

@@ -1,107 +1,127 @@
-"""What is told of a hardening: findings beyond chance, with all that are read together corrected for their number."""
+"""Tests of the sentences on a hardening: they report significant changes only, with p-values corrected for multiple
+comparisons."""
 
 import pytest
 
 from brinell.analysis.compare import _corrected
+from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate, Share
-from brinell.analysis.stats import mcnemar, paired_difference
 from brinell.core.intervals import wilson
 from brinell.studies.harden.analysis import HardenResult, Unseen, _unseen, summarise
-from brinell.studies.harden.words import carries_over, reading, who_paid
+from brinell.studies.harden.words import class_losses, generalisation, reading
 
 
-def pair(both, gained, lost, neither):
-    n = both + gained + lost + neither
-    low, high = paired_difference(both, gained, lost, neither)
+def pair(both_right, only_after, only_before, both_wrong):
+    n = both_right + only_after + only_before + both_wrong
+    low, high = paired_difference(both_right, only_after, only_before, both_wrong)
     return PairedRate(
-        eps=0.0, both=both, only_a=gained, only_b=lost, neither=neither, n=n, missing=0, value_a=(both + gained) / n,
-        value_b=(both + lost) / n, difference=(gained - lost) / n, low=low, high=high, p=mcnemar(gained, lost),
-    )  # fmt: skip
+        eps=0.0,
+        both_robust=both_right,
+        only_a=only_after,
+        only_b=only_before,
+        neither=both_wrong,
+        n=n,
+        missing=0,
+        value_a=(both_right + only_after) / n,
+        value_b=(both_right + only_before) / n,
+        difference=(only_after - only_before) / n,
+        low=low,
+        high=high,
+        p=mcnemar(only_after, only_before),
+    )
 
 
-def hardened(**by_class):
-    """A result of which nothing but the classes' untouched inputs is looked at."""
+def result_of(**by_class):
+    """A result with the classes' clean accuracy only."""
     classes = [
-        ClassComparison(class_=at, name=name, n=one.n, clean=one, p_clean=one.p, difference=[], low=[], high=[])
-        for at, (name, one) in enumerate(by_class.items())
+        ClassComparison(class_=index, name=name, n=pair.n, clean=pair, p_clean=pair.p, difference=[], low=[], high=[])
+        for index, (name, pair) in enumerate(by_class.items())
     ]
     return HardenResult.model_construct(comparison=CompareResult.model_construct(per_class=_corrected(classes)))
 
 
-def test_a_loss_that_may_be_chance_is_told_as_such():
-    said = who_paid(hardened(cat=pair(80, 2, 5, 13), dog=pair(90, 4, 2, 4)))
-    assert said.startswith("No class lost accuracy on untouched inputs beyond chance; cat (class 0) fell most, from 85.0")
-    assert "82.0" in said and "−3.0 points" in said and "100 samples" in said
+def test_an_insignificant_loss_is_not_a_finding():
+    sentence = class_losses(result_of(cat=pair(80, 2, 5, 13), dog=pair(90, 4, 2, 4)))
+    assert sentence.startswith("No class lost accuracy on clean inputs significantly; cat (class 0) fell most, from 85.0")
+    assert "82.0" in sentence and "−3.0 points" in sentence and "100 samples" in sentence
 
 
-def test_the_class_that_paid_is_one_whose_loss_is_beyond_chance():
-    """Ten of ten lost samples have a p-value of 0.002, of two classes 0.004; the larger loss of three samples is chance."""
-    said = who_paid(hardened(few=pair(0, 0, 1, 2), cat=pair(80, 0, 10, 10), dog=pair(85, 0, 9, 6)))
+def test_only_significant_losses_name_a_class():
+    """Ten of ten lost samples have p = 0.002, or 0.004 corrected for two classes. A loss of three samples may be chance."""
+    sentence = class_losses(result_of(few=pair(0, 0, 1, 2), cat=pair(80, 0, 10, 10), dog=pair(85, 0, 9, 6)))
     assert (
-        said.startswith("On untouched inputs cat (class 1) lost most: from 90.0") and "Class dog lost beyond chance too." in said
+        sentence.startswith("On clean inputs cat (class 1) lost most: from 90.0")
+        and "Class dog also lost significantly." in sentence
     )
 
 
-def test_many_classes_together_are_held_to_more():
-    """Six of six lost samples have a p-value of 0.031: a finding in one class, and none in ten."""
-    one = pair(80, 0, 6, 14)
+def test_p_values_are_corrected_for_the_number_of_classes():
+    """Six of six lost samples have p = 0.031: significant for one class, and not for ten."""
+    loss = pair(80, 0, 6, 14)
     assert mcnemar(0, 6) == pytest.approx(2 / 2**6)
-    assert who_paid(hardened(cat=one)).startswith("On untouched inputs cat (class 0) lost most")
-    others = {f"c{at}": pair(90, 0, 0, 10) for at in range(9)}
-    assert who_paid(hardened(cat=one, **others)).startswith("No class lost accuracy on untouched inputs beyond chance")
+    assert class_losses(result_of(cat=loss)).startswith("On clean inputs cat (class 0) lost most")
+    unchanged = {f"c{i}": pair(90, 0, 0, 10) for i in range(9)}
+    assert class_losses(result_of(cat=loss, **unchanged)).startswith("No class lost accuracy on clean inputs significantly")
 
 
-def test_where_nothing_was_lost():
-    assert who_paid(hardened(cat=pair(80, 6, 0, 14))) == "No class lost accuracy on untouched inputs."
-    assert who_paid(hardened()) == ""
-    assert "(with 7 samples of a class at most, only large losses would show)." in who_paid(hardened(cat=pair(7, 0, 0, 0)))
+def test_no_losses():
+    assert class_losses(result_of(cat=pair(80, 6, 0, 14))) == "No class lost accuracy on clean inputs."
+    assert class_losses(result_of()) == ""
+    assert "(with 7 samples of a class at most, only large losses would show)." in class_losses(result_of(cat=pair(7, 0, 0, 0)))
 
 
-def change(name, gained, lost, seen=False):
-    return {"name": name, "seen": seen, "both": 80 - gained, "only_after": gained, "only_before": lost, "neither": 20 - lost}
+def change(name, only_after, only_before, is_seen=False):
+    return {
+        "name": name,
+        "seen": is_seen,
+        "both": 80 - only_after,
+        "only_after": only_after,
+        "only_before": only_before,
+        "neither": 20 - only_before,
+    }
 
 
-def test_p_values_of_changes_hold_with_all_of_them_read_together():
-    """By hand: 2/2^6 and 2/2^10, of three rows; Holm takes three times the least and twice the next."""
+def test_p_values_are_corrected_for_the_number_of_changes():
+    """By hand: 2/2^6 and 2/2^10 in three rows; Holm multiplies the smallest by three and the next by two."""
     rows = _unseen([change("fog", 6, 0), change("blur", 0, 10), change("jpeg", 1, 1)])
     assert [row.p for row in rows] == pytest.approx([2 * 2 / 2**6, 3 * 2 / 2**10, 1.0])
 
 
-def test_what_does_not_carry_over_is_named():
-    worse, better = _unseen([change("blur", 0, 10), change("fog", 12, 0)])
-    assert carries_over([worse, better]) == (
-        "Of 2 changes that were not trained on, the model takes 1 better than before and 1 worse, beyond chance: robustness does "
-        "not carry over to blur."
+def test_changes_with_significant_losses_are_named():
+    loss, gain = _unseen([change("blur", 0, 10), change("fog", 12, 0)])
+    assert generalisation([loss, gain]) == (
+        "Under 2 changes that the training did not use, the model is significantly better in 1 and worse in 1: robustness does "
+        "not generalise to blur."
     )
-    assert carries_over([better]).endswith("takes 1 better than before and none worse, beyond chance: it carries over to fog.")
-    assert carries_over(_unseen([change("pgd", 12, 0, seen=True)])) == ""
+    assert generalisation([gain]).endswith("better in 1 and worse in 0: robustness generalises to fog.")
+    assert generalisation(_unseen([change("pgd", 12, 0, is_seen=True)])) == ""
 
 
-def test_a_change_that_may_be_chance_is_no_finding():
-    """The interval of six lost samples of a hundred excludes no change; with eight such rows it proves nothing."""
-    rows = _unseen([change(f"c{at}", 0, 6) for at in range(8)])
-    assert all(row.high < 0 for row in rows) and "none better than before and none worse" in carries_over(rows)
+def test_an_insignificant_change_is_not_a_finding():
+    """The interval of six lost samples of a hundred excludes zero, but eight such rows are not significant."""
+    rows = _unseen([change(f"c{i}", 0, 6) for i in range(8)])
+    assert all(row.high < 0 for row in rows) and "better in 0 and worse in 0" in generalisation(rows)
 
 
-def test_the_rates_of_a_change_are_those_of_its_counts():
+def test_rates_of_a_change_follow_from_its_counts():
     (row,) = _unseen([change("fog", 6, 2)])
     assert isinstance(row, Unseen) and (row.before.k, row.after.k, row.n) == (76, 80, 100)
     assert row.before == Share(k=76, n=100, value=0.76, low=wilson(76, 100).low, high=wilson(76, 100).high)
 
 
-def test_the_severity_is_said_once():
+def test_a_common_severity_appears_once():
     names = ("blur", "fog", "jpeg", "contrast", "gain")
     rows = _unseen([change(f"{name}, severity 3", 0, 16) | {"distortion": name} for name in names])
-    assert carries_over(rows).endswith("does not carry over to blur, fog, jpeg, contrast and 1 more (severity 3).")
+    assert generalisation(rows).endswith("does not generalise to blur, fog, jpeg, contrast and 1 more (severity 3).")
 
 
-def test_a_headline_above_what_pgd_leaves_is_corrected(done):
-    result = summarise(done)
+def test_a_lower_pgd_accuracy_is_reported(hardened_run):
+    result = summarise(hardened_run)
     name = "PGD, 20 steps, linf 0.15"
-    assert not [one for one in reading(result) if "at most that" in one]
+    assert not [sentence for sentence in reading(result) if "at most that" in sentence]
     lower = [
         row.model_copy(update={"after": row.after.model_copy(update={"value": 0.5})}) if row.name == name else row
         for row in result.unseen
     ]
-    said = reading(result.model_copy(update={"unseen": lower}))
-    assert said[1].startswith("PGD of 20 steps leaves 50.0") and "the robust accuracy is at most that" in said[1]
+    sentences = reading(result.model_copy(update={"unseen": lower}))
+    assert sentences[1].startswith("PGD with 20 steps leaves 50.0") and "accuracy is at most that" in sentences[1]

@@ -39,10 +39,10 @@ def test_two_classes_that_pixels_confuse_are_told_apart(tmp_path):
     assert answer.auc["low"] > 0.1 and answer.auc["gain"] == pytest.approx(1 - answer.auc["pixels"])
     assert answer.knn["embedding"].value == 1
     assert answer.eps["embedding"].label["least"] > answer.eps["pixels"].label["least"]
-    again = trained(tmp_path / "again", clusters(tmp_path / "two.npz"), steps=120, batch_size=32)
-    assert again.digest == answer.digest, "the same seed makes the same file"
-    other = trained(tmp_path / "other", clusters(tmp_path / "two.npz"), steps=120, batch_size=32, seed=1)
-    assert other.digest != answer.digest
+    repeated = trained(tmp_path / "again", clusters(tmp_path / "two.npz"), steps=120, batch_size=32)
+    assert repeated.digest == answer.digest, "the same seed makes the same file"
+    other_seed = trained(tmp_path / "other", clusters(tmp_path / "two.npz"), steps=120, batch_size=32, seed=1)
+    assert other_seed.digest != answer.digest
 
 
 def test_nothing_global_is_drawn_from(tmp_path):
@@ -84,10 +84,10 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     """Train, look at what is said, and attack within the ball."""
     out = tmp_path / "digits.safetensors"
     code = cli(["train-metric", "--out", str(out), "--test", "digits?split=test", "--steps", "60", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert code == 0 and out.stat().st_size == said["bytes"] < 1e6
-    assert said["auc"]["low"] > 0 and said["auc"]["embedding"] > said["auc"]["pixels"] > 0.5
-    assert said["trained_on"] + said["held_out"] == 1797 and said["judged"] == said["held_out"]
+    answer = json.loads(capsys.readouterr().out)
+    assert code == 0 and out.stat().st_size == answer["bytes"] < 1e6
+    assert answer["auc"]["low"] > 0 and answer["auc"]["embedding"] > answer["auc"]["pixels"] > 0.5
+    assert answer["trained_on"] + answer["held_out"] == 1797 and answer["auc_samples"] == answer["held_out"]
     monkeypatch.chdir(tmp_path)
     ask = ["audit", "--norm", f"embedding:{out}", "--eps", "0:0.4:3", "--attack", "apgd-ce?steps=10", "--samples", "20", "--json"]
     assert cli([*ask, "--out", "run"]) == 0
@@ -99,7 +99,7 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arrays", "settings", "what"),
+    ("arrays", "settings", "message"),
     [
         ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
         ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
@@ -108,8 +108,8 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
         ({}, {"test": "digits"}, "other shapes"),
     ],
 )
-def test_data_that_cannot_teach_are_named(tmp_path, arrays, settings, what):
-    with pytest.raises(RequestError, match=what):
+def test_data_that_cannot_teach_are_named(tmp_path, arrays, settings, message):
+    with pytest.raises(RequestError, match=message):
         trained(tmp_path, clusters(tmp_path / "odd.npz", **arrays), steps=2, **settings)
 
 

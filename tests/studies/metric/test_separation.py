@@ -12,10 +12,10 @@ from brinell.studies.metric.run import gain, votes
 def test_auc_by_hand():
     """Two pairs within a class, both at 2; between classes 4, 6, 2 and 4: 2 < 4 twice, 2 < 6, and 2 = 2 counts half."""
     even, mixed, labels = torch.tensor([[0.0], [2], [4], [6]]), torch.tensor([[0.0], [9], [1], [8]]), np.array([0, 0, 1, 1])
-    found = gain(even, mixed, labels, 0)
-    assert found.before == pytest.approx(3.5 / 4)
+    separation = gain(even, mixed, labels, 0)
+    assert separation.before == pytest.approx(3.5 / 4)
     # Within 9 and 7, between 1, 8, 8 and 1: 7 < 8 twice of eight pairs.
-    assert found.after == pytest.approx(2 / 8)
+    assert separation.after == pytest.approx(2 / 8)
 
 
 def spread(seed, n=60, d=3):
@@ -26,27 +26,27 @@ def spread(seed, n=60, d=3):
 
 def test_gain_is_that_of_all_pairs():
     points, labels = spread(0)
-    better = points + 2 * torch.from_numpy(labels)[:, None]
-    found = gain(points, better, labels, 0)
+    separated_points = points + 2 * torch.from_numpy(labels)[:, None]
+    separation = gain(points, separated_points, labels, 0)
     first, second = np.triu_indices(len(labels), 1)
-    for space, value in ((points, found.before), (better, found.after)):
+    for space, value in ((points, separation.before), (separated_points, separation.after)):
         size = torch.pdist(space).numpy()
         assert value == pytest.approx(roc_auc_score(labels[first] != labels[second], size), abs=1e-9)
-    assert found.low < found.after - found.before < found.high
-    same = gain(points, points, labels, 0)
-    assert (same.low, same.high) == (0, 0)
+    assert separation.low < separation.after - separation.before < separation.high
+    unchanged = gain(points, points, labels, 0)
+    assert (unchanged.low, unchanged.high) == (0, 0)
 
 
 def test_the_interval_holds_what_it_promises():
     """Two spaces of the same quality differ by nothing: 95 % of intervals hold 0. 50 of 60 would be 1 in 1000."""
-    held = 0
+    covered = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
         labels = rng.integers(0, 3, 40)
-        one, two = (torch.from_numpy((rng.normal(size=(40, 2)) + labels[:, None]).astype(np.float32)) for _ in range(2))
-        found = gain(one, two, labels, seed, draws=60)
-        held += found.low <= 0 <= found.high
-    assert held > 50
+        first_space, two = (torch.from_numpy((rng.normal(size=(40, 2)) + labels[:, None]).astype(np.float32)) for _ in range(2))
+        separation = gain(first_space, two, labels, seed, draws=60)
+        covered += separation.low <= 0 <= separation.high
+    assert covered > 50
 
 
 def test_gain_needs_both_kinds_of_pairs():
@@ -56,10 +56,10 @@ def test_gain_needs_both_kinds_of_pairs():
 
 def test_votes_and_their_ties():
     """On a line: of the four nearest to 0 two are of each class, and class 1 has the nearer ones."""
-    reference, known = torch.tensor([[0.1], [0.2], [-0.3], [-0.4], [9.0]]), np.array([1, 1, 0, 0, 2])
-    assert votes(torch.zeros(1, 1), reference, known, 3, 4).tolist() == [1]
-    assert votes(torch.zeros(1, 1), reference, known, 3, 5).tolist() == [1]
+    reference, reference_labels = torch.tensor([[0.1], [0.2], [-0.3], [-0.4], [9.0]]), np.array([1, 1, 0, 0, 2])
+    assert votes(torch.zeros(1, 1), reference, reference_labels, 3, 4).tolist() == [1]
+    assert votes(torch.zeros(1, 1), reference, reference_labels, 3, 5).tolist() == [1]
     points, labels = spread(1, 200)
-    more, _ = spread(2, 80)
-    theirs = KNeighborsClassifier(1).fit(points, labels).predict(more)
-    assert votes(more, points, labels, 3, 1).tolist() == theirs.tolist()
+    queries, _ = spread(2, 80)
+    expected_votes = KNeighborsClassifier(1).fit(points, labels).predict(queries)
+    assert votes(queries, points, labels, 3, 1).tolist() == expected_votes.tolist()

@@ -1,4 +1,4 @@
-"""Psychometric curves: simulated people whose threshold is known, and what few or one-sided answers may not claim."""
+"""Psychometric curves of simulated people with known thresholds, and of few or one-sided answers."""
 
 import numpy as np
 import pytest
@@ -9,12 +9,12 @@ from brinell.studies.review.psychometric import fit
 
 
 def answers(threshold, width, alarm, lapse, n, seed, levels=(0.02, 0.04, 0.08, 0.16, 0.32), catch=40):
-    """Answers of a person of the model; `n` at each level."""
+    """Simulate `n` answers at each level by the model of the curve."""
     rng = np.random.default_rng(seed)
     sizes = np.concatenate([np.repeat(levels, n), np.zeros(catch)])
     with np.errstate(divide="ignore"):
-        seen = 1 / (1 + np.exp(-(np.log(sizes) - np.log(threshold)) / width))
-    return sizes, rng.random(len(sizes)) < alarm + (1 - alarm - lapse) * seen
+        probability = 1 / (1 + np.exp(-(np.log(sizes) - np.log(threshold)) / width))
+    return sizes, rng.random(len(sizes)) < alarm + (1 - alarm - lapse) * probability
 
 
 @pytest.mark.parametrize(("alarm", "lapse"), [(0.0, 0.0), (0.2, 0.05)])
@@ -27,14 +27,14 @@ def test_the_threshold_of_a_known_person(alarm, lapse):
 
 @pytest.mark.slow
 def test_intervals_hold_what_they_claim():
-    """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and do not cover everything."""
-    inside, widths = 0, []
+    """95 % intervals from 12 answers a level cover the truth in at least 53 of 60 experiments, and are not unbounded."""
+    covered, widths = 0, []
     for seed in range(60):
         curve = fit(*answers(0.08, 0.35, 0.1, 0.02, 12, seed))
         low, high = curve.low or 0.02, curve.high or 0.32
-        inside += low <= 0.08 <= high
+        covered += low <= 0.08 <= high
         widths.append(high / low)
-    assert inside >= 53
+    assert covered >= 53
     assert np.median(widths) < 4
 
 
@@ -58,7 +58,7 @@ def test_everything_noticed_has_no_lower_end():
 
 
 def test_who_always_says_yes_tells_nothing():
-    """As many false alarms as hits: the interval must stay open at both ends."""
+    """With as many false alarms as hits, the interval stays open at both ends."""
     curve = fit([0.1] * 10 + [0.2] * 10 + [0.0] * 20, [True] * 40)
     assert curve.low is None or curve.high is None
 
@@ -77,12 +77,12 @@ def test_what_is_no_answer(sizes, noticed):
 @given(st.integers(0, 1000), st.floats(0.01, 100), st.permutations(range(30)))
 def test_the_unit_and_the_order_do_not_matter(seed, unit, order):
     sizes, noticed = answers(0.08, 0.3, 0.1, 0.0, 5, seed, catch=5)
-    one = fit(sizes, noticed)
-    other = fit(sizes[list(order)] * unit, noticed[list(order)])
-    if one.threshold is None or other.threshold is None:
-        assert one.threshold == other.threshold
+    curve = fit(sizes, noticed)
+    permuted = fit(sizes[list(order)] * unit, noticed[list(order)])
+    if curve.threshold is None or permuted.threshold is None:
+        assert curve.threshold == permuted.threshold
     else:
-        assert other.threshold == pytest.approx(one.threshold * unit, rel=1e-6)
-    np.testing.assert_allclose(other.probability, one.probability, atol=1e-9)
-    assert (one.probability_low <= one.probability).all() and (one.probability <= one.probability_high).all()
-    assert (np.diff(one.probability) >= -1e-12).all()
+        assert permuted.threshold == pytest.approx(curve.threshold * unit, rel=1e-6)
+    np.testing.assert_allclose(permuted.probability, curve.probability, atol=1e-9)
+    assert (curve.probability_low <= curve.probability).all() and (curve.probability <= curve.probability_high).all()
+    assert (np.diff(curve.probability) >= -1e-12).all()

@@ -1,4 +1,4 @@
-"""A review end to end: what is shown and what is hidden, answers that survive, the page in a real browser, what people saw."""
+"""A review end to end: pairs, server, stored answers, figures, and the page in a browser."""
 
 import json
 import math
@@ -20,33 +20,34 @@ import torch
 import brinell
 import brinell.cli
 from _browser import check_everywhere, chromium
-from _mutations import each
+from _mutations import count_refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, StoppedError
 from brinell.datasets._memory import ArrayDataset
-from brinell.engine.plan import open_data
-from brinell.engine.progress import Silent
+from brinell.engine.progress import SilentProgress
+from brinell.engine.sources import open_data
 from brinell.studies.review import page as page
 from brinell.studies.review.analysis import summarise
 from brinell.studies.review.records import Answer, Review
 from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review
 from brinell.studies.review.server import ReviewServer
+from brinell.testing.pages import page_faults
 
 
-def made(folder, **settings):
+def new_review(folder, **settings):
     return make_review(ReviewRequest(**{"data": "digits", "trials": 20, **settings}), open_data("digits"), folder)
 
 
 @contextmanager
-def serving(review, reviewer=""):
+def run_server(review, reviewer=""):
     server = ReviewServer(review, page.trial_page(review), reviewer)
     thread = threading.Thread(target=server.serve, args=(lambda text: None,))
     thread.start()
     try:
         yield server
     finally:
-        server.done.set()
+        server.finished.set()
         thread.join(30)
         assert not thread.is_alive()
 
@@ -71,21 +72,21 @@ def post(url, content, kind="application/json"):
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.parametrize("change", ["crafted", "noise"])
 def test_sizes_are_those_of_what_is_shown(tmp_path, norm, change):
-    review = made(tmp_path / "r", norm=norm, change=change, eps="0.1,0.4")
+    review = new_review(tmp_path / "r", norm=norm, change=change, eps="0.1,0.4")
     clean, changed = (pixels.astype(float) / 255 for pixels in review.pairs())
     flat = (changed - clean).reshape(len(clean), -1)
     sizes = np.abs(flat).max(1) if norm == "linf" else np.linalg.norm(flat, axis=1)
     np.testing.assert_allclose(sizes, [trial.eps for trial in review.trials], atol=1e-12)
-    asked = [trial for trial in review.trials if trial.eps > 0]
-    assert len(asked) == 16 and len(review.trials) == 20
-    # Clipping can only shrink a change; rounding moves each of the two by half a level at most.
+    changed_trials = [trial for trial in review.trials if trial.eps > 0]
+    assert len(changed_trials) == 16 and len(review.trials) == 20
+    # Clipping only shrinks a change; rounding moves each picture by at most half a level.
     room = 1 / 255 * (1 if norm == "linf" else 8)
-    assert all(trial.eps <= 0.4 + room for trial in asked)
+    assert all(trial.eps <= 0.4 + room for trial in changed_trials)
     assert {label: sum(t.label == label for t in review.trials) for label in range(10)} == dict.fromkeys(range(10), 2)
 
 
 def test_the_crafted_change_by_hand(tmp_path):
-    """Two classes: black and white. Linf: black gains eps, white is full already; L2: black moves eps along the diagonal."""
+    """With black and white pictures, Linf adds eps to black and cannot change white; L2 moves black by eps along the diagonal."""
     x = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)] * 4)
     data = ArrayDataset(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
     request = ReviewRequest(data="x", norm="l2", eps="0.4", trials=8, catch=0.25)
@@ -99,7 +100,7 @@ def test_the_crafted_change_by_hand(tmp_path):
 
 def test_pairs_of_a_run_have_its_distances(tmp_path):
     result = brinell.audit("digits-cnn", "digits", eps="0.2", attack="fgsm", samples=40, out=tmp_path / "run")
-    review = made(tmp_path / "r", change=f"run:{result.folder}", trials=12)
+    review = new_review(tmp_path / "r", change=f"run:{result.folder}", trials=12)
     sizes = [trial.eps for trial in review.trials]
     assert sum(size == 0 for size in sizes) == 2 and max(sizes) <= 0.2 + 1.001 / 255
     with pytest.raises(RequestError, match="other data"):
@@ -121,7 +122,7 @@ def test_pairs_of_a_run_have_its_distances(tmp_path):
 )
 def test_bad_requests(tmp_path, settings, message):
     with pytest.raises(RequestError, match=message):
-        made(tmp_path / "r", **settings)
+        new_review(tmp_path / "r", **settings)
     assert not (tmp_path / "r").exists()
 
 
@@ -135,39 +136,39 @@ def test_vectors_have_no_picture(tmp_path):
 
 
 def test_the_page_is_not_told_what_it_must_not_show(tmp_path):
-    review = made(tmp_path / "r")
-    with serving(review) as server:
-        told = get(server.url + "next")
-        assert set(told) == {"done", "total", "left", "trial", "pictures", "asked"}
-        assert told["total"] == told["left"] == 20 and told["trial"] == 0
-        assert get(server.url + "next") == told, "asking twice must not skip a pair"
+    review = new_review(tmp_path / "r")
+    with run_server(review) as server:
+        trial = get(server.url + "next")
+        assert set(trial) == {"done", "total", "remaining", "trial", "pictures", "marked"}
+        assert trial["total"] == trial["remaining"] == 20 and trial["trial"] == 0
+        assert get(server.url + "next") == trial, "a repeated request must not skip a pair"
 
 
 def test_answers_are_kept_and_a_wrong_one_is_refused(tmp_path):
-    review = made(tmp_path / "r")
+    review = new_review(tmp_path / "r")
     good = {"trial": 0, "differs": True, "named": 3, "seconds": 1.5}
-    with serving(review, "ann") as server:
+    with run_server(review, "ann") as server:
         for bad in ({}, [], good | {"differs": 1}, good | {"named": 10}, good | {"named": True}, good | {"trial": 1}):
             assert post(server.url, bad)[0] == 409
         assert post(server.url, good, kind="text/plain")[0] == 400
         assert post(server.url, good) == (200, {})
         assert post(server.url, good)[0] == 409, "the same pair twice"
     assert review.answers() == [Answer(trial=0, reviewer="ann", differs=True, named=3, seconds=1.5)]
-    with serving(Review.open(tmp_path / "r"), "ann") as server:
+    with run_server(Review.open(tmp_path / "r"), "ann") as server:
         assert get(server.url + "next")["trial"] == 1
-    with serving(Review.open(tmp_path / "r"), "bob") as server:
+    with run_server(Review.open(tmp_path / "r"), "bob") as server:
         assert get(server.url + "next")["trial"] == 0
 
 
 def test_another_name_for_this_machine_is_refused(tmp_path):
-    with serving(made(tmp_path / "r")) as server:
+    with run_server(new_review(tmp_path / "r")) as server:
         request = urllib.request.Request(server.url + "next", headers={"Host": "elsewhere.example:80"})
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(request, timeout=10)
 
 
 def test_a_line_that_was_cut_is_written_again(tmp_path):
-    review = made(tmp_path / "r")
+    review = new_review(tmp_path / "r")
     for i in range(3):
         review.add(Answer(trial=i, reviewer="", differs=True, named=None, seconds=1.0))
     file = tmp_path / "r" / "answers.jsonl"
@@ -180,42 +181,45 @@ def test_a_line_that_was_cut_is_written_again(tmp_path):
         review.answers()
 
 
-# What people saw
+# Results
 
 
-def person(url, review, threshold, seed=0):
-    """Answers every pair as somebody who notices half of the changes of size `threshold`."""
+def judge_pairs(url, review, threshold, seed=0):
+    """Answer every pair like a person who notices half of the changes of size `threshold`."""
     rng, trials = random.Random(seed), {trial.number: trial for trial in review.trials}
-    while not (told := get(url + "next"))["done"]:
-        trial = trials[told["trial"]]
-        seen = 1 / (1 + math.exp(-math.log(trial.eps / threshold) / 0.25)) if trial.eps else 0.0
-        named = trial.label if trial.eps < 0.2 else None
-        assert post(url, {"trial": trial.number, "differs": rng.random() < seen, "named": named, "seconds": 0.1})[0] == 200
+    while not (response := get(url + "next"))["done"]:
+        trial = trials[response["trial"]]
+        probability = 1 / (1 + math.exp(-math.log(trial.eps / threshold) / 0.25)) if trial.eps else 0.0
+        class_index = trial.label if trial.eps < 0.2 else None
+        assert (
+            post(url, {"trial": trial.number, "differs": rng.random() < probability, "named": class_index, "seconds": 0.1})[0]
+            == 200
+        )
 
 
 def test_a_whole_review(tmp_path):
-    told, out = [], tmp_path / "r"
+    threads, out = [], tmp_path / "r"
 
-    class Judge(Silent):
-        """Begins to judge when the page's address is told."""
+    class Judge(SilentProgress):
+        """Starts to judge when a message announces the address of the page."""
 
         def note(self, text):
             url = text.split()[1]
-            told.append(threading.Thread(target=lambda: person(url, Review.open(out), 0.06)))
-            told[0].start()
+            threads.append(threading.Thread(target=lambda: judge_pairs(url, Review.open(out), 0.06)))
+            threads[0].start()
 
     result = brinell.review("digits", out=out, trials=150, progress=Judge())
-    told[0].join(10)
-    assert result.answered == 150 and result.false_alarms == 0 and result.catch == 30
+    threads[0].join(10)
+    assert result.answers == 150 and result.false_alarms == 0 and result.catch == 30
     assert result.overall.low < 0.06 < result.overall.high
-    assert len(result.per_class) == 10 and sum(one.n for one in result.per_class) == 120
+    assert len(result.per_class) == 10 and sum(group.n for group in result.per_class) == 120
     assert result.by_size[0].eps == 0 and result.by_size[0].right.value == 1
-    assert result.by_size[-1].right.value == 0, "nobody names what is changed beyond 0.2"
+    assert result.by_size[-1].right.value == 0, "changes above 0.2 hide the class"
     html = (out / "report.html").read_text()
     assert Path(brinell.report(out)).read_text() == html, "brinell report writes it again"
     assert f"{result.overall.threshold:.3g}" in html and "http:" not in html and "https:" not in html
-    again = brinell.review("digits", out=out, trials=150, resume=True, progress=Silent())
-    assert again == result
+    resumed = brinell.review("digits", out=out, trials=150, resume=True, progress=SilentProgress())
+    assert resumed == result
     with pytest.raises(RequestError, match="holds another review .trials was 150 and is 149."):
         brinell.review("digits", out=out, trials=149, resume=True)
     with pytest.raises(RequestError, match="holds a review"):
@@ -223,7 +227,7 @@ def test_a_whole_review(tmp_path):
 
 
 def test_nobody_has_judged_yet(tmp_path):
-    review = made(tmp_path / "r")
+    review = new_review(tmp_path / "r")
     assert summarise(review).overall is None
     assert "No changed pair has been judged yet" in page.render(review)
 
@@ -233,8 +237,8 @@ def test_nobody_has_judged_yet(tmp_path):
 
 @pytest.mark.browser
 def test_in_a_browser(tmp_path):
-    review = made(tmp_path / "r", trials=4, catch=0.25)
-    with serving(review, "eve") as server, chromium() as browser:
+    review = new_review(tmp_path / "r", trials=4, catch=0.25)
+    with run_server(review, "eve") as server, chromium() as browser:
         tab = browser.new_page()
         complaints = []
         tab.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -251,19 +255,20 @@ def test_in_a_browser(tmp_path):
             tab.locator("[data-class='7']").click() if second is None else tab.keyboard.press(second)
         tab.wait_for_selector("#done:not([hidden])")
     assert not complaints
-    said = [(answer.trial, answer.differs, answer.named) for answer in review.answers()]
-    assert said == [(0, True, 3), (1, False, None), (2, False, 7), (3, True, 0)]
+    answers = [(answer.trial, answer.differs, answer.named) for answer in review.answers()]
+    assert answers == [(0, True, 3), (1, False, None), (2, False, 7), (3, True, 0)]
     shutil.rmtree(tmp_path / "r")
 
 
 @pytest.mark.browser
 def test_the_results_in_a_browser(tmp_path):
-    review = made(tmp_path / "r", trials=60, norm="linf", change="noise")
+    review = new_review(tmp_path / "r", trials=60, norm="linf", change="noise")
     for trial in review.trials:
-        seen = trial.eps >= 0.06
-        review.add(Answer(trial=trial.number, reviewer="ann", differs=seen, named=trial.label, seconds=1.0))
+        differs = trial.eps >= 0.06
+        review.add(Answer(trial=trial.number, reviewer="ann", differs=differs, named=trial.label, seconds=1.0))
     with chromium() as browser:
         check_everywhere(browser, page.write(review.path))
+    assert page_faults(review.path / "report.html") == []
 
 
 # The command line
@@ -273,23 +278,23 @@ def test_the_command(tmp_path, capsys, monkeypatch, root):
     out = tmp_path / "r"
 
     def judge(progress, text):
-        threading.Thread(target=lambda: person(text.split()[1], Review.open(out), 0.06)).start()
+        threading.Thread(target=lambda: judge_pairs(text.split()[1], Review.open(out), 0.06)).start()
 
     monkeypatch.setattr("brinell.runners.progress.LiveProgress.note", judge)
-    words = ["review", "digits", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
-    assert brinell.cli.run(words) == 0
-    shown = capsys.readouterr()
-    assert "24 of 24 pairs judged" in shown.out and "all classes" in shown.out and "report.html" in shown.out
-    assert brinell.cli.run([*words, "--resume", "--json"]) == 0
+    arguments = ["review", "digits", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
+    assert brinell.cli.run(arguments) == 0
+    output = capsys.readouterr()
+    assert "24 of 24 pairs judged" in output.out and "all classes" in output.out and "report.html" in output.out
+    assert brinell.cli.run([*arguments, "--resume", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/review.json").read_text()))
-    assert answer["answered"] == 24
+    assert answer["answers"] == 24
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--fraction", "0.3"], "No such option: --fraction"),
+        (["--fraction", "0.3"], "brinell review has no option --fraction"),
         (["--norm", "l1"], "norm is 'l1'"),
         (["--resume"], "--resume needs --out"),
         (["--trials", "1"], "trials is 1"),
@@ -301,17 +306,17 @@ def test_bad_words(words, message, capsys, tmp_path, monkeypatch):
     assert message in capsys.readouterr().err
 
 
-# Requests that no page makes
+# Malformed requests
 
 
-def raw(server, text, wait=10.0):
-    """What the server answers to these bytes, until it hangs up."""
+def send_bytes(server, text, wait=10.0):
+    """Send bytes; returns the response once the server closes the connection."""
     with socket.create_connection(("127.0.0.1", int(server.url.rstrip("/").rpartition(":")[2])), timeout=wait) as line:
         line.sendall(text)
-        found = b""
-        while part := line.recv(4096):
-            found += part
-    return found
+        response = b""
+        while chunk := line.recv(4096):
+            response += chunk
+    return response
 
 
 HEAD = b"POST /answer HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application/json\r\n"
@@ -319,103 +324,103 @@ HEAD = b"POST /answer HTTP/1.1\r\nHost: 127.0.0.1:1\r\nContent-Type: application
 
 @pytest.mark.parametrize("length", [b"-1", b"99999999999", b"10001", b"1e3", b"", "٣".encode()])
 def test_a_length_that_is_none_is_refused_unread(tmp_path, length):
-    with serving(made(tmp_path / "r")) as server:
-        assert b" 400 " in raw(server, HEAD + b"Content-Length: " + length + b"\r\n\r\n").splitlines()[0]
+    with run_server(new_review(tmp_path / "r")) as server:
+        assert b" 400 " in send_bytes(server, HEAD + b"Content-Length: " + length + b"\r\n\r\n").splitlines()[0]
 
 
 @pytest.mark.parametrize("seconds", ["NaN", "Infinity", "-1", "1e400", "1" + "0" * 400, "true", '"1"'])
 def test_no_answer_takes_a_time_that_is_none(tmp_path, seconds, capfd):
-    review = made(tmp_path / "r")
+    review = new_review(tmp_path / "r")
     body = f'{{"trial": 0, "differs": true, "named": null, "seconds": {seconds}}}'.encode()
-    with serving(review) as server:
-        answer = raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    with run_server(review) as server:
+        answer = send_bytes(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert b" 409 " in answer.splitlines()[0]
         deep = b"[" * 9000
-        assert b"no JSON" in raw(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(deep) + deep)
+        assert b"no JSON" in send_bytes(server, HEAD + b"Content-Length: %d\r\n\r\n" % len(deep) + deep)
     assert review.answers() == [] and capfd.readouterr() == ("", "")
 
 
 def test_a_request_byte_by_byte_is_given_up(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr("brinell.studies.review.server.PATIENCE", 0.3)
-    with serving(made(tmp_path / "r")) as server:
-        started = time.monotonic()
-        raw(server, HEAD + b"Content-Length: 50\r\n\r\n{")
-        assert time.monotonic() - started < 5
+    monkeypatch.setattr("brinell.studies.review.server.REQUEST_TIMEOUT", 0.3)
+    with run_server(new_review(tmp_path / "r")) as server:
+        start = time.monotonic()
+        send_bytes(server, HEAD + b"Content-Length: 50\r\n\r\n{")
+        assert time.monotonic() - start < 5
         assert get(server.url + "next")["trial"] == 0
     assert capfd.readouterr() == ("", "")
 
 
 def test_two_servers_on_one_folder(tmp_path):
-    review = made(tmp_path / "r")
-    with serving(review), pytest.raises(RequestError, match="another process is writing to"):
+    review = new_review(tmp_path / "r")
+    with run_server(review), pytest.raises(RequestError, match="another process is writing to"):
         ReviewServer(review, "", "bob")
-    with serving(review) as server:
+    with run_server(review) as server:
         assert get(server.url + "next")["trial"] == 0
 
 
 def test_an_answer_that_cannot_be_stored_ends_the_review(tmp_path, monkeypatch):
-    review = made(tmp_path / "r")
-    said = []
+    review = new_review(tmp_path / "r")
+    errors = []
 
-    def full(self, answer):
+    def raise_full_disk(self, answer):
         raise StoppedError("the disk is full")
 
-    monkeypatch.setattr(Review, "add", full)
+    monkeypatch.setattr(Review, "add", raise_full_disk)
     server = ReviewServer(review, "")
 
     def serve():
         with pytest.raises(StoppedError, match="the disk is full"):
             server.serve(lambda text: None)
-        said.append(True)
+        errors.append(True)
 
     thread = threading.Thread(target=serve)
     thread.start()
-    status, told = post(server.url, {"trial": 0, "differs": True, "named": None, "seconds": 1.0})
+    status, response = post(server.url, {"trial": 0, "differs": True, "named": None, "seconds": 1.0})
     thread.join(20)
-    assert status == 500 and told == {"error": "the disk is full"} and said
+    assert status == 500 and response == {"error": "the disk is full"} and errors
 
 
 @pytest.mark.parametrize("count", [120, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_manifest_of_another_form(tmp_path, count):
-    review = made(tmp_path / "r")
+    review = new_review(tmp_path / "r")
     review.add(Answer(trial=0, reviewer="", differs=True, named=3, seconds=1.0))
-    assert each(count, tmp_path / "r/manifest.json", lambda: page.render(Review.open(tmp_path / "r"))) > 20
+    assert count_refused(count, tmp_path / "r/manifest.json", lambda: page.render(Review.open(tmp_path / "r"))) > 20
 
 
-def answered(folder, n=4):
-    review = made(folder)
+def review_with_answers(folder, n=4):
+    review = new_review(folder)
     for i in range(n):
         review.add(Answer(trial=i, reviewer="ann", differs=i % 2 == 0, named=None, seconds=1.0 + i))
     return review, folder / "answers.jsonl"
 
 
 def test_no_flipped_bit_of_an_answer_is_read_in_silence(tmp_path):
-    """But for those that make the last line one that was cut: its answer is asked for again."""
-    review, file = answered(tmp_path / "r")
-    content, whole, cut = file.read_bytes(), review.answers(), 0
+    """A flipped bit is an error, or makes the last line an incomplete one, which is answered again."""
+    review, file = review_with_answers(tmp_path / "r")
+    content, answers, accepted = file.read_bytes(), review.answers(), 0
     for place in range(len(content)):
         for bit in range(0, 8, 3):
             flipped = bytearray(content)
             flipped[place] ^= 1 << bit
             file.write_bytes(bytes(flipped))
             try:
-                assert review.answers() == whole[:-1] and b"\n" not in bytes(flipped)[place:], (place, bit)
-                cut += 1
+                assert review.answers() == answers[:-1] and b"\n" not in bytes(flipped)[place:], (place, bit)
+                accepted += 1
             except RequestError as error:
                 assert "answers.jsonl, line" in str(error) and "damaged" in str(error) and "\n" not in str(error)
-    assert cut == 0
+    assert accepted == 0
 
 
 def test_answers_that_were_moved_taken_out_or_made_up_are_refused(tmp_path):
-    review, file = answered(tmp_path / "r")
+    review, file = review_with_answers(tmp_path / "r")
     lines = file.read_text().splitlines(keepends=True)
     for changed in (lines[1:], [lines[0], *lines[2:]], [lines[1], lines[0], *lines[2:]], [*lines, lines[-1]], [*lines, "{}\n"]):
         file.write_text("".join(changed))
         with pytest.raises(RequestError, match="answers.jsonl, line"):
             review.answers()
     strange = dict(trial=99, reviewer="", differs=True, named=None, seconds=1.0)
-    for told in (strange, strange | {"trial": "0"}, strange | {"trial": 0, "more": 1}, [], 7):
-        file.write_text(json.dumps(told) + "\n")
+    for answer in (strange, strange | {"trial": "0"}, strange | {"trial": 0, "more": 1}, [], 7):
+        file.write_text(json.dumps(answer) + "\n")
         with pytest.raises(RequestError, match="line 1,"):
             review.answers()
     for content in (b"\xff\xfe\n", b"[" * 100_000 + b"\n"):
@@ -425,9 +430,11 @@ def test_answers_that_were_moved_taken_out_or_made_up_are_refused(tmp_path):
 
 
 def test_answers_from_before_there_were_hashes_are_read_and_gone_on_with(tmp_path):
-    review, file = answered(tmp_path / "r", 2)
-    told = [json.loads(line) for line in file.read_text().splitlines()]
-    file.write_text("".join(json.dumps({key: value for key, value in one.items() if key != "digest"}) + "\n" for one in told))
+    review, file = review_with_answers(tmp_path / "r", 2)
+    contents = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text(
+        "".join(json.dumps({key: value for key, value in content.items() if key != "digest"}) + "\n" for content in contents)
+    )
     review.add(Answer(trial=2, reviewer="ann", differs=True, named=None, seconds=2.0))
     assert [answer.trial for answer in review.answers()] == [0, 1, 2]
     lines = file.read_text().splitlines()

@@ -1,24 +1,26 @@
 """Rates of an unrestricted attack from rows that were written by hand."""
 
+import numpy as np
 import pytest
 
 from brinell.core.intervals import wilson
 from brinell.studies.unrestricted.analysis import FRACTION, summarise
 from brinell.studies.unrestricted.records import COLUMNS, Outcome
+from brinell.studies.unrestricted.words import reading
 
 
-def row(attempt, outcome, *, intended=0, judges=(0,), near=(1.0, 3.0, 2.0, 4.0), **more):
+def row(attempt, outcome, *, intended=0, judges=(0,), distances=(1.0, 3.0, 2.0, 4.0), **columns):
     """A row whose distances are the same in both norms, at the plain sample and at the end."""
-    held = dict.fromkeys(COLUMNS)
-    held |= {"attempt": attempt, "model": "m", "variant": "latent", "intended": intended, "outcome": str(outcome)}
-    held |= {"forwards": 0, "backwards": 0, "judge_forwards": 1, "plain_aux": intended, "plain_judges": [intended]}
+    values = dict.fromkeys(COLUMNS)
+    values |= {"attempt": attempt, "model": "m", "variant": "latent", "intended": intended, "outcome": str(outcome)}
+    values |= {"forwards": 0, "backwards": 0, "judge_forwards": 1, "plain_aux": intended, "plain_judges": [intended]}
     for norm in ("l2", "linf"):
-        for name, value in zip(("same", "other", "anchor_same", "anchor_other"), near, strict=True):
-            held |= {f"plain_{norm}_{name}": value, f"{norm}_{name}": value}
-    return held | {"aux": intended, "judges": list(judges)} | more
+        for name, value in zip(("same", "other", "anchor_same", "anchor_other"), distances, strict=True):
+            values |= {f"plain_{norm}_{name}": value, f"{norm}_{name}": value}
+    return values | {"aux": intended, "judges": list(judges)} | columns
 
 
-def manifest(**more):
+def manifest(**columns):
     return {
         "data": {"name": "d", "classes": ["zero", "one"]},
         "models": [{"name": "m"}],
@@ -28,7 +30,7 @@ def manifest(**more):
         "target": None,
         "attempts": 0,
         "state": "finished",
-    } | more
+    } | columns
 
 
 ROWS = [
@@ -36,16 +38,40 @@ ROWS = [
     row(1, Outcome.GENERALISATION, intended=1),
     row(2, Outcome.FOOLED, forwards=5, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5),
     row(3, Outcome.FOOLED, intended=1, judges=(1,), forwards=9, latent_l2=3.0, moved_l2=4.0, moved_linf=0.7),
-    row(4, Outcome.CONTESTED, judges=(1,), near=(5.0, 3.0, 2.0, 4.0), forwards=7, latent_l2=2.0, moved_l2=3.0, moved_linf=0.6),
+    row(
+        4, Outcome.CONTESTED, judges=(1,), distances=(5.0, 3.0, 2.0, 4.0), forwards=7, latent_l2=2.0, moved_l2=3.0, moved_linf=0.6
+    ),
     row(5, Outcome.SURVIVED, forwards=200),
 ]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_the_sentence_says_what_the_tables_say(seed):
+    """Property: its numbers add up to the clear attempts, and it speaks of no witness that decides no outcome."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for attempt, outcome in enumerate(rng.choice(list(Outcome), 30)):
+        distances = (1.0, 3.0, 2.0, 4.0) if rng.random() < 0.5 else (5.0, 3.0, 2.0, 4.0)
+        rows.append(row(attempt, outcome, distances=distances, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5))
+    judges = [{"name": "j"}] if seed % 2 else []
+    result = summarise(manifest(attempts=30, judges=judges), rows, "run")
+    ((_, text),) = reading(result)
+    total = result.results[0].total
+    assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
+    assert text.startswith(
+        f"{total.clear.k} of 30 plain samples are clear. Of these the model classifies {total.plain_accuracy.k}"
+    )
+    assert f"and {total.searched_accuracy.k} after it: on {total.adversarial.k} it errs" in text
+    assert "every witness" not in text and ("every judge" in text) == bool(judges)
+    nearest = result.results[0].witnesses[-2]
+    assert f"is of the intended class for {100 * nearest.found.value:.1f}" in text
+
+
 def test_two_kinds_of_failure_and_their_denominators():
-    (one,) = summarise(manifest(attempts=6), ROWS, "run").results
+    (result,) = summarise(manifest(attempts=6), ROWS, "run").results
     counts = {
-        name: (getattr(one.total, name).k, getattr(one.total, name).n)
-        for name in type(one.total).model_fields
+        name: (getattr(result.total, name).k, getattr(result.total, name).n)
+        for name in type(result.total).model_fields
         if name != "attempts"
     }
     assert counts == {
@@ -58,15 +84,17 @@ def test_two_kinds_of_failure_and_their_denominators():
         "success": (2, 4),
         "success_by_auxiliary": (3, 4),
     }
-    assert (one.total.success.low, one.total.success.high) == wilson(2, 4)
-    assert [(c.class_name, c.attempts, c.success.k, c.success.n) for c in one.classes] == [("zero", 4, 1, 3), ("one", 2, 1, 1)]
-    assert (one.cost.forwards, one.cost.median_queries, one.cost.median_latent_l2) == (221, 7.0, 2.0)
+    assert (result.total.success.low, result.total.success.high) == wilson(2, 4)
+    assert [(c.class_name, c.attempts, c.success.k, c.success.n) for c in result.classes] == [("zero", 4, 1, 3), ("one", 2, 1, 1)]
+    assert (result.cost.forwards, result.cost.median_queries, result.cost.median_latent_l2) == (221, 7.0, 2.0)
 
 
 def test_who_sees_the_intended_class():
-    (one,) = summarise(manifest(), ROWS, "run").results
-    seen = {witness.name: (witness.plain.k, witness.plain.n, witness.found.k, witness.found.n) for witness in one.witnesses}
-    assert seen == {
+    (result,) = summarise(manifest(), ROWS, "run").results
+    witnesses = {
+        witness.name: (witness.plain.k, witness.plain.n, witness.found.k, witness.found.n) for witness in result.witnesses
+    }
+    assert witnesses == {
         "auxiliary classifier": (6, 6, 3, 3),
         "j": (5, 6, 2, 3),
         "nearest training sample, L2": (5, 6, 2, 3),
@@ -75,7 +103,7 @@ def test_who_sees_the_intended_class():
 
 
 @pytest.mark.parametrize(
-    ("near", "constant", "alone"),
+    ("distances", "constant", "own_only"),
     [
         ((1.0, 3.0, 2.0, 4.0), True, True),
         ((1.9, 3.0, 1.5, 4.0), True, False),  # another sample of the class is nearer than the change is long
@@ -83,21 +111,29 @@ def test_who_sees_the_intended_class():
         ((3.0, 2.0, 2.0, 4.0), False, False),
     ],
 )
-def test_the_conditions_by_hand(near, constant, alone):
+def test_the_conditions_by_hand(distances, constant, own_only):
     assert FRACTION == 0.5
-    (one,) = summarise(manifest(), [row(0, Outcome.FOOLED, near=near)], "run").results
-    for held in (*one.found, *one.plain):
-        assert (held.label_constant.k, held.no_interpolation.k, held.both.k) == (constant, alone, constant and alone)
-        assert held.nearer_to_own.k == (near[0] < near[1]) and held.same == near[0] and held.training_other == near[3]
+    (result,) = summarise(manifest(), [row(0, Outcome.FOOLED, distances=distances)], "run").results
+    for conditions in (*result.found, *result.plain):
+        assert (conditions.label_constant.k, conditions.no_interpolation.k, conditions.both.k) == (
+            constant,
+            own_only,
+            constant and own_only,
+        )
+        assert (
+            conditions.nearer_to_own.k == (distances[0] < distances[1])
+            and conditions.same == distances[0]
+            and conditions.training_other == distances[3]
+        )
 
 
 def test_no_data_is_not_zero():
-    (one,) = summarise(manifest(), [row(0, Outcome.UNCLEAR)], "run").results
-    assert one.total.success.value is None and one.total.success.n == 0 and one.total.clear.value == 0.0
-    assert one.found[0].same is None and one.cost.median_queries is None
+    (result,) = summarise(manifest(), [row(0, Outcome.UNCLEAR)], "run").results
+    assert result.total.success.value is None and result.total.success.n == 0 and result.total.clear.value == 0.0
+    assert result.found[0].same is None and result.cost.median_queries is None
 
 
 def test_warnings():
-    said = summarise(manifest(judges=[], generator={"same_data": False}), [row(0, Outcome.UNCLEAR)], "run").warnings
-    assert [text.split()[0] for text in said] == ["Nobody", "There", "The", "Only"]
+    warnings = summarise(manifest(judges=[], generator={"same_data": False}), [row(0, Outcome.UNCLEAR)], "run").warnings
+    assert [text.split()[0] for text in warnings] == ["No", "There", "The", "Only"]
     assert len(summarise(manifest(), [row(0, Outcome.FOOLED)], "run").warnings) == 1

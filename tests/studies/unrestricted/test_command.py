@@ -11,7 +11,7 @@ import torch
 
 import brinell
 from _browser import check_everywhere, chromium
-from _mutations import each
+from _mutations import count_refused
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.store.folder import MANIFEST
@@ -33,7 +33,7 @@ def judge():
 
 
 @pytest.fixture(autouse=True)
-def _here(monkeypatch, tmp_path):
+def _work_in_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
@@ -45,13 +45,13 @@ def generator(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(generator, tmp_path_factory):
+def run_folder(generator, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "run"
     assert cli(words(generator, out)) == 0
     return out
 
 
-def words(generator, out, *more):
+def words(generator, out, *options):
     return [
         "unrestricted",
         "--generator",
@@ -64,7 +64,7 @@ def words(generator, out, *more):
         "0.5",
         "--out",
         str(out),
-        *more,
+        *options,
     ]
 
 
@@ -73,12 +73,12 @@ def answer(capsys, root, arguments, schema):
     assert cli([*arguments, "--json"]) == 0
     out = capsys.readouterr().out
     assert out.count("\n") == 1
-    found = json.loads(out)
-    jsonschema.validate(found, json.loads((root / "docs" / "schema" / f"{schema}.json").read_text()))
-    return found
+    answer_json = json.loads(out)
+    jsonschema.validate(answer_json, json.loads((root / "docs" / "schema" / f"{schema}.json").read_text()))
+    return answer_json
 
 
-def refused(capsys, arguments):
+def refusal_line(capsys, arguments):
     capsys.readouterr()
     assert cli([str(argument) for argument in arguments]) == 2
     out, err = capsys.readouterr()
@@ -91,39 +91,43 @@ def test_the_answers_have_their_schemas(generator, root, tmp_path, capsys):
         capsys, root, ["train-generator", "--out", "g.safetensors", "--width", "4", "--steps", "2"], "train-generator"
     )
     assert trained["steps"] == 2 and trained["bytes"] == (tmp_path / "g.safetensors").stat().st_size
-    found = answer(capsys, root, words(generator, tmp_path / "run", "--noise", "0"), "unrestricted")
-    assert [one["variant"] for one in found["results"]] == ["latent"] and found["attempts"] == 30
+    answer_json = answer(capsys, root, words(generator, tmp_path / "run", "--noise", "0"), "unrestricted")
+    assert [one["variant"] for one in answer_json["results"]] == ["latent"] and answer_json["attempts"] == 30
     assert answer(capsys, root, ["report", str(tmp_path / "run")], "report")["report"].endswith("report.html")
 
 
-def test_what_the_rows_claim_holds(made, generator):
+def test_what_the_rows_claim_holds(run_folder, generator):
     """Every claim of the records is made anew from the stored inputs."""
-    run, kept = UnrestrictedRun.open(made), load(generator)
+    run, loaded_generator = UnrestrictedRun.open(run_folder), load(generator)
     dataset = plugins.build("dataset", "digits", {"split": "train"})()
     model = plugins.build("model", "digits-cnn", {})(dataset.domain)
     rows = run.rows()
     assert len(rows) == 2 * 30 and sorted({row["intended"] for row in rows}) == list(range(10))
     assert pq.read_table(run.file("records", 0)).schema.names == list(COLUMNS)
-    found = [row for row in rows if row["outcome"] == Outcome.FOOLED]
-    assert len(found) > 10, "this generator and this model: most searches succeed"
+    fooled_rows = [row for row in rows if row["outcome"] == Outcome.FOOLED]
+    assert len(fooled_rows) > 10, "this generator and this model: most searches succeed"
     flat = dataset.load(range(len(dataset))).flatten(1).numpy()
     labels = dataset.labels()
-    for row in found:
+    for row in fooled_rows:
         name = f"{row['attempt']}/{row['model']}/{row['variant']}"
-        held = run.arrays([name, f"{name}/latent", f"{row['attempt']}/plain"])
-        x, plain = (torch.from_numpy(held[key])[None] for key in (name, f"{row['attempt']}/plain"))
+        stored_arrays = run.arrays([name, f"{name}/latent", f"{row['attempt']}/plain"])
+        x, plain = (torch.from_numpy(stored_arrays[key])[None] for key in (name, f"{row['attempt']}/plain"))
         assert torch.equal(dataset.domain.round(x.clone()), x) and 0 <= float(x.min()) and float(x.max()) <= 1
         with torch.no_grad():
             assert int(model.predict(x).argmax()) == row["pred"] != row["intended"]
             assert int(model.predict(plain).argmax()) == row["plain_pred"] == row["intended"]
-            assert float(kept.classifier(x).softmax(1)[0, row["intended"]]) == pytest.approx(row["aux_probability"], abs=1e-3)
-            drawn = kept.generator(torch.from_numpy(held[f"{name}/latent"])[None], torch.tensor([row["intended"]]))
+            assert float(loaded_generator.classifier(x).softmax(1)[0, row["intended"]]) == pytest.approx(
+                row["aux_probability"], abs=1e-3
+            )
+            redrawn = loaded_generator.generator(
+                torch.from_numpy(stored_arrays[f"{name}/latent"])[None], torch.tensor([row["intended"]])
+            )
         noise = 0.1 if row["variant"] == "noise" else 0.0
-        assert float((x - drawn).abs().max()) <= noise + 0.5 / 16 + 1e-5
-        size = np.linalg.norm(flat - held[name].ravel(), axis=1)
+        assert float((x - redrawn).abs().max()) <= noise + 0.5 / 16 + 1e-5
+        size = np.linalg.norm(flat - stored_arrays[name].ravel(), axis=1)
         assert row["l2_same"] == pytest.approx(size[labels == row["intended"]].min(), rel=1e-5)
         assert row["linf_other"] == pytest.approx(
-            np.abs(flat - held[name].ravel()).max(1)[labels != row["intended"]].min(), rel=1e-5
+            np.abs(flat - stored_arrays[name].ravel()).max(1)[labels != row["intended"]].min(), rel=1e-5
         )
         anchor = np.linalg.norm(flat - flat[row["l2_same_at"]], axis=1)
         anchor[row["l2_same_at"]] = np.inf
@@ -131,8 +135,8 @@ def test_what_the_rows_claim_holds(made, generator):
         assert row["forwards"] == row["backwards"] >= row["queries_to_success"] > 0
 
 
-def test_attempts_that_were_not_searched_cost_nothing(made):
-    for row in UnrestrictedRun.open(made).rows():
+def test_attempts_that_were_not_searched_cost_nothing(run_folder):
+    for row in UnrestrictedRun.open(run_folder).rows():
         searched = row["outcome"] not in (Outcome.UNCLEAR, Outcome.GENERALISATION)
         assert (row["pred"] is not None) == searched == (row["forwards"] > 0)
         assert row["judge_forwards"] == 1 + searched
@@ -140,47 +144,49 @@ def test_attempts_that_were_not_searched_cost_nothing(made):
             assert row["plain_pred"] != row["intended"] == row["plain_aux"]
 
 
-def test_the_page_stands_alone(made):
-    html = (made / "report.html").read_text(encoding="utf-8")
+def test_the_page_stands_alone(run_folder):
+    html = (run_folder / "report.html").read_text(encoding="utf-8")
     assert "Two kinds of failure" in html and html.count("data:image/png;base64") > 40
     assert "http://" not in html and "https://" not in html and html.count("<script") == 1
-    ended = {(row["variant"], row["intended"]) for row in UnrestrictedRun.open(made).rows() if row["outcome"] == Outcome.FOOLED}
-    assert html.count("<h3>Class") == len(ended) > 5
-    assert {path.name for path in (made / "tables").iterdir()} == {"failures.csv", "witnesses.csv", "distances.csv"}
+    finished_attempts = {
+        (row["variant"], row["intended"]) for row in UnrestrictedRun.open(run_folder).rows() if row["outcome"] == Outcome.FOOLED
+    }
+    assert html.count("<h3>Class") == len(finished_attempts) > 5
+    assert {path.name for path in (run_folder / "tables").iterdir()} == {"failures.csv", "witnesses.csv", "distances.csv"}
 
 
 @pytest.mark.browser
-def test_the_page_in_a_browser(made):
+def test_the_page_in_a_browser(run_folder):
     with chromium() as browser:
-        check_everywhere(browser, made / "report.html")
+        check_everywhere(browser, run_folder / "report.html")
 
 
-def test_a_run_goes_on_where_it_stopped(made, generator, tmp_path, monkeypatch, capsys):
+def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("brinell.studies.unrestricted.run.BLOCK", 16)
     out = tmp_path / "run"
     assert cli(words(generator, out)) == 0
     before = UnrestrictedRun.open(out).rows()
     first = UnrestrictedRun.open(out).file("records", 0).stat().st_mtime_ns
     UnrestrictedRun.open(out).file("records", 1).unlink()
-    assert "add --resume" in refused(capsys, words(generator, out))
+    assert "add --resume" in refusal_line(capsys, words(generator, out))
     assert cli(["unrestricted", "--resume", "--out", str(out)]) == 0
-    again = UnrestrictedRun.open(out)
-    assert again.file("records", 0).stat().st_mtime_ns == first
+    resumed = UnrestrictedRun.open(out)
+    assert resumed.file("records", 0).stat().st_mtime_ns == first
 
     def plainly(rows):
         return [[row["attempt"], row["variant"], row["outcome"], row["pred"], row["forwards"]] for row in rows]
 
-    assert plainly(again.rows()) == plainly(before)
+    assert plainly(resumed.rows()) == plainly(before)
     # The same attempts in one block: what becomes of one does not depend on those beside it.
-    assert sorted(map(str, plainly(UnrestrictedRun.open(made).rows()))) == sorted(map(str, plainly(before)))
-    assert "seed was 0 and is 1" in refused(capsys, words(generator, out, "--seed", "1", "--resume"))
+    assert sorted(map(str, plainly(UnrestrictedRun.open(run_folder).rows()))) == sorted(map(str, plainly(before)))
+    assert "seed was 0 and is 1" in refusal_line(capsys, words(generator, out, "--seed", "1", "--resume"))
 
 
 def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root, capsys):
     (tmp_path / "judge.py").write_text(JUDGE)
     spec = f"torch:{tmp_path / 'judge.py'}:judge"
-    found = answer(capsys, root, words(generator, tmp_path / "a", "--judge", spec, "--noise", "0"), "unrestricted")
-    assert found["judges"] == ["judge"]
+    answer_json = answer(capsys, root, words(generator, tmp_path / "a", "--judge", spec, "--noise", "0"), "unrestricted")
+    assert answer_json["judges"] == ["judge"]
     rows = UnrestrictedRun.open(tmp_path / "a").rows()
     for row in rows:
         agrees = row["plain_judges"] == [row["intended"]] and row["plain_aux"] == row["intended"]
@@ -188,17 +194,17 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root,
         if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED):
             assert (row["judges"] == [row["intended"]]) == (row["outcome"] == Outcome.FOOLED)
     assert any(row["outcome"] == Outcome.UNCLEAR for row in rows)
-    both = answer(
+    both_judges = answer(
         capsys, root, words(generator, tmp_path / "b", "--model", "digits-cnn", "--model", spec, "--towards", "3"), "unrestricted"
     )
-    assert both["towards"] == "3" and both["attempts"] == 27
+    assert both_judges["towards"] == "3" and both_judges["attempts"] == 27
     rows = UnrestrictedRun.open(tmp_path / "b").rows()
     assert {row["model"] for row in rows} == {"digits-cnn", "judge"} and {row["target"] for row in rows} == {3}
     assert all(row["pred"] == 3 for row in rows if row["outcome"] == Outcome.FOOLED)
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("options", "message"),
     [
         (["--generator", "none.safetensors"], "there is no generator"),
         (["--towards", "ten"], "there is no class 'ten'"),
@@ -207,8 +213,8 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root,
         (["--per-class", "0"], "per-class is 0"),
     ],
 )
-def test_bad_requests(more, said, generator, tmp_path, capsys):
-    assert said in refused(capsys, words(generator, tmp_path / "run", *more))
+def test_bad_requests(options, message, generator, tmp_path, capsys):
+    assert message in refusal_line(capsys, words(generator, tmp_path / "run", *options))
 
 
 def test_data_that_do_not_fit(generator, tmp_path, capsys):
@@ -217,19 +223,19 @@ def test_data_that_do_not_fit(generator, tmp_path, capsys):
     np.savez(tmp_path / "poor.npz", images=x, labels=np.minimum(np.arange(40), 1))
     np.savez(tmp_path / "flat.npz", images=np.zeros_like(x), labels=np.arange(40) % 2)
     np.savez(tmp_path / "vector.npz", x=x.reshape(40, -1), y=np.arange(40) % 2)
-    assert "train one on this data" in refused(capsys, words(generator, tmp_path / "run", "--data", "npz:other.npz"))
-    assert "add --generator" in refused(capsys, ["unrestricted"])
-    for data, said in (("poor", "too few"), ("flat", "are equal"), ("vector", "draws images")):
-        assert said in refused(capsys, ["train-generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"])
-    assert "end it with" in refused(capsys, ["train-generator", "--out", "g.bin"])
+    assert "train one on this data" in refusal_line(capsys, words(generator, tmp_path / "run", "--data", "npz:other.npz"))
+    assert "--generator is missing" in refusal_line(capsys, ["unrestricted"])
+    for data, message in (("poor", "too few"), ("flat", "are equal"), ("vector", "draws images")):
+        assert message in refusal_line(capsys, ["train-generator", "--out", "g.safetensors", "--data", f"npz:{data}.npz"])
+    assert "end it with" in refusal_line(capsys, ["train-generator", "--out", "g.bin"])
 
 
-def test_damaged_folders(made, tmp_path, capsys):
-    copy = shutil.copytree(made, tmp_path / "copy")
+def test_damaged_folders(run_folder, tmp_path, capsys):
+    copy = shutil.copytree(run_folder, tmp_path / "copy")
     UnrestrictedRun.open(copy).file("records", 0).write_bytes(b"half")
-    assert "is damaged" in refused(capsys, ["report", copy])
+    assert "was changed after the run ended" in refusal_line(capsys, ["report", copy])
     (copy / MANIFEST).write_text("{")
-    assert "is damaged" in refused(capsys, ["report", copy])
+    assert "is damaged" in refusal_line(capsys, ["report", copy])
 
 
 def test_the_cell_names_what_decides_the_rows(generator):
@@ -241,6 +247,6 @@ def test_the_cell_names_what_decides_the_rows(generator):
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_manifest_of_another_form(made, tmp_path, count):
-    shutil.copytree(made, tmp_path / "run")
-    assert each(count, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20
+def test_a_manifest_of_another_form(run_folder, tmp_path, count):
+    shutil.copytree(run_folder, tmp_path / "run")
+    assert count_refused(count, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20

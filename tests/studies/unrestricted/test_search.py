@@ -10,7 +10,7 @@ from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.studies.unrestricted.request import UnrestrictedRequest
-from brinell.studies.unrestricted.search import errs, nearest_wrong, search, sees, stored
+from brinell.studies.unrestricted.search import errs, nearest_wrong, quantise, search, sees
 
 COARSE = Domain(kind="vector", shape=(2,), levels=11)
 
@@ -20,11 +20,11 @@ def draw(z, y):
     return 0.5 + 0.1 * z
 
 
-def above(at, axis=0, steep=50.0):
+def above(threshold_at, axis=0, steep=50.0):
     """Class 1 above `at` on an axis, class 0 below."""
 
     def logits(x):
-        lead = steep * (x[:, axis] - at)
+        lead = steep * (x[:, axis] - threshold_at)
         return torch.stack([-lead, lead], 1)
 
     return logits
@@ -38,37 +38,37 @@ def never_in_doubt(x):
 def look(model, z0, *, name=never_in_doubt, domain=VECTOR, draws=draw, **settings):
     z0 = torch.as_tensor(z0, dtype=torch.float32)
     y = torch.zeros(len(z0), dtype=torch.int64)
-    asked = Recorder(model, domain)
-    batch = batch_of(stored(draws(z0, y), domain), y)
-    ledger = Ledger(asked, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
-    return search(ledger.oracle(), draws, name, z0, y, domain, UnrestrictedRequest(**{"noise": 0.0} | settings)), ledger, asked
+    recorder = Recorder(model, domain)
+    batch = batch_of(quantise(draws(z0, y), domain), y)
+    ledger = Ledger(recorder, batch, threat_of(1.0, domain=domain, n=len(batch)), minimal=True, batch_size=3)
+    return search(ledger.oracle(), draws, name, z0, y, domain, UnrestrictedRequest(**{"noise": 0.0} | settings)), ledger, recorder
 
 
 def test_it_finds_the_latent_that_flips_the_target_where_there_is_one():
-    found, ledger, _ = look(above(0.55), [[-1.0, 2.0], [0.4, 0.0], [1.0, -3.0]])
-    assert found.counted.all() and (found.x[:, 0] > 0.55).all() and ledger.fooled.all()
+    result, ledger, _ = look(above(0.55), [[-1.0, 2.0], [0.4, 0.0], [1.0, -3.0]])
+    assert result.success.all() and (result.x[:, 0] > 0.55).all() and ledger.fooled.all()
     # Nothing pulls at the second value, and a search ends at the first input that counts: no farther than a step beyond.
-    torch.testing.assert_close(found.z[:, 1], torch.tensor([2.0, 0.0, -3.0]))
-    assert (found.x[:2, 0] < 0.55 + 0.1 * 2 * 0.05).all()
+    torch.testing.assert_close(result.z[:, 1], torch.tensor([2.0, 0.0, -3.0]))
+    assert (result.x[:2, 0] < 0.55 + 0.1 * 2 * 0.05).all()
     # The third is beyond already: one look.
-    assert found.steps.tolist()[2] == 1 and found.z[2].tolist() == [1.0, -3.0]
-    torch.testing.assert_close(found.x, draw(found.z, None))
+    assert result.steps.tolist()[2] == 1 and result.z[2].tolist() == [1.0, -3.0]
+    torch.testing.assert_close(result.x, draw(result.z, None))
 
 
 def test_it_finds_nothing_where_there_is_nothing():
     # The model errs outside the bounds of the data alone, which inputs cannot leave.
-    found, ledger, asked = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, hold=0.0)
-    assert not found.counted.any() and not ledger.fooled.any()
-    assert found.steps.tolist() == [60, 60] and max(float(x.max()) for x in asked.calls) == 1.0
+    result, ledger, recorder = look(above(1.01), [[0.0, 0.0], [4.9, 0.0]], steps=60, rate=1.0, hold=0.0)
+    assert not result.success.any() and not ledger.fooled.any()
+    assert result.steps.tolist() == [60, 60] and max(float(x.max()) for x in recorder.calls) == 1.0
 
 
 def test_a_class_that_is_lost_does_not_count():
     # The auxiliary classifier draws the same line as the model: wherever the model errs, the class has changed.
-    found, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), keep=1.0, steps=80)
-    assert not found.counted.any()
+    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.55), keep=1.0, steps=80)
+    assert not result.success.any()
     # With a line of its own farther on there is a strip between the two, and the loss keeps the search in it.
-    found, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), sure=0.9, steps=80)
-    assert found.counted.all() and 0.55 < float(found.x[0, 0]) < 0.62
+    result, ledger, _ = look(above(0.55), [[0.0, 0.0]], name=above(0.62), sure=0.9, steps=80)
+    assert result.success.all() and 0.55 < float(result.x[0, 0]) < 0.62
 
 
 def test_how_sure_the_auxiliary_classifier_has_to_be():
@@ -82,18 +82,18 @@ def test_the_small_noise_reaches_what_the_generator_does_not_draw_and_no_farther
     def fixed(z, y):
         return 0.4 + 0 * z
 
-    assert not look(above(0.45), [[0.0, 0.0]], draws=fixed)[0].counted.any()
-    assert not look(above(0.45), [[0.0, 0.0]], draws=fixed, noise=0.04)[0].counted.any()
-    found, _, asked = look(above(0.45), [[0.0, 0.0]], draws=fixed, noise=0.1)
-    assert found.counted.all() and float(found.x[0, 0]) > 0.45
-    assert max(float((x - 0.4).abs().max()) for x in asked.calls) <= 0.1 + 1e-6
+    assert not look(above(0.45), [[0.0, 0.0]], draws=fixed)[0].success.any()
+    assert not look(above(0.45), [[0.0, 0.0]], draws=fixed, noise=0.04)[0].success.any()
+    result, _, recorder = look(above(0.45), [[0.0, 0.0]], draws=fixed, noise=0.1)
+    assert result.success.all() and float(result.x[0, 0]) > 0.45
+    assert max(float((x - 0.4).abs().max()) for x in recorder.calls) <= 0.1 + 1e-6
 
 
 def test_the_latent_is_held_back_beyond_its_radius():
-    found, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, hold=1e4, steps=300)
-    assert not found.counted.any() and float(found.z.abs().max()) < 0.8
+    result, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, hold=1e4, steps=300)
+    assert not result.success.any() and float(result.z.abs().max()) < 0.8
     free, _, _ = look(above(0.9), [[0.0, 0.0]], radius=0.5, hold=0.0, steps=300)
-    assert free.counted.all() and float(free.z[0, 0]) > 4.0
+    assert free.success.all() and float(free.z[0, 0]) > 4.0
 
 
 def test_towards_a_class_another_error_is_not_enough():
@@ -104,46 +104,50 @@ def test_towards_a_class_another_error_is_not_enough():
     def sure(x):
         return torch.cat([never_in_doubt(x), torch.zeros(len(x), 1)], 1)
 
-    asked = Recorder(three, VECTOR, classes=3)
+    recorder = Recorder(three, VECTOR, classes=3)
     z0, y = torch.tensor([[0.0, 0.0]]), torch.zeros(1, dtype=torch.int64)
-    for wanted in (1, 2):
-        criterion = Targeted(torch.tensor([wanted]))
-        ledger = Ledger(asked, batch_of(draw(z0, y), y), replace(threat_of(1.0), criterion=criterion), minimal=True)
-        found = search(ledger.oracle(), draw, sure, z0, y, VECTOR, UnrestrictedRequest(noise=0.0), criterion)
-        assert found.counted.all() and int(three(found.x).argmax(1)) == wanted
+    for target_class in (1, 2):
+        criterion = Targeted(torch.tensor([target_class]))
+        ledger = Ledger(recorder, batch_of(draw(z0, y), y), replace(threat_of(1.0), criterion=criterion), minimal=True)
+        result = search(ledger.oracle(), draw, sure, z0, y, VECTOR, UnrestrictedRequest(noise=0.0), criterion)
+        assert result.success.all() and int(three(result.x).argmax(1)) == target_class
     logits = torch.tensor([[0.0, 1.0, 2.0]])
-    one, two = (Targeted(torch.tensor([wanted])) for wanted in (1, 2))
-    assert errs(MISCLASSIFIED, logits, y, z0).all() and errs(two, logits, y, z0).all() and not errs(one, logits, y, z0).any()
+    first_target, two = (Targeted(torch.tensor([target_class])) for target_class in (1, 2))
+    assert (
+        errs(MISCLASSIFIED, logits, y, z0).all()
+        and errs(two, logits, y, z0).all()
+        and not errs(first_target, logits, y, z0).any()
+    )
 
 
 def test_every_evaluation_of_the_target_is_counted_and_none_is_made_after_the_end():
-    found, ledger, asked = look(above(0.55), [[-1.0, 0.0], [0.4, 0.0], [1.0, 0.0], [0.2, 0.0]])
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == found.steps.tolist()
-    assert asked.seen == int(found.steps.sum())
-    assert ledger.best.first_success.tolist() == found.steps.tolist()
+    result, ledger, recorder = look(above(0.55), [[-1.0, 0.0], [0.4, 0.0], [1.0, 0.0], [0.2, 0.0]])
+    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == result.steps.tolist()
+    assert recorder.queries == int(result.steps.sum())
+    assert ledger.best.first_success.tolist() == result.steps.tolist()
 
 
 def test_a_sample_ends_where_it_would_end_alone():
     z0 = torch.linspace(-2, 1, 7)[:, None].repeat(1, 2)
-    together, _, _ = look(above(0.55), z0, name=above(0.7), noise=0.02)
+    batched, _, _ = look(above(0.55), z0, name=above(0.7), noise=0.02)
     for i in range(len(z0)):
-        alone, _, _ = look(above(0.55), z0[i : i + 1], name=above(0.7), noise=0.02)
-        torch.testing.assert_close(alone.x[0], together.x[i])
-        assert alone.steps[0] == together.steps[i]
+        separate, _, _ = look(above(0.55), z0[i : i + 1], name=above(0.7), noise=0.02)
+        torch.testing.assert_close(separate.x[0], batched.x[i])
+        assert separate.steps[0] == batched.steps[i]
 
 
 def test_what_the_target_is_shown_can_be_stored():
-    found, ledger, asked = look(above(0.55), [[-1.0, 0.3]], domain=COARSE)
-    for x in asked.calls:
+    result, ledger, recorder = look(above(0.55), [[-1.0, 0.3]], domain=COARSE)
+    for x in recorder.calls:
         torch.testing.assert_close(x * 10, (x * 10).round(), atol=1e-5, rtol=0)
-    assert found.counted.all() and float(found.x[0, 0]) == pytest.approx(0.6)
+    assert result.success.all() and float(result.x[0, 0]) == pytest.approx(0.6)
 
 
 def test_the_gradient_passes_the_rounding_and_stops_at_the_bounds():
     x = torch.tensor([[0.23, 1.4]], requires_grad=True)
-    shown = stored(x, COARSE)
-    torch.testing.assert_close(shown, torch.tensor([[0.2, 1.0]]))
-    shown.sum().backward()
+    quantised = quantise(x, COARSE)
+    torch.testing.assert_close(quantised, torch.tensor([[0.2, 1.0]]))
+    quantised.sum().backward()
     assert x.grad.tolist() == [[1.0, 0.0]]
 
 

@@ -17,6 +17,23 @@ STUDY = Study(
     result="run:AgentResult",
     lines="run:lines",
     output=Output.FILE,
+    file="run:read_manifest",
+    repeat="run:repeat",
+    claimed=tuple(
+        (f"*.safetensors:{key}", "the training: that it makes the stored weights, its settings, its history and its queries")
+        for key in (
+            "prior",
+            "network",
+            "about.config",
+            "about.curve",
+            "about.training_queries",
+            "about.eps",
+            "about.reward",
+            "width",
+            "scale",
+            "families",
+        )
+    ),
     out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
     resume="Go on with the policy in --out, if there is one.",
     examples=("brinell train-agent --data FILE.npz --model model.py:factory --out policy.safetensors",),

@@ -4,7 +4,18 @@ from typing import Literal
 
 from pydantic import Field
 
-from brinell.engine.request import AttackSpec, BaseRequest, BatchSize, Budgets, DataSpec, Device, DistanceSpec, ModelSpec, Seed
+from brinell.engine.request import (
+    AttackSpec,
+    BaseRequest,
+    BatchSize,
+    Budgets,
+    DataSpec,
+    Device,
+    DistanceSpec,
+    InProcess,
+    ModelSpec,
+    Seed,
+)
 
 
 class TrainAgentRequest(BaseRequest):
@@ -25,7 +36,7 @@ class TrainAgentRequest(BaseRequest):
     algorithm: Literal["dqn", "none"] = "dqn"
     """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
     reward: Literal["margin", "dilution", "projected"] = "margin"
-    """What a step is rewarded for: margin, dilution or projected."""
+    """Reward of a step: margin, dilution or projected."""
     minutes: float = Field(default=10.0, gt=0)
     """The wall time of the training, after the probes."""
     steps: int | None = Field(default=None, ge=1)
@@ -41,3 +52,4 @@ class TrainAgentRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
+    in_process: InProcess = False

@@ -1,7 +1,7 @@
 """A training run of an RLAB agent: from a request to a policy file, which is written anew at every report."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,27 +9,30 @@ from typing import Any
 import torch
 
 from brinell import plugins
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
 from brinell.core.threat import Threat
-from brinell.engine.answers import settled
+from brinell.core.version import VERSION
+from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import choose_device, gaps, open_data, opener_of
+from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.sources import open_data
+from brinell.engine.trust import MARK, make_mark
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correct, train
 from brinell.rlab.validation import verdict, warning
-from brinell.store.files import named_safetensors, write_atomically
+from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.kit import Call
 
 
 class AgentValidation(Result):
-    """What an agent is worth on inputs that it did not learn from. An input that it did not fool counts with the budget."""
+    """Performance of an agent on held-out inputs. An input that it did not fool counts with its full query budget."""
 
     inputs: int
     """How many."""
@@ -37,8 +40,9 @@ class AgentValidation(Result):
     """Queries of one input at most."""
     queries: dict[str, float]
     """Mean queries of an input: of the policy, of greedy, of the default where it is another, and of the policy's own prior."""
-    ratios: dict[str, tuple[float, float, float]]
-    """Mean queries of the policy over those of each other, with the ends of the 95 % bootstrap interval over inputs."""
+    ratios: dict[str, tuple[float, float | None, float | None]]
+    """Mean queries of the policy over those of each other, with the ends of the 95 % bootstrap interval over inputs; null with
+    fewer than 30 inputs."""
     verdict: str
     """The same in a sentence."""
     warning: str | None
@@ -55,7 +59,7 @@ class AgentResult(Result):
     training_queries: dict[str, int]
     """Forward evaluations by what they were for: first looks, probes, steps and validation."""
     validation: AgentValidation | None
-    """What it is worth on inputs that it did not learn from; null where there was none to hold out."""
+    """Performance on held-out inputs; null if there were none."""
 
 
 def lines(result: AgentResult) -> Iterator[str]:
@@ -74,21 +78,42 @@ def carry_out(call: Call) -> AgentResult:
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    out = call.file()
-
-    def tell(report: Report) -> None:
-        values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
-        call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
-
-    agent = train_agent(call.request, out, tell, dataset=call.dataset(), model=call.model(), resume=call.resume)
+    agent = _train(call)
     about = agent.about or {}
     validation = about["validation"]
     return AgentResult(
-        policy=str(out),
+        policy=str(call.out),
         inputs=about["inputs"],
         training_queries=about["training_queries"],
         validation=validation and AgentValidation(verdict=verdict(about), warning=warning(about) or None, **validation),
     )
+
+
+def _train(call: Call, trained: Agent | None = None) -> Agent:
+    """Train the agent that a call asks for, or validate one again that is already trained."""
+
+    def tell(report: Report) -> None:
+        """Print the figures of a training report."""
+        values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}
+        call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
+
+    settings: dict[str, Any] = {"dataset": call.dataset(), "model": call.model(), "resume": call.resume, "trained": trained}
+    return train_agent(call.request, call.file(), tell, **settings)
+
+
+def repeat(call: Call, file: Path) -> None:
+    """Validate the policy of a file again, and write it as a training would."""
+    _train(call, trained=load(file))
+
+
+def read_manifest(file: Path) -> dict[str, Any]:
+    """What a policy file says of its training, with the request that would repeat it."""
+    about = load(file).about or {}
+    config = about.get("config") or {}
+    values = {name: about.get(name) for name in ("data", "model", "attack", "norm", "samples", "reward")}
+    values |= {name: config.get(name) for name in ("slots", "seed", "probes", "fits")}
+    values |= {"eps": repr(about.get("eps")), "episode_steps": about.get("steps")}
+    return {**about, "request": {name: value for name, value in values.items() if value is not None}}
 
 
 def train_agent(
@@ -100,6 +125,7 @@ def train_agent(
     model: Model | None = None,
     resume: bool = False,
     learner: Learner = DUELING_DQN,
+    trained: Agent | None = None,
 ) -> Agent:
     """Train by `learner`, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
 
@@ -111,16 +137,17 @@ def train_agent(
         model: a model already in memory, in place of `request.model`.
         resume: whether to go on with the policy that is there.
         learner: the learning algorithm.
+        trained: an agent that such a training left, which is validated again and not trained; None to train one.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    named_safetensors(out, "a policy")
+    check_safetensors_name(out, "a policy")
     eps, config = _budget(request.eps), _config(request)
     name, _, options = plugins.parse(request.attack)
     if name != "rlab":
         raise RequestError(f"attack {request.attack!r} learns nothing: agents are trained for rlab, with its options")
-    attack = plugins.build("attack", name, options)
+    attack = plugins.build("attack", name, options, in_process=request.in_process)
     if attack.access > Access.SCORES:
         raise RequestError(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
@@ -129,31 +156,41 @@ def train_agent(
     dataset = open_data(request.data) if dataset is None else dataset
     domain = dataset.domain.free
     attack.check(domain)
-    model = opener_of(request.model, dataset)() if model is None else model
+    model = model_opener(request.model, dataset)() if model is None else model
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
     first = min(request.samples, len(dataset))
-    lost = gaps(dataset, range(first))
-    ids = [sample for sample in range(first) if sample not in lost]
+    unreadable = unreadable_samples(dataset, range(first))
+    ids = [sample for sample in range(first) if sample not in unreadable]
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
-    begun = _begun(out, request) if resume and out.exists() else None
+    start = _load_start(out, request) if resume and out.exists() else None
+    if trained is not None:
+        start, config = _without_validation(trained), replace(config, algorithm="none")
     counted: dict[str, Any] = {}
-    model = settled(model, dataset, counted)
-    first_looks = len(ids) + sum(one["forwards"] for one in counted.get("probes", {}).values())
-    first_looks += (begun.about or {}).get("training_queries", {}).get("first_looks", 0) if begun else 0
+    model = with_logits(model, dataset, counted)
+    first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
+    first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
     right = correct(model, x, y, request.batch_size)
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", request.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=dataset.domain)
 
-    keep = partial(_save, out=out, request=request, first_looks=first_looks)
-    how: dict[str, Any] = {"batch_size": request.batch_size, "tell": tell, "keep": keep, "begun": begun, "learner": learner}
-    return keep(train(model, batch, threat, placement, config, **how))
+    digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
+    keep = partial(_save, out=out, request=request, first_looks=first_looks, digests=digests)
+    options_of_training: dict[str, Any] = {
+        "batch_size": request.batch_size,
+        "tell": tell,
+        "keep": keep,
+        "start": start,
+        "learner": learner,
+    }
+    return keep(train(model, batch, threat, placement, config, **options_of_training))
 
 
 def _budget(text: str) -> float:
+    """The one budget of the training, above 0."""
     budgets = parse_eps(text).values
     if len(budgets) != 1:
         raise RequestError(f"eps {text!r} names {len(budgets)} budgets: an agent is trained at one")
@@ -163,16 +200,17 @@ def _budget(text: str) -> float:
 
 
 def _config(request: TrainAgentRequest) -> TrainConfig:
+    """Settings of the training."""
     return TrainConfig(seconds=60 * request.minutes if request.steps is None else 1e9, **request.settings(TrainConfig))
 
 
-def _begun(out: Path, request: TrainAgentRequest) -> Agent:
+def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
     """The policy that a training of the same settings left."""
     agent = load(out)
-    about, now = agent.about or {}, _settings(request)
-    was = {name: about.get(name) for name in now} | {"config": _kept(about.get("config", {}))}
-    now |= {"config": _kept(asdict(_config(request)))}
-    if changed := [f"{name} was {was[name]!r} and is {now[name]!r}" for name in now if was[name] != now[name]]:
+    about, current = agent.about or {}, _settings(request)
+    was = {name: about.get(name) for name in current} | {"config": _without_duration(about.get("config", {}))}
+    current |= {"config": _without_duration(asdict(_config(request)))}
+    if changed := [f"{name} was {was[name]!r} and is {current[name]!r}" for name in current if was[name] != current[name]]:
         raise RequestError(
             f"{out} learned something else ({'; '.join(changed)}): choose another {option('out')}, or leave out "
             f"{option('resume')}"
@@ -181,19 +219,25 @@ def _begun(out: Path, request: TrainAgentRequest) -> Agent:
 
 
 def _settings(request: TrainAgentRequest) -> dict[str, Any]:
-    """What makes a training this one and no other, apart from how long it lasts and how it learns."""
-    found = {name: getattr(request, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
-    return found | {"eps": _budget(request.eps), "steps": request.episode_steps}
+    """Settings that identify a training, without its duration and its learning algorithm."""
+    settings = {name: getattr(request, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
+    return settings | {"eps": _budget(request.eps), "steps": request.episode_steps}
 
 
-def _kept(config: dict[str, Any]) -> dict[str, Any]:
+def _without_validation(agent: Agent) -> Agent:
+    """An agent without the figures of its validation, so that they are measured again."""
+    return replace(agent, about={key: value for key, value in (agent.about or {}).items() if key != "validation"})
+
+
+def _without_duration(config: dict[str, Any]) -> dict[str, Any]:
     """The settings of a training but for how long it lasts."""
     return {name: value for name, value in config.items() if name not in ("seconds", "steps")}
 
 
-def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int) -> Agent:
+def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:
     """Write the policy with all that says how it was made."""
-    about: dict[str, Any] = (agent.about or {}) | _settings(request)
+    about: dict[str, Any] = (agent.about or {}) | _settings(request) | dict(digests)
+    about |= {"brinell": VERSION, MARK: make_mark(request.model_dump(mode="json"), type(request))}
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     noted = Agent(prior=agent.prior, network=agent.network, about=about)
     write_atomically(out, noted.save)

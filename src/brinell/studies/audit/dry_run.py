@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.core.errors import option
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
@@ -21,13 +21,13 @@ class PlannedCell(Result):
     title: str
     """Its name for people, the samples that it is kept to included."""
     short: str
-    """What it does and no more."""
+    """Short name of the stage."""
     forwards_at_most: int
     """Forward evaluations if every budget is fought to the end on every sample."""
     backwards_at_most: int
     """Backward evaluations, likewise."""
     waits: bool
-    """Whether it waits for an alarm, which the calibration did not raise."""
+    """True if the stage waits for an alarm, which the calibration did not raise."""
     passes: int | None
     """Forwards and backwards that are expected; null without a calibration, and while the attack waits."""
     seconds: float | None
@@ -37,7 +37,7 @@ class PlannedCell(Result):
 
 
 class PlannedCost(Result):
-    """What the audit of one model is expected to cost."""
+    """Expected cost of the audit of one model."""
 
     model: str
     """Name of the model."""
@@ -55,7 +55,7 @@ class PlannedCost(Result):
     """Seconds that the stages for masked gradients cost besides, if a check raises that alarm."""
     samples: int
     """Samples of the calibration."""
-    spent: float
+    calibration_seconds: float
     """Seconds that it took."""
 
 
@@ -76,7 +76,7 @@ class PlanResult(Result):
     data: str
     """Name of the data."""
     attacks: str
-    """What people call the attacks."""
+    """Name of the attacks."""
     n: int
     """Samples that would be used."""
     total: int
@@ -107,24 +107,29 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float, workers: int |
     if seconds:
         progress.note(f"calibrating for about {seconds:.0f} s; {option('calibrate', '0')} leaves it out")
     share = seconds / len(plan.models)
-    found = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
+    estimates = {source.name: estimate(plan, source, share) if seconds else None for source in plan.models}
     return PlanResult(
         data=plan.dataset.name,
-        attacks=plan.called,
+        attacks=plan.attacks_title,
         n=len(plan.ids),
         total=len(plan.dataset),
         norm=plan.distance.name,
         eps=plan.budgets.texts,
         group_size=plan.group_size,
-        cells=tuple(_cell(plan, source, stage, found[source.name]) for source in plan.models for stage in plan.stages),
-        estimates=tuple(_model(one) for one in found.values() if one is not None),
-        workers=None if workers is None else _workers(plan, list(found.values()), workers),
+        cells=tuple(_cell(plan, source, stage, estimates[source.name]) for source in plan.models for stage in plan.stages),
+        estimates=tuple(_model(cost) for cost in estimates.values() if cost is not None),
+        workers=None if workers is None else _workers(plan, list(estimates.values()), workers),
     )
 
 
-def _cell(plan: Any, source: Any, stage: Any, found: Any) -> Any:
+def _cell(plan: Any, source: Any, stage: Any, cost: Any) -> Any:
+    """Planned cost of one stage on one model."""
     forwards, backwards = plan.cost(source, stage)
-    one = next((one for one in found.stages if one.name == stage.name and one.expected), None) if found else None
+    expected = (
+        next((stage_cost for stage_cost in cost.stages if stage_cost.name == stage.name and stage_cost.expected), None)
+        if cost
+        else None
+    )
     return PlannedCell(
         model=source.name,
         stage=stage.name,
@@ -132,65 +137,68 @@ def _cell(plan: Any, source: Any, stage: Any, found: Any) -> Any:
         short=stage.short,
         forwards_at_most=forwards,
         backwards_at_most=backwards,
-        waits=stage.waits and one is None,
-        passes=None if one is None else round(one.forwards + one.backwards),
-        seconds=None if one is None else one.seconds,
+        waits=stage.waits and expected is None,
+        passes=None if expected is None else round(expected.forwards + expected.backwards),
+        seconds=None if expected is None else expected.seconds,
         skipped=source.skipped.get(stage.name),
     )
 
 
-def _workers(plan: Any, found: list[Any], number: int) -> Any:
+def _workers(plan: Any, costs: list[Any], number: int) -> Any:
     """The time of one process divided among several, each of which needs the memory of one."""
-    if None in found:
+    if None in costs:
         return None
-    seconds = sum(one.seconds for one in found) / number
-    return SharedCost(number=number, seconds=seconds, memory=max(one.memory for one in found))
+    seconds = sum(cost.seconds for cost in costs) / number
+    return SharedCost(number=number, seconds=seconds, memory=max(cost.memory for cost in costs))
 
 
-def _model(found: Any) -> Any:
+def _model(cost: Any) -> Any:
+    """Planned cost of one model."""
     return PlannedCost(
-        model=found.model,
-        passes=round(found.passes),
-        seconds=found.seconds,
-        low=found.low,
-        high=found.high,
-        memory=found.memory,
-        alarmed=found.alarmed,
-        samples=found.samples,
-        spent=found.spent,
+        model=cost.model,
+        passes=round(cost.passes),
+        seconds=cost.seconds,
+        low=cost.low,
+        high=cost.high,
+        memory=cost.memory,
+        alarmed=cost.alarm_seconds,
+        samples=cost.samples,
+        calibration_seconds=cost.calibration_seconds,
     )
 
 
 def lines(answer: PlanResult) -> Iterator[str]:
     """The plan as a terminal shows it."""
     yield f"{answer.data}: {answer.n} of {answer.total} samples, {answer.norm}, eps {', '.join(answer.eps)}, {answer.attacks}"
-    estimates = {one.model: one for one in answer.estimates}
+    estimates = {entry.model: entry for entry in answer.estimates}
     for model in dict.fromkeys(cell.model for cell in answer.cells):
         cells = [cell for cell in answer.cells if cell.model == model]
         least = [cell for cell in cells if not cell.waits]
         most = sum(cell.forwards_at_most + cell.backwards_at_most for cell in least)
-        found = estimates.get(model)
-        if found is None:
+        planned = estimates.get(model)
+        if planned is None:
             yield f"{model}: at most {most:,} passes"
         else:
-            likely = f"{duration(found.low)} to {duration(found.high)}"
-            yield f"{model}: about {found.passes:,} passes and {duration(found.seconds)} ({likely}); at most {most:,} passes"
-        yield from _cells([cell for cell in least if not cell.skipped], found is not None)
+            likely = f"{duration(planned.low)} to {duration(planned.high)}"
+            yield f"{model}: about {planned.passes:,} passes and {duration(planned.seconds)} ({likely}); at most {most:,} passes"
+        yield from _cells([cell for cell in least if not cell.skipped], planned is not None)
         if waiting := [cell for cell in cells if cell.waits and not cell.skipped]:
-            cost = f", which takes {duration(found.alarmed)} more if gradients are masked" if found and found.alarmed else ""
+            cost = (
+                f", which takes {duration(planned.alarmed)} more if gradients are masked" if planned and planned.alarmed else ""
+            )
             yield f"  {len(waiting)} more stage{'s wait' if len(waiting) > 1 else ' waits'} for an alarm{cost}"
-        for why, names in _left_out(cells).items():
-            yield f"  left out {', '.join(names)}: {why}"
+        for reason, names in _left_out(cells).items():
+            yield f"  left out {', '.join(names)}: {reason}"
     if answer.estimates:
-        share = f"{max(one.memory for one in answer.estimates) / 2**20:,.0f} MiB of memory"
+        share = f"{max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
         if answer.workers is None:
             yield f"one process needs about {share}"
         else:
-            each = f"about {duration(answer.workers.seconds)} and {share}"
-            yield f"the work is divided among {answer.workers.number} processes like this one: each takes {each}"
-        spent = sum(one.spent for one in answer.estimates)
-        samples = ", ".join(dict.fromkeys(str(one.samples) for one in answer.estimates))
-        yield f"estimated in {duration(spent)} from {samples} samples, and nothing was kept; leave out --dry-run to run it"
+            share_of_process = f"about {duration(answer.workers.seconds)} and {share}"
+            yield f"the work is divided among {answer.workers.number} processes like this one: each takes {share_of_process}"
+        calibration = sum(entry.calibration_seconds for entry in answer.estimates)
+        samples = ", ".join(dict.fromkeys(str(entry.samples) for entry in answer.estimates))
+        yield f"estimated in {duration(calibration)} from {samples} samples, and nothing was kept; leave out --dry-run to run it"
     else:
         yield "nothing was computed; leave out --dry-run to run it"
 
@@ -198,10 +206,14 @@ def lines(answer: PlanResult) -> Iterator[str]:
 def _left_out(cells: Any) -> dict[str, list[str]]:
     """Why stages that wait for nothing cannot run, each reason with their names."""
     skipped = [cell for cell in cells if cell.skipped and not cell.waits]
-    return {why: [cell.short for cell in skipped if cell.skipped == why] for why in dict.fromkeys(one.skipped for one in skipped)}
+    return {
+        reason: [cell.short for cell in skipped if cell.skipped == reason]
+        for reason in dict.fromkeys(cell_without_run.skipped for cell_without_run in skipped)
+    }
 
 
 def _cells(cells: Sequence[PlannedCell], estimated: bool) -> Iterator[str]:
+    """A line for each stage with its cost."""
     wide = max((len(cell.short) for cell in cells), default=0)
     for number, cell in enumerate(cells, 1):
         most = cell.forwards_at_most + cell.backwards_at_most

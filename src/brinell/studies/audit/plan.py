@@ -8,6 +8,6 @@ from brinell.studies.epsilon.recommended import resolve
 
 
 def plan_audit(request: Request, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> Plan:
-    """The plan of an audit; arguments and errors as of `engine.plan.make_plan`."""
+    """Make the plan of an audit; arguments and errors are those of `engine.plan.make_plan`."""
     dataset, recommended = resolve(request, dataset)
     return make_plan(request, dataset=dataset, models=models, recommended=recommended)

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup, escape
 
-from brinell.analysis.results import AuditResult, ModelResult, Rate, framed_page
+from brinell.analysis.folder_result import framed_page
+from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
+from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.texts import eps_text
 from brinell.pages import figures
@@ -27,7 +29,7 @@ STYLE = """
 .brinell-plot .mid { text-anchor:middle } .brinell-plot .end { text-anchor:end } .brinell-plot .grid { stroke:#e2e4e8 }
 .brinell-plot .axis { stroke:#4a5058 } .brinell-plot .line { fill:none; stroke:currentColor; stroke-width:2 }
 .brinell-plot .band { fill:currentColor; opacity:.14 } .brinell-plot .dot { fill:currentColor }
-""" + "".join(f".brinell-plot .s{at} {{ color:var(--s{at}) }}" for at in range(figures.COLOURS))
+""" + "".join(f".brinell-plot .s{index} {{ color:var(--s{index}) }}" for index in range(figures.COLOURS))
 
 
 class StoredInputs(NamedTuple):
@@ -50,9 +52,11 @@ class Plot:
     svg: str
 
     def _repr_svg_(self) -> str:
+        """The figure, for notebooks."""
         return self.svg
 
     def _repr_html_(self) -> str:
+        """The figure as an image, for notebooks."""
         coded = base64.b64encode(self.svg.encode()).decode()
         return f'<img alt="robust accuracy over eps" style="max-width:520px;width:100%" src="data:image/svg+xml;base64,{coded}">'
 
@@ -62,7 +66,7 @@ class Plot:
         Raises:
             RequestError: another ending, or a file that cannot be written.
         """
-        path = Path(path)
+        path = user_path(path)
         if path.suffix.lower() != ".svg":
             raise RequestError(f"{path} does not end with .svg, and SVG is what a plot is: name another file")
         try:
@@ -88,20 +92,20 @@ class Audit(AuditResult):
         Raises:
             RequestError: the run has no such budget or model.
         """
-        one = self._one(model)
+        result = self._model_result(model)
         if eps is None:
-            return one.robust_accuracy[-1]
+            return result.robust_accuracy[-1]
         values = parse_eps(eps_text(eps)).values
-        for rate in one.robust_accuracy:
+        for rate in result.robust_accuracy:
             if len(values) == 1 and math.isclose(rate.eps, values[0], rel_tol=1e-6, abs_tol=1e-12):
                 return rate
         raise RequestError(
-            f"eps {eps} is no budget of this run, which has {', '.join(one.eps_text)}: audit it, or take one of these"
+            f"eps {eps} is no budget of this run, which has {', '.join(result.eps_text)}: audit it, or take one of these"
         )
 
     def clean(self, model: str | None = None) -> Rate:
         """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
-        return self._one(model).clean_accuracy
+        return self._model_result(model).clean_accuracy
 
     def x_adv(self, model: str | None = None, *, eps: Any = None, attack: str | None = None) -> StoredInputs:
         """The adversarial inputs that the run stored, the closest of each sample.
@@ -114,26 +118,26 @@ class Audit(AuditResult):
         Raises:
             RequestError: no such model, budget or stage.
         """
-        run, one = self._opened(), self._one(model)
+        run, result = self._open_run(), self._model_result(model)
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
-        most = math.inf if eps is None else self.robust(eps, one.model).eps * (1 + 1e-6)
+        most = math.inf if eps is None else self.robust(eps, result.model).eps * (1 + 1e-6)
         rows = run.records()
-        kept = (rows.model == one.model) & (rows.outcome == Outcome.FOOLED) & (rows.eps <= most)
-        kept &= np.isin(rows.attack, names if attack is None else [attack])
+        selected = (rows.model == result.model) & (rows.outcome == Outcome.FOOLED) & (rows.eps <= most)
+        selected &= np.isin(rows.attack, names if attack is None else [attack])
         best: dict[int, tuple[float, int, str]] = {}
-        for sample, budget, stage in zip(rows.sample_id[kept], rows.eps[kept], rows.attack[kept], strict=True):
-            found = float(budget), names.index(str(stage)), str(stage)
-            best[int(sample)] = min(best.get(int(sample), found), found)
-        held: dict[int, Array] = {}
+        for sample, budget, stage in zip(rows.sample_id[selected], rows.eps[selected], rows.attack[selected], strict=True):
+            candidate = float(budget), names.index(str(stage)), str(stage)
+            best[int(sample)] = min(best.get(int(sample), candidate), candidate)
+        inputs: dict[int, Array] = {}
         for name in names:
-            held |= run.adversarial(one.model, name, [sample for sample, found in best.items() if found[2] == name])
-        ids = sorted(held)
+            inputs |= run.adversarial(result.model, name, [sample for sample, closest in best.items() if closest[2] == name])
+        ids = sorted(inputs)
         shape = tuple(run.manifest["data"]["domain"]["shape"])
         return StoredInputs(
             ids=np.array(ids, dtype=np.int64),
-            x=np.stack([held[sample] for sample in ids]) if ids else np.zeros((0, *shape), np.float32),
+            x=np.stack([inputs[sample] for sample in ids]) if ids else np.zeros((0, *shape), np.float32),
             eps=np.array([best[sample][0] for sample in ids]),
             attack=tuple(best[sample][2] for sample in ids),
         )
@@ -142,8 +146,8 @@ class Audit(AuditResult):
         """The records as a data frame, one row per model, sample, attack and budget; or one of the tables of the page.
 
         Args:
-            table: robust_accuracy, per_class, total_drop, stages, checks, distributions, or comparison where the run has several
-                models; none for the per-sample rows, whose columns docs/records.md describes.
+            table: robust_accuracy, per_class, total_drop, stages, checks, distributions, or comparison (if the run has several
+                models); None for the per-sample rows, whose columns docs/reference/records.md describes.
 
         Raises:
             RequestError: pandas is not installed, or there is no such table.
@@ -153,34 +157,34 @@ class Audit(AuditResult):
         except ImportError:
             raise RequestError("pandas is not installed, which makes data frames: pip install 'brinell[pandas]'") from None
         if table is None:
-            return parquet.to_table(self._opened().records()).to_pandas()
-        file = self._opened().path / "tables" / f"{table.removesuffix('.csv')}.csv"
+            return parquet.to_table(self._open_run().records()).to_pandas()
+        file = self._open_run().path / "tables" / f"{table.removesuffix('.csv')}.csv"
         if not file.is_file():
-            known = sorted(path.stem for path in file.parent.glob("*.csv"))
-            raise RequestError(f"the run has no table {table!r}; it has {', '.join(known)}")
+            tables = sorted(path.stem for path in file.parent.glob("*.csv"))
+            raise RequestError(f"the run has no table {table!r}; it has {', '.join(tables)}")
         return pandas.read_csv(file)
 
     def plot(self) -> Plot:
         """Robust accuracy over eps with its intervals, one line per model, as SVG."""
         series = [
-            figures.Series(name=one.model, rates=one.robust_accuracy, style=at, band=len(self.models) < 4)
-            for at, one in enumerate(self.models)
+            figures.Series(name=model.model, rates=model.robust_accuracy, style=index, band=len(self.models) < 4)
+            for index, model in enumerate(self.models)
         ]
         first = self.models[0]
         labels = list(zip(first.eps, first.eps_text, strict=True))
-        drawn = str(figures.curve(series, labels, title="robust accuracy over eps", distance=first.distance))
+        curve = str(figures.curve(series, labels, title="robust accuracy over eps", distance=first.distance))
         width, height = figures.LARGE.width, figures.LARGE.height
-        parts = [drawn.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1)]
-        for at, line in enumerate(series):
-            y = height + 14 + 18 * at
-            parts.append(f'<line class="line s{at % figures.COLOURS}" x1="46" x2="70" y1="{y - 4}" y2="{y - 4}"/>')
+        parts = [curve.replace("<svg ", f'<svg width="{width}" height="{height}" ', 1)]
+        for index, line in enumerate(series):
+            y = height + 14 + 18 * index
+            parts.append(f'<line class="line s{index % figures.COLOURS}" x1="46" x2="70" y1="{y - 4}" y2="{y - 4}"/>')
             parts.append(f'<text x="78" y="{y}">{escape(line.name)}</text>')
         total = height + 24 + 18 * (len(series) - 1)
         head = f'<svg class="brinell-plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}">'
         return Plot(f"{head}<style>{STYLE}</style>{''.join(parts)}</svg>")
 
     def __repr__(self) -> str:
-        lines = [_line(one) for one in self.models]
+        lines = [_line(model) for model in self.models]
         return f"<Audit {'; '.join(lines)}; {self.n} samples; {self.folder}>"
 
     __str__ = __repr__
@@ -188,10 +192,10 @@ class Audit(AuditResult):
     def _repr_html_(self) -> str:
         """The headline, the curve and the page, as a notebook shows them."""
         rows = "".join(
-            f"<tr><td>{escape(one.model)}</td><td>{percent(one.clean_accuracy.value)}</td>"
-            + "".join(f"<td>{percent(rate.value)}</td>" for rate in one.robust_accuracy)
-            + f'<td style="text-align:left">{escape(one.verdict)}</td></tr>'
-            for one in self.models
+            f"<tr><td>{escape(model.model)}</td><td>{percent(model.clean_accuracy.value)}</td>"
+            + "".join(f"<td>{percent(rate.value)}</td>" for rate in model.robust_accuracy)
+            + f'<td style="text-align:left">{escape(model.verdict)}</td></tr>'
+            for model in self.models
         )
         first = self.models[0]
         heads = "".join(
@@ -203,13 +207,15 @@ class Audit(AuditResult):
             Markup(framed_page(self.folder)),
         )
 
-    def _opened(self) -> Run:
+    def _open_run(self) -> Run:
+        """The run behind the result, which must be in a folder."""
         if address_of(self.folder) is not None:
             raise RequestError(f"{self.folder} is no folder, and rows and inputs are read from one: copy it, and open the copy")
         return Run.open(self.folder)
 
-    def _one(self, model: str | None) -> ModelResult:
-        names = [one.model for one in self.models]
+    def _model_result(self, model: str | None) -> ModelResult:
+        """The result of the named model, or of the only one."""
+        names = [entry.model for entry in self.models]
         if model is None and len(names) > 1:
             raise RequestError(f"the run has several models: name one of {', '.join(names)}")
         if model is not None and model not in names:
@@ -217,14 +223,15 @@ class Audit(AuditResult):
         return self.models[0 if model is None else names.index(model)]
 
 
-def _line(one: ModelResult) -> str:
-    last = one.robust_accuracy[-1]
-    failed = sum(check.passed is False for check in one.checks)
-    told = f"{failed} check{'s' * (failed != 1)} failed" if failed else "no check failed"
+def _line(model: ModelResult) -> str:
+    """Clean and robust accuracy of a model in one line."""
+    last = model.robust_accuracy[-1]
+    failed = sum(check.passed is False for check in model.checks)
+    checks_text = f"{failed} check{'s' * (failed != 1)} failed" if failed else "no check failed"
     interval = f"{percent(last.low)} to {percent(last.high)}"
-    at = f"{one.distance} {one.eps_text[-1]}"
-    clean = percent(one.clean_accuracy.value)
-    return f"{one.model}: clean {clean}, robust {percent(last.value)} ({interval}) at {at}, {told}"
+    budget = f"{model.distance} {model.eps_text[-1]}"
+    clean = percent(model.clean_accuracy.value)
+    return f"{model.model}: clean {clean}, robust {percent(last.value)} ({interval}) at {budget}, {checks_text}"
 
 
 def of(result: AuditResult) -> Audit:
@@ -233,13 +240,13 @@ def of(result: AuditResult) -> Audit:
 
 
 def failures(result: AuditResult) -> Sequence[str]:
-    """What a reader must know before the figures: failed checks and warnings of the run, in a line each."""
-    found: dict[str, None] = {}
-    for one in result.models:
-        told = {warning.code: warning.text for warning in one.warnings}
-        for check in one.checks:
+    """Failed checks and warnings of a run, one line each."""
+    sentences: dict[str, None] = {}
+    for model in result.models:
+        warnings = {warning.code: warning.text for warning in model.warnings}
+        for check in model.checks:
             if check.passed is False:
-                found[f"{one.model}: {told.get(check.code, check.text)}"] = None
-        codes = {check.code for check in one.checks}
-        found |= {f"{one.model}: {text}": None for code, text in told.items() if code not in codes}
-    return list(found)
+                sentences[f"{model.model}: {warnings.get(check.code, check.text)}"] = None
+        codes = {check.code for check in model.checks}
+        sentences |= {f"{model.model}: {text}": None for code, text in warnings.items() if code not in codes}
+    return list(sentences)

@@ -10,8 +10,8 @@ from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
 from brinell.runners import local, shards
-from brinell.runners.meeting import Shard, chosen
-from brinell.runners.progress import LiveProgress, Metrics
+from brinell.runners.progress import LiveProgress, MetricsFile
+from brinell.runners.shard_worker import Shard, choose_shard
 from brinell.store.run import Run
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit
@@ -20,15 +20,15 @@ from brinell.studies.kit import Call
 
 
 def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
-    """Run the audit that a call asks for, or with `dry_run` say what it would cost.
+    """Run the audit of a call; with `dry_run`, estimate its cost instead.
 
     Raises:
-        RequestError: what cannot be carried out.
-        StoppedError: the folder cannot be written, or the model is no longer reached.
+        RequestError: the request cannot be carried out.
+        StoppedError: the folder cannot be written, or the model no longer answers.
     """
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
-        workers = None if call.shard is None else call.shard.of
+        workers = None if call.shard is None else call.shard.total
         seconds = CALIBRATION if options.calibrate is None else options.calibrate
         return dry_run.estimate_plan(plan, call.progress, seconds, workers)
     if options.calibrate is not None:
@@ -44,11 +44,11 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         progress = call.progress
         if options.metrics is not None:
             live = progress if isinstance(progress, LiveProgress) else LiveProgress(quiet=True)
-            metrics = Metrics(Path(options.metrics), live)
+            metrics = MetricsFile(Path(options.metrics), live)
             ending.callback(metrics.end)
             progress = metrics
-        made = carry_out_plan(plan, folder, progress, command=call.command, resume=call.resume, shard=call.shard)
-    return result.of(made)
+        run = carry_out_plan(plan, folder, progress, command=call.command, resume=call.resume, shard=call.shard)
+    return result.of(run)
 
 
 def carry_out_plan(
@@ -66,17 +66,17 @@ def carry_out_plan(
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
-    if (shard := chosen(folder, shard, resume=resume)) is not None:
+    if (shard := choose_shard(folder, shard, resume=resume)) is not None:
         return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
     run = local.run(plan, folder, progress, command=command, resume=resume)
-    html.write(run.path)
-    return _summary(run, str(run.path))
+    return html.write_pages(Run.open(run.path))
 
 
 def open_result(folder: Path) -> result.Audit:
-    """What a run folder says, from its records alone."""
+    """The result of a run folder, computed from its records."""
     return result.of(_summary(Run.open(folder), str(folder)))
 
 
 def _summary(run: Run, name: str) -> AuditResult:
+    """Result of a run from its records."""
     return summarise(run.manifest, run.records_in_place(), name)

@@ -16,25 +16,30 @@ def lines(result: Any) -> Iterator[str]:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
         yield f"{model.model}: {model.n} samples, {model.distance}{aimed}, {model.attacks}"
         yield f"  {'eps':>9}   accuracy   95 % interval   robust    weakest class"
-        names = {one.class_: one.name for one in model.per_class}
+        names = {entry.class_: entry.name for entry in model.per_class}
         if model.eps[0] > 0:
             clean = model.clean_accuracy
             interval = f"{percent(clean.low)} to {percent(clean.high)}"
             yield f"  {'clean':>9}   {percent(clean.value):>8}   {interval:<18}{clean.k:>4} of {clean.n}"
-        for at, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):
-            classes = {one.class_: one.robust[at].value for one in model.per_class if one.robust[at].value is not None}
-            worst = min(classes, key=lambda one: classes[one] or 0.0, default=None)
+        for index, (text, rate) in enumerate(zip(model.eps_text, model.robust_accuracy, strict=True)):
+            classes = {
+                entry.class_: entry.robust[index].value for entry in model.per_class if entry.robust[index].value is not None
+            }
+            worst = min(classes, key=lambda class_id: classes[class_id] or 0.0, default=None)
             weakest = "" if worst is None else f"{percent(classes[worst])} {names[worst]}"
             interval = f"{percent(rate.low)} to {percent(rate.high)}"
             yield f"  {text:>9}   {percent(rate.value):>8}   {interval:<18}{rate.k:>4} of {rate.n}   {weakest}"
         yield f"  {model.verdict}"
+        yield from (f"  note: {text}" for text in model.verdict_notes)
         passed = [check.passed for check in model.checks]
         yield f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
         titles = {stage.attack: stage.title for stage in model.stages}
         for remark in model.remarks:
             yield f"  note: {titles.get(remark.attack, remark.attack)}: {remark.text}"
         if model.classes_without_samples:
-            yield f"  warning: {model.classes_without_samples} classes of the data have no sample: nothing is known about them"
+            number = model.classes_without_samples
+            have = "class of the data has" if number == 1 else "classes of the data have"
+            yield f"  warning: {number} {have} no sample, so nothing is known about {'it' if number == 1 else 'them'}"
         for warning in model.warnings:
             yield f"  warning: {warning.text}"
     yield f"report: {result.folder.rstrip('/')}/report.html"

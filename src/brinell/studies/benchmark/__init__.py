@@ -1,6 +1,6 @@
-"""Distort what the model classifies correctly until it errs, at graded severities, and store it as a data set.
+"""Distort correctly classified inputs until the model misclassifies them, and store them at graded severities as a data set.
 
-The folder loads with the datasets library; --data bench:FOLDER scores other models on it.
+The datasets library loads the folder. Evaluate other models on it with --data bench:FOLDER.
 """
 
 from brinell.studies.benchmark.request import BenchmarkRequest
@@ -15,9 +15,10 @@ STUDY = Study(
     lines="terminal:lines",
     open="run:open_result",
     layout="records:LAYOUT",
-    without_page="has a card and no page: README.md in the folder is it",
+    rewrite="run:rewrite",
+    without_page="has a card instead of a page: read README.md in the folder",
     needs_inputs=True,
-    resume="Go on with the set in --out.",
+    resume="Resume the set in --out.",
     shards=True,
     examples=("brinell benchmark --data FILE.npz --model model.py:factory --out SET",),
 )

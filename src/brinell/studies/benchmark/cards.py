@@ -1,4 +1,4 @@
-"""What a benchmark set says of itself: README.md, the data card of the Hugging Face hub, and croissant.json (Croissant 1.0)."""
+"""Documents a benchmark set: README.md, the data card of the Hugging Face hub, and croissant.json (Croissant 1.0)."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from brinell.analysis.results import FolderResult, Result
+from brinell.analysis.folder_result import FolderResult, Result
 from brinell.core.record import Column
 from brinell.pages.html import fill
 from brinell.store.files import write_text
@@ -31,49 +31,49 @@ CROISSANT = {
 }
 TABLES = {"columns": COLUMNS, "patch": PATCH, "samples": SAMPLES}
 SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M"))
-"""The size categories of the hub, each with the number of rows that it ends at."""
+"""Size categories of the hub, each with the number of rows below which it applies."""
 
 
 class LevelResult(Result):
-    """The inputs of a benchmark set at one level."""
+    """Figures of a benchmark set at one level."""
 
     level: float
     """Multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input."""
     inputs: int
-    """How many are in the set."""
+    """The number of inputs in the set."""
     unreached: int
-    """Samples whose bounds do not allow this multiple."""
+    """Samples for which the bounds of the data do not allow this multiple."""
     accuracy: float | None
-    """Share of the inputs that the model gets right; null where there are none."""
+    """Share of the inputs that the model classifies correctly; null without inputs."""
     accuracy_quantised: float | None
-    """The same of the pictures in 8 bits; null where nothing is rounded."""
+    """The same for the pictures in 8 bits; null if inputs are not rounded."""
     adversarial: float | None
-    """Share that meets the criterion."""
+    """Share of the inputs that meet the criterion."""
     median_l2: float | None
     """Median L2 distance from the clean input."""
 
 
 class BenchmarkResult(FolderResult):
-    """`brinell benchmark --json`."""
+    """The result of `brinell benchmark`."""
 
     samples: int
-    """Samples that were looked at."""
+    """The number of samples."""
     outcomes: dict[str, int]
-    """What became of them: reached, not_reached, misclassified, already, own_class."""
+    """Samples by outcome: reached, not_reached, misclassified, already, own_class."""
     queries: int
-    """Every forward of the model: those of all samples, and those by which the kind of its answers was recognised."""
+    """All forwards of the model, with those that recognise the kind of its answers."""
     training_queries: int | None
-    """Forwards that the policy was trained with; null where its file does not say."""
+    """Forwards of the policy's training; null if its file does not record them."""
     median_queries_to_success: float | None
-    """Of the samples with an adversarial example: forwards until the first one."""
+    """Median forwards until the first adversarial example, over the samples that have one."""
     median_queries_to_refined: float | None
-    """The same until it was settled, refinement and clean-up included."""
+    """Median forwards until the final adversarial example, with refinement and clean-up."""
     median_l2: float | None
     """Median L2 distance of the adversarial examples."""
     median_patches: float | None
-    """Median number of patches that have something on them in the adversarial example."""
+    """Median number of distorted patches of the adversarial examples."""
     levels: tuple[LevelResult, ...]
-    """Every level, the clean inputs first."""
+    """All levels, clean inputs first."""
 
 
 def write(folder: BenchmarkSet) -> None:
@@ -83,81 +83,86 @@ def write(folder: BenchmarkSet) -> None:
 
 
 def title(manifest: Mapping[str, Any]) -> str:
-    """What the set is called."""
+    """Title of the set."""
     return f"{manifest['data']['name']} against {manifest['model']['name']}, distorted by RLAB"
 
 
 def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
-    """The criterion in words."""
+    """The criterion as a clause."""
     if criterion["wrong_class"] is not None:
-        at = criterion["wrong_class"]
-        name = classes[at] if at < len(classes) else str(at)
-        return f"class {name} is predicted where it is not the true one, with a probability above {criterion['wrong_above']:g}"
+        index = criterion["wrong_class"]
+        name = classes[index] if index < len(classes) else str(index)
+        return f"the model predicts class {name} for another class, with a probability above {criterion['wrong_above']:g}"
     if criterion["true_below"] is not None:
         return f"the model is wrong, and the probability of the true class falls below {criterion['true_below']:g}"
     return "the model is wrong"
 
 
 def figures(folder: BenchmarkSet) -> dict[str, Any]:
-    """The figures of a complete set: what became of the samples, the adversarial examples, and each level."""
+    """Figures of a complete set: outcomes of the samples, adversarial examples, and each level."""
     samples, manifest = folder.samples(), folder.manifest
     columns = ("level", "reached", "label", "prediction", "prediction_quantised", "adversarial", "l2", "linf", "l0", "confidence")
     rows = folder.rows(columns)
-    levels = [_level(rows, level) for level in (0.0, *manifest["levels"])]
+    levels = [_level_figures(rows, level) for level in (0.0, *manifest["levels"])]
 
-    def middle(name: str) -> float | None:
+    def median(name: str) -> float | None:
+        """Median of a column of the samples, without empty cells; None if all are empty."""
         values = [value for value in samples[name] if value is not None]
         return float(statistics.median(values)) if values else None
 
     return {
         "samples": len(samples["sample_id"]),
         "outcomes": manifest["counts"],
-        "queries": sum(samples["queries"]) + sum(one["forwards"] for one in manifest.get("probes", {}).values()),
+        "queries": sum(samples["queries"]) + sum(probe["forwards"] for probe in manifest.get("probes", {}).values()),
         "training_queries": manifest["training_queries"],
-        "median_queries_to_success": middle("queries_to_success"),
-        "median_queries_to_refined": middle("queries_to_refined"),
-        "median_l2": middle("l2"),
-        "median_patches": middle("patch_count"),
+        "median_queries_to_success": median("queries_to_success"),
+        "median_queries_to_refined": median("queries_to_refined"),
+        "median_l2": median("l2"),
+        "median_patches": median("patch_count"),
         "levels": levels,
     }
 
 
-def _level(rows: Mapping[str, list[Any]], level: float) -> dict[str, Any]:
-    at = [k for k, (one, reached) in enumerate(zip(rows["level"], rows["reached"], strict=True)) if one == level and reached]
+def _level_figures(rows: Mapping[str, list[Any]], level: float) -> dict[str, Any]:
+    """Fields of the `LevelResult` of a level."""
+    index = [
+        k for k, (value, reached) in enumerate(zip(rows["level"], rows["reached"], strict=True)) if value == level and reached
+    ]
 
     def share(name: str) -> float | None:
-        held = [rows[name][k] == rows["label"][k] for k in at if rows[name][k] is not None]
-        return sum(held) / len(held) if held else None
+        """Share of the rows in which a column of predictions equals the label."""
+        matches = [rows[name][k] == rows["label"][k] for k in index if rows[name][k] is not None]
+        return sum(matches) / len(matches) if matches else None
 
     return {
         "level": level,
-        "inputs": len(at),
-        "unreached": rows["level"].count(level) - len(at),
+        "inputs": len(index),
+        "unreached": rows["level"].count(level) - len(index),
         "accuracy": share("prediction"),
         "accuracy_quantised": share("prediction_quantised"),
-        "adversarial": sum(bool(rows["adversarial"][k]) for k in at) / len(at) if at else None,
-        "median_l2": float(statistics.median([rows["l2"][k] for k in at])) if at else None,
+        "adversarial": sum(bool(rows["adversarial"][k]) for k in index) / len(index) if index else None,
+        "median_l2": float(statistics.median([rows["l2"][k] for k in index])) if index else None,
     }
 
 
 def card(folder: BenchmarkSet) -> str:
-    """README.md: YAML for the hub, then what the set is, how it was made, its columns and its figures."""
-    found, manifest = figures(folder), folder.manifest
-    rows = sum(level["inputs"] + level["unreached"] for level in found["levels"])
+    """Text of README.md: YAML for the hub, the method, the figures and the columns."""
+    summary, manifest = figures(folder), folder.manifest
+    rows = sum(level["inputs"] + level["unreached"] for level in summary["levels"])
     data = manifest["data"]
-    low, high = (f"{best(data['domain'][end]):g}" for best, end in ((np.min, "low"), (np.max, "high")))
+    low, high = (f"{reduce(data['domain'][end]):g}" for reduce, end in ((np.min, "low"), (np.max, "high")))
     return fill(
         __package__,
         "card.md",
-        {"json": _json, "without_folders": _without_folders, "text": _text, "share": _share},
+        {"json": _json, "without_folders": _without_folders, "text": _number_text, "share": _percent_text},
         title=title(manifest),
         form=folder.form,
-        size=Markup(next(text for most, text in SIZES if rows < most)),
+        size=Markup(next(text for limit, text in SIZES if rows < limit)),
         split=SPLIT,
         papers=PAPERS,
         manifest=manifest,
         request=manifest["request"],
-        policy=manifest.get("policy", {"name": manifest["request"]["policy"], "why": "it was asked for"}),
+        policy=manifest.get("policy", {"name": manifest["request"]["policy"], "reason": "it was asked for"}),
         data=data,
         model=manifest["model"],
         cap="without a cap on the distance" if manifest["eps"] is None else f"at an L2 distance of at most {manifest['eps']:g}",
@@ -166,52 +171,54 @@ def card(folder: BenchmarkSet) -> str:
         low=low,
         high=high,
         fixed=[column[0] for column in data["domain"].get("columns", ()) if column[3]],
-        outcomes=", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["outcomes"].items() if count),
-        found=found,
-        trained="unknown" if found["training_queries"] is None else f"{found['training_queries']:,}",
+        outcomes=", ".join(f"{count} {name.replace('_', ' ')}" for name, count in summary["outcomes"].items() if count),
+        summary=summary,
+        training_queries="unknown" if summary["training_queries"] is None else f"{summary['training_queries']:,}",
         **TABLES,
     )
 
 
 def columns() -> str:
-    """What each column means, in Markdown."""
+    """The meaning of each column, in Markdown."""
     return fill(__package__, "columns.md", {}, **TABLES)
 
 
 def _json(value: Any) -> Markup:
-    """JSON, which YAML is too, that opens no tag on a page made of it."""
+    """JSON for a YAML header, escaped so that it cannot open an HTML tag."""
     return Markup(json.dumps(value).replace("<", "\\u003c"))
 
 
 def _without_folders(spec: str) -> str:
-    """A spec with the names of its files but not where they lay."""
+    """A spec with the names of its files, but without their folders."""
     return re.sub(r"[^:?&=+]*/", "", spec)
 
 
-def _text(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
+    """A number with four digits; a dash for None."""
     return "-" if value is None else f"{value:.4g}"
 
 
-def _share(value: float | None) -> str:
+def _percent_text(value: float | None) -> str:
+    """A share in percent; a dash for None."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def croissant(folder: BenchmarkSet) -> dict[str, Any]:
-    """The metadata as JSON-LD. Files are named relative to the folder that it lies in."""
+    """Metadata as JSON-LD. File names are relative to the folder of the set."""
     manifest = folder.manifest
     files = [
-        _named("FileObject", name)
+        _entity("FileObject", name)
         | {
             "contentUrl": name,
             "encodingFormat": "application/x-parquet" if name.endswith("parquet") else "application/octet-stream",
             "sha256": sum_,
             "contentSize": f"{(folder.path / name).stat().st_size} B",
         }
-        for name, sum_ in folder.sums().items()
+        for name, sum_ in folder.checksums().items()
         if name.endswith((".parquet", ".safetensors"))
     ]
     sets = [
-        _named("FileSet", f"{name}-files") | {"encodingFormat": "application/x-parquet", "includes": f"{name}/*.parquet"}
+        _entity("FileSet", f"{name}-files") | {"encodingFormat": "application/x-parquet", "includes": f"{name}/*.parquet"}
         for name in ("data", "samples")
     ]
     criterion = criterion_text(manifest["criterion"], manifest["data"]["classes"])
@@ -220,7 +227,7 @@ def croissant(folder: BenchmarkSet) -> dict[str, Any]:
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
         "name": "".join(c if c.isalnum() else "-" for c in title(manifest)),
-        "description": f"{title(manifest)}: inputs at which {criterion}, and graded severities beyond.",
+        "description": f"{title(manifest)}: inputs at which {criterion}, and inputs at larger distances.",
         "license": manifest["request"]["licence"],
         "url": "README.md",
         "version": f"{manifest['schema']}.0.0",
@@ -228,34 +235,37 @@ def croissant(folder: BenchmarkSet) -> dict[str, Any]:
         "citeAs": PAPERS,
         "distribution": [*files, *sets],
         "recordSet": [
-            _records("data", "A row per sample and level.", COLUMNS, folder.form),
-            _records("samples", "A row per sample.", SAMPLES, folder.form),
+            _records("data", "A row for each sample and level.", COLUMNS, folder.form),
+            _records("samples", "A row for each sample.", SAMPLES, folder.form),
         ],
     }
 
 
-def _named(kind: str, name: str) -> dict[str, Any]:
+def _entity(kind: str, name: str) -> dict[str, Any]:
+    """The keys that every entity of Croissant has."""
     return {"@type": f"cr:{kind}", "@id": name, "name": name}
 
 
-def _records(name: str, what: str, columns: Mapping[str, Column], form: Form) -> dict[str, Any]:
-    fields = [_field(name, column, one, form) for column, one in columns.items()]
-    return _named("RecordSet", name) | {"description": what, "field": fields}
+def _records(name: str, description: str, columns: Mapping[str, Column], form: Form) -> dict[str, Any]:
+    """A table as a Croissant record set."""
+    fields = [_field(name, column, definition, form) for column, definition in columns.items()]
+    return _entity("RecordSet", name) | {"description": description, "field": fields}
 
 
 def _field(records: str, name: str, column: Column, form: Form) -> dict[str, Any]:
-    found = _named("Field", f"{records}/{name}") | {"description": column.doc}
+    """A column as a Croissant field."""
+    field = _entity("Field", f"{records}/{name}") | {"description": column.doc}
     source: dict[str, Any] = {"fileSet": {"@id": f"{records}-files"}, "extract": {"column": name}}
     if column.kind == "patches":
         inner = [
-            _named("Field", f"{found['name']}/{entry}")
+            _entity("Field", f"{field['name']}/{entry}")
             | {"description": doc, "dataType": CROISSANT[kind], "source": {**source, "transform": {"jsonPath": entry}}}
             for entry, (kind, doc) in PATCH.items()
         ]
-        return found | {"repeated": True, "subField": inner}
+        return field | {"repeated": True, "subField": inner}
     if column.kind in ("input", "mask") and form.pictures:
-        return found | {"source": source | {"transform": {"jsonPath": "bytes"}}, "dataType": "sc:ImageObject"}
+        return field | {"source": source | {"transform": {"jsonPath": "bytes"}}, "dataType": "sc:ImageObject"}
     if column.kind in ("input", "mask"):
         kind = "sc:Float" if column.kind == "input" else "sc:Boolean"
-        return found | {"source": source, "dataType": kind, "repeated": True}
-    return found | {"source": source, "dataType": CROISSANT[column.kind]}
+        return field | {"source": source, "dataType": kind, "repeated": True}
+    return field | {"source": source, "dataType": CROISSANT[column.kind]}

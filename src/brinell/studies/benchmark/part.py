@@ -1,7 +1,7 @@
-"""One part of a benchmark set: its samples played, those with an adversarial example graded, and each of them written down.
+"""Makes some samples of a benchmark set: runs the agent, grades the adversarial examples, and builds the rows.
 
-Every forward of the model goes through one ledger, so what a row says of its cost is what was counted: the first check, the
-search, the clean-up and the look at each level.
+One ledger counts every forward of the model. The costs in a row are therefore exact: first check, search, clean-up and the
+evaluation of each level.
 """
 
 import math
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
-from brinell.core import norms
+from brinell.core import losses, norms
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access
 from brinell.core.oracle import Batch
@@ -27,46 +27,46 @@ from brinell.rlab.rules import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.records import COLUMNS, Outcome
 
-NUDGES = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
-"""Multiples of the distance that clean-up came to, tried in turn where the input in 8 bits is not adversarial any more."""
+ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
+"""Multiples of the distance after clean-up, tried in turn if the input in 8 bits is not adversarial."""
 
 
-class _Judged(NamedTuple):
-    """Inputs of one level with the model's answers (n, classes), to the exact inputs and to what is stored of them."""
+class _LevelAnswers(NamedTuple):
+    """Inputs of one level, with logits (n, classes) of the exact inputs and of the stored ones."""
 
     inputs: Graded
     logits: Tensor
-    stored: Tensor
+    stored_logits: Tensor
 
 
-class Part:
-    """Makes some samples of a set; afterwards it holds what `studies.benchmark.records` writes of them.
+class BenchmarkPart:
+    """Makes some samples of a set, and holds the rows that `studies.benchmark.records` writes.
 
     Args:
-        plan: what is made.
-        at: which samples, as places among those of the plan.
-        progress: told of every pass of the model.
+        plan: the plan of the set.
+        span: the samples, as a slice of those of the plan.
+        progress: counts the passes of the model.
     """
 
-    def __init__(self, plan: BenchmarkPlan, at: slice, progress: Progress) -> None:
+    def __init__(self, plan: BenchmarkPlan, span: slice, progress: Progress) -> None:
         self.rows: list[dict[str, Any]] = []
         """COLUMNS of each input."""
         self.samples: list[dict[str, Any]] = []
         """SAMPLES of each sample."""
         self.arrays: dict[str, Array] = {}
         """Exact inputs and masks, by name."""
-        self.ids: Array = plan.ids[at]
+        self.ids: Array = plan.ids[span]
         x = plan.dataset.load(self.ids.tolist()).to(plan.device)
         device, domain = x.device, plan.dataset.domain
-        y = torch.as_tensor(plan.labels[at], device=device)
+        y = torch.as_tensor(plan.labels[span], device=device)
         low, high = domain.bounds()
-        # Without a cap every input within the bounds is near enough.
+        # Without a cap, every input within the bounds is allowed.
         cap = plan.eps or float((high - low).expand(1, *domain.shape).norm())
         self._plan = plan
         batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
         eps = torch.full((len(x),), cap, device=device)
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
-        # Levels lie beyond the cap on the adversarial example: inputs beyond it may be asked about.
+        # minimal: levels exceed the cap of the adversarial example, so queries beyond it are allowed.
         self._ledger = Ledger(
             plan.model,
             batch,
@@ -74,45 +74,46 @@ class Part:
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
             minimal=True,
-            on_pass=progress.passes,
+            on_pass=progress.count_passes,
         )
         self._oracle, self._batch, self._threat = self._ledger.oracle(), self._ledger.batch, self._ledger.threat
         self._clean = self._oracle.scores(self._batch.ids, self._batch.x)
         check_answers(self._clean, plan.model)
-        self._make()
+        self._run()
 
-    def _make(self) -> None:
-        outcome = self._first()
-        played_at = np.flatnonzero(outcome == "")
+    def _run(self) -> None:
+        """Search adversarial examples, and build the rows."""
+        outcome = self._clean_outcomes()
+        played = np.flatnonzero(outcome == "")
         examples: dict[int, dict[str, Any]] = {}
-        if len(played_at):
-            rows = torch.as_tensor(played_at, device=self._batch.x.device)
-            outcome[played_at] = Outcome.NOT_REACHED
+        if len(played):
+            rows = torch.as_tensor(played, device=self._batch.x.device)
+            outcome[played] = Outcome.NOT_REACHED
             results = self._plan.attack.run_episodes(
                 self._oracle, self._batch.select(rows), self._threat.select(rows), self._rng.select(rows)
             )
-            won = results.success.nonzero()[:, 0]
-            if len(won):
+            fooled = results.success.nonzero()[:, 0]
+            if len(fooled):
                 paths = path(
-                    self._batch.select(rows[won]),
-                    self._threat.select(rows[won]),
-                    self._rng.select(rows[won]),
+                    self._batch.select(rows[fooled]),
+                    self._threat.select(rows[fooled]),
+                    self._rng.select(rows[fooled]),
                     grid=self._plan.grid,
                     variants=self._plan.variants,
-                    results=results.select(won),
+                    results=results.select(fooled),
                 )
-                example = self._settle(rows[won], paths)
-                settled = self._ledger.costs.forwards.tolist()
-                examples = self._grade(rows[won], paths, example, settled)
-                for at, steps in zip(rows[won].tolist(), results.steps[won].tolist(), strict=True):
-                    if at in examples:
-                        outcome[at] = Outcome.REACHED
-                        # The first check, the agent's own look at the clean input, and its steps.
-                        examples[at] = examples[at] | {"queries_to_success": 2 + steps}
+                example = self._final_examples(rows[fooled], paths)
+                refined_queries = self._ledger.costs.forwards.tolist()
+                examples = self._grade(rows[fooled], paths, example, refined_queries)
+                for index, steps in zip(rows[fooled].tolist(), results.steps[fooled].tolist(), strict=True):
+                    if index in examples:
+                        outcome[index] = Outcome.REACHED
+                        # The first check, the agent's query of the clean input, and its steps.
+                        examples[index] = examples[index] | {"queries_to_success": 2 + steps}
         self._write_samples(outcome, examples)
 
-    def _first(self) -> Array:
-        """(n,) what the clean inputs say of each sample already; empty where it is to be played."""
+    def _clean_outcomes(self) -> Array:
+        """(n,) outcomes that the clean inputs decide; empty for samples that the agent must distort."""
         wrong_class, y = self._plan.criterion_settings["wrong_class"], self._batch.y
         outcome = np.full(len(self.ids), "", dtype=object)
         outcome[(margin_of(self._plan.criterion, self._clean, y, self._batch.x) > 0).cpu().numpy()] = Outcome.ALREADY
@@ -121,121 +122,144 @@ class Part:
             outcome[(y == wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
         return outcome
 
-    def _settle(self, rows: Tensor, paths: Path) -> _Judged:
-        """The adversarial examples: what clean-up left, or a little further along the path where that is none in 8 bits."""
+    def _final_examples(self, rows: Tensor, paths: Path) -> _LevelAnswers:
+        """The adversarial examples after clean-up, enlarged if they are not adversarial in 8 bits.
+
+        Args:
+            rows: (k,) positions of the samples in the batch.
+            paths: their paths from the clean input through the example.
+        """
         strength = paths.fraction()[:, None] * (paths.standing != CLEAN)
         example = Graded(paths.flip(), torch.ones_like(rows, dtype=torch.bool), paths.standing.clone(), strength)
-        logits, stored = self._ask(rows, example.x)
+        logits, stored_logits = self._query(rows, example.x)
         size = norms.l2(example.x - paths.clean)
-        for factor in NUDGES:
-            there = torch.minimum(self._margin(rows, logits), self._margin(rows, stored)) > 0
-            further = paths.at(factor * size)
-            near = factor * size <= self._threat.eps[rows]
-            open_ = (~there & further.reached & near).nonzero()[:, 0]
-            if not len(open_):
+        for factor in ENLARGEMENTS:
+            adversarial = torch.minimum(self._margin(rows, logits), self._margin(rows, stored_logits)) > 0
+            farther = paths.grade(factor * size)
+            within_cap = factor * size <= self._threat.eps[rows]
+            remaining = (~adversarial & farther.reached & within_cap).nonzero()[:, 0]
+            if not len(remaining):
                 break
-            answers = self._ask(rows[open_], further.x[open_])
-            better = torch.minimum(*(self._margin(rows[open_], one) for one in answers)) > 0
-            at = open_[better]
-            for column, values in zip((*example, logits, stored), (*further, None, None), strict=True):
+            answers = self._query(rows[remaining], farther.x[remaining])
+            improved = torch.minimum(*(self._margin(rows[remaining], answer) for answer in answers)) > 0
+            index = remaining[improved]
+            for column, values in zip((*example, logits, stored_logits), (*farther, None, None), strict=True):
                 if values is not None:
-                    column[at] = values[at].to(column.dtype)
-            logits[at], stored[at] = (one[better] for one in answers)
-        sure = (self._margin(rows, logits) > 0) & (norms.l2(example.x - paths.clean) > 0)
-        return _Judged(example._replace(reached=sure), logits, stored)
+                    column[index] = values[index].to(column.dtype)
+            logits[index], stored_logits[index] = (answer[improved] for answer in answers)
+        valid = (self._margin(rows, logits) > 0) & (norms.l2(example.x - paths.clean) > 0)
+        return _LevelAnswers(example._replace(reached=valid), logits, stored_logits)
 
     def _margin(self, rows: Tensor, logits: Tensor) -> Tensor:
-        """(n,): margins of the criterion, which is one of the logits alone."""
+        """(k,) margins of the criterion, positive for an adversarial input."""
         return margin_of(self._plan.criterion, logits, self._batch.y[rows], self._batch.x[rows])
 
-    def _ask(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, classes) twice: what the model says of the inputs, and of them as they are stored. Nothing is asked twice."""
+    def _query(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits (k, classes) of the inputs, and of the inputs as they are stored."""
         logits = self._oracle.scores(self._batch.ids[rows], x)
-        return logits, self._ask_stored(rows, x, logits)
+        return logits, self._query_stored(rows, x, logits)
 
-    def _ask_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
-        """What the model says of the inputs as they come back from storage in Parquet; those that stay the same are not asked."""
+    def _query_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
+        """Logits of the inputs as they are stored. Inputs that storage does not change keep the logits given."""
         form, stored = self._plan.form, logits.clone()
         if not form.pictures:
             return stored
         low, high = self._plan.dataset.domain.bounds(x)
-        levels = torch.stack([torch.from_numpy(form.bytes8(one.cpu().numpy())) for one in x]).to(x)
-        shown = low + (high - low) * (levels / 255)
-        differs = (shown != x).flatten(1).any(1)
+        levels = torch.stack([torch.from_numpy(form.to_uint8(picture.cpu().numpy())) for picture in x]).to(x)
+        decoded = low + (high - low) * (levels / 255)
+        differs = (decoded != x).flatten(1).any(1)
         if bool(differs.any()):
-            stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], shown[differs])
+            stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], decoded[differs])
         return stored
 
-    def _grade(self, rows: Tensor, paths: Path, example: _Judged, settled: list[int]) -> dict[int, dict[str, Any]]:
-        """Rows of the clean input, the adversarial example and all levels. Returns those of level 1 by place in the part."""
-        sure = example.inputs.reached
+    def _grade(self, rows: Tensor, paths: Path, example: _LevelAnswers, refined_queries: list[int]) -> dict[int, dict[str, Any]]:
+        """Add the rows of all levels and their arrays; returns the rows of level 1 by position in the batch.
+
+        Args:
+            rows: (k,) positions of the samples in the batch.
+            paths: their paths from the clean input through the example.
+            example: the adversarial examples, which are level 1.
+            refined_queries: forwards of each sample of the batch until its final example.
+        """
+        valid = example.inputs.reached
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
         examples: dict[int, dict[str, Any]] = {}
         for level in (0.0, *self._plan.levels):
-            judged = example if level == 1 else self._judge(rows, paths, sure, level, size)
-            answers = self._answers(rows, judged)
-            for one in sure.nonzero()[:, 0].tolist():
-                at = int(rows[one])
-                head = {
-                    "sample_id": int(self.ids[at]),
+            level_answers = example if level == 1 else self._evaluate_level(rows, paths, valid, level, size)
+            answers = self._answer_rows(rows, level_answers)
+            for position in valid.nonzero()[:, 0].tolist():
+                index = int(rows[position])
+                keys = {
+                    "sample_id": int(self.ids[index]),
                     "level": level,
-                    "label": int(self._batch.y[at]),
-                    "farthest": farthest[one],
-                    "queries": settled[at],
+                    "label": int(self._batch.y[index]),
+                    "farthest": farthest[position],
+                    "queries": refined_queries[index],
                 }
-                there = bool(judged.inputs.reached[one])
-                row = head | (self._row(one, at, judged.inputs, answers[one]) if there else _UNREACHED)
+                reachable = bool(level_answers.inputs.reached[position])
+                row = keys | (self._row(position, index, level_answers.inputs, answers[position]) if reachable else _UNREACHED)
                 self.rows.append(row)
-                if there:
+                if reachable:
                     name = f"{row['sample_id']}/{level:g}"
                     self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
                 if level == 1:
-                    examples[at] = row
+                    examples[index] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
         return examples
 
-    def _judge(self, rows: Tensor, paths: Path, sure: Tensor, level: float, size: Tensor) -> _Judged:
-        """The inputs of a level, and what the model says of those that can be reached."""
+    def _evaluate_level(self, rows: Tensor, paths: Path, valid: Tensor, level: float, size: Tensor) -> _LevelAnswers:
+        """Inputs of a level and their logits; zeros for inputs that the bounds do not allow.
+
+        Args:
+            rows: (k,) positions of the samples in the batch.
+            paths: their paths from the clean input through the example.
+            valid: (k,) bool: samples with an adversarial example.
+            level: the multiple of the distance; 0 is the clean input.
+            size: (k,) L2 distances of the adversarial examples.
+        """
         if level == 0:
-            nothing = torch.full_like(paths.standing, CLEAN)
-            inputs = Graded(paths.clean, sure, nothing, torch.zeros_like(nothing, dtype=torch.float32))
+            clean_variants = torch.full_like(paths.standing, CLEAN)
+            inputs = Graded(paths.clean, valid, clean_variants, torch.zeros_like(clean_variants, dtype=torch.float32))
             logits = self._clean[rows]
         else:
-            inputs = paths.at(level * size)
-            inputs = inputs._replace(reached=inputs.reached & sure)
+            inputs = paths.grade(level * size)
+            inputs = inputs._replace(reached=inputs.reached & valid)
             logits = torch.zeros_like(self._clean[rows])
-            if len(at := inputs.reached.nonzero()[:, 0]):
-                logits[at] = self._oracle.scores(self._batch.ids[rows[at]], inputs.x[at])
-        at, stored = inputs.reached.nonzero()[:, 0], logits.clone()
-        if len(at):
-            stored[at] = self._ask_stored(rows[at], inputs.x[at], logits[at])
-        return _Judged(inputs, logits, stored)
+            if len(index := inputs.reached.nonzero()[:, 0]):
+                logits[index] = self._oracle.scores(self._batch.ids[rows[index]], inputs.x[index])
+        index, stored_logits = inputs.reached.nonzero()[:, 0], logits.clone()
+        if len(index):
+            stored_logits[index] = self._query_stored(rows[index], inputs.x[index], logits[index])
+        return _LevelAnswers(inputs, logits, stored_logits)
 
-    def _answers(self, rows: Tensor, judged: _Judged) -> list[dict[str, Any]]:
-        """What the model says of each input of a level, exact and as it is stored."""
-        probabilities, stored = judged.logits.softmax(1), judged.stored.argmax(1).tolist()
+    def _answer_rows(self, rows: Tensor, level_answers: _LevelAnswers) -> list[dict[str, Any]]:
+        """Columns of the model's answers for each input of a level."""
+        probabilities, stored = level_answers.logits.softmax(1), level_answers.stored_logits.argmax(1).tolist()
         columns = {
-            "prediction": judged.logits.argmax(1).tolist(),
+            "prediction": level_answers.logits.argmax(1).tolist(),
             "confidence": probabilities.amax(1).tolist(),
             "true_probability": probabilities.gather(1, self._batch.y[rows, None])[:, 0].tolist(),
-            "adversarial": (self._margin(rows, judged.logits) > 0).tolist(),
+            "adversarial": (self._margin(rows, level_answers.logits) > 0).tolist(),
             "prediction_quantised": stored if self._plan.form.pictures else [None] * len(rows),
         }
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
-    def _row(self, one: int, at: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
-        ids = self._batch.ids[at : at + 1]
-        x, clean = (self._ledger.whole(ids, value[None])[0].cpu().numpy() for value in (inputs.x[one], self._batch.x[at]))
+    def _row(self, position: int, index: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
+        """COLUMNS of the input `position` of a level, which belongs to the sample `index` of the batch."""
+        ids = self._batch.ids[index : index + 1]
+        x, clean = (
+            self._ledger.full_inputs(ids, value[None])[0].cpu().numpy() for value in (inputs.x[position], self._batch.x[index])
+        )
         delta = x.astype(np.float64) - clean
-        variant, strength = inputs.variant[one].tolist(), inputs.strength[one].tolist()
+        variant, strength = inputs.variant[position].tolist(), inputs.strength[position].tolist()
         patches = []
-        for number, which in enumerate(variant):
-            if which != CLEAN:
-                placed = self._plan.variants[which]
-                name = self._plan.distortions[id(placed.distortion)]
-                said = {"distortion": name, "severity": placed.severity, "draw": placed.draw}
-                patches.append({"patch": number, **said, "strength": strength[number]})
+        for number, variant_index in enumerate(variant):
+            if variant_index != CLEAN:
+                placement = self._plan.variants[variant_index]
+                name = self._plan.distortions[id(placement.distortion)]
+                entry = {"distortion": name, "severity": placement.severity, "draw": placement.draw}
+                patches.append({"patch": number, **entry, "strength": strength[number]})
         return answer | {
             "reached": True,
             "input": x,
@@ -249,21 +273,22 @@ class Part:
         }
 
     def _write_samples(self, outcome: Array, examples: dict[int, dict[str, Any]]) -> None:
-        confidence, prediction = (column.tolist() for column in self._clean.softmax(1).max(1))
+        """Add SAMPLES of each sample; `examples` has the rows of level 1 by position."""
+        confidence, prediction = (column.tolist() for column in losses.decision(self._clean))
         forwards = self._ledger.costs.forwards.tolist()
-        for at, sample in enumerate(self.ids.tolist()):
-            example = examples.get(at, {})
+        for index, sample in enumerate(self.ids.tolist()):
+            example = examples.get(index, {})
             self.samples.append(
                 {
                     "sample_id": sample,
-                    "label": int(self._batch.y[at]),
-                    "outcome": str(outcome[at]),
-                    "clean_prediction": prediction[at],
-                    "clean_confidence": confidence[at],
-                    "queries": forwards[at],
+                    "label": int(self._batch.y[index]),
+                    "outcome": str(outcome[index]),
+                    "clean_prediction": prediction[index],
+                    "clean_confidence": confidence[index],
+                    "queries": forwards[index],
                     "queries_to_success": example.get("queries_to_success"),
                     "queries_to_refined": example.get("queries"),
-                    "queries_levels": forwards[at] - example["queries"] if example else None,
+                    "queries_levels": forwards[index] - example["queries"] if example else None,
                     "training_queries": self._plan.training_queries,
                     "l2": example.get("l2"),
                     "patch_count": example.get("patch_count"),
@@ -272,4 +297,4 @@ class Part:
 
 
 _UNREACHED: dict[str, Any] = {"reached": False, "patches": []} | {name: None for name, column in COLUMNS.items() if column.null}
-"""A level that the bounds of the data do not allow."""
+"""Columns of a level that the bounds of the data do not allow."""

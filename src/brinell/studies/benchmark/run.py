@@ -1,7 +1,7 @@
-"""Makes a benchmark set: part after part, then the card, the metadata and the checksums.
+"""Makes a benchmark set: all parts, then the card, the metadata and the checksums.
 
-Several processes that meet in a store make blocks, which are what a process that is stopped keeps of a part. Who puts the set
-together resumes it where all blocks are there.
+Processes that share a store make blocks, the units in which an interrupted process saves a part. One process then assembles the
+set by resuming it with all blocks present.
 """
 
 import shutil
@@ -11,73 +11,74 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from brinell.engine.answers import settled
-from brinell.engine.progress import Progress, Silent
+from brinell.engine.answers import with_logits
+from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.shard import predict, session
-from brinell.rlab.agent import chosen
-from brinell.runners import meeting, parts, provenance
-from brinell.runners.loop import Job, carry_out, each_part
-from brinell.runners.meeting import Shard
+from brinell.rlab.agent import choose_policy
+from brinell.runners import parts, provenance, shard_worker
+from brinell.runners.loop import Job, make_parts, manifest_session
+from brinell.runners.shard_worker import Shard
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.cards import BenchmarkResult
-from brinell.studies.benchmark.part import Part
+from brinell.studies.benchmark.part import BenchmarkPart
 from brinell.studies.benchmark.plan import BenchmarkPlan, make_plan
 from brinell.studies.benchmark.records import BLOCKS, LAYOUT, BenchmarkSet, Block, Outcome
 from brinell.studies.kit import Call
 
 IGNORED = ("batch_size", "device", "licence")
-"""Settings that change nothing in the rows."""
+"""Settings that do not change the rows."""
 BLOCK_SECONDS = 60.0
-"""About how long a block of samples may take, if each is searched to the end."""
-LEAST_BLOCK = 4
-ASKED = 8
-"""Clean samples by which the speed of the model is told."""
+"""Target time of a block in seconds, if every sample needs the full search."""
+MIN_BLOCK = 4
+SPEED_SAMPLES = 8
+"""Number of clean samples that measure the speed of the model."""
 
 
 Answer = TypeVar("Answer")
 
 
-def make(
+def make_in_folder(
     plan: BenchmarkPlan,
     out: Path,
     progress: Progress,
     *,
     command: str,
     resume: bool = False,
-    begun: Mapping[str, Any] | None = None,
+    state: Mapping[str, Any] | None = None,
 ) -> BenchmarkSet:
-    """Make the set in the folder `out`, or with `resume` what is missing of it.
+    """Make the set in the folder `out`; with `resume`, its missing parts.
 
-    Args and errors are those of `runners.local.run`; `begun` is what others settled and spent before.
+    Args and errors are those of `runners.local.run`. `state` contains the probes, costs and block size of other processes.
     """
-    with carry_out(_job(plan, out, command, begun), resume=resume) as manifest:
+    with manifest_session(_make_job(plan, out, command, state), resume=resume) as manifest:
         folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
 
         def make_part(number: int) -> int:
-            at = _places(plan, number)
-            blocks = [_block(opened, folder, slice(start, min(start + block, at.stop)), progress) for start in _starts(at, block)]
-            rows = [row for one in blocks for row in one.rows]
-            samples = [sample for one in blocks for sample in one.samples]
-            folder.save_part(number, rows, samples, {name: array for made in blocks for name, array in made.arrays.items()})
-            folder.drop_blocks(at)
+            """Make and save one part; returns the number of examples."""
+            span = _part_span(plan, number)
+            blocks = [_load_or_make_block(ready_plan, folder, block_span, progress) for block_span in _split(span, block_size)]
+            rows = [row for block in blocks for row in block.rows]
+            samples = [sample for block in blocks for sample in block.samples]
+            folder.save_part(number, rows, samples, {name: array for block in blocks for name, array in block.arrays.items()})
+            folder.drop_blocks(span)
             return sum(sample["outcome"] == Outcome.REACHED for sample in samples)
 
         missing = [number for number in range(plan.parts) if not folder.has_part(number)]
-        sizes = {number: len(range(*_places(plan, number).indices(len(plan.ids)))) for number in missing}
+        sizes = {number: len(range(*_part_span(plan, number).indices(len(plan.ids)))) for number in missing}
         with session(plan.model, plan.device):
-            opened = _opened(plan, manifest) if missing else plan
-            block = manifest["block"]
+            ready_plan = _plan_with_logits(plan, manifest) if missing else plan
+            block_size = manifest["block"]
             LAYOUT.save(out, manifest)
-            each_part(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=_forwards(plan))
+            make_parts(manifest, sizes, make_part, progress, model=plan.facts["name"], stage="rlab", forwards=_max_forwards(plan))
         outcomes = folder.samples()["outcome"]
         manifest["counts"] = {outcome: outcomes.count(outcome) for outcome in map(str, Outcome)}
     with LAYOUT.lock(out):
         cards.write(folder)
-        folder.save_sums()
+        folder.save_checksums()
     return folder
 
 
-def work_on(
+def make_together(
     plan: BenchmarkPlan,
     out: Path,
     progress: Progress,
@@ -87,167 +88,178 @@ def work_on(
     shard: Shard | None,
     answer: Callable[[BenchmarkSet, str], Answer],
 ) -> Answer:
-    """Make the set, together with the processes that meet in `out` where there is a shard.
+    """Make the set, in shards if `shard` or the store asks for them.
 
-    Blocks are as large as those of one process, so that the rows are the same ones. They are a minute of work each, so that where
-    there are more processes than blocks no time to speak of is lost.
+    Blocks are as large as those of a single process, so the rows are the same. A block takes about a minute, so idle processes
+    lose little time at the end.
 
     Args:
-        plan: what is made, the same in all processes.
-        out: the folder on a disk that all processes see, or the address of one (`store.shared`).
-        progress: told what goes on, over all processes.
-        command: the command line that repeats it, for the manifest.
-        resume: whether to go on with what is there.
-        shard: where this process begins, and how many shards there are; none works alone, if `out` is a folder.
-        answer: what is made of the whole set and the name of its folder; where the store is no folder, it holds no arrays.
+        plan: the plan of the set, the same in all processes.
+        out: a folder on a disk that all processes share, or the address of a store (`store.shared`).
+        progress: reports progress over all processes.
+        command: the command line that repeats the set, for the manifest.
+        resume: true to resume an existing set.
+        shard: number and count of shards; None for a single process.
+        answer: computes the result from the complete set and the name of its folder. At an address, the set has no arrays.
 
     Raises:
         RequestError: the store holds something else, or cannot be used.
         StoppedError: the store does not answer, or is full.
     """
-    if (shard := meeting.chosen(out, shard, resume=resume, what=LAYOUT.what)) is None:
-        return answer(make(plan, out, progress, command=command, resume=resume), str(out))
+    if (shard := shard_worker.choose_shard(out, shard, resume=resume, noun=LAYOUT.noun)) is None:
+        return answer(make_in_folder(plan, out, progress, command=command, resume=resume), str(out))
 
-    def work(makers: parts.Makers) -> Callable[[Path], None]:
+    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
+        """Make blocks until none is left; returns the function that assembles the set from them."""
         folder = BenchmarkSet(makers.folder, plan.parts, plan.form, {})
 
-        def settle() -> dict[str, Any]:
-            found: dict[str, Any] = {"answers": {}, "probes": {}, "block": 0}
-            _opened(plan, found)
-            return found
+        def probe_model() -> dict[str, Any]:
+            """Find out what kind of answers the model gives."""
+            state: dict[str, Any] = {"answers": {}, "probes": {}, "block": 0}
+            _plan_with_logits(plan, state)
+            return state
 
         with session(plan.model, plan.device):
-            begun = makers.once("model", settle)
-            opened = _opened(plan, begun)
+            state = makers.make_once("model", probe_model)
+            ready_plan = _plan_with_logits(plan, state)
 
-            def part_of(at: slice) -> parts.Part:
+            def block_part(span: slice) -> parts.Part:
+                """The part of the sharded run that makes a block."""
+
                 def make_block() -> dict[str, Any]:
-                    started, made = time.perf_counter(), Part(opened, at, progress)
-                    folder.save_block(at, Block(made.rows, made.samples, made.arrays))
-                    reached = sum(sample["outcome"] == Outcome.REACHED for sample in made.samples)
-                    return {"samples": len(made.samples), "reached": reached, "seconds": time.perf_counter() - started}
+                    """Make and save one block of samples."""
+                    start, part = time.perf_counter(), BenchmarkPart(ready_plan, span, progress)
+                    folder.save_block(span, Block(part.rows, part.samples, part.arrays))
+                    reached = sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
+                    return {"samples": len(part.samples), "reached": reached, "seconds": time.perf_counter() - start}
 
-                file = folder.block_file(at)
+                file = folder.block_file(span)
                 return parts.Part(name=file.stem, files=(str(file.relative_to(makers.folder)),), make=make_block)
 
-            samples = left = len(plan.ids)
+            samples = remaining = len(plan.ids)
             fooled = 0
 
-            def done(told: Mapping[str, Any]) -> None:
-                nonlocal left, fooled
-                left, fooled = left - told["samples"], fooled + told["reached"]
-                progress.open(left, samples - fooled)
+            def note_block(result: Mapping[str, Any]) -> None:
+                """Report the progress after a block."""
+                nonlocal remaining, fooled
+                remaining, fooled = remaining - result["samples"], fooled + result["reached"]
+                progress.update_open(remaining, samples - fooled)
 
-            progress.stage(plan.facts["name"], "rlab", left, left * _forwards(plan))
-            told = makers.make([part_of(at) for at in _blocks(plan, begun["block"])], done)
+            progress.stage(plan.facts["name"], "rlab", remaining, remaining * _max_forwards(plan))
+            results = makers.make([block_part(block) for block in _block_spans(plan, state["block"])], note_block)
 
-        def end(whole: Path) -> None:
-            seconds = sum(one["seconds"] for one in told.values())
-            make(plan, whole, Silent(), command=command, resume=True, begun=begun | {"seconds": seconds})
-            shutil.rmtree(whole / BLOCKS, ignore_errors=True)  # those of parts that were whole before
+        def finish(path: Path) -> None:
+            """Assemble the set in a folder that contains all blocks."""
+            seconds = sum(result["seconds"] for result in results.values())
+            make_in_folder(plan, path, SilentProgress(), command=command, resume=True, state=state | {"seconds": seconds})
+            shutil.rmtree(path / BLOCKS, ignore_errors=True)  # blocks of parts that were complete before
 
-        return end
+        return finish
 
-    def answered(folder: Path, name: str) -> Answer:
+    def summarise(folder: Path, name: str) -> Answer:
+        """Result of a finished folder."""
         return answer(BenchmarkSet(folder, plan.parts, plan.form, LAYOUT.open(folder)), name)
 
-    job = _job(plan, out, command)
-    return parts.together(job, shard, work, needed=("data/", "samples/"), answer=answered, message=progress.note)
+    job = _make_job(plan, out, command)
+    return parts.make_in_shards(job, shard, work, needed_files=("data/", "samples/"), answer=summarise, message=progress.note)
 
 
-def _job(plan: BenchmarkPlan, out: Path, command: str, begun: Mapping[str, Any] | None = None) -> Job:
+def _make_job(plan: BenchmarkPlan, out: Path, command: str, state: Mapping[str, Any] | None = None) -> Job:
+    """The job of the loop over parts."""
     return Job(
         LAYOUT,
         out,
         plan.request,
-        about=_about(plan),
+        about=_manifest_entries(plan),
         inputs="the data, the weights, the policy, a distortion",
         device=plan.device,
         command=command,
         ignored=IGNORED,
-        kept=begun or {"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
+        accumulated=state or {"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
     )
 
 
-def _forwards(plan: BenchmarkPlan) -> int:
-    """The most forwards that a sample costs."""
+def _max_forwards(plan: BenchmarkPlan) -> int:
+    """Largest number of forwards for a sample."""
     return 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
 
 
-def _blocks(plan: BenchmarkPlan, block: int) -> Iterator[slice]:
-    """The blocks of all parts, as places of their samples."""
-    for at in (_places(plan, number) for number in range(plan.parts)):
-        for start in _starts(at, block):
-            yield slice(start, min(start + block, at.stop))
+def _block_spans(plan: BenchmarkPlan, size: int) -> Iterator[slice]:
+    """Blocks of all parts, as slices of the samples."""
+    for number in range(plan.parts):
+        yield from _split(_part_span(plan, number), size)
 
 
-def _places(plan: BenchmarkPlan, number: int) -> slice:
-    """The places of the samples of a part."""
+def _part_span(plan: BenchmarkPlan, number: int) -> slice:
+    """The samples of a part, as a slice."""
     return slice(number * plan.part_size, min((number + 1) * plan.part_size, len(plan.ids)))
 
 
-def _starts(at: slice, block: int) -> range:
-    return range(at.start, at.stop, block)
+def _split(span: slice, size: int) -> Iterator[slice]:
+    """Divide a slice into slices of at most `size` samples."""
+    for start in range(span.start, span.stop, size):
+        yield slice(start, min(start + size, span.stop))
 
 
-def _block(plan: BenchmarkPlan, folder: BenchmarkSet, at: slice, progress: Progress) -> Block:
-    """A block of samples, as it is kept or made now; where a part is one block, the part keeps it."""
-    if (kept := folder.block(at)) is not None:
-        return kept
-    part = Part(plan, at, progress)
-    made = Block(part.rows, part.samples, part.arrays)
-    if at != _places(plan, at.start // plan.part_size):
-        folder.save_block(at, made)
-    return made
+def _load_or_make_block(plan: BenchmarkPlan, folder: BenchmarkSet, span: slice, progress: Progress) -> Block:
+    """Load a block of samples, or make and save it. A block that is a full part is not saved, since the part is."""
+    if (stored := folder.load_block(span)) is not None:
+        return stored
+    part = BenchmarkPart(plan, span, progress)
+    block = Block(part.rows, part.samples, part.arrays)
+    if span != _part_span(plan, span.start // plan.part_size):
+        folder.save_block(span, block)
+    return block
 
 
-def _opened(plan: BenchmarkPlan, manifest: dict[str, Any]) -> BenchmarkPlan:
-    """The plan with its model's answers as logits; the manifest says from then on how many samples are made together.
+def _plan_with_logits(plan: BenchmarkPlan, manifest: dict[str, Any]) -> BenchmarkPlan:
+    """Wrap the model to answer logits, and set the block size in the manifest if it has none.
 
-    So many that a kill costs BLOCK_SECONDS or so, by how long the model takes for a few clean samples that it is asked before.
-    The number is settled once: in other company a sample's floats may differ in their last digit.
+    A block takes about BLOCK_SECONDS, judged by the time of a few clean predictions. The size is fixed at the start, since a
+    different batch size may change the last digit of a float.
     """
-    name, started = plan.facts["name"], time.perf_counter()
-    before = manifest["probes"].get(name, {}).get("forwards", 0)
-    model = settled(plan.model, plan.dataset, manifest, plan.device)
+    name, start = plan.facts["name"], time.perf_counter()
+    prior_forwards = manifest["probes"].get(name, {}).get("forwards", 0)
+    model = with_logits(plan.model, plan.dataset, manifest, plan.device)
     if not manifest["block"]:
-        spent = manifest["probes"].setdefault(name, {"forwards": 0, "backwards": 0})
-        if spent["forwards"] == before:  # it says itself what its answers are, and so was not asked
-            x = plan.dataset.load(plan.ids[:ASKED].tolist()).to(plan.device)
-            spent["forwards"] += len(x)
-            started = time.perf_counter()
+        probe = manifest["probes"].setdefault(name, {"forwards": 0, "backwards": 0})
+        if probe["forwards"] == prior_forwards:  # the model declares the kind of its answers, so no probe ran
+            x = plan.dataset.load(plan.ids[:SPEED_SAMPLES].tolist()).to(plan.device)
+            probe["forwards"] += len(x)
+            start = time.perf_counter()
             predict(model, x, plan.request.batch_size)
-        each = (time.perf_counter() - started) / max(1, spent["forwards"] - before)
-        whole = each * plan.attack.cost(plan.facts["classes"])[0]
-        manifest["block"] = int(min(plan.part_size, max(LEAST_BLOCK, BLOCK_SECONDS / max(whole, 1e-9))))
+        forward_seconds = (time.perf_counter() - start) / max(1, probe["forwards"] - prior_forwards)
+        sample_seconds = forward_seconds * plan.attack.cost(plan.facts["classes"])[0]
+        manifest["block"] = int(min(plan.part_size, max(MIN_BLOCK, BLOCK_SECONDS / max(sample_seconds, 1e-9))))
     return replace(plan, model=model)
 
 
-def _about(plan: BenchmarkPlan) -> dict[str, Any]:
+def _manifest_entries(plan: BenchmarkPlan) -> dict[str, Any]:
+    """Entries of the manifest that follow from the plan."""
     return {
         "cell": plan.cell,
         "parts": plan.parts,
         "levels": list(plan.levels),
         "criterion": plan.criterion_settings,
         "eps": plan.eps,
-        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.how),
+        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
         "model": {"spec": plan.request.model, **plan.facts},
         "grid": {"patch": list(plan.grid.patch), "stride": list(plan.grid.steps), "lattice": list(plan.grid.lattice)},
-        "policy": chosen(plan.request.policy, plan.dataset.domain.kind)._asdict(),
+        "policy": choose_policy(plan.request.policy, plan.dataset.domain.kind)._asdict(),
         "training_queries": plan.training_queries,
     }
 
 
 def carry_out_call(call: Call) -> BenchmarkResult:
-    """Make the benchmark set that a call asks for.
+    """Make the benchmark set of a call.
 
     Raises:
-        RequestError: what cannot be carried out.
+        RequestError: the request does not fit.
         StoppedError: the folder cannot be written.
     """
     plan = make_plan(call.request, dataset=call.dataset(), model=call.model())
-    for sample, why in plan.unreadable.items():
-        call.progress.warn(f"sample {sample} is left out: {why}")
+    for sample, reason in plan.unreadable.items():
+        call.progress.warn(f"sample {sample} is left out: {reason}")
     call.say_samples(plan)
     folder = call.folder(plan.request.data)
     return make_set(plan, folder, call.progress, command=call.command, resume=call.resume, shard=call.shard)
@@ -256,14 +268,22 @@ def carry_out_call(call: Call) -> BenchmarkResult:
 def make_set(
     plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
 ) -> BenchmarkResult:
-    """Make a set that is planned, alone or with others, and say what it holds; arguments and errors as of `work_on`."""
+    """Make a planned set; returns its figures. Args and errors are those of `make_together`."""
 
-    def answer(made: BenchmarkSet, name: str) -> BenchmarkResult:
-        return BenchmarkResult(folder=name, **cards.figures(made))
+    def answer(benchmark: BenchmarkSet, name: str) -> BenchmarkResult:
+        """Result of a set."""
+        return BenchmarkResult(folder=name, **cards.figures(benchmark))
 
-    return work_on(plan, out, progress, command=command, resume=resume, shard=shard, answer=answer)
+    return make_together(plan, out, progress, command=command, resume=resume, shard=shard, answer=answer)
+
+
+def rewrite(folder: Path) -> None:
+    """Write the card, the metadata and the checksums of a set again, from its records."""
+    benchmark = BenchmarkSet.open(folder)
+    cards.write(benchmark)
+    benchmark.save_checksums()
 
 
 def open_result(folder: Path) -> BenchmarkResult:
-    """What a benchmark set says, from its records alone."""
+    """The result of a benchmark set, from its records alone."""
     return BenchmarkResult(folder=str(folder), **cards.figures(BenchmarkSet.open(folder)))

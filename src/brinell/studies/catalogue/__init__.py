@@ -20,7 +20,7 @@ STUDY = Study(
     result="run:PluginsResult",
     lines="run:lines",
     positional=("kind",),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     call=False,  # from Python the module `brinell.plugins` lists them
     examples=("brinell plugins attack", "brinell plugins cascade"),
 )

@@ -1,15 +1,14 @@
 """The plug-ins that can be named, and the cascades of attacks."""
 
-import dataclasses
-import inspect
 import textwrap
 from collections.abc import Iterator
 from typing import Any
 
 from brinell import plugins
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.core.errors import RequestError
-from brinell.engine.cascade import ABOUT, ALSO, CASCADES
+from brinell.core.suggestions import suggestion
+from brinell.engine.attack_names import ALIASES, CASCADE_DESCRIPTIONS, CASCADES
 from brinell.studies.kit import Call
 
 CASCADE = "cascade"
@@ -36,7 +35,7 @@ class CascadeResult(Result):
     also: tuple[str, ...]
     """Other names that mean the same."""
     summary: str
-    """What it is for."""
+    """Purpose of the plug-in."""
     stages: tuple[str, ...]
     """The attacks with their exact settings, in order."""
 
@@ -59,10 +58,15 @@ def carry_out(call: Call) -> PluginsResult:
     kind: str | None = call.request.kind
     kinds = [*plugins.FOLDERS, CASCADE]
     if kind is not None and kind not in kinds:
-        raise RequestError(f"there is no kind {kind!r}{plugins.nearest(kind, kinds)}: {', '.join(kinds)}")
+        raise RequestError(f"there is no kind {kind!r}{suggestion(kind, kinds)}: {', '.join(kinds)}")
     rows = [_plugin(folder, name) for folder in plugins.FOLDERS if kind in (None, folder) for name in plugins.names(folder)]
     cascades = [
-        CascadeResult(name=name, also=tuple(also for also in ALSO if ALSO[also] == name), summary=ABOUT[name], stages=stages)
+        CascadeResult(
+            name=name,
+            also=tuple(also for also in ALIASES if ALIASES[also] == name),
+            summary=CASCADE_DESCRIPTIONS[name],
+            stages=stages,
+        )
         for name, stages in CASCADES.items()
         if kind in (None, CASCADE)
     ]
@@ -70,20 +74,19 @@ def carry_out(call: Call) -> PluginsResult:
 
 
 def _plugin(kind: str, name: str) -> PluginResult:
-    plugin = plugins.load(kind, name)
-    summary = (inspect.getdoc(plugin) or "").splitlines()[0]
-    settings = {field.name: repr(field.default) for field in dataclasses.fields(plugin)}
+    """Summary and settings of a plug-in."""
+    summary, settings = plugins.describe(kind, name)
     return PluginResult(kind=kind, name=name, summary=summary, settings=settings)
 
 
-def lines(found: Any) -> Iterator[str]:
+def lines(listing: Any) -> Iterator[str]:
     """The result line by line."""
-    width = max((15, *(len(row.name) for row in found.plugins)))
-    for row in found.plugins:
+    width = max((15, *(len(row.name) for row in listing.plugins)))
+    for row in listing.plugins:
         yield f"{row.kind:<9} {row.name:<{width}} {row.summary}"
         if row.settings:
             yield " " * (width + 11) + ", ".join(f"{key}={value}" for key, value in row.settings.items())
-    for row in found.cascades:
+    for row in listing.cascades:
         also = f" (also {', '.join(row.also)})" if row.also else ""
         yield f"{CASCADE:<9} {row.name:<{width}} {row.summary[0].upper()}{row.summary[1:]}{also}."
         yield (

@@ -11,6 +11,6 @@ STUDY = Study(
     result="brinell.analysis.results:CompareResult",
     lines="terminal:lines",
     positional=("a", "b"),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     examples=("brinell compare RUN_A RUN_B", "brinell compare RUN --model-a plain --model-b robust"),
 )

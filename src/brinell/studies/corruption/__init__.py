@@ -1,6 +1,6 @@
-"""Corrupt inputs in the published ways, at five severities, and count what models get wrong.
+"""Corrupt inputs with the published corruptions or others at five severities, and count the errors of models.
 
-With --reference, the mean corruption error; with --placed, what RLAB makes of the same corruption on patches.
+With --reference it computes the mean corruption error; with --placed, RLAB places the corruptions on patches.
 """
 
 from brinell.studies.corruption.request import CorruptRequest
@@ -17,9 +17,10 @@ STUDY = Study(
     result="results:CorruptResult",
     lines="terminal:lines",
     page="page:write",
-    resume="Go on with the corruptions in --out.",
+    resume="Resume the corruptions in --out.",
     examples=(
         "brinell corrupt --samples 200",
+        "brinell corrupt --samples 200 --suite published --suite synthetic",
         "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
         "brinell corrupt --data FILE.npz --model model.py:plain --kind published-gaussian-noise --severity 3 --placed 100",
     ),

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brinell.analysis.ranks import percentile_interval
-from brinell.analysis.robust_accuracy import class_name, mean, rate
-from brinell.analysis.stats import mcnemar, paired_difference
+from brinell.analysis.inference import Order, holm, order
+from brinell.analysis.means import mean_difference, pseudo_values
+from brinell.analysis.proportions import mcnemar, paired_difference
+from brinell.analysis.robust_accuracy import class_name, rate
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.store.table import Folder
@@ -19,6 +20,7 @@ from brinell.studies.corruption.results import (
     ClassLoss,
     CorruptModel,
     CorruptResult,
+    End,
     Error,
     KindResult,
     Level,
@@ -33,26 +35,32 @@ FIFTEEN = tuple(
     )
 )
 """The kinds over which the mean corruption error is taken."""
-NOTHING = Error(value=None, low=None, high=None)
+UNCHANGED = 1e-6
+"""Euclidean length up to which a sample counts as unchanged."""
+UNDEFINED = Error(value=None, low=None, high=None)
 
 
 class _Errors:
-    """Errors of every model as numbers: on clean inputs (models, n), and (models, kinds, severities, n)."""
+    """Errors of every model as arrays: (models, n) on clean inputs, and (models, kinds, severities, n)."""
 
     def __init__(self, corruption: Folder[Answers]) -> None:
         facts, answers = corruption.manifest, corruption.rows
-        self.names = [str(one["name"]) for one in facts["models"]]
-        self.kinds, self.severities = [str(kind) for kind in facts["kinds"]], [int(one) for one in facts["severities"]]
-        self.parts = {(name, kind, s): one for (name, kind, s), one in _split(answers).items()}
+        self.names = [str(model["name"]) for model in facts["models"]]
+        self.kinds, self.severities = [str(kind) for kind in facts["kinds"]], [int(severity) for severity in facts["severities"]]
+        self.parts = {(name, kind, s): rows for (name, kind, s), rows in _split(answers).items()}
         self.clean = np.stack([self._wrong(name, CLEAN, 0) for name in self.names])
         self.labels = self.parts[self.names[0], CLEAN, 0].label
         self.wrong: Array = np.stack(
             [[[self._wrong(name, kind, s) for s in self.severities] for kind in self.kinds] for name in self.names]
         )
+        sizes = [max(float(self.parts[self.names[0], kind, s].l2.max()) for s in self.severities) for kind in self.kinds]
+        self.active = [number for number, size in enumerate(sizes) if size > UNCHANGED]
+        """The kinds that change any sample."""
 
     def _wrong(self, name: str, kind: str, severity: int) -> Array:
-        mine = self.parts[name, kind, severity]
-        return np.asarray(mine.pred != mine.label)
+        """(n,) bool: samples that a model misclassifies under a corruption."""
+        answers = self.parts[name, kind, severity]
+        return np.asarray(answers.pred != answers.label)
 
 
 def _split(answers: Answers) -> dict[tuple[str, str, int], Answers]:
@@ -62,133 +70,178 @@ def _split(answers: Answers) -> dict[tuple[str, str, int], Answers]:
     group = number * 10 + answers.severity
     order = np.lexsort((answers.sample_id, group))
     starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
-    found = {}
+    parts = {}
     for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        mine = rows.take(answers, order[start:end])
-        found[str(mine.model[0]), str(mine.kind[0]), int(mine.severity[0])] = mine
-    return found
+        part = rows.take(answers, order[start:end])
+        parts[str(part.model[0]), str(part.kind[0]), int(part.severity[0])] = part
+    return parts
 
 
 def summarise(corruption: Folder[Answers]) -> CorruptResult:
-    """The folder in figures."""
+    """Summarise a corruption folder."""
     facts = corruption.manifest
     errors = _Errors(corruption)
     reference = facts["request"]["reference"]
     base = None if reference is None else errors.names.index(reference)
-    notes = _notes(errors, base)
-    models = [_model(errors, at, base, facts) for at in range(len(errors.names))]
-    shown = next((one for one in models if one.model != reference), models[0])
+    notes = _notes(errors, base, int(facts["request"]["placed"]))
+    models = [_model(errors, number, base, facts) for number in range(len(errors.names))]
+    headline = next((model for model in models if model.model != reference), models[0])
     return CorruptResult(
         folder=str(corruption.path),
         data=str(facts["data"]["name"]),
         n=errors.clean.shape[1],
         reference=reference,
-        mce=shown.mce,
-        kinds=[_level(errors, name, kind, s) for name in errors.names for kind in errors.kinds for s in errors.severities],
+        mce=headline.mce,
+        kinds=_correct_p_values(
+            [_level(errors, name, kind, s) for name in errors.names for kind in errors.kinds for s in errors.severities]
+        ),
         models=models,
         notes=notes,
     )
 
 
-def _notes(errors: _Errors, base: int | None) -> list[str]:
+def _notes(errors: _Errors, base: int | None, placed: int) -> list[str]:
+    """Notes on what no mean includes, on the reference, and on the scope of the mean corruption error."""
     notes = []
+    if inert := [kind for number, kind in enumerate(errors.kinds) if number not in errors.active]:
+        notes.append(
+            f"{', '.join(inert)} changes none of these samples at any severity: the means are over the other "
+            f"{len(errors.active)} of {len(errors.kinds)} corruptions"
+        )
     if base is None:
-        notes.append("no --reference is named, so there is no mean corruption error")
+        notes.append("without --reference there is no mean corruption error")
     else:
-        perfect = [kind for kind, wrong in zip(errors.kinds, errors.wrong[base], strict=True) if not wrong.any()]
+        perfect = [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]
         if perfect:
             notes.append(
-                f"{errors.names[base]} makes no error under {', '.join(perfect)}: the corruption error is undefined there, and "
-                "with it the mean; name a reference that errs"
+                f"{errors.names[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are "
+                "undefined; choose a reference that errs"
             )
-    left = [kind for kind in FIFTEEN if kind not in errors.kinds]
-    if base is not None and (left or len(errors.severities) < 5):
-        what = f"{len(FIFTEEN) - len(left)} of the {len(FIFTEEN)} published kinds at severities {errors.severities}"
-        notes.append(f"the mean corruption error is over {what}, and does not compare with published ones")
-    return notes
+    missing = [kind for kind in FIFTEEN if kind not in [errors.kinds[number] for number in errors.active]]
+    if base is not None and (missing or len(errors.severities) < 5):
+        scope = f"{len(FIFTEEN) - len(missing)} of the {len(FIFTEEN)} published kinds at severities {errors.severities}"
+        notes.append(f"the mean corruption error is over {scope}, and does not compare with published ones")
+    return [*notes, *([_without_placement(errors)] if placed and _without_placement(errors) else [])]
 
 
-def _model(errors: _Errors, at: int, base: int | None, facts: object) -> CorruptModel:
-    assert isinstance(facts, dict)
-    n = errors.clean.shape[1]
-    draws, seed = int(facts["request"]["draws"]), int(facts["request"]["seed"])
-    weights = np.concatenate([np.ones((1, n)), np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=draws)]).astype(
-        np.float32
+def _without_placement(errors: _Errors) -> str:
+    """A note on the cells in which nothing was placed; empty if there are none."""
+    cells = [(name, kind, s) for name in errors.names for kind in errors.kinds for s in errors.severities]
+    empty = [cell for cell in cells if np.ma.getmaskarray(errors.parts[cell].placed).all()]
+    if not empty:
+        return ""
+    kinds = ", ".join(dict.fromkeys(kind for _, kind, _ in empty))
+    return (
+        f"in {len(empty)} of {len(cells)} cells nothing was placed ({kinds}): the corruption changes no sample that the model "
+        f"classifies correctly; figures of placement are over the other {len(cells) - len(empty)}"
     )
-    own, clean = _sums(weights, errors.wrong[at], errors.clean[at])
-    ces = relatives = None
+
+
+def _model(errors: _Errors, number: int, base: int | None, facts: object) -> CorruptModel:
+    """Figures of one model."""
+    assert isinstance(facts, dict)
+    wrong, clean = errors.wrong[number].sum(1).astype(np.float64), errors.clean[number]
+    ces: Array | None = None
+    relatives: Array | None = None
     if base is not None:
-        theirs, clean_of = _sums(weights, errors.wrong[base], errors.clean[base])
         severities = len(errors.severities)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ces = own / theirs
-            relatives = (own - severities * clean[:, None]) / (theirs - severities * clean_of[:, None])
-    members = [i for i, kind in enumerate(errors.kinds) if kind in FIFTEEN]
+        reference, reference_clean = errors.wrong[base].sum(1).astype(np.float64), errors.clean[base]
+        ces = np.stack([pseudo_values(*pair) for pair in zip(wrong, reference, strict=True)])
+        excess, reference_excess = wrong - severities * clean, reference - severities * reference_clean
+        relatives = np.stack([pseudo_values(*pair) for pair in zip(excess, reference_excess, strict=True)])
+    members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
     names = [str(name) for name in facts["data"]["classes"]]
+    ordered = _order(errors, number)
     return CorruptModel(
-        model=errors.names[at],
-        clean=rate(int((~errors.clean[at]).sum()), n),
-        accuracy=float(1 - errors.wrong[at].mean()) if errors.wrong[at].size else None,
-        mce=_error(None if ces is None or not members else ces[:, members].mean(1)),
-        relative_mce=_error(None if relatives is None or not members else relatives[:, members].mean(1)),
+        model=errors.names[number],
+        clean=rate(int((~clean).sum()), len(clean)),
+        accuracy=float(1 - errors.wrong[number, errors.active].mean()) if errors.active else None,
+        most=_end(errors, ordered, -1),
+        least=_end(errors, ordered, 1),
+        mce=_error(None if ces is None or not members else ces[members].mean(0)),
+        relative_mce=_error(None if relatives is None or not members else relatives[members].mean(0)),
         kinds=[
             KindResult(
                 kind=kind,
-                accuracy=float(1 - errors.wrong[at, i].mean()),
-                ce=_error(None if ces is None else ces[:, i]),
-                relative_ce=_error(None if relatives is None else relatives[:, i]),
+                active=i in errors.active,
+                accuracy=float(1 - errors.wrong[number, i].mean()),
+                ce=_error(None if ces is None else ces[i]),
+                relative_ce=_error(None if relatives is None else relatives[i]),
             )
             for i, kind in enumerate(errors.kinds)
         ],
-        per_class=[_class(errors, at, int(index), names) for index in np.unique(errors.labels)],
+        per_class=[_class(errors, number, int(index), names) for index in np.unique(errors.labels)],
     )
 
 
-def _sums(weights: Array, wrong: Array, clean: Array) -> tuple[Array, Array]:
-    """(draws, kinds) errors summed over the severities, and (draws,) those on clean inputs, as shares of the samples."""
-    n = len(clean)
-    return weights @ wrong.sum(1).T.astype(np.float32) / n, weights @ clean.astype(np.float32) / n
+def _order(errors: _Errors, number: int) -> Order:
+    """The corruptions that change a sample, in order of the accuracy of a model, compared on the same samples."""
+    accuracies = 1 - errors.wrong[number, errors.active].mean(1)
+
+    def compare(i: int, j: int) -> float:
+        """P-value of two corruptions."""
+        difference = mean_difference(accuracies[i] - accuracies[j])
+        return 1.0 if difference is None else difference.p
+
+    return order(accuracies.mean(1), compare)
 
 
-def _error(draws: Array | None) -> Error:
-    """The first of the draws is the value itself."""
-    if draws is None or not np.isfinite(draws[0]):
-        return NOTHING
-    low, high = percentile_interval(draws[1:], float(draws[0]))
-    return Error(value=float(draws[0]), low=low, high=high)
+def _end(errors: _Errors, ordered: Order, sign: int) -> End | None:
+    """The corruption with the largest (`sign` 1) or smallest (-1) accuracy; None with fewer than two, or if all are equal."""
+    if len(ordered.values) < 2 or np.ptp(ordered.values) == 0:
+        return None
+    kinds, index = [errors.kinds[i] for i in errors.active], int((sign * ordered.values).argmax())
+    return End(kind=kinds[index], rivals=[kinds[i] for i in ordered.rivals(index)])
 
 
-def _class(errors: _Errors, at: int, index: int, names: Sequence[str]) -> ClassLoss:
-    mine = errors.labels == index
+def _error(values: Array | None) -> Error:
+    """A ratio of errors with its interval, from the pseudo-values (n,) of the samples."""
+    estimate = None if values is None or not np.isfinite(values).all() else mean_difference(values)
+    if estimate is None:
+        return UNDEFINED
+    low, high = estimate.interval or (None, None)
+    return Error(value=estimate.value, low=low, high=high)
+
+
+def _correct_p_values(levels: Sequence[Level]) -> list[Level]:
+    """The levels with their p-values corrected for the number of comparisons (Holm)."""
+    corrected = iter(holm([level.p for level in levels if level.p is not None]))
+    return [level if level.p is None else level.model_copy(update={"p": next(corrected)}) for level in levels]
+
+
+def _class(errors: _Errors, number: int, index: int, names: Sequence[str]) -> ClassLoss:
+    """Accuracy of one class on clean and corrupted inputs."""
+    members = errors.labels == index
     return ClassLoss(
         class_=index,
         name=class_name(names, index),
-        n=int(mine.sum()),
-        clean=rate(int((~errors.clean[at, mine]).sum()), int(mine.sum())),
-        accuracy=mean([float(1 - errors.wrong[at][..., mine].mean())]),
+        n=int(members.sum()),
+        clean=rate(int((~errors.clean[number, members]).sum()), int(members.sum())),
+        accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean()) if errors.active else None,
     )
 
 
 def _level(errors: _Errors, name: str, kind: str, severity: int) -> Level:
-    mine = errors.parts[name, kind, severity]
-    right = mine.pred == mine.label
-    tried = ~np.ma.getmaskarray(mine.placed)
+    """Figures of one corruption at one severity."""
+    answers = errors.parts[name, kind, severity]
+    right = answers.pred == answers.label
+    attempted = ~np.ma.getmaskarray(answers.placed)
     placed = uniform = cost = low = high = p = None
-    if tried.any():
-        stayed, whole = ~np.ma.getdata(mine.placed)[tried], right[tried]
-        n = int(tried.sum())
-        both, first = int((stayed & whole).sum()), int((stayed & ~whole).sum())
-        second, neither = int((~stayed & whole).sum()), int((~stayed & ~whole).sum())
-        placed, uniform = rate(int(stayed.sum()), n), rate(int(whole.sum()), n)
-        cost = (first - second) / n
-        low, high = paired_difference(both, first, second, neither) or (None, None)
-        p = mcnemar(first, second)
+    if attempted.any():
+        right_placed, right_uniform = ~np.ma.getdata(answers.placed)[attempted], right[attempted]
+        n = int(attempted.sum())
+        both_right, only_placed = int((right_placed & right_uniform).sum()), int((right_placed & ~right_uniform).sum())
+        only_uniform, both_wrong = int((~right_placed & right_uniform).sum()), int((~right_placed & ~right_uniform).sum())
+        placed, uniform = rate(int(right_placed.sum()), n), rate(int(right_uniform.sum()), n)
+        cost = (only_placed - only_uniform) / n
+        low, high = paired_difference(both_right, only_placed, only_uniform, both_wrong) or (None, None)
+        p = mcnemar(only_placed, only_uniform)
     return Level(
         model=name,
         kind=kind,
         severity=severity,
-        accuracy=rate(int(right.sum()), len(mine)),
-        median_l2=float(np.median(mine.l2)) if len(mine) else None,
+        accuracy=rate(int(right.sum()), len(answers)),
+        median_l2=float(np.median(answers.l2)) if len(answers) else None,
         placed=placed,
         uniform=uniform,
         cost=cost,

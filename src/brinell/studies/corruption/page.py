@@ -1,4 +1,4 @@
-"""The page of a corruption study: kinds by severity as heat maps, errors relative to the reference, placed beside whole."""
+"""The HTML page of a corruption study: accuracy by kind and severity, corruption errors, and placed corruptions."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from brinell.studies.corruption.records import TABLE
 from brinell.studies.corruption.results import CorruptResult, Error
 from brinell.studies.corruption.words import reading
 
-CLASSES = 20
-"""Up to this many classes the page shows them."""
+MAX_CLASSES = 20
+"""Most classes that the page shows."""
 
 
 def write(path: Path | str) -> Path:
-    """Write `report.html` and `tables/levels.csv` into a corruption folder; returns the path of the page.
+    """Write `report.html` and `tables/levels.csv` into a corruption folder. Returns the path of the page.
 
     Raises:
-        RequestError: no corruptions there, or a damaged file in them.
+        RequestError: the folder holds no corruption study, or one of its files is damaged.
         StoppedError: the folder cannot be written.
     """
     corruption = TABLE.read(path)
@@ -36,20 +36,23 @@ def render(result: CorruptResult) -> str:
     return fill(
         __package__,
         "page.html",
-        {"heat": heat, "hundred": hundred},
+        {"heat": heat, "hundred": error_percent},
         result=result,
         sentences=reading(result),
-        severities=sorted({one.severity for one in result.kinds}),
-        levels={(one.model, one.kind, one.severity): one for one in result.kinds},
-        placed=[one for one in result.kinds if one.placed is not None],
-        classes=len(result.models[0].per_class) <= CLASSES,
+        notes=[("note", note) for note in result.notes],
+        severities=sorted({level.severity for level in result.kinds}),
+        levels={(level.model, level.kind, level.severity): level for level in result.kinds},
+        placed=[level for level in result.kinds if level.placed is not None],
+        classes=len(result.models[0].per_class) <= MAX_CLASSES,
     )
 
 
-def hundred(error: Error) -> str:
-    """A corruption error as it is published, 100 for the reference, with its interval."""
-    if error.value is None or error.low is None or error.high is None:
+def error_percent(error: Error) -> str:
+    """A corruption error in per cent of the reference, with its interval."""
+    if error.value is None:
         return "–"
+    if error.low is None or error.high is None:
+        return f"{100 * error.value:.1f}"
     return f"{100 * error.value:.1f} ({100 * error.low:.1f} to {100 * error.high:.1f})"
 
 
@@ -57,6 +60,7 @@ def table(result: CorruptResult) -> str:
     """Every corruption at every severity as CSV."""
 
     def cells(rate: Rate | None) -> tuple[object, ...]:
+        """The fields of a rate as table cells."""
         return (None,) * 5 if rate is None else (rate.value, rate.low, rate.high, rate.k, rate.n)
 
     parts = ("value", "low", "high", "k", "n")
@@ -64,8 +68,8 @@ def table(result: CorruptResult) -> str:
     return csv_text(
         ("model", "kind", "severity", *head, "median_l2", "cost", "cost_low", "cost_high", "p"),
         (
-            (one.model, one.kind, one.severity, *cells(one.accuracy), *cells(one.placed), *cells(one.uniform))
-            + (one.median_l2, one.cost, one.low, one.high, one.p)
-            for one in result.kinds
+            (level.model, level.kind, level.severity, *cells(level.accuracy), *cells(level.placed), *cells(level.uniform))
+            + (level.median_l2, level.cost, level.low, level.high, level.p)
+            for level in result.kinds
         ),
     )

@@ -1,11 +1,11 @@
-"""A corruption folder: what every model makes of every corruption (design/0023-across-models.md).
+"""A corruption folder: the answers of every model to every corruption (design/0023-across-models.md).
 
 run.toml          the request
-manifest.json     the same, the data, the kinds and models
+manifest.json     the request, data, kinds and models
 rows.parquet      one row per corruption, severity, sample and model
-set/KIND/*.npz    the corrupted inputs, a file for each severity, where they are kept
+set/KIND/*.npz    the corrupted inputs, a file for each severity, with --keep
 report.html       the page; made from the files above
-.parts/           while it is made: what is done (`runners.parts`)
+.parts/           during the run: finished parts (`runners.parts`)
 """
 
 from dataclasses import dataclass
@@ -14,27 +14,25 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from brinell.core.record import Array, column
-from brinell.manifest import Content, Count, Draws, FolderManifest, Listing, misfit, shown
+from brinell.manifest import Content, Count, FolderManifest, Listing, abbreviate, misfit
 from brinell.store.folder import Layout
 from brinell.store.table import Table
 
 
 class CorruptionSettings(Content):
-    """What the figures need of the request."""
+    """Settings that the figures depend on."""
 
-    draws: Draws
-    """Bootstrap draws behind an interval."""
-    seed: Count
-    """The seed of every random number."""
+    placed: Count
+    """Number of samples on which corruptions are placed."""
     reference: str | None
-    """The model relative to which errors are measured."""
+    """The model relative to which errors are measured; null for none."""
 
 
 class CorruptionManifest(FolderManifest):
-    """What the manifest of corruptions says."""
+    """The manifest of a corruption study."""
 
     request: CorruptionSettings  # type: ignore[assignment]  # those that figures need
-    """Every setting that was asked for."""
+    """Settings of the request."""
     kinds: Listing[str]
     """The names of the corruptions."""
     severities: Listing[Annotated[int, Field(ge=1, le=5)]]
@@ -42,15 +40,16 @@ class CorruptionManifest(FolderManifest):
 
     @model_validator(mode="after")
     def _fits(self) -> "CorruptionManifest":
+        """Check that the reference is one of the models."""
         names, reference = [model.name for model in self.models], self.request.reference
         if reference is not None and reference not in names:
-            raise misfit(f"has the reference {shown(reference)}, which is none of its models")
+            raise misfit(f"has the reference {abbreviate(reference)}, which is none of its models")
         if not names or not self.severities:
             raise misfit("holds no model or no severity")
         return self
 
 
-LAYOUT = Layout(verb="corrupt", what="corruption", version=1, manifest=CorruptionManifest)
+LAYOUT = Layout(verb="corrupt", noun="corruption", version=1, manifest=CorruptionManifest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,8 +63,8 @@ class Answers:
     label: Array = column("int32", "true class")
     pred: Array = column("int32", "the model's answer")
     l2: Array = column("float32", "Euclidean length of the change, in the units of the data", zero=True)
-    placed: Array = column("bool", "whether RLAB, within that length, found patches on which the model errs", null=True)
-    queries: Array = column("int64", "forwards that RLAB spent on it", zero=True)
+    placed: Array = column("bool", "true if RLAB finds patches within that length on which the model errs", null=True)
+    queries: Array = column("int64", "forward evaluations of RLAB", zero=True)
 
     def __len__(self) -> int:
         return len(self.sample_id)

@@ -1,15 +1,16 @@
-"""What a corruption study says, as typed values; `brinell corrupt --json` is a dump of them."""
+"""Typed results of a corruption study, which `brinell corrupt --json` prints."""
 
-from brinell.analysis.results import FolderResult, OfClass, Rate, Result
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import OfClass, Rate
 
 
 class Error(Result):
-    """A corruption error with its 95 % interval, by drawing the samples again."""
+    """A corruption error with its 95 % interval over the samples."""
 
     value: float | None
-    """1 where the model errs as much as the reference; null where that is undefined, or a severity or kind was left out."""
+    """1 if the model errs as often as the reference; null if undefined, or if a severity or kind is missing."""
     low: float | None
-    """Lower end."""
+    """Lower end; null if unknown: fewer than six samples, or nearly all alike."""
     high: float | None
     """Upper end."""
 
@@ -28,17 +29,17 @@ class Level(Result):
     median_l2: float | None
     """Median Euclidean length of the change."""
     placed: Rate | None
-    """Of the samples on which RLAB tried, all right from the start, those that stayed right; null where it did not."""
+    """Among the attempted samples, all classified correctly at first, those that stay correct under RLAB; null without RLAB."""
     uniform: Rate | None
-    """Of the same samples, those that the corruption of the whole input left right."""
+    """Among the same samples, those that stay correct when the corruption covers the whole input."""
     cost: float | None
-    """`placed` minus `uniform`: what placement costs the model over uniform application, negative where it costs more."""
+    """`placed` minus `uniform`: negative if placement breaks more samples than uniform application."""
     low: float | None
     """Lower end of its 95 % interval (Newcombe, paired)."""
     high: float | None
-    """Upper end."""
+    """Upper end of its 95 % interval."""
     p: float | None
-    """McNemar's exact p-value of it."""
+    """McNemar's exact p-value of the cost, corrected for all cells (Holm 1979)."""
 
 
 class KindResult(Result):
@@ -46,12 +47,14 @@ class KindResult(Result):
 
     kind: str
     """Name."""
+    active: bool
+    """False if it changes no sample at any severity: no mean over corruptions includes it."""
     accuracy: float | None
     """Mean over the severities."""
     ce: Error
     """Corruption error: errors summed over the severities, divided by those of the reference."""
     relative_ce: Error
-    """The same of what the errors exceed those on clean inputs by."""
+    """The corruption error after subtracting the errors on clean inputs."""
 
 
 class ClassLoss(OfClass):
@@ -62,7 +65,16 @@ class ClassLoss(OfClass):
     clean: Rate
     """Accuracy on the clean inputs."""
     accuracy: float | None
-    """Mean accuracy over corruptions and severities."""
+    """Mean accuracy over severities of the corruptions that change a sample."""
+
+
+class End(Result):
+    """The corruption that costs a model most or least."""
+
+    kind: str
+    """Name."""
+    rivals: list[str]
+    """Corruptions that do not differ significantly from it (paired, p-values corrected for all pairs by Holm 1979)."""
 
 
 class CorruptModel(Result):
@@ -73,7 +85,11 @@ class CorruptModel(Result):
     clean: Rate
     """Accuracy on the clean inputs."""
     accuracy: float | None
-    """Mean accuracy over all corruptions and severities of this run."""
+    """Mean accuracy over all severities of the corruptions of this run that change a sample."""
+    most: End | None
+    """The corruption with the lowest mean accuracy; null if all are equal."""
+    least: End | None
+    """The corruption with the highest mean accuracy."""
     mce: Error
     """Mean corruption error over the published kinds of this run that belong to the fifteen."""
     relative_mce: Error
@@ -90,14 +106,14 @@ class CorruptResult(FolderResult):
     data: str
     """Name of the data."""
     n: int
-    """Samples."""
+    """Number of samples."""
     reference: str | None
-    """The model by whose errors errors are divided."""
+    """The model whose errors divide the errors."""
     mce: Error
-    """That of the first model that is not the reference; of the reference itself it is 1."""
+    """Mean corruption error of the first model other than the reference; 1 if there is only the reference."""
     kinds: list[Level]
     """Every corruption at every severity on every model."""
     models: list[CorruptModel]
     """The models."""
     notes: list[str]
-    """What is undefined, or keeps figures from comparison."""
+    """Notes on undefined figures and limits of comparisons."""

@@ -1,4 +1,4 @@
-"""A corruption study as a terminal shows it."""
+"""Terminal output of a corruption study."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,9 +8,9 @@ from brinell.studies.corruption.words import reading as sentences
 
 
 def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
-    severities = sorted({one.severity for one in result.kinds})
-    levels = {(one.model, one.kind, one.severity): one.accuracy.value for one in result.kinds}
+    """Yield the lines of the result."""
+    severities = sorted({level.severity for level in result.kinds})
+    levels = {(level.model, level.kind, level.severity): level.accuracy.value for level in result.kinds}
     for model in result.models:
         yield f"{model.model}: {result.n} samples, {percent(model.clean.value)} clean"
         yield f"  {'severity':<28}" + "".join(f"{severity:>9}" for severity in severities) + f"{'mean':>9}"

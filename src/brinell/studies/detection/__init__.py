@@ -1,4 +1,4 @@
-"""Measure how much of a robust accuracy is due to changes that a detector sees, and what adaptive attacks leave of it."""
+"""Measure how much of a robust accuracy comes from changes that a detector sees, and how much adaptive attacks leave of it."""
 
 from brinell.studies.detection.request import DetectRequest
 from brinell.studies.kit import Study

@@ -1,11 +1,12 @@
-"""What detectors are worth: ROC on every attack, and what is left of the gain when the attack knows the detector."""
+"""Figures of detectors: ROC curves for every attack, and robust accuracy against static and adaptive attacks."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import FolderResult, Rate, Result
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array
 from brinell.store import rows
@@ -14,45 +15,44 @@ from brinell.studies.detection.records import CLEAN, EVADING, Scores
 
 
 class Roc(Result):
-    """How well a detector tells one attack's adversarial inputs from clean ones."""
+    """How well a detector separates one attack's adversarial inputs from clean ones."""
 
     attack: str
     n: int
-    """Adversarial inputs; those of an attack that found none are not judged."""
+    """Adversarial inputs; 0 for an attack that found none."""
     auc: float | None
-    """Probability that an adversarial input is scored as more suspicious than a clean one, ties counted half; null where n is
-    0."""
+    """Probability that an adversarial input has a higher score than a clean one, with ties counted half; null if n is 0."""
     low: float | None
     """Lower end of its 95 % interval (Hanley & McNeil 1982)."""
     high: float | None
-    caught: Rate
-    """Share of the adversarial inputs that raise the alarm at the threshold."""
+    detected: Rate
+    """Share of the adversarial inputs with an alarm at the threshold."""
 
 
-class DetectorResult(Result, allow_inf_nan=True):  # a detector may answer infinity, and so its threshold may be infinite
+class DetectorResult(Result, allow_inf_nan=True):  # scores and thresholds may be infinite
     """One detector in front of one model."""
 
     model: str
     detector: str
     threshold: float
     false_alarms: Rate
-    """Alarms on the clean samples of the run; the threshold was set on other clean inputs."""
+    """Alarms on the clean samples of the run. The threshold comes from other clean inputs."""
     n: int
-    """Samples examined: the denominator of the three rates below."""
+    """Number of samples: the denominator of the next three rates."""
     robust: Rate
-    """Samples that are robust to the run's attacks at eps, no detector."""
+    """Samples that are robust to the run's attacks at eps without a detector."""
     static: Rate
-    """Samples that are robust, or whose adversarial inputs all raise the alarm: what the detector seems to give."""
+    """Samples that are robust, or whose adversarial inputs all raise an alarm: the apparent gain of the detector."""
     adaptive: Rate | None
-    """The same once the adaptive attacks, which know the detector, are counted too; null where they were left out."""
+    """The static rate after the adaptive attacks, which know the detector; null if they did not run."""
     evaded: Rate | None
-    """Among the samples that the model gets right, those for which an adaptive attack finds an adversarial example without an
+    """Among the correctly classified samples, those for which an adaptive attack finds an adversarial example without an
     alarm."""
     rocs: list[Roc]
 
 
 class DetectionResult(FolderResult):
-    """What `brinell detect --json` prints."""
+    """Result of `brinell detect`, as `--json` prints it."""
 
     folder: str
     run: str
@@ -61,12 +61,12 @@ class DetectionResult(FolderResult):
     distance: str
     eps: float
     fpr: float
-    """False-alarm rate at which thresholds were set."""
+    """False-alarm rate that determines the thresholds."""
     detectors: list[DetectorResult]
 
 
 def summarise(detection: Folder[Scores]) -> DetectionResult:
-    """The folder in figures."""
+    """Summarise a detection folder."""
     facts = detection.manifest
     return DetectionResult(
         folder=str(detection.path),
@@ -76,33 +76,38 @@ def summarise(detection: Folder[Scores]) -> DetectionResult:
         distance=facts["distance"],
         eps=facts["eps"],
         fpr=facts["request"]["fpr"],
-        detectors=[_detector(detection, model, guard) for model in facts["models"] for guard in model["detectors"]],
+        detectors=[_detector(detection, model, detector) for model in facts["models"] for detector in model["detectors"]],
     )
 
 
-def of(detection: Folder[Scores], model: str, detector: str) -> Scores:
-    """The rows of one detector in front of one model."""
+def detector_rows(detection: Folder[Scores], model: str, detector: str) -> Scores:
+    """The rows of one detector on one model."""
     scores = detection.rows
     return rows.take(scores, (scores.model == model) & (scores.detector == detector))
 
 
-def _detector(detection: Folder[Scores], model: dict[str, Any], guard: dict[str, Any]) -> DetectorResult:
-    scores, threshold, n = of(detection, model["name"], guard["name"]), float(guard["threshold"]), int(model["samples"])
+def _detector(detection: Folder[Scores], model: dict[str, Any], detector: dict[str, Any]) -> DetectorResult:
+    """Figures of one detector on one model."""
+    scores, threshold, n = (
+        detector_rows(detection, model["name"], detector["name"]),
+        float(detector["threshold"]),
+        int(model["samples"]),
+    )
     alarm = scores.score > threshold
-    clean, knowing = scores.attack == CLEAN, np.isin(scores.attack, EVADING)
+    clean, adaptive = scores.attack == CLEAN, np.isin(scores.attack, EVADING)
     right = set(scores.sample_id[clean & ~scores.fooled].tolist())
-    unnoticed = set(scores.sample_id[~clean & ~knowing & scores.fooled & ~alarm].tolist())
-    evaded = set(scores.sample_id[knowing & scores.fooled & ~alarm].tolist())
+    unnoticed = set(scores.sample_id[~clean & ~adaptive & scores.fooled & ~alarm].tolist())
+    evaded = set(scores.sample_id[adaptive & scores.fooled & ~alarm].tolist())
     return DetectorResult(
         model=model["name"],
-        detector=guard["name"],
+        detector=detector["name"],
         threshold=threshold,
         false_alarms=rate(int(alarm[clean].sum()), int(clean.sum())),
         n=n,
         robust=rate(int(model["robust"]), n),
         static=rate(len(right - unnoticed), n),
-        adaptive=rate(len(right - unnoticed - evaded), n) if knowing.any() else None,
-        evaded=rate(len(evaded), len(right)) if knowing.any() else None,
+        adaptive=rate(len(right - unnoticed - evaded), n) if adaptive.any() else None,
+        evaded=rate(len(evaded), len(right)) if adaptive.any() else None,
         rocs=[
             _roc(attack, scores.score[clean], scores.score[(scores.attack == attack) & scores.fooled], threshold)
             for attack in [*detection.manifest["attacks"], *(name for name in EVADING if (scores.attack == name).any())]
@@ -111,19 +116,20 @@ def _detector(detection: Folder[Scores], model: dict[str, Any], guard: dict[str,
 
 
 def _roc(attack: str, clean: Array, adversarial: Array, threshold: float) -> Roc:
-    found = auc(clean, adversarial)
-    low, high = (None, None) if found is None else interval(found, len(adversarial), len(clean))
-    caught = rate(int((adversarial > threshold).sum()), len(adversarial))
-    return Roc(attack=attack, n=len(adversarial), auc=found, low=low, high=high, caught=caught)
+    """ROC figures of one attack."""
+    area = auc(clean, adversarial)
+    low, high = (None, None) if area is None else interval(area, len(adversarial), len(clean))
+    detected = rate(int((adversarial > threshold).sum()), len(adversarial))
+    return Roc(attack=attack, n=len(adversarial), auc=area, low=low, high=high, detected=detected)
 
 
 def auc(clean: Array, adversarial: Array) -> float | None:
-    """Probability that an adversarial score exceeds a clean one, ties counted half; None where either is empty."""
+    """Probability that an adversarial score exceeds a clean one, with ties counted half; None if either array is empty."""
     if not len(clean) or not len(adversarial):
         return None
     ordered = np.sort(clean)
-    below, level = np.searchsorted(ordered, adversarial, "left"), np.searchsorted(ordered, adversarial, "right")
-    return float((below + level).mean() / 2 / len(clean))
+    lower, upper = np.searchsorted(ordered, adversarial, "left"), np.searchsorted(ordered, adversarial, "right")
+    return float((lower + upper).mean() / 2 / len(clean))
 
 
 def interval(area: float, positives: int, negatives: int) -> tuple[float, float]:
@@ -135,7 +141,7 @@ def interval(area: float, positives: int, negatives: int) -> tuple[float, float]
 
 
 def curve(clean: Array, adversarial: Array) -> tuple[Array, Array]:
-    """False-alarm rates and shares of adversarial inputs caught, from threshold infinity down."""
+    """ROC curve: false-alarm rates and shares of detected adversarial inputs, from an infinite threshold down."""
     levels = np.unique(np.concatenate([clean, adversarial]))[::-1]
     false = 1 - np.searchsorted(np.sort(clean), levels, "left") / max(len(clean), 1)
     true = 1 - np.searchsorted(np.sort(adversarial), levels, "left") / max(len(adversarial), 1)

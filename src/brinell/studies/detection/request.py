@@ -1,30 +1,31 @@
-"""What `brinell detect` is asked for."""
+"""The settings of `brinell detect`."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, Seed
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, InProcess, Seed
 
 
 class DetectRequest(BaseRequest):
-    """What `brinell detect` is asked for."""
+    """The settings of `brinell detect`."""
 
     run: Folder
-    """A finished run folder, made by brinell audit."""
+    """A finished run folder of brinell audit."""
     train: DataSpec
-    """Clean data that the detectors are fitted to; none of the run's samples may be among them."""
+    """Clean data that the detectors are fitted to. It must not contain samples of the run."""
     detector: tuple[Annotated[str, Names("detector")], ...] = ("background", "feature-squeezing", "mahalanobis")
     """A detector: background, feature-squeezing, mahalanobis, or file.py:Class."""
     fpr: float = Field(default=0.05, gt=0, lt=0.5)
-    """The false-alarm rate on clean inputs at which the threshold is set."""
+    """The false-alarm rate on clean inputs, which determines the threshold."""
     fit: int = Field(default=2000, ge=20)
-    """The clean inputs that detectors are fitted to. As many others set the threshold."""
+    """Number of clean inputs that detectors are fitted to. As many further inputs determine the threshold."""
     samples: int = Field(default=200, ge=1)
-    """The number of samples of the run, counted from the first."""
+    """Number of samples of the run, counted from the first."""
     eps: Budgets | None = None
     """The budget of the adaptive attack. Default: the run's largest."""
     steps: int = Field(default=100, ge=0)
-    """The gradient steps of the adaptive attack. 0 leaves it out."""
+    """Gradient steps of the adaptive attack. 0 leaves it out."""
     seed: Seed = 0
+    in_process: InProcess = False

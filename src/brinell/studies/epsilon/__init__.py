@@ -1,6 +1,7 @@
-"""Measure how far the samples of each class are apart, and recommend an eps for the data, each class and each sample.
+"""Measure distances between the samples of each class, and recommend an eps for the data, each class and each sample.
 
-brinell audit --eps recommended:FOLDER attacks each sample within its own. brinell review asks people which changes they notice.
+brinell audit --eps recommended:FOLDER attacks each sample within its recommended eps. brinell review asks people which changes
+they notice.
 """
 
 from brinell.studies.epsilon.request import EpsilonRequest

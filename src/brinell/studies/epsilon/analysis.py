@@ -1,4 +1,4 @@
-"""Which eps, and why: the distances and limits of a folder of `brinell epsilon` as recommendations."""
+"""Recommendations of eps and their reasons, from the distances and limits in a folder of `brinell epsilon`."""
 
 import math
 from collections import Counter
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from brinell.analysis.results import FolderResult, Result
+from brinell.analysis.folder_result import FolderResult, Result
 from brinell.core.record import Array
 from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
-from brinell.studies.epsilon.records import limits_of, load_folder
+from brinell.studies.epsilon.records import load_folder, sample_limits
 
 UNITS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
@@ -26,11 +26,11 @@ class Surprise(Result):
     class_: int = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     """The class."""
     nearer_to: int
-    """The other one."""
-    within: float
+    """The class that is nearer."""
+    mean_within: float
     """Mean distance between two samples of the class."""
-    between: float
-    """Mean distance to a sample of the other."""
+    mean_between: float
+    """Mean distance to a sample of the nearer class."""
 
 
 class Heat(Result):
@@ -39,60 +39,60 @@ class Heat(Result):
     norm: str
     """Norm of the distances."""
     means: list[list[float | None]]
-    """Row and column are classes, by index; null where there is no pair."""
+    """Means by class of the row and class of the column; null without a pair."""
 
 
 class Separation(Result):
-    """How far the samples of a class are from others; null where there is no such sample."""
+    """Distances of the samples of a class to their nearest neighbours; null without such a neighbour."""
 
     class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     """The class; null for all samples."""
     n: int
-    """Samples."""
+    """Number of samples."""
     other_least: float | None
     """Smallest distance to a sample of another class."""
     other_median: float | None
-    """Median over the samples of the distance to the nearest sample of another class."""
+    """Median distance to the nearest sample of another class."""
     same_median: float | None
-    """Median of the distance to the nearest different sample of the class."""
+    """Median distance to the nearest different sample of the class."""
     nearer_other: float
     """Share of the samples whose nearest neighbour has another label."""
     train_least: float | None = None
     """Smallest distance to a training sample of another class."""
     train_same_median: float | None = None
-    """Median of the distance to the nearest training sample of the class."""
+    """Median distance to the nearest training sample of the class."""
 
 
 class Recommendation(Result):
-    """An eps and why it is no larger."""
+    """A recommended eps and the condition that limits it."""
 
     class_: int | None = Field(serialization_alias="class", validation_alias=AliasChoices("class", "class_"))
     """The class; null for all samples."""
     eps: float | None
-    """The largest budget that keeps every condition on all but the allowed share of the samples; null where nothing limits it."""
+    """Largest budget that keeps every condition on all but the allowed share of the samples; null without a limit."""
     reason: str
-    """The condition that would break first: label, interpolation or perception."""
-    seen: float | None
-    """The same where changes may be seen: without the condition of perception."""
-    seen_reason: str
-    """The condition that would break first then."""
+    """The condition that breaks first above it: label, interpolation or perception."""
+    sound: float | None
+    """Largest sound budget: `eps` without the condition of perception."""
+    sound_reason: str
+    """The condition that breaks first above the sound budget."""
 
 
-class Fares(Result):
-    """What one budget does."""
+class BudgetEffect(Result):
+    """Effect of one budget on the samples."""
 
     eps: float
     """The budget."""
     text: str
-    """The same as it is written."""
+    """The budget as text."""
     label: float | None
-    """Share of the samples on which it breaks label constancy; null where that was not looked at."""
+    """Share of the samples on which it breaks label constancy; null without this condition."""
     interpolation: float | None
-    """Share on which it leads to another sample of the class."""
+    """Share of the samples on which it reaches another sample of the class."""
     perception: float | None
-    """Share on which the change is noticed."""
+    """Share of the samples on which the change is noticed."""
     any: float
-    """Share on which it breaks any condition."""
+    """Share of the samples on which it breaks any condition."""
     ssim: float | None = None
     """Median structural similarity of a typical change; null for data without visual meaning."""
     psnr: float | None = None
@@ -102,81 +102,81 @@ class Fares(Result):
 
 
 class NormRecommendation(Result):
-    """Everything about one norm."""
+    """Recommendations in one norm."""
 
     norm: str
     """The norm."""
     overall: Recommendation
     """One eps for all samples."""
     unnoticed: float | None
-    """Up to here changes go unnoticed on all but the allowed share of the samples; null where that was not looked at."""
+    """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null without this condition."""
     sound: float | None
-    """Up to here the other conditions are kept, so that an error counts against the model; null where nothing limits it."""
+    """Largest eps that keeps the other conditions, so an error counts against the model; null without a limit."""
     judged_on: str | None
-    """What perceptibility was judged on: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
-    within: list[str]
-    """The budgets that studies use and that are sound here, ascending."""
+    """Evidence for perceptibility: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
+    sound_budgets: list[str]
+    """Usual budgets of publications that are sound on these data, ascending."""
     advice: str
-    """The range that is recommended, with its reasons."""
+    """The recommended range and its reasons, as text."""
     strict: float | None
     """The largest eps that keeps every condition on every sample."""
-    why: str
-    """The reason in one sentence."""
-    why_seen: str | None
-    """The same where changes may be seen; null where perception was not looked at."""
+    explanation: str
+    """The reason for `overall.eps`, in one sentence."""
+    sound_explanation: str | None
+    """The reason for `sound`, in one sentence; null without the condition of perception."""
     per_class: list[Recommendation]
     """One eps for each class."""
     per_sample: list[float | None]
-    """The smallest, the first quartile, the median, the third quartile and the largest of the samples' own budgets."""
+    """Minimum, first quartile, median, third quartile and maximum of the budgets of single samples."""
     reasons: dict[str, int]
-    """For how many samples each condition decides."""
+    """Number of samples that each condition limits."""
     separation: list[Separation]
-    """All samples first, then class by class."""
-    usual: list[Fares]
-    """The recommended budgets and those that studies use."""
+    """Separation of all samples, then of each class."""
+    usual: list[BudgetEffect]
+    """Effects of the recommended budgets and of the usual budgets of publications."""
 
 
 class NoteResult(Result):
-    """Something about the data that a reader must know."""
+    """A note on the data."""
 
     code: str
-    """Short name."""
+    """Short name of the note."""
     text: str
-    """One line."""
+    """The note, in one line."""
 
 
 class EpsilonResult(FolderResult):
-    """`brinell epsilon --json`."""
+    """Result of `brinell epsilon`, which `--json` prints."""
 
     data: str
     """Name of the data."""
     n: int
-    """Samples."""
+    """Number of samples."""
     classes: list[str]
     """Names of the classes."""
     conditions: list[str]
     """Conditions that the recommendations keep."""
     fraction: float
-    """Label constancy: the fraction of the distance to the nearest sample of another class."""
+    """Label constancy: largest eps as a fraction of the distance to the nearest sample of another class."""
     allow: float
-    """Share of the samples on which one eps for all may break a condition."""
+    """Share of the samples on which a common eps may break a condition."""
     heat: list[Heat]
     """Mean distances between classes."""
     surprises: list[Surprise]
-    """Classes nearer to another than to themselves."""
+    """Classes that are nearer to another class than to themselves."""
     norms: list[NormRecommendation]
-    """The recommendations."""
+    """Recommendations by norm."""
     notes: list[NoteResult]
-    """What a reader must know."""
+    """Notes on the data."""
     seconds: float
-    """How long it took."""
+    """Wall time in seconds."""
 
 
 def summarise(folder: Path) -> EpsilonResult:
-    """All recommendations of a folder.
+    """Compute all recommendations of a folder.
 
     Raises:
-        RequestError: no such folder, or a damaged one.
+        RequestError: the folder does not exist or is damaged.
     """
     facts, arrays = load_folder(folder)
     samples = arrays["samples"]
@@ -189,81 +189,89 @@ def summarise(folder: Path) -> EpsilonResult:
         fraction=facts["fraction"],
         allow=facts["allow"],
         heat=[
-            Heat(norm=norm, means=[[_known(v) for v in row] for row in means.tolist()])
-            for norm, means in _ordered(arrays["means"])
+            Heat(norm=norm, means=[[_finite(v) for v in row] for row in means.tolist()])
+            for norm, means in _in_norm_order(arrays["means"])
         ],
-        surprises=[one for norm, means in _ordered(arrays["means"]) for one in surprises(norm, means)],
+        surprises=[surprise for norm, means in _in_norm_order(arrays["means"]) for surprise in find_surprises(norm, means)],
         norms=[recommend(facts, samples, norm) for norm in facts["norms"]],
         notes=[NoteResult(**note) for note in facts["notes"]],
         seconds=facts["seconds"],
     )
 
 
-def surprises(norm: str, means: Array) -> list[Surprise]:
-    """The cells of a heat map in which another class is nearer than the class itself, the widest first."""
-    own = np.diag(means)
+def find_surprises(norm: str, means: Array) -> list[Surprise]:
+    """Find the cells of a heat map in which another class is nearer than the class itself, the most extreme first."""
+    diagonal = np.diag(means)
     with np.errstate(invalid="ignore"):
-        rows, columns = np.nonzero(means < own[:, None])
-    order = np.argsort(means[rows, columns] / own[rows], kind="stable")  # own is above another mean, so not 0
+        rows, columns = np.nonzero(means < diagonal[:, None])
+    order = np.argsort(means[rows, columns] / diagonal[rows], kind="stable")  # above another mean, so not 0
     return [
-        Surprise(norm=norm, class_=int(a), nearer_to=int(b), within=float(own[a]), between=float(means[a, b]))
+        Surprise(norm=norm, class_=int(a), nearer_to=int(b), mean_within=float(diagonal[a]), mean_between=float(means[a, b]))
         for a, b in zip(rows[order].tolist(), columns[order].tolist(), strict=True)
     ]
 
 
 def recommend(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> NormRecommendation:
-    """Eps for the set, each class and each sample in one norm."""
-    found, labels = limits_of(facts, samples, norm), samples["labels"]
-    whole, allow = norm == "l0", float(facts["allow"])
-    own, reasons = conditions.own(found)
-    overall = _recommendation(None, found, allow, whole)
+    """Recommend eps for the data set, each class and each sample in one norm."""
+    limits, labels = sample_limits(facts, samples, norm), samples["labels"]
+    integer, allow = norm == "l0", float(facts["allow"])
+    budgets, reasons = conditions.sample_budgets(limits)
+    overall = _recommendation(None, limits, allow, integer)
     classes = np.unique(labels).tolist()
-    strict = conditions.common(found, 0.0, whole)
-    below = conditions.common({PERCEPTION: found[PERCEPTION]}, allow, whole).eps if PERCEPTION in found else math.inf
-    unnoticed = _known(below)
-    judged_on = facts.get("perception", {}).get(norm, {}).get("by", "noise") if PERCEPTION in found else None
+    strict = conditions.common_budget(limits, 0.0, integer)
+    unnoticed, judged_on = None, None
+    if PERCEPTION in limits:
+        unnoticed = _finite(conditions.common_budget({PERCEPTION: limits[PERCEPTION]}, allow, integer).eps)
+        judged_on = facts.get("perception", {}).get(norm, {}).get("by", "noise")
     usual = facts["usual"].get(norm, [])
-    within = [one["text"] for one in usual if overall.seen is None or one["eps"] <= overall.seen]
+    sound_budgets = [budget["text"] for budget in usual if overall.sound is None or budget["eps"] <= overall.sound]
     return NormRecommendation(
         norm=norm,
         overall=overall,
         unnoticed=unnoticed,
-        sound=overall.seen,
+        sound=overall.sound,
         judged_on=judged_on,
-        within=within,
-        advice=_advice(norm, unnoticed, overall, judged_on, within, facts),
-        strict=_known(strict.eps),
-        why=_why(norm, overall.eps, overall.reason, facts),
-        why_seen=_why(norm, overall.seen, overall.seen_reason, facts) if PERCEPTION in found and len(found) > 1 else None,
+        sound_budgets=sound_budgets,
+        advice=_advice(norm, unnoticed, overall, judged_on, sound_budgets, facts),
+        strict=_finite(strict.eps),
+        explanation=_explain_limit(norm, overall.eps, overall.reason, facts),
+        sound_explanation=_explain_limit(norm, overall.sound, overall.sound_reason, facts)
+        if PERCEPTION in limits and len(limits) > 1
+        else None,
         per_class=[
-            _recommendation(c, {name: limit[labels == c] for name, limit in found.items()}, allow, whole) for c in classes
+            _recommendation(c, {name: limit[labels == c] for name, limit in limits.items()}, allow, integer) for c in classes
         ],
-        per_sample=[_known(float(q)) for q in np.quantile(own, [0, 0.25, 0.5, 0.75, 1], method="nearest")],
+        per_sample=[_finite(float(q)) for q in np.quantile(budgets, [0, 0.25, 0.5, 0.75, 1], method="nearest")],
         reasons=dict(Counter(str(reason) for reason in reasons)),
         separation=[_separation(None, samples, norm, np.ones(len(labels), bool))]
         + [_separation(c, samples, norm, labels == c) for c in classes],
-        usual=_fares(facts, found, norm, overall),
+        usual=_budget_effects(facts, limits, norm, overall),
     )
 
 
-def _recommendation(label: int | None, found: Mapping[str, Array], allow: float, whole: bool) -> Recommendation:
-    best = conditions.common(found, allow, whole)
-    visible = {name: limit for name, limit in found.items() if name != PERCEPTION}
-    seen = conditions.common(visible, allow, whole) if visible else Budget(math.inf, "")
-    return Recommendation(class_=label, eps=_known(best.eps), reason=best.reason, seen=_known(seen.eps), seen_reason=seen.reason)
+def _recommendation(label: int | None, limits: Mapping[str, Array], allow: float, integer: bool) -> Recommendation:
+    """Recommend one eps for the samples of a class, or for all samples if `label` is None."""
+    best = conditions.common_budget(limits, allow, integer)
+    visible = {name: limit for name, limit in limits.items() if name != PERCEPTION}
+    sound = conditions.common_budget(visible, allow, integer) if visible else Budget(math.inf, "")
+    return Recommendation(
+        class_=label, eps=_finite(best.eps), reason=best.reason, sound=_finite(sound.eps), sound_reason=sound.reason
+    )
 
 
-def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
+def _explain_limit(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
+    """Explain in one sentence which condition limits an eps; None means no limit."""
     name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
     texts = {
-        LABEL: f"more than {share} could be changed by {100 * facts['fraction']:g} % of the way to one "
-        "of another class, so that the label may no longer be right",
-        INTERPOLATION: f"more than {share} could be turned into another of their class, so that "
-        "an error may be one of generalisation",
-        PERCEPTION: f"the change shows on more than {share} (SSIM below {facts['ssim']:g} or PSNR below {facts['psnr']:g} dB)",
+        LABEL: f"a change on more than {share} could cover {100 * facts['fraction']:g} % of the distance to a sample "
+        "of another class, so the label may become wrong",
+        INTERPOLATION: f"more than {share} could turn into another sample of their class, so "
+        "an error may be a generalisation error",
+        PERCEPTION: f"the change is noticeable on more than {share} "
+        f"(SSIM below {facts['ssim']:g} or PSNR below {facts['psnr']:g} dB)",
     }
     if eps is None:
-        return f"Nothing that was looked at limits eps in {name}."
+        return f"No measured condition limits eps in {name}."
     if eps == 0 and reason == PERCEPTION:
         return f"In {name} even the smallest change may be noticed: {texts[reason]}."
     if eps == 0:
@@ -271,10 +279,10 @@ def _why(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) ->
     return f"{name} eps {eps:g}: above it, {texts[reason]}."
 
 
-JUDGED = {
+EVIDENCE_TEXTS = {
     "people": "people noticed half of the changes of this size",
-    "attacks": "above it, stored adversarial examples made larger show by SSIM or PSNR",
-    "noise": "above it, random changes show by SSIM or PSNR",
+    "attacks": "above it, scaled stored adversarial examples are noticeable by SSIM or PSNR",
+    "noise": "above it, random changes are noticeable by SSIM or PSNR",
 }
 
 
@@ -283,79 +291,88 @@ def _advice(
     unnoticed: float | None,
     overall: Recommendation,
     judged_on: str | None,
-    within: list[str],
+    sound_budgets: list[str],
     facts: Mapping[str, Any],
 ) -> str:
-    """The range of budgets that is recommended in one norm, and why it ends where it does."""
-    name, sound = UNITS[norm], overall.seen
+    """Describe the recommended range of budgets in one norm and its reasons."""
+    name, sound = UNITS[norm], overall.sound
     if sound is None and overall.eps is None:
-        return f"Nothing that was looked at limits eps in {name}."
+        return f"No measured condition limits eps in {name}."
     if sound == 0:
-        return _why(norm, 0.0, overall.seen_reason, facts)
+        return _explain_limit(norm, 0.0, overall.sound_reason, facts)
     text = (
-        f"{name} up to {_written(sound)}: {_reason(overall.seen_reason, facts)}." if sound is not None else f"{name}: no limit."
+        f"{name} up to {_format_eps(sound)}: {_short_reason(overall.sound_reason, facts)}."
+        if sound is not None
+        else f"{name}: no limit."
     )
     if judged_on is not None and unnoticed is not None:
+        evidence = EVIDENCE_TEXTS[judged_on]
         if unnoticed == 0:
-            text += f" Every change in it may be noticed ({JUDGED[judged_on]})."
+            text += f" Every change in this norm may be noticed ({evidence})."
         elif sound is None or unnoticed < sound:
             text += (
-                f" Up to {_written(unnoticed)} changes go unnoticed ({JUDGED[judged_on]}); between the two they may be seen, and "
+                f" Up to {_format_eps(unnoticed)}, changes go unnoticed ({evidence}); above it, they may be noticed, and "
                 "an error still counts against the model."
             )
         else:
-            text += f" Changes of such sizes go unnoticed, up to {_written(unnoticed)} ({JUDGED[judged_on]})."
-    if within:
-        text += f" Sound among the usual budgets: {', '.join(within)}."
+            text += f" Changes go unnoticed up to {_format_eps(unnoticed)} ({evidence})."
+    if sound_budgets:
+        text += f" Usual budgets that are sound: {', '.join(sound_budgets)}."
     return text
 
 
-def _reason(reason: str, facts: Mapping[str, Any]) -> str:
-    share, way = f"{100 * facts['allow']:g} % of the samples", f"{100 * facts['fraction']:g} % of the way"
+def _short_reason(reason: str, facts: Mapping[str, Any]) -> str:
+    """Clause that says which condition breaks above a sound budget."""
+    share, distance = f"{100 * facts['allow']:g} % of the samples", f"{100 * facts['fraction']:g} % of the distance"
     return {
-        LABEL: f"above it, more than {share} could be changed by {way} to one of another class",
-        INTERPOLATION: f"above it, more than {share} could be turned into another of their class",
-    }.get(reason, "nothing else limits it")
+        LABEL: f"above it, a change on more than {share} could cover {distance} to a sample of another class",
+        INTERPOLATION: f"above it, more than {share} could turn into another sample of their class",
+    }.get(reason, "no other condition limits it")
 
 
-def _written(eps: float) -> str:
+def _format_eps(eps: float) -> str:
+    """Format an eps with three significant digits."""
     return f"{eps:.3g}"
 
 
-def _fares(facts: Mapping[str, Any], found: Mapping[str, Array], norm: str, best: Recommendation) -> list[Fares]:
-    looked = {one["text"]: one for one in facts["usual"].get(norm, [])}
-    budgets = {text: one["eps"] for text, one in looked.items()}
-    for eps, text in ((best.eps, "recommended"), (best.seen, "may be seen")):
-        if eps and all(not math.isclose(eps, other) for other in budgets.values()):
+def _budget_effects(facts: Mapping[str, Any], limits: Mapping[str, Array], norm: str, best: Recommendation) -> list[BudgetEffect]:
+    """Effects of the usual budgets of publications and of the recommended budgets, by ascending eps."""
+    measured = {budget["text"]: budget for budget in facts["usual"].get(norm, [])}
+    budgets = {text: budget["eps"] for text, budget in measured.items()}
+    for eps, text in ((best.eps, "recommended"), (best.sound, "sound")):
+        if eps and all(not math.isclose(eps, value) for value in budgets.values()):
             budgets[f"{eps:g} ({text})"] = eps
     rows = []
     for text, eps in sorted(budgets.items(), key=lambda pair: pair[1]):
-        broken = conditions.shares(found, eps)
-        seen = looked.get(text, {})
+        broken = conditions.broken_shares(limits, eps)
+        effect = measured.get(text, {})
         shares = {name: broken.get(name) for name in conditions.CONDITIONS}
-        pictures = {name: seen.get(name) for name in ("ssim", "psnr", "background_changed")}
-        rows.append(Fares(eps=eps, text=text, any=broken["any"], **shares, **pictures))
+        pictures = {name: effect.get(name) for name in ("ssim", "psnr", "background_changed")}
+        rows.append(BudgetEffect(eps=eps, text=text, any=broken["any"], **shares, **pictures))
     return rows
 
 
-def _separation(label: int | None, samples: Mapping[str, Array], norm: str, mine: Array) -> Separation:
-    other, same = samples[f"{norm}.other"][mine], samples[f"{norm}.same"][mine]
-    train = {side: samples[f"{norm}.train_{side}"][mine] for side in ("other", "same") if f"{norm}.train_{side}" in samples}
+def _separation(label: int | None, samples: Mapping[str, Array], norm: str, members: Array) -> Separation:
+    """Separation of the samples in `members` (n,) bool; `label` is their class, or None for all samples."""
+    other_distance, same_distance = samples[f"{norm}.other"][members], samples[f"{norm}.same"][members]
+    train = {side: samples[f"{norm}.train_{side}"][members] for side in ("other", "same") if f"{norm}.train_{side}" in samples}
     return Separation(
         class_=label,
-        n=int(mine.sum()),
-        other_least=_known(float(other.min())),
-        other_median=_known(float(np.median(other))),
-        same_median=_known(float(np.median(same))),
-        nearer_other=float((other < same).mean()),
-        train_least=_known(float(train["other"].min())) if train else None,
-        train_same_median=_known(float(np.median(train["same"]))) if train else None,
+        n=int(members.sum()),
+        other_least=_finite(float(other_distance.min())),
+        other_median=_finite(float(np.median(other_distance))),
+        same_median=_finite(float(np.median(same_distance))),
+        nearer_other=float((other_distance < same_distance).mean()),
+        train_least=_finite(float(train["other"].min())) if train else None,
+        train_same_median=_finite(float(np.median(train["same"]))) if train else None,
     )
 
 
-def _known(value: float) -> float | None:
+def _finite(value: float) -> float | None:
+    """The value, or None if it is not finite."""
     return value if math.isfinite(value) else None
 
 
-def _ordered(means: Mapping[str, Array]) -> list[tuple[str, Array]]:
+def _in_norm_order(means: Mapping[str, Array]) -> list[tuple[str, Array]]:
+    """Items by norm, in the order of `UNITS`."""
     return [(norm, means[norm]) for norm in UNITS if norm in means]

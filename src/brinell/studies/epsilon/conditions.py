@@ -1,8 +1,8 @@
-"""When a budget is sound: no allowed change leads to another class, none to another sample of the class, and none is noticed.
+"""Conditions of a sound budget: no allowed change reaches another class or another sample of the class, and none is noticed.
 
-Each condition is a largest eps for each sample; the smallest of them is the sample's own budget. Half the distance to the
-nearest sample of another class is the most at which the balls around samples of two classes never meet, so that a classifier
-can be right on all of both (Yang et al. 2020, A closer look at accuracy vs. robustness, section 3). Pure functions on arrays.
+Each condition limits eps for each sample; the smallest limit is the budget of the sample. At half the distance to the nearest
+sample of another class, the balls around samples of two classes do not meet, so a classifier can be right on all of both balls
+(Yang et al. 2020, A closer look at accuracy vs. robustness, section 3). Pure functions on arrays.
 """
 
 import math
@@ -25,105 +25,111 @@ ALLOW = 0.01
 
 
 class Budget(NamedTuple):
-    """An eps and why it is no larger."""
+    """An eps and the condition that limits it."""
 
     eps: float
-    """Infinite where nothing limits it."""
+    """Infinite without a limit."""
     reason: str
-    """The condition that breaks first; empty where none does."""
+    """The condition that breaks first; empty without a limit."""
 
 
 def limits(
-    *, other: Array | None = None, same: Array | None = None, unnoticed: Array | None = None, fraction: float = FRACTION
+    *,
+    other_class: Array | None = None,
+    same_class: Array | None = None,
+    unnoticed: Array | None = None,
+    fraction: float = FRACTION,
 ) -> dict[str, Array]:
-    """The largest eps that keeps each condition, for each sample; infinite where nothing is known to limit it.
+    """Largest eps (n,) that keeps each condition, for each sample; infinite without a limit.
 
     Args:
-        other: (n,) distance to the nearest sample of another class.
-        same: (n,) distance to the nearest different sample of the same class.
+        other_class: (n,) distance to the nearest sample of another class.
+        same_class: (n,) distance to the nearest different sample of the same class.
         unnoticed: (n,) largest eps whose change goes unnoticed.
-        fraction: of `other`, 0 to 1.
+        fraction: fraction of `other_class` that eps may reach, 0 to 1.
     """
-    found: dict[str, Array] = {}
-    if other is not None:
-        found[LABEL] = fraction * np.asarray(other, np.float64)
-    if same is not None:
-        same = np.asarray(same, np.float64)
-        found[INTERPOLATION] = np.where(np.isfinite(same), same * (1 - 1e-6), np.inf)  # below it, not at it
+    eps_limits: dict[str, Array] = {}
+    if other_class is not None:
+        eps_limits[LABEL] = fraction * np.asarray(other_class, np.float64)
+    if same_class is not None:
+        same_class = np.asarray(same_class, np.float64)
+        eps_limits[INTERPOLATION] = np.where(
+            np.isfinite(same_class), same_class * (1 - 1e-6), np.inf
+        )  # strictly below the distance
     if unnoticed is not None:
-        found[PERCEPTION] = np.asarray(unnoticed, np.float64)
-    return found
+        eps_limits[PERCEPTION] = np.asarray(unnoticed, np.float64)
+    return eps_limits
 
 
-def own(found: Mapping[str, Array]) -> tuple[Array, Array]:
-    """Each sample's own budget (n,), and the name of the condition that limits it (n,)."""
-    names, table = list(found), np.stack(list(found.values()))
-    at = table.argmin(0)
-    return table.min(0), np.array(names, dtype=object)[at]
+def sample_budgets(limits: Mapping[str, Array]) -> tuple[Array, Array]:
+    """Budget (n,) of each sample, and the name (n,) of the condition that limits it."""
+    names, table = list(limits), np.stack(list(limits.values()))
+    index = table.argmin(0)
+    return table.min(0), np.array(names, dtype=object)[index]
 
 
-def common(found: Mapping[str, Array], allow: float = ALLOW, whole: bool = False) -> Budget:
-    """One eps for all samples: no condition may break on more than the share `allow` of them.
+def common_budget(limits: Mapping[str, Array], allow: float = ALLOW, integer: bool = False) -> Budget:
+    """Largest common eps for all samples: no condition breaks on more than the share `allow` of the samples.
 
     Args:
-        found: limits, from `limits`.
+        limits: limits by condition, from `limits`.
         allow: 0 to 1; 0 means that every sample must keep every condition.
-        whole: whether budgets are whole numbers (L0).
+        integer: True for budgets that are integers (L0).
     """
-    least, reason = math.inf, ""
-    for name, limit in found.items():
+    smallest, reason = math.inf, ""
+    for name, limit in limits.items():
         if len(limit):
-            reached = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
-            if reached < least:
-                least, reason = reached, name
-    return Budget(round_down(least, whole=whole), reason)
+            allowed = float(np.sort(limit)[min(math.floor(allow * len(limit) + 1e-9), len(limit) - 1)])
+            if allowed < smallest:
+                smallest, reason = allowed, name
+    return Budget(round_down(smallest, integer=integer), reason)
 
 
-def round_down(eps: float, digits: int = 3, *, whole: bool = False) -> float:
-    """`eps` with so many significant digits, never more than it was; to a whole number for L0."""
+def round_down(eps: float, digits: int = 3, *, integer: bool = False) -> float:
+    """Round eps down to a number of significant digits, or to an integer."""
     if not math.isfinite(eps) or eps <= 0:
         return max(eps, 0.0)
-    if whole:
+    if integer:
         return float(math.floor(eps))
     unit = 10.0 ** (math.floor(math.log10(eps)) - digits + 1)
     rounded = float(f"{math.floor(eps / unit) * unit:.{digits}g}")
     return rounded if rounded <= eps else float(f"{(math.floor(eps / unit) - 1) * unit:.{digits}g}")
 
 
-def budgets(found: Mapping[str, Array], labels: Array, by: str, allow: float = ALLOW, whole: bool = False) -> Array:
-    """(n,) float64 what an audit allows each sample: its own budget, that of its class, or that of all.
+def budgets(limits: Mapping[str, Array], labels: Array, by: str, allow: float = ALLOW, integer: bool = False) -> Array:
+    """Budget (n,) float64 of each sample in an audit: of the sample, of its class, or of the data set.
 
     Args:
-        found: limits, from `limits`.
+        limits: limits by condition, from `limits`.
         labels: (n,) int64.
         by: sample, class or set.
         allow: for class and set, the share of samples on which a condition may break.
-        whole: whether budgets are whole numbers (L0).
+        integer: True for budgets that are integers (L0).
 
     Raises:
-        ValueError: another word for `by`.
+        ValueError: `by` is not sample, class or set.
     """
     if by == "sample":
-        each = own(found)[0]
-        return np.floor(each) if whole else each
+        values = sample_budgets(limits)[0]
+        return np.floor(values) if integer else values
     if by == "set":
-        return np.full(len(labels), common(found, allow, whole).eps)
+        return np.full(len(labels), common_budget(limits, allow, integer).eps)
     if by != "class":
         raise ValueError(f"by is {by!r}; it is sample, class or set")
     eps = np.empty(len(labels))
     for label in np.unique(labels):
-        mine = labels == label
-        eps[mine] = common({name: limit[mine] for name, limit in found.items()}, allow, whole).eps
+        members = labels == label
+        eps[members] = common_budget({name: limit[members] for name, limit in limits.items()}, allow, integer).eps
     return eps
 
 
-def shares(found: Mapping[str, Array], eps: float) -> dict[str, float]:
-    """The share of the samples on which a budget breaks each condition, and any of them."""
-    broken = {name: eps > limit for name, limit in found.items()}
+def broken_shares(limits: Mapping[str, Array], eps: float) -> dict[str, float]:
+    """Share of the samples on which a budget breaks each condition, and any condition."""
+    broken = {name: eps > limit for name, limit in limits.items()}
     any_of = np.logical_or.reduce(list(broken.values()))
-    return {name: float(which.mean()) for name, which in broken.items()} | {"any": float(any_of.mean())}
+    return {name: float(mask.mean()) for name, mask in broken.items()} | {"any": float(any_of.mean())}
 
 
-def chosen(found: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """The limits of some conditions."""
-    return {name: found[name] for name in CONDITIONS if name in names and name in found}
+def select_limits(limits: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
+    """Limits of the named conditions, in the order of `CONDITIONS`."""
+    return {name: limits[name] for name in CONDITIONS if name in names and name in limits}

@@ -1,9 +1,9 @@
-"""What perceptibility is judged on: the answers of people, stored adversarial examples of an audit, or else random changes.
+"""Evidence for perceptibility: answers of people, stored adversarial examples of an audit, or random changes.
 
-The better evidence takes the place of the worse, norm by norm. People: the size at which half of the changes are noticed, of
-the class where its answers tell, else of all. Attacks: the stored perturbation of a sample, made larger or smaller, as long as
-SSIM and PSNR hold. Random changes: the same for noise as `perception.typical_change` makes it, of drawn samples. A sample that
-was not measured has what all but the allowed share of its class have.
+Each norm uses the best evidence at hand. People: the size at which half of the changes are noticed, for the class if it has
+enough answers, else for all. Attacks: the largest scaled perturbation of a sample that keeps SSIM and PSNR. Random changes: the
+same for the noise of `perception.typical_change`, on a subset of the samples. An unmeasured sample gets the limit that all but
+the allowed share of its class reach.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,27 +24,27 @@ from brinell.studies.epsilon import perception
 from brinell.studies.epsilon.request import EpsilonRequest
 
 PEOPLE, ATTACKS, NOISE = "people", "attacks", "noise"
-MOST = 1000
-"""Stored adversarial examples that are judged at most; of more, the first by position."""
-SHOWN = 12
-"""Stored adversarial examples that are shown."""
+MOST_EXAMPLES = 1000
+"""Largest number of stored adversarial examples to judge, the first by position."""
+MOST_SHOWN = 12
+"""Largest number of stored adversarial examples on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Threshold:
-    """What people noticed in one norm."""
+    """Sizes of change that people notice in one norm."""
 
     folder: str
     norm: str
     overall: float
     """Size at which half of the changes are noticed."""
     per_class: Mapping[int, float]
-    """The same for the classes whose answers tell, by index."""
+    """The same for classes with enough answers, by index."""
     answers: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class StoredExamples:
     """The smallest stored adversarial example of each sample of a run."""
 
     folder: str
@@ -55,134 +55,146 @@ class Stored:
     """(k, *shape)."""
 
 
-def stored(folder: Path, digest: str, name: str, n: int) -> Stored:
-    """The stored adversarial examples of a run on the same data, the smallest of each sample among the first `n`.
+def load_examples(folder: Path, digest: str, name: str, n: int) -> StoredExamples:
+    """Load the smallest stored adversarial example of each of the first `n` samples from a run on the same data.
+
+    Args:
+        folder: folder of the run.
+        digest: digest of the data.
+        name: name of the data.
+        n: number of samples.
 
     Raises:
-        RequestError: no run there, one on other data, or one without adversarial examples.
+        RequestError: the folder contains no run, a run on other data, or a run without adversarial examples.
     """
-    run = Run.open(folder)
+    run = Run.open_finished(folder)
     if run.manifest["data"]["digest"] != digest:
-        raise RequestError(f"{folder} was made from other data than {name}: name a run on this data")
+        raise RequestError(f"{folder} was made from other data than {name}: use a run on {name}")
     rows, norm = run.records(), str(run.manifest["distance"])
     size = getattr(rows, norm, None)
     fooled = np.flatnonzero((rows.outcome == Outcome.FOOLED.value) & (rows.sample_id < n))
     if size is None or not len(fooled):
-        raise RequestError(
-            f"{folder} stored no adversarial example in linf, l2, l1 or l0: audit with budgets at which something breaks"
-        )
+        raise RequestError(f"{folder} contains no adversarial example in linf, l2, l1 or l0: audit with larger budgets")
     order = fooled[np.argsort(np.ma.filled(size[fooled].astype(np.float64), np.inf), kind="stable")]
     _, first = np.unique(rows.sample_id[order], return_index=True)
-    closest = order[first][:MOST]
+    closest = order[first][:MOST_EXAMPLES]
     by_stage: dict[tuple[str, str], list[int]] = {}
     for row in closest.tolist():
         by_stage.setdefault((str(rows.model[row]), str(rows.attack[row])), []).append(int(rows.sample_id[row]))
-    found = {
+    examples = {
         i: x for (model, attack), ids in by_stage.items() for i, x in run.adversarial(model, attack, ids).items() if i in ids
     }
-    ids = np.array(sorted(found), np.int64)
+    ids = np.array(sorted(examples), np.int64)
     if not len(ids):
-        raise RequestError(f"{folder} has no stored adversarial example left: its arrays/ is empty")
-    return Stored(
-        folder=str(folder), norm=norm, ids=ids, x_adv=torch.stack([torch.from_numpy(np.asarray(found[int(i)])) for i in ids])
+        raise RequestError(f"{folder} contains no stored adversarial example: its folder arrays/ is empty")
+    return StoredExamples(
+        folder=str(folder), norm=norm, ids=ids, x_adv=torch.stack([torch.from_numpy(np.asarray(examples[int(i)])) for i in ids])
     )
 
 
-def judged(
+def measure_perceptibility(
     x: Tensor,
     labels: Array,
     domain: Domain,
-    drawn: Array,
+    subset: Array,
     norms: Sequence[str],
     request: EpsilonRequest,
     people: Sequence[Threshold],
-    attacks: Sequence[Stored],
+    attacks: Sequence[StoredExamples],
 ) -> tuple[dict[str, Array], dict[str, Any]]:
-    """The largest eps that goes unnoticed, for each sample and norm, and what it was judged on.
+    """Measure the largest unnoticed eps for each sample and norm, and record the evidence.
 
     Args:
         x: (n, d) all samples, flat.
         labels: (n,) int64.
-        domain: theirs.
-        drawn: positions on which random changes are measured.
-        norms: that an eps is recommended for.
-        request: its limits, and the share that a class may break.
+        domain: domain of the samples.
+        subset: positions of the samples that measure random changes.
+        norms: norms of the recommendation.
+        request: limits of SSIM and PSNR, the allowed share, and the seed.
         people: thresholds of reviews.
         attacks: stored adversarial examples.
 
     Returns:
         `NORM.unnoticed` (n,) for each norm, and by norm `by` (people, attacks or noise), `n` (answers or samples) and `folder`.
     """
-    found: dict[str, Array] = {}
-    told: dict[str, Any] = {}
+    limits: dict[str, Array] = {}
+    evidence: dict[str, Any] = {}
     for norm in norms:
-        asked = next((one for one in people if one.norm == norm), None)
-        seen = next((one for one in attacks if one.norm == norm), None)
-        if asked is not None:
-            values = np.array([asked.per_class.get(int(label), asked.overall) for label in labels], np.float64)
-            told[norm] = {"by": PEOPLE, "n": asked.answers, "folder": asked.folder}
+        threshold = next((entry for entry in people if entry.norm == norm), None)
+        examples = next((entry for entry in attacks if entry.norm == norm), None)
+        if threshold is not None:
+            values = np.array([threshold.per_class.get(int(label), threshold.overall) for label in labels], np.float64)
+            evidence[norm] = {"by": PEOPLE, "n": threshold.answers, "folder": threshold.folder}
         else:
-            at = drawn if seen is None else seen.ids
-            known = _measured(x, domain, norm, at, request, None if seen is None else seen.x_adv)
-            values = _spread(known, at, labels, request.allow)
-            told[norm] = {"by": NOISE if seen is None else ATTACKS, "n": len(at), "folder": None if seen is None else seen.folder}
-        found[f"{norm}.unnoticed"] = values
-    return found, told
+            positions = subset if examples is None else examples.ids
+            measured = _measure_limits(x, domain, norm, positions, request, None if examples is None else examples.x_adv)
+            values = _fill_by_class(measured, positions, labels, request.allow)
+            evidence[norm] = {
+                "by": NOISE if examples is None else ATTACKS,
+                "n": len(positions),
+                "folder": None if examples is None else examples.folder,
+            }
+        limits[f"{norm}.unnoticed"] = values
+    return limits, evidence
 
 
-def _measured(x: Tensor, domain: Domain, norm: str, at: Array, request: EpsilonRequest, x_adv: Tensor | None) -> Array:
-    """(k,) the largest eps that goes unnoticed by SSIM and PSNR at each position of `at`."""
+def _measure_limits(
+    x: Tensor, domain: Domain, norm: str, positions: Array, request: EpsilonRequest, x_adv: Tensor | None
+) -> Array:
+    """Largest eps (k,) that SSIM and PSNR rate as unnoticed at each position; `x_adv` None measures random changes."""
     parts = []
-    for rows in torch.split(torch.arange(len(at)), 128):
-        here = torch.from_numpy(at)[rows]
-        x0, rng = x[here].reshape(-1, *domain.shape), Streams.of(request.seed, here).fold("unnoticed")
+    for rows in torch.split(torch.arange(len(positions)), 128):
+        batch = torch.from_numpy(positions)[rows]
+        x0, rng = x[batch].reshape(-1, *domain.shape), Streams.of(request.seed, batch).fold("unnoticed")
         change: Callable[[Tensor], Tensor]
         if x_adv is None:
 
             def change(eps: Tensor, x0: Tensor = x0, rng: Streams = rng) -> Tensor:
+                """Inputs changed as much as is typical at a budget."""
                 return perception.typical_change(norm, x0, eps, domain, rng)
         else:
 
             def change(eps: Tensor, x0: Tensor = x0, delta: Tensor = x_adv[rows] - x0) -> Tensor:
-                return domain.clamp(x0 + perception.resized(norm, delta, eps))
+                """Adversarial inputs rescaled to a budget."""
+                return domain.clamp(x0 + perception.rescale(norm, delta, eps))
 
-        parts.append(perception.unnoticed_up_to(norm, x0, domain, change, least_ssim=request.ssim, least_psnr=request.psnr))
-    known: Array = torch.cat(parts).double().numpy()
-    return known
+        parts.append(perception.largest_unnoticed(norm, x0, domain, change, least_ssim=request.ssim, least_psnr=request.psnr))
+    limits: Array = torch.cat(parts).double().numpy()
+    return limits
 
 
-def _spread(known: Array, at: Array, labels: Array, allow: float) -> Array:
-    """(n,) what was measured at `at`; elsewhere what all but the allowed share of the class, or else of all, have."""
+def _fill_by_class(measured: Array, positions: Array, labels: Array, allow: float) -> Array:
+    """(n,) measured limits; others get the `allow` quantile of their class, or of all if the class has none."""
     values = np.empty(len(labels))
-    values[at] = known
-    rest = np.setdiff1d(np.arange(len(labels)), at)
-    for label in np.unique(labels[rest]):
-        mine = np.sort(known[labels[at] == label])
-        mine = mine if len(mine) else np.sort(known)
-        values[rest[labels[rest] == label]] = mine[int(allow * len(mine))]
+    values[positions] = measured
+    unmeasured = np.setdiff1d(np.arange(len(labels)), positions)
+    for label in np.unique(labels[unmeasured]):
+        class_limits = np.sort(measured[labels[positions] == label])
+        class_limits = class_limits if len(class_limits) else np.sort(measured)
+        values[unmeasured[labels[unmeasured] == label]] = class_limits[int(allow * len(class_limits))]
     return values
 
 
-def pictures(
-    seen: Stored, x: Tensor, labels: Array, domain: Domain, request: EpsilonRequest
+def example_pictures(
+    examples: StoredExamples, x: Tensor, labels: Array, domain: Domain, request: EpsilonRequest
 ) -> tuple[dict[str, Array], list[dict[str, Any]]]:
-    """Stored adversarial examples from the smallest to the largest beside their clean samples, and what is said of each."""
-    size = perception.sizes(seen.norm, seen.x_adv - x[torch.from_numpy(seen.ids)].reshape(seen.x_adv.shape))
+    """Select stored adversarial examples by ascending size, with their clean samples and a record of each."""
+    size = perception.sizes(examples.norm, examples.x_adv - x[torch.from_numpy(examples.ids)].reshape(examples.x_adv.shape))
     order = size.argsort()
-    order = order[torch.linspace(0, len(order) - 1, min(SHOWN, len(order))).long()]
-    x0, changed = x[torch.from_numpy(seen.ids)[order]].reshape(-1, *domain.shape), seen.x_adv[order]
+    order = order[torch.linspace(0, len(order) - 1, min(MOST_SHOWN, len(order))).long()]
+    x0, changed = x[torch.from_numpy(examples.ids)[order]].reshape(-1, *domain.shape), examples.x_adv[order]
     low, high = domain.bounds()
     span = float((high - low).max())
     likeness, noise = perception.ssim(x0, changed, span), perception.psnr(x0, changed, span)
-    told = [
+    records = [
         {
-            "sample": int(seen.ids[at]),
-            "label": int(labels[seen.ids[at]]),
-            "size": float(size[at]),
+            "sample": int(examples.ids[index]),
+            "label": int(labels[examples.ids[index]]),
+            "size": float(size[index]),
             "ssim": float(likeness[i]),
             "psnr": min(float(noise[i]), 99.0),
             "unnoticed": bool(likeness[i] >= request.ssim and noise[i] >= request.psnr),
         }
-        for i, at in enumerate(order.tolist())
+        for i, index in enumerate(order.tolist())
     ]
-    return {"stored": changed.numpy(), "stored_clean": x0.numpy()}, told
+    return {"stored": changed.numpy(), "stored_clean": x0.numpy()}, records

@@ -1,4 +1,4 @@
-"""The page of `brinell epsilon`: which eps, why, and what speaks for it."""
+"""Page of `brinell epsilon`: recommended eps, reasons and evidence."""
 
 import math
 from pathlib import Path
@@ -15,219 +15,304 @@ from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
-from brinell.studies.epsilon.records import limits_of, load_folder
+from brinell.studies.epsilon.records import load_folder, sample_limits
 
 REASONS = {LABEL: "label constancy", INTERPOLATION: "no interpolation", PERCEPTION: "perceptibility", "": "nothing"}
-SHOWN = 20
-"""Up to this many classes have a heat map and rows of their own."""
+GRAVE = {
+    "conflict": "stop",
+    "leak": "warn",
+    "constant": "warn",
+    "single": "warn",
+    "one-class": "warn",
+    "duplicates": "note",
+    "fixed": "note",
+    "no-perception": "note",
+}
+"""Levels of the notes on the data that stand below the result."""
+MOST_CLASSES = 20
+"""Largest number of classes in tables and heat maps."""
 
 
 def write(folder: Path) -> Path:
     """Write report.html into a folder of `brinell epsilon`.
 
     Raises:
-        RequestError: no such folder, or a damaged one.
-        StoppedError: it cannot be written.
+        RequestError: the folder does not exist or is damaged.
+        StoppedError: the page cannot be written.
     """
     write_text(folder / "report.html", render(folder))
     return folder / "report.html"
 
 
 def render(folder: Path) -> str:
-    """The page as one self-contained HTML document."""
+    """Render the page as one self-contained HTML document."""
     result = summarise(folder)
     facts, arrays = load_folder(folder)
+    agreed = agreed_budget(result, facts, arrays["crafted"])
     return fill(
         __package__,
         "page.html",
-        {"share": share, "alarming": alarming, "eps": eps_text, "quartiles": quartiles, "span_of": span},
+        {
+            "share": format_share,
+            "alarming": alarm_class,
+            "eps": format_eps,
+            "quartiles": describe_budgets,
+            "span_of": format_range,
+        },
         result=result,
         facts=facts,
         names=result.classes,
-        few=len(result.norms[0].per_class) <= SHOWN,
-        shown=[c.class_ for c in result.norms[0].per_class][:SHOWN],
-        heats=[(one, levels(one)) for one in sorted(result.heat, key=lambda heat: heat.norm != "l2")],
+        sentences=describe_range(result, agreed),
+        warnings=[(GRAVE[note.code], note.text) for note in result.notes if note.code in GRAVE],
+        remarks=[note.text for note in result.notes if note.code not in GRAVE],
+        few=len(result.norms[0].per_class) <= MOST_CLASSES,
+        shown=[c.class_ for c in result.norms[0].per_class][:MOST_CLASSES],
+        heats=[(heat, shade_classes(heat)) for heat in sorted(result.heat, key=lambda heat: heat.norm != "l2")],
         marked={(s.norm, s.class_, s.nearer_to) for s in result.surprises},
-        told=surprises_in_words(result),
-        sheets=sheets(facts, arrays["crafted"]),
+        surprises=describe_surprises(result),
+        sheets=render_sheets(facts, arrays["crafted"]),
         reasons=REASONS,
         best=result.norms[0],
-        charts=[(one, chart(limits_of(facts, arrays["samples"], one.norm), one)) for one in result.norms],
-        budget=budget(result.norms[0]),
-        stored=examples(facts, arrays["crafted"]),
+        charts=[
+            (recommendation, draw_chart(sample_limits(facts, arrays["samples"], recommendation.norm), recommendation))
+            for recommendation in result.norms
+        ],
+        budget=audit_budget(result.norms[0], agreed),
+        stored=render_examples(facts, arrays["crafted"]),
     )
 
 
-def levels(heat: Heat) -> list[list[str]]:
-    """CSS class of each cell: the nearer, the darker, on the scale of the map."""
+def shade_classes(heat: Heat) -> list[list[str]]:
+    """CSS class of each cell of a heat map: darker for smaller distances."""
     table = np.array([[np.nan if v is None else v for v in row] for row in heat.means])
-    known = table[np.isfinite(table)]
-    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    finite = table[np.isfinite(table)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
     shade = 10 * (high - table) / ((high - low) or 1.0)
     return [["none" if not np.isfinite(v) else f"h{round(v)}" for v in row] for row in shade.tolist()]
 
 
-def surprises_in_words(result: EpsilonResult) -> list[str]:
-    """For each norm, the classes that are nearer to others than to themselves."""
-    told = []
+def describe_surprises(result: EpsilonResult) -> list[str]:
+    """Describe by norm the classes that are nearer to other classes than to themselves."""
+    lines = []
     for heat in result.heat:
-        mine = [s for s in result.surprises if s.norm == heat.norm]
-        if mine:
-            listed = "; ".join(
-                f"{result.classes[s.class_]} to {result.classes[s.nearer_to]} ({s.between:.3g} against {s.within:.3g})"
-                for s in mine[:6]
+        surprises = [s for s in result.surprises if s.norm == heat.norm]
+        if surprises:
+            pairs = "; ".join(
+                f"{result.classes[s.class_]} to {result.classes[s.nearer_to]} ({s.mean_between:.3g} against {s.mean_within:.3g})"
+                for s in surprises[:6]
             )
-            more = f"; and {len(mine) - 6} more" if len(mine) > 6 else ""
-            told.append(f"{words.norm(heat.norm)}: {listed}{more}.")
-    return told
+            remainder = f"; and {len(surprises) - 6} more" if len(surprises) > 6 else ""
+            lines.append(f"{words.norm(heat.norm)}: {pairs}{remainder}.")
+    return lines
 
 
-CHART = Frame(width=480, height=262, left=46, bottom=46)
+CHART = Frame(width=480, height=262, left_edge=46, bottom=46)
 CURVES = {LABEL: (0, "label may change"), INTERPOLATION: (1, "meets its class"), PERCEPTION: (2, "noticed")}
 """Series and name of each condition."""
 POINTS = 120
 
 
-def chart(found: dict[str, Array], one: NormRecommendation) -> Markup:
-    """The share of the samples on which each condition breaks, over eps on a logarithmic axis, with its legend.
+def draw_chart(limits: dict[str, Array], recommendation: NormRecommendation) -> Markup:
+    """Draw the share of the samples on which each condition breaks, over eps on a logarithmic axis, with a legend.
 
-    Usual budgets are lines with a mark on each curve; what is shaded is the range that is recommended.
+    Usual budgets are lines with a mark on each curve. The shaded range is the recommended range.
     """
-    usual = [(f.eps, f.text) for f in one.usual if "(" not in f.text]
-    known = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in found.values()] or [np.zeros(0)])
-    ends = [*np.quantile(known, [0.005, 0.995]).tolist(), *[eps for eps, _ in usual]] if len(known) else [e for e, _ in usual]
+    usual = [(f.eps, f.text) for f in recommendation.usual if "(" not in f.text]
+    finite = np.concatenate([limit[np.isfinite(limit) & (limit > 0)] for limit in limits.values()] or [np.zeros(0)])
+    ends = [*np.quantile(finite, [0.005, 0.995]).tolist(), *[eps for eps, _ in usual]] if len(finite) else [e for e, _ in usual]
     if not ends:
         return Markup("")
     low, high = math.log(min(ends) / 1.4), math.log(max(ends) * 1.2)
     frame, parts = CHART, [percent_axis(CHART)]
 
     def x(eps: float) -> float:
+        """Horizontal position of a budget."""
         return frame.x(min(max((math.log(eps) - low) / (high - low), 0.0), 1.0))
 
-    if one.sound:
-        left = x(one.unnoticed) if one.unnoticed and one.unnoticed < one.sound else frame.x(0)
-        size = f'width="{max(x(one.sound) - left, 1):.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
-        parts.append(f'<rect class="range" x="{left:.1f}" y="{frame.y(1):.1f}" {size}/>')
+    unnoticed, sound = recommendation.unnoticed, recommendation.sound
+    if sound:
+        start = x(unnoticed) if unnoticed and unnoticed < sound else frame.x(0)
+        size = f'width="{max(x(sound) - start, 1):.1f}" height="{frame.y(0) - frame.y(1):.1f}"'
+        parts.append(f'<rect class="range" x="{start:.1f}" y="{frame.y(1):.1f}" {size}/>')
     ticks = usual or [
         (10.0**n, f"{10.0**n:g}") for n in range(math.ceil(low / math.log(10)), math.floor(high / math.log(10)) + 1)
     ]
     for eps, _ in ticks:
         parts.append(f'<line class="grid" x1="{x(eps):.1f}" x2="{x(eps):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}"/>')
-    for at, text in fitting([(x(eps), text) for eps, text in reversed(ticks)], 7.0):
-        parts.append(f'<text class="mid" x="{at:.1f}" y="{frame.y(0) + 17:.1f}">{escape(text)}</text>')
+    for position, text in fitting([(x(eps), text) for eps, text in reversed(ticks)], 7.0):
+        parts.append(f'<text class="mid" x="{position:.1f}" y="{frame.y(0) + 17:.1f}">{escape(text)}</text>')
     grid, marks, keys = np.exp(np.linspace(low, high, POINTS)), [], []
-    for name, limit in found.items():
-        style, told = CURVES[name]
+    for name, limit in limits.items():
+        style, caption = CURVES[name]
         ordered = np.sort(limit)
         shares = np.searchsorted(ordered, grid, "left") / len(limit)
         points = " ".join(f"{x(float(e)):.1f},{frame.y(float(v)):.1f}" for e, v in zip(grid, shares, strict=True))
         parts.append(f'<polyline class="line {style_of(style)}" points="{points}"/>')
-        keys.append(f"<li>{key(style)}{told}</li>")
+        keys.append(f"<li>{key(style)}{caption}</li>")
         for eps, text in usual:
             value = float((limit < eps).mean())
-            marks.append(mark(style, x(eps), frame.y(value), 4.4 - 0.6 * style, f"{text}: {told} on {words.percent(value)}"))
-    parts.append(f'<line class="axis" x1="{frame.left}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
-    label = f"eps ({words.norm(one.norm)}), {'usual budgets marked' if usual else 'logarithmic'}"
+            marks.append(mark(style, x(eps), frame.y(value), 4.4 - 0.6 * style, f"{text}: {caption} on {words.percent(value)}"))
+    parts.append(f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    label = f"eps ({words.norm(recommendation.norm)}), {'usual budgets marked' if usual else 'logarithmic'}"
     parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
-    title = f"Share of the samples on which each condition breaks, over eps in {words.norm(one.norm)}"
-    shaded = '<li><span class="key range"></span>recommended</li>' if one.sound else ""
+    title = f"Share of the samples on which each condition breaks, over eps in {words.norm(recommendation.norm)}"
+    shaded = '<li><span class="key range"></span>sound by distance</li>' if sound else ""
     return Markup(f'<ul class="legend">{"".join(keys)}{shaded}</ul>') + svg(frame, title, [*parts, *marks], "large")
 
 
-def span(one: NormRecommendation) -> str:
-    """The recommended range in a few characters."""
-    if one.sound is None:
+def describe_range(result: EpsilonResult, agreed: float | None) -> list[str]:
+    """Describe the recommended range of the first norm, and what a distance cannot tell.
+
+    Args:
+        result: the result.
+        agreed: from `agreed_budget`.
+    """
+    best = result.norms[0]
+    name, sound, unnoticed = words.norm(best.norm), best.sound, best.unnoticed
+    if sound == 0 or (sound is None and not unnoticed):
+        return [best.advice]
+    limit = sound if agreed is None else agreed
+    bound = "without a limit by distance" if limit is None else f"up to {format_eps(limit)}"
+    clause = f"; changes up to {format_eps(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
+    sentences = [f"{name}: audit {bound}{clause}."]
+    if sound is not None:
+        sentences.append(
+            f"By distance alone, {format_eps(sound)} is sound: except on at most {percent_text(result.allow)} of the samples, no "
+            "change within it leads to another sample of the data."
+        )
+    if agreed is not None:
+        within = next(norm.sound for norm in result.norms if norm.norm == "l2")
+        sentences.append(
+            f"Above {format_eps(agreed)} the norms disagree: the outline of another class, added to a sample, is then farther "
+            f"than {format_eps(within)} in L2, the budget that is sound there. The pictures below show which class one sees."
+        )
+    return sentences
+
+
+def agreed_budget(result: EpsilonResult, facts: dict[str, Any], crafted: dict[str, Array]) -> float | None:
+    """The largest budget in Linf at which pictures with the outline of another class keep within the sound budget of L2.
+
+    Returns None if L2 does not limit the sound budget of the first norm, or if there are no such pictures.
+    """
+    sound = {norm.norm: norm.sound for norm in result.norms}
+    limit, within = sound.get(result.norms[0].norm), sound.get("l2")
+    if result.norms[0].norm != "linf" or not limit or not within:
+        return None
+    clean = dict(zip(crafted["ids"].tolist(), crafted["clean"], strict=True))
+    slopes = [
+        float(np.linalg.norm(np.asarray(picture, np.float64) - clean[record["sample"]])) / record["eps"]
+        for record, picture in zip(facts["crafted"]["pictures"], crafted["pictures"], strict=True)
+        if record["kind"] == "between"
+    ]
+    agreed = within / float(np.median(slopes)) if slopes and max(slopes) > 0 else limit
+    return agreed if agreed < limit else None
+
+
+def percent_text(share: float) -> str:
+    """A share in percent without needless digits."""
+    return f"{100 * share:.3g} %"
+
+
+def format_range(recommendation: NormRecommendation) -> str:
+    """Format the recommended range."""
+    if recommendation.sound is None:
         return "no limit"
-    if one.sound == 0:
+    if recommendation.sound == 0:
         return "none"
-    between = one.unnoticed is not None and 0 < one.unnoticed < one.sound
-    return f"{eps_text(one.unnoticed)} to {eps_text(one.sound)}" if between else f"up to {eps_text(one.sound)}"
+    unnoticed, sound = recommendation.unnoticed, recommendation.sound
+    between = unnoticed is not None and 0 < unnoticed < sound
+    return f"{format_eps(unnoticed)} to {format_eps(sound)}" if between else f"up to {format_eps(sound)}"
 
 
-def budget(one: NormRecommendation) -> str:
-    """What an audit over the range is told: up to the largest usual budget that is sound, or to where soundness ends."""
-    return one.within[-1] if one.within else eps_text(one.sound) if one.sound else ""
+def audit_budget(recommendation: NormRecommendation, agreed: float | None) -> str:
+    """Largest eps of an audit: the largest sound usual budget on which the norms agree, else the largest such eps, or nothing."""
+    limit = recommendation.sound if agreed is None else agreed
+    sound = set(recommendation.sound_budgets)
+    usual = [f.text for f in recommendation.usual if f.text in sound and (limit is None or f.eps <= limit)]
+    return usual[-1] if usual else format_eps(limit) if limit else ""
 
 
-def examples(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:
-    """Stored adversarial examples beside their clean pictures, from the smallest to the largest."""
+def render_examples(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:
+    """Render stored adversarial examples and their clean pictures, by ascending size."""
     domain, names = facts["data"]["domain"], facts["data"]["classes"]
     low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
-    found = []
-    for i, told in enumerate(facts.get("stored", [])):
-        label = str(names[told["label"]]) if told["label"] < len(names) else str(told["label"])
+    entries = []
+    for i, example in enumerate(facts.get("stored", [])):
+        label = str(names[example["label"]]) if example["label"] < len(names) else str(example["label"])
         pair = [
-            picture(crafted[name][i], domain["kind"], low, high, title=f"sample {told['sample']}, {label}, {what}")
-            for name, what in (("stored_clean", "clean"), ("stored", f"adversarial, size {told['size']:.3g}"))
+            picture(crafted[name][i], domain["kind"], low, high, title=f"sample {example['sample']}, {label}, {description}")
+            for name, description in (("stored_clean", "clean"), ("stored", f"adversarial, size {example['size']:.3g}"))
         ]
-        found.append(told | {"label": label, "clean": pair[0], "changed": pair[1]})
-    return found
+        entries.append(example | {"label": label, "clean": pair[0], "changed": pair[1]})
+    return entries
 
 
-def sheets(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:
-    """The contact sheets: a row for each class, a column for each budget."""
-    domain, told = facts["data"]["domain"], facts["crafted"]["pictures"]
+def render_sheets(facts: dict[str, Any], crafted: dict[str, Array]) -> list[dict[str, Any]]:
+    """Render the contact sheets of counter-examples: a row for each class, a column for each budget."""
+    domain, records = facts["data"]["domain"], facts["crafted"]["pictures"]
     names = facts["data"]["classes"]
     low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
     clean = dict(zip(crafted["ids"].tolist(), crafted["clean"], strict=True))
 
     def name(label: int) -> str:
+        """Name of a class."""
         return str(names[label]) if label < len(names) else str(label)
 
     def show(array: Array, title: str) -> Any:
+        """A picture of an input."""
         return picture(array, domain["kind"], low, high, title=title)
 
-    found = []
+    contact_sheets = []
     for kind in ("between", "within"):
         rows: dict[int, dict[str, Any]] = {}
-        for one, array in zip(told, crafted["pictures"], strict=True):
-            if one["kind"] != kind:
+        for record, array in zip(records, crafted["pictures"], strict=True):
+            if record["kind"] != kind:
                 continue
             row = rows.setdefault(
-                one["label"],
+                record["label"],
                 {
-                    "name": name(one["label"]),
-                    "first": show(clean[one["sample"]], f"sample {one['sample']}, {name(one['label'])}"),
-                    "second": show(clean[one["other"]], f"sample {one['other']}, {name(one['other_label'])}"),
-                    "other": name(one["other_label"]),
-                    "says": name(one["clean_pred"]) if "clean_pred" in one else None,
-                    "gap": one.get("gap"),
+                    "name": name(record["label"]),
+                    "first": show(clean[record["sample"]], f"sample {record['sample']}, {name(record['label'])}"),
+                    "second": show(clean[record["second"]], f"sample {record['second']}, {name(record['second_label'])}"),
+                    "second_name": name(record["second_label"]),
+                    "prediction": name(record["clean_pred"]) if "clean_pred" in record else None,
+                    "gap": record.get("gap"),
                     "cells": [],
                 },
             )
             row["cells"].append(
                 {
-                    "eps": one["eps"],
-                    "r": one.get("r"),
-                    "picture": show(array, f"{name(one['label'])} at eps {one['eps']:.3g}"),
-                    "says": name(one["pred"]) if "pred" in one else None,
-                    "fooled": "pred" in one and one["pred"] != one["label"],
+                    "eps": record["eps"],
+                    "r": record.get("r"),
+                    "picture": show(array, f"{name(record['label'])} at eps {record['eps']:.3g}"),
+                    "prediction": name(record["pred"]) if "pred" in record else None,
+                    "fooled": "pred" in record and record["pred"] != record["label"],
                 }
             )
         if rows:
             eps = sorted({cell["eps"] for row in rows.values() for cell in row["cells"]})
-            found.append({"kind": kind, "rows": list(rows.values()), "eps": eps})
-    return found
+            contact_sheets.append({"kind": kind, "rows": list(rows.values()), "eps": eps})
+    return contact_sheets
 
 
-def share(value: float | None) -> str:
-    """A share in percent with as many digits as it needs; a dash for none."""
+def format_share(value: float | None) -> str:
+    """Format a share in percent; a dash for None."""
     if value is None:
         return "–"
     return "0" if value == 0 else f"{100 * value:.1f}" if value >= 0.0005 else "< 0.1"
 
 
-def alarming(value: float | None, allow: float) -> str:
-    """CSS class of a share: whether it is more than what is allowed."""
+def alarm_class(value: float | None, allow: float) -> str:
+    """CSS class of a share: `over` above the allowed share, else `fine`; empty for None."""
     return "" if value is None else "over" if value > allow + 1e-9 else "fine"
 
 
-def eps_text(value: float | None) -> str:
-    """A budget; what is limited by nothing is said so."""
+def format_eps(value: float | None) -> str:
+    """Format a budget; None means no limit."""
     return "no limit" if value is None else f"{value:.3g}"
 
 
-def quartiles(one: NormRecommendation) -> str:
-    """The samples' own budgets in a sentence."""
-    least, first, middle, third, most = (eps_text(value) for value in one.per_sample)
-    return f"from {least} to {most}; half of them between {first} and {third}, median {middle}"
+def describe_budgets(recommendation: NormRecommendation) -> str:
+    """Describe the distribution of the budgets of single samples."""
+    lowest, first, middle, third, highest = (format_eps(value) for value in recommendation.per_sample)
+    return f"from {lowest} to {highest}; half of them lie between {first} and {third}, the median is {middle}"

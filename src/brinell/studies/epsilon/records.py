@@ -1,4 +1,4 @@
-"""The folder of `brinell epsilon`: manifest.json (what was asked, and what was found of the whole) and arrays by sample.
+"""The folder of `brinell epsilon`: manifest.json (request and results for the data set) and arrays by sample.
 
 `arrays/samples.safetensors` holds (n,) arrays: `labels`, and for each norm `NORM.same`, `NORM.same_at`, `NORM.other` and
 `NORM.other_at` (distances, and positions in the data), `NORM.unnoticed`, and with training data `NORM.train_same` and
@@ -14,7 +14,7 @@ from pydantic import model_validator
 
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
-from brinell.manifest import Amount, Content, Count, DataFacts, Listing, Manifest, Named, Number, Share, misfit
+from brinell.manifest import Amount, Content, Count, DataFacts, Listing, Manifest, Number, Share, TableOf, misfit
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.studies.epsilon import conditions
@@ -23,22 +23,22 @@ Norm = Literal["linf", "l2", "l1", "l0"]
 
 
 class UsualBudget(Content):
-    """What a usual budget does to pictures."""
+    """Effect of a usual budget on pictures."""
 
     eps: Amount
     """The budget."""
     text: str
-    """The budget as people write it."""
+    """The budget as text."""
     ssim: float
     """The median structural similarity to the clean picture."""
     psnr: float
     """The median signal-to-noise ratio in dB."""
     background_changed: float | None = None
-    """The share of the background that changes."""
+    """The median share of the background that changes; null without background."""
 
 
 class CraftedPicture(Content):
-    """An input at the budget of its class, made without a model."""
+    """A counter-example that is crafted without a model."""
 
     label: Count
     """The class of the clean input."""
@@ -47,67 +47,67 @@ class CraftedPicture(Content):
     class_eps: float
     """The budget of the class."""
     kind: Literal["between", "within"]
-    """Whether it goes towards another class, or within its own."""
-    other: Count
-    """The position of the input that it goes towards."""
-    other_label: Count
+    """Direction of the change: `between` towards another class, `within` towards a sample of the same class."""
+    second: Count
+    """The position of the input towards which it changes."""
+    second_label: Count
     """The class of that input."""
     eps: Amount
-    """How far it goes."""
+    """The size of the change."""
     pred: Count = 0
-    """The model's answer."""
+    """The predicted class of the counter-example."""
     clean_pred: Count = 0
-    """Its answer to the clean input."""
+    """The predicted class of the clean input."""
 
 
 class CraftedFacts(Content):
-    """Inputs that show what a budget allows."""
+    """Counter-examples that show which changes a budget allows."""
 
     norm: Norm
-    """The distance in which they are made."""
+    """The norm of their budgets."""
     eps: Listing[Amount]
     """The budgets."""
     recommended: Amount | None
-    """The recommended one."""
+    """The recommended budget; null without a limit."""
     model: str | None = None
     """The model that classified them."""
     pictures: Listing[CraftedPicture]
-    """The inputs."""
+    """The counter-examples."""
 
 
 class TrainNames(Content):
-    """The training data among which neighbours were searched too."""
+    """The training data that also provide neighbours."""
 
     name: str
     """The name of the data."""
     n: Count
-    """How many samples it holds."""
+    """The number of samples."""
     spec: str = ""
-    """How the data is named, as on the command line."""
+    """The spec of the data, as on the command line."""
 
 
 class PerceptionFacts(Content):
-    """What perceptibility was judged on."""
+    """Evidence for perceptibility in one norm."""
 
     by: Literal["people", "attacks", "noise"]
-    """What it was judged on."""
+    """The kind of evidence."""
     n: Count
-    """How many people or examples."""
+    """The number of answers or samples."""
     folder: str | None
-    """The folder of the review or the run."""
+    """The folder of the review or the run; null for noise."""
 
 
 class Note(Content):
-    """What a reader must know of the data."""
+    """A note on the data."""
 
     code: str
     """The code of the note."""
     text: str
-    """The sentence."""
+    """The note as one sentence."""
 
 
 class StoredExample(Content):
-    """An adversarial example that an audit stored."""
+    """A stored adversarial example of an audit."""
 
     sample: Count
     """The position of the sample in the data."""
@@ -118,65 +118,66 @@ class StoredExample(Content):
 
 
 class EpsilonManifest(Manifest):
-    """What the manifest of a recommendation says."""
+    """Manifest of a recommendation."""
 
     data: DataFacts
     """The data."""
     train: TrainNames | None
-    """The training data; null where none was given."""
+    """The training data; null without training data."""
     norms: Listing[Norm]
-    """The distances in which budgets are recommended."""
+    """The norms of the recommended budgets."""
     conditions: Listing[Literal["label", "interpolation", "perception"]]
-    """The conditions under which a budget is sound."""
+    """The conditions of a recommended budget."""
     fraction: Amount
-    """The share of the distance to the nearest sample of another class that a budget may be."""
+    """The largest budget as a fraction of the distance to the nearest sample of another class."""
     allow: Share
-    """The share of the samples of a class that its budget may be too large for."""
-    perception: Named[PerceptionFacts] = {}
-    """What perceptibility was judged on, by distance."""
+    """The share of the samples on which a common budget may break a condition."""
+    perception: TableOf[PerceptionFacts] = {}
+    """Evidence for perceptibility, by norm."""
     ssim: Number
-    """The structural similarity from which a change goes unnoticed."""
+    """The smallest structural similarity of an unnoticed change."""
     psnr: Number
-    """The signal-to-noise ratio in dB from which it does."""
+    """The smallest signal-to-noise ratio of an unnoticed change, in dB."""
     pairs: Count
-    """Samples of each class that are drawn; 0 for all."""
-    drawn: Count
-    """Samples that were drawn."""
+    """The number of samples of each class in the subset; 0 for all."""
+    subset_size: Count
+    """The number of samples in the subset that measures means and perceptibility."""
     seed: Count
     """The seed of every random number."""
-    usual: Named[Listing[UsualBudget]]
-    """What usual budgets do to pictures, by distance."""
+    usual: TableOf[Listing[UsualBudget]]
+    """Effects of usual budgets on pictures, by norm."""
     background: Number | None
-    """The value of the background of pictures."""
+    """The background value of pictures; null without background."""
     background_share: Share | None
     """The share of values that are background."""
     notes: Listing[Note]
-    """What a reader must know of the data."""
+    """Notes on the data."""
     seconds: Amount
     """Wall time."""
     request: dict[str, Any] = {}
-    """Every setting that was asked for."""
+    """All settings of the request."""
     stored: Listing[StoredExample] = []
-    """Adversarial examples of an audit that are shown."""
+    """Stored adversarial examples of an audit on the page."""
     crafted: CraftedFacts
-    """Inputs that show what a budget allows."""
+    """Counter-examples that show which changes a budget allows."""
 
     @model_validator(mode="after")
     def _fits(self) -> "EpsilonManifest":
+        """Check that norms and conditions are listed."""
         if not self.norms or not self.conditions:
             raise misfit("lists no norm or no condition")
         return self
 
 
-LAYOUT = Layout(verb="epsilon", what="recommendation", version=1, manifest=EpsilonManifest, resumable=False)
+LAYOUT = Layout(verb="epsilon", noun="recommendation", version=1, manifest=EpsilonManifest, resumable=False)
 ARRAYS = ("samples", "means", "crafted")
 
 
 def save_folder(folder: Path, facts: Mapping[str, Any], arrays: Mapping[str, Mapping[str, Array]]) -> None:
-    """Write arrays, then the facts: a folder with facts is whole.
+    """Write the arrays, then the facts. A folder with facts is therefore complete.
 
     Raises:
-        StoppedError: it cannot be written.
+        StoppedError: the folder cannot be written.
     """
     for name, tensors in arrays.items():
         write_arrays(folder / "arrays" / f"{name}.safetensors", tensors)
@@ -187,39 +188,51 @@ def check_free(folder: Path) -> None:
     """Refuse a folder that holds a run or another recommendation, whose page would be overwritten.
 
     Raises:
-        RequestError: it does.
+        RequestError: the folder contains a run or a recommendation.
     """
     LAYOUT.begin(folder)
 
 
 def load_folder(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Facts and arrays.
+    """Load the facts and arrays of a folder.
 
     Raises:
-        RequestError: no such folder, or a damaged one.
+        RequestError: the folder does not exist or is damaged.
     """
     return LAYOUT.open(folder), {name: read_arrays(folder / "arrays" / f"{name}.safetensors") for name in ARRAYS}
 
 
-def limits_of(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> dict[str, Array]:
-    """The limits of every condition that was looked at, for each sample.
+def sample_limits(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> dict[str, Array]:
+    """Limits (n,) of eps by condition, for each sample.
+
+    Args:
+        facts: facts of the manifest.
+        samples: arrays by sample.
+        norm: the norm.
 
     Raises:
-        RequestError: a norm whose neighbours were not searched.
+        RequestError: the folder contains no neighbours in this norm.
     """
     if norm not in facts["norms"]:
         raise RequestError(
-            f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: make it with {option('norm', norm)}"
+            f"nothing is recommended for {norm}, only for {', '.join(facts['norms'])}: "
+            f"run brinell epsilon with {option('norm', norm)}"
         )
 
     if f"{norm}.other" not in samples or f"{norm}.same" not in samples:
-        raise RequestError(f"arrays/samples.safetensors holds no distances in {norm}, which manifest.json lists: make it anew")
+        raise RequestError(
+            f"arrays/samples.safetensors has no distances in {norm}, which manifest.json lists: run brinell epsilon again"
+        )
 
     def nearest(side: str) -> Array:
-        own, train = samples[f"{norm}.{side}"], samples.get(f"{norm}.train_{side}")
-        return own if train is None else np.minimum(own, train)
+        """(n,): distance to the nearest sample, training data included."""
+        distances, train = samples[f"{norm}.{side}"], samples.get(f"{norm}.train_{side}")
+        return distances if train is None else np.minimum(distances, train)
 
-    found = conditions.limits(
-        other=nearest("other"), same=nearest("same"), unnoticed=samples.get(f"{norm}.unnoticed"), fraction=facts["fraction"]
+    limits = conditions.limits(
+        other_class=nearest("other"),
+        same_class=nearest("same"),
+        unnoticed=samples.get(f"{norm}.unnoticed"),
+        fraction=facts["fraction"],
     )
-    return conditions.chosen(found, facts["conditions"])
+    return conditions.select_limits(limits, facts["conditions"])

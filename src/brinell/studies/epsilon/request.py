@@ -1,4 +1,4 @@
-"""What `brinell epsilon` is asked for."""
+"""Settings of `brinell epsilon`."""
 
 from typing import Literal
 
@@ -8,23 +8,23 @@ from brinell.engine.request import BaseRequest, DataSpec, Folder, ModelSpec
 
 
 class EpsilonRequest(BaseRequest):
-    """What `brinell epsilon` is asked for."""
+    """Settings of `brinell epsilon`."""
 
     data: DataSpec
     """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
     train: DataSpec | None = None
-    """The training data of the model, among which neighbours are looked for, too."""
+    """The training data of the model, which also provide neighbours."""
     norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
-    """A norm that an eps is recommended for: linf, l2, l1, l0. Default: linf and l2, and the others where they take no longer
-    than seconds."""
+    """A norm of the recommendation: linf, l2, l1, l0. Default: linf and l2, and the others if they take no longer than
+    seconds."""
     samples: int | None = Field(default=None, ge=2)
     """The number of samples, counted from the first. Default: all."""
     pairs: int = Field(default=100, ge=0)
-    """The samples of each class for mean distances in Linf, L1 and L0 and for perceptibility. 0 means all."""
+    """The number of samples of each class that measure mean distances in Linf, L1 and L0, and perceptibility. 0 means all."""
     fraction: float = Field(default=0.5, gt=0, le=1)
     """Label constancy: eps is at most this fraction of the distance to the nearest sample of another class."""
     allow: float = Field(default=0.01, ge=0, lt=1)
-    """The share of samples on which one eps for a class or a set may break a condition."""
+    """The share of samples on which a common eps of a class or of the data may break a condition."""
     conditions: tuple[Literal["label", "interpolation", "perception"], ...] = ("label", "interpolation", "perception")
     """A condition that the recommended eps keeps: label, interpolation or perception."""
     ssim: float = Field(default=0.9, gt=0, le=1)
@@ -32,16 +32,17 @@ class EpsilonRequest(BaseRequest):
     psnr: float = Field(default=30.0, gt=0)
     """The least peak signal-to-noise ratio in dB that counts as unnoticed."""
     evidence: tuple[Folder, ...] = ()
-    """A folder that shows which changes are noticed, in place of random ones: of a review by people, or of an audit of the same
-    data with its stored adversarial examples."""
+    """A folder with evidence of which changes are noticed, instead of random changes: a review by people, or an audit of the same
+    data with stored adversarial examples."""
     model: ModelSpec | None = None
-    """A model that is asked about the crafted counter-examples: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
+    """A model that classifies the crafted counter-examples: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     seed: int = Field(default=0, ge=0)
-    """The seed of the random changes and of the draw of samples."""
+    """The seed of random changes and of the subset of samples."""
 
     @field_validator("norm", "conditions", "evidence")
     @classmethod
     def _once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse a value that occurs twice."""
         if len(set(value)) < len(value):
-            raise ValueError("each can be named once")
+            raise ValueError("each may occur only once")
         return value

@@ -1,4 +1,4 @@
-"""What budgets are judged by: distances between the samples of a data set, and how much change goes unnoticed."""
+"""Measure distances between the samples of a data set, and the sizes of unnoticed changes, for recommendations of eps."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -17,14 +17,24 @@ from brinell.core.neighbours import Reference
 from brinell.core.pairs import class_means, l2_statistics, l2_to
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.engine.answers import settled
+from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import open_data, opener_of
+from brinell.engine.plan import model_opener
+from brinell.engine.sources import open_data
+from brinell.engine.trust import MARK, make_mark
 from brinell.studies.epsilon import page, perception
 from brinell.studies.epsilon.analysis import EpsilonResult, summarise
 from brinell.studies.epsilon.conditions import PERCEPTION
-from brinell.studies.epsilon.crafted import craft
-from brinell.studies.epsilon.evidence import NOISE, PEOPLE, Stored, Threshold, judged, pictures, stored
+from brinell.studies.epsilon.crafted import craft_examples
+from brinell.studies.epsilon.evidence import (
+    NOISE,
+    PEOPLE,
+    StoredExamples,
+    Threshold,
+    example_pictures,
+    load_examples,
+    measure_perceptibility,
+)
 from brinell.studies.epsilon.records import check_free, save_folder
 from brinell.studies.epsilon.request import EpsilonRequest
 from brinell.studies.kit import Call
@@ -34,16 +44,16 @@ from brinell.studies.review.records import Review
 
 NORMS = ("linf", "l2", "l1", "l0")
 MOST_BYTES = 4 * 2**30
-VALUES = 2e10
-"""Pairs times values up to which L1 and L0 neighbours are searched unasked: some ten seconds."""
-SHOWN = 20
+MOST_VALUES = 2e10
+"""Largest number of pairs times values for which L1 and L0 are default norms: about ten seconds."""
+MOST_LISTED = 20
 USUAL = {
     "linf": ("2/255", "4/255", "8/255", "16/255", "0.1", "0.2", "0.3"),
     "l2": ("0.25", "0.5", "1", "2", "3", "4.5"),
     "l1": ("5", "12", "40"),
     "l0": ("1", "5", "10", "50"),
 }
-"""Budgets that studies of images in [0, 1] use."""
+"""Usual budgets in publications on images in [0, 1]."""
 
 
 class Points:
@@ -54,62 +64,71 @@ class Points:
         self.classes = max(len(dataset.classes), int(labels.max()) + 1)
         if self.domain.kind == "signal" and self.domain.movable is not None:
             raise RequestError(
-                f"some channels of {dataset.name} are fixed, and say nothing of a budget: name the data without rhythm="
+                f"some channels of {dataset.name} are fixed, so their distances limit no budget: remove the option rhythm="
             )
         size = 4 * n * int(np.prod(self.domain.shape))
         if size > MOST_BYTES:
             raise RequestError(
-                f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: ask for fewer by {option('samples')}"
+                f"{n} samples of {dataset.name} need {size / 2**30:.1f} GiB in memory: use fewer with {option('samples')}"
             )
         parts = [dataset.load(range(start, min(start + 1024, n))) for start in range(0, n, 1024)]
         self.x = torch.cat(parts).flatten(1)
-        _check(self.x, self.domain, dataset.name)
+        _check_inputs(self.x, self.domain, dataset.name)
         low, high = self.domain.bounds()
         self.step = float((high - low).max()) / 255 if self.domain.levels == 256 and low.ndim == high.ndim == 0 else 0.0
         self.values: Array = self.x.numpy()
         """(n, d): bytes where the data has 256 levels, else float32."""
         if self.step:
             self.values = ((self.x - low) / self.step).round().to(torch.uint8).numpy()
-        whole = np.ascontiguousarray(self.values).view(np.dtype((np.void, self.values.dtype.itemsize * self.values.shape[1])))
-        self.content = whole[:, 0]
+        row_bytes = np.ascontiguousarray(self.values).view(np.dtype((np.void, self.values.dtype.itemsize * self.values.shape[1])))
+        self.content = row_bytes[:, 0]
+        """(n,): bytes of each sample, for comparing samples."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def scale(self, norm: str) -> float:
-        """By what a distance between `values` is multiplied to be one between inputs."""
+        """Factor from a distance between `values` to a distance between inputs."""
         return self.step if self.step and norm in ("linf", "l1") else 1.0
 
 
-def _check(x: Tensor, domain: Domain, name: str) -> None:
-    bad = (~torch.isfinite(x)).any(1).nonzero()
-    if len(bad):
+def _check_inputs(x: Tensor, domain: Domain, name: str) -> None:
+    """Refuse inputs (n, d) that are not finite or outside the bounds."""
+    invalid = (~torch.isfinite(x)).any(1).nonzero()
+    if len(invalid):
         raise RequestError(
-            f"{name} holds NaN or infinity in {len(bad)} samples, the first at position {int(bad[0])}: correct or drop them"
+            f"{name} contains NaN or infinity in {len(invalid)} samples, the first at position {int(invalid[0])}: "
+            "correct or remove them"
         )
     shaped = x.reshape(-1, *domain.shape)
     excess = domain.excess(shaped)
     if excess > domain.slack:
-        raise RequestError(f"{name} leaves its bounds by {excess:.3g}: name the bounds that hold (options low= and high=)")
+        raise RequestError(f"{name} exceeds its bounds by {excess:.3g}: set the correct bounds with the options low= and high=")
 
 
 def measure(
     request: EpsilonRequest,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
     *,
     dataset: Dataset | None = None,
     train: Dataset | None = None,
     model: Model | None = None,
     people: Sequence[Threshold] = (),
 ) -> tuple[dict[str, Any], dict[str, dict[str, Array]]]:
-    """Everything that the recommendation is made from: facts for the manifest, and arrays.
+    """Measure everything that a recommendation needs: facts for the manifest, and arrays by file and name.
 
-    `people` are the thresholds of the reviews that `request.evidence` names; its other folders are runs.
+    Args:
+        request: settings of the study.
+        notify: receives progress messages.
+        dataset: data in memory, instead of `request.data`.
+        train: training data in memory, instead of `request.train`.
+        model: a model in memory, instead of `request.model`.
+        people: thresholds of the reviews that `request.evidence` names; its other folders are runs.
 
     Raises:
-        RequestError: data that cannot be measured.
+        RequestError: the data cannot be measured.
     """
-    started = time.perf_counter()
+    start = time.perf_counter()
     dataset = open_data(request.data) if dataset is None else dataset
     train = open_data(request.train) if train is None and request.train else train
     labels = np.asarray(dataset.labels(), dtype=np.int64)
@@ -118,21 +137,21 @@ def measure(
         raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
     points = Points(dataset, labels[:n])
     notes: dict[str, str] = {}
-    drawn = draw(points.labels, request.pairs, request.seed)
-    norms = _norms(request, points, notes)
+    subset = draw(points.labels, request.pairs, request.seed)
+    norms = _choose_norms(request, points, notes)
     samples: dict[str, Array] = {"labels": points.labels}
-    tell(f"distances between {n} samples, {', '.join(norms)}")
-    distinct, back = _distinct(points)
-    notes |= _remarks(points, distinct, back)
-    near, whole = _search(points, distinct, back, norms, tell)
-    samples |= near
+    notify(f"distances between {n} samples, {', '.join(norms)}")
+    distinct, distinct_index = _find_distinct(points)
+    notes |= _data_notes(points, distinct, distinct_index)
+    neighbours, l2_means = _search_neighbours(points, distinct, distinct_index, norms, notify)
+    samples |= neighbours
     if train is not None:
-        samples |= _train(points, train, norms, tell, notes)
-    tell("mean distances between classes")
-    x, of = points.x[torch.from_numpy(drawn)], points.labels[drawn]
-    means = {norm: whole if norm == "l2" else class_means(x, of, points.classes, norm) for norm in NORMS}
-    background = perception.background(points.x)
-    unnoticed, judged_on, attacks = _perception(points, drawn, norms, request, notes, people)
+        samples |= _search_train(points, train, norms, notify, notes)
+    notify("mean distances between classes")
+    x, subset_labels = points.x[torch.from_numpy(subset)], points.labels[subset]
+    means = {norm: l2_means if norm == "l2" else class_means(x, subset_labels, points.classes, norm) for norm in NORMS}
+    background = perception.find_background(points.x)
+    unnoticed, judged_on, attacks = _measure_perception(points, subset, norms, request, notes, people)
     samples |= unnoticed
     facts = {
         "data": {
@@ -153,217 +172,224 @@ def measure(
         "ssim": request.ssim,
         "psnr": request.psnr,
         "pairs": request.pairs,
-        "drawn": len(drawn),
+        "subset_size": len(subset),
         "seed": request.seed,
-        "usual": _usual(points, drawn, norms, background, request.seed) if unnoticed else {},
+        "usual": _usual_effects(points, subset, norms, background, request.seed) if unnoticed else {},
         "background": None if background is None or points.domain.kind != "image" else background,
         "background_share": None if background is None else float((points.x == background).float().mean()),
         "notes": [{"code": code, "text": text} for code, text in notes.items()],
         "seconds": 0.0,
         "request": request.model_dump(mode="json"),
+        MARK: make_mark(request.model_dump(mode="json"), type(request)),
     }
     if not facts["conditions"]:
         raise RequestError(
-            f"no condition is left for {points.domain.kind} data: add {option('conditions')} label or interpolation"
+            f"no condition applies to {points.domain.kind} data: add {option('conditions')} label or interpolation"
         )
-    model = opener_of(request.model, dataset)() if model is None and request.model else model
+    model = model_opener(request.model, dataset)() if model is None and request.model else model
     if model is not None:
-        tell(f"{model.name} classifies the crafted inputs")
-        model = settled(model, dataset, facts)
-    crafted, told = craft(points, facts, samples, model)
+        notify(f"{model.name} classifies the crafted inputs")
+        model = with_logits(model, dataset, facts)
+    crafted, crafted_facts = craft_examples(points, facts, samples, model)
     if attacks:
-        shown, facts["stored"] = pictures(attacks[0], points.x, points.labels, points.domain, request)
-        crafted |= shown
-    facts |= {"crafted": told, "seconds": round(time.perf_counter() - started, 1)}
+        example_arrays, facts["stored"] = example_pictures(attacks[0], points.x, points.labels, points.domain, request)
+        crafted |= example_arrays
+    facts |= {"crafted": crafted_facts, "seconds": round(time.perf_counter() - start, 1)}
     return facts, {"samples": samples, "means": means, "crafted": crafted}
 
 
-def draw(labels: Array, each: int, seed: int) -> Array:
-    """Positions of at most `each` samples of every class, ascending; all for 0. A class's draw does not depend on the others."""
-    if not each:
+def draw(labels: Array, per_class: int, seed: int) -> Array:
+    """Draw at most `per_class` positions of every class, ascending; all for 0. The draws of classes are independent."""
+    if not per_class:
         return np.arange(len(labels))
     rank = Streams.of(seed, torch.arange(len(labels))).fold("drawn").uniform(1)[:, 0].numpy()
     order = np.lexsort((rank, labels))
     sorted_labels = labels[order]
     first = np.searchsorted(sorted_labels, sorted_labels)
-    return np.sort(order[np.arange(len(labels)) - first < each])
+    return np.sort(order[np.arange(len(labels)) - first < per_class])
 
 
-def _norms(request: EpsilonRequest, points: Points, notes: dict[str, str]) -> tuple[str, ...]:
+def _choose_norms(request: EpsilonRequest, points: Points, notes: dict[str, str]) -> tuple[str, ...]:
+    """Norms of the request; by default, all norms that are fast enough. Adds a note on omitted norms."""
     if request.norm:
         return tuple(norm for norm in NORMS if norm in request.norm)
     work = float(len(points)) ** 2 * points.x.shape[1]
-    if work <= VALUES:
+    if work <= MOST_VALUES:
         return NORMS
     notes["slow-norms"] = (
-        f"L1 and L0 neighbours were not searched: some {work * 5e-10:.0f} s more; --norm l1 --norm l0 asks for them"
+        f"L1 and L0 neighbours were not searched, which takes about {work * 5e-10:.0f} s; to search them, add --norm l1 --norm l0"
     )
     return NORMS[:2]
 
 
-def _distinct(points: Points) -> tuple[Array, Array]:
-    """Positions of the different (content, label) pairs, and for each sample the one of them that it equals."""
+def _find_distinct(points: Points) -> tuple[Array, Array]:
+    """Positions (k,) of distinct (content, label) pairs, and for each sample the index (n,) of its pair."""
     _, content = np.unique(points.content, return_inverse=True)
     key = content.astype(np.int64) * (int(points.labels.max()) + 1) + points.labels
-    _, first, back = np.unique(key, return_index=True, return_inverse=True)
-    return first, back
+    _, first, distinct_index = np.unique(key, return_index=True, return_inverse=True)
+    return first, distinct_index
 
 
-def _remarks(points: Points, distinct: Array, back: Array) -> dict[str, str]:
+def _data_notes(points: Points, distinct: Array, distinct_index: Array) -> dict[str, str]:
+    """Notes on problems of the data by code, such as conflicting labels and duplicates."""
     notes: dict[str, str] = {}
     contents, inverse, counts = np.unique(points.content[distinct], return_inverse=True, return_counts=True)
-    clash = np.isin(back, np.flatnonzero(counts[inverse] > 1))
+    clash = np.isin(distinct_index, np.flatnonzero(counts[inverse] > 1))
     if clash.any():
-        shown = ", ".join(map(str, np.flatnonzero(clash)[:SHOWN].tolist()))
+        positions = ", ".join(map(str, np.flatnonzero(clash)[:MOST_LISTED].tolist()))
         notes["conflict"] = (
-            f"{int(clash.sum())} samples are equal to one of another label: they make every eps unsound, and no "
-            f"classifier can be right on all of them; correct their labels first (such as positions {shown})"
+            f"{int(clash.sum())} samples equal a sample with another label: they make every eps unsound, and no "
+            f"classifier can be right on all of them; correct their labels first (such as positions {positions})"
         )
     fixed = sum(column.fixed for column in points.domain.columns)
     if fixed:
-        notes["fixed"] = f"{fixed} columns are fixed; distances count them too, so that budgets are on the safe side"
+        notes["fixed"] = f"{fixed} columns are fixed; distances include them, which makes budgets conservative"
     twins = len(points) - len(distinct)
     if twins:
         notes["duplicates"] = (
-            f"{twins} samples repeat another of the same label; the nearest different sample counts as neighbour"
+            f"{twins} samples repeat a sample with the same label; the nearest different sample counts as neighbour"
         )
     flat = (points.x.amax(1) == points.x.amin(1)).nonzero()[:, 0].tolist()
     if flat:
         notes["constant"] = (
-            f"{len(flat)} samples are constant, which no picture of anything is (positions "
-            f"{', '.join(map(str, flat[:SHOWN]))}{', ...' if len(flat) > SHOWN else ''})"
+            f"{len(flat)} samples are constant and thus show nothing (positions "
+            f"{', '.join(map(str, flat[:MOST_LISTED]))}{', ...' if len(flat) > MOST_LISTED else ''})"
         )
     values, members = np.unique(points.labels[distinct], return_counts=True)
-    single = [_name(points, int(value)) for value in values[members == 1]]
+    single = [_class_name(points, int(value)) for value in values[members == 1]]
     if single:
         notes["single"] = (
-            f"{len(single)} classes have one (different) sample, so nothing is known about interpolation within "
-            f"them: {', '.join(single[:SHOWN])}{', ...' if len(single) > SHOWN else ''}"
+            f"{len(single)} classes have only one distinct sample, so nothing is known about interpolation within "
+            f"them: {', '.join(single[:MOST_LISTED])}{', ...' if len(single) > MOST_LISTED else ''}"
         )
     if len(values) < 2:
-        notes["one-class"] = "there is one class alone, so nothing is known about label constancy"
+        notes["one-class"] = "there is only one class, so nothing is known about label constancy"
     return notes
 
 
-def _name(points: Points, label: int) -> str:
+def _class_name(points: Points, label: int) -> str:
+    """Name of a class; its index without a name."""
     return points.dataset.classes[label] if label < len(points.dataset.classes) else str(label)
 
 
-def _search(
-    points: Points, distinct: Array, back: Array, norms: tuple[str, ...], tell: Callable[[str], None]
+def _search_neighbours(
+    points: Points, distinct: Array, distinct_index: Array, norms: tuple[str, ...], notify: Callable[[str], None]
 ) -> tuple[dict[str, Array], Array]:
-    """Nearest neighbours within the data, by norm; and what comes with them, the mean L2 distances over all pairs."""
+    """Search nearest neighbours within the data: distances and positions by norm, and mean L2 distances between classes."""
     x, labels = points.x[torch.from_numpy(distinct)], points.labels[distinct]
     sums, first = l2_statistics(x, labels, points.classes)
-    values, everyone = points.values[distinct], np.arange(len(distinct))
+    values, positions = points.values[distinct], np.arange(len(distinct))
     reference = Reference(values, labels)
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for norm in norms:
-        tell(f"nearest neighbours in {norm}")
-        near = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=everyone)
+        notify(f"nearest neighbours in {norm}")
+        neighbours = first if norm == "l2" else reference.nearest(norm, values, labels, first, itself=positions)
         scale = points.scale(norm)
-        found |= {
-            f"{norm}.same": near.same[back] * scale,
-            f"{norm}.other": near.other[back] * scale,
-            f"{norm}.same_at": np.where(near.same_at >= 0, distinct[near.same_at], -1)[back],
-            f"{norm}.other_at": np.where(near.other_at >= 0, distinct[near.other_at], -1)[back],
+        arrays |= {
+            f"{norm}.same": neighbours.same_class[distinct_index] * scale,
+            f"{norm}.other": neighbours.other_class[distinct_index] * scale,
+            f"{norm}.same_at": np.where(neighbours.same_at >= 0, distinct[neighbours.same_at], -1)[distinct_index],
+            f"{norm}.other_at": np.where(neighbours.other_at >= 0, distinct[neighbours.other_at], -1)[distinct_index],
         }
-    return found, sums.means()
+    return arrays, sums.means()
 
 
-def _train(
-    points: Points, train: Dataset, norms: tuple[str, ...], tell: Callable[[str], None], notes: dict[str, str]
+def _search_train(
+    points: Points, train: Dataset, norms: tuple[str, ...], notify: Callable[[str], None], notes: dict[str, str]
 ) -> dict[str, Array]:
-    """Nearest neighbours in the training data; what is in both is no neighbour of itself."""
+    """Search nearest neighbours in the training data. A training sample that is also in the data does not count."""
     if train.domain != points.domain:
         raise RequestError(
-            f"{train.name} and {points.dataset.name} have different shapes or bounds: {option('train')} needs the same"
+            f"{train.name} and {points.dataset.name} have different shapes or bounds: "
+            f"{option('train')} needs the shapes and bounds of the data"
         )
-    tell(f"nearest neighbours among {len(train)} training samples")
-    known = np.asarray(train.labels(), dtype=np.int64)
-    there = Points(train, known)
+    notify(f"nearest neighbours among {len(train)} training samples")
+    train_labels = np.asarray(train.labels(), dtype=np.int64)
+    train_points = Points(train, train_labels)
     pairs = {(c.tobytes(), int(label)) for c, label in zip(points.content, points.labels, strict=True)}
-    keep = np.array([(c.tobytes(), int(label)) not in pairs for c, label in zip(there.content, known, strict=True)])
+    keep = np.array([(c.tobytes(), int(label)) not in pairs for c, label in zip(train_points.content, train_labels, strict=True)])
     if not keep.all():
-        notes["leak"] = f"{int((~keep).sum())} training samples are in {points.dataset.name} too: accuracy on them is memory"
+        notes["leak"] = (
+            f"{int((~keep).sum())} training samples are also in {points.dataset.name}: accuracy on them measures memorisation"
+        )
     if not keep.any():
         return {}
-    first = l2_to(points.x, points.labels, there.x[torch.from_numpy(keep)], known[keep])
-    reference = Reference(there.values[keep], known[keep])
-    found: dict[str, Array] = {}
+    first = l2_to(points.x, points.labels, train_points.x[torch.from_numpy(keep)], train_labels[keep])
+    reference = Reference(train_points.values[keep], train_labels[keep])
+    arrays: dict[str, Array] = {}
     for norm in norms:
-        near = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)
+        neighbours = first if norm == "l2" else reference.nearest(norm, points.values, points.labels, first)
         scale = points.scale(norm)
-        found |= {f"{norm}.train_same": near.same * scale, f"{norm}.train_other": near.other * scale}
-    return found
+        arrays |= {f"{norm}.train_same": neighbours.same_class * scale, f"{norm}.train_other": neighbours.other_class * scale}
+    return arrays
 
 
-def _perception(
+def _measure_perception(
     points: Points,
-    drawn: Array,
+    subset: Array,
     norms: tuple[str, ...],
     request: EpsilonRequest,
     notes: dict[str, str],
     people: Sequence[Threshold],
-) -> tuple[dict[str, Array], dict[str, Any], list[Stored]]:
-    """What goes unnoticed, what that was judged on, and the stored adversarial examples among it."""
+) -> tuple[dict[str, Array], dict[str, Any], list[StoredExamples]]:
+    """Measure unnoticed changes: limits by norm, their evidence, and the stored adversarial examples of runs."""
     if PERCEPTION not in request.conditions:
         return {}, {}, []
     if points.domain.kind != "image" or min(points.domain.shape[1:]) < 3:
-        notes["no-perception"] = (
-            f"perceptibility was not measured: {points.domain.kind} data of this shape has no visual meaning here"
-        )
+        notes["no-perception"] = f"perceptibility was not measured: {points.domain.kind} data of this shape are not pictures"
         return {}, {}, []
-    reviews = [one.folder for one in people]
+    reviews = [threshold.folder for threshold in people]
     runs = [Path(folder) for folder in request.evidence if folder not in reviews]
-    attacks = [stored(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
-    for folder, norm in [(one.folder, one.norm) for one in people] + [(one.folder, one.norm) for one in attacks]:
+    attacks = [load_examples(folder, points.dataset.digest(), points.dataset.name, len(points)) for folder in runs]
+    for folder, norm in [(threshold.folder, threshold.norm) for threshold in people] + [
+        (examples.folder, examples.norm) for examples in attacks
+    ]:
         if norm not in norms:
-            raise RequestError(f"{folder} is about {norm}, for which nothing is recommended: add {norm} to {option('norm')}")
-    found, told = judged(points.x, points.labels, points.domain, drawn, norms, request, people, attacks)
-    if any(one["by"] != PEOPLE for one in told.values()):
+            raise RequestError(f"{folder} is evidence for {norm}, which the request leaves out: add {norm} to {option('norm')}")
+    limits, evidence = measure_perceptibility(points.x, points.labels, points.domain, subset, norms, request, people, attacks)
+    if any(entry["by"] != PEOPLE for entry in evidence.values()):
         notes["no-lpips"] = (
-            "LPIPS was not measured: the weights of its networks are not at hand; SSIM and PSNR measure perceptibility instead"
+            "LPIPS was not measured, because the weights of its networks are unavailable; SSIM and PSNR measure perceptibility"
         )
-    if len(drawn) < len(points) and any(one["by"] == NOISE for one in told.values()):
-        notes["drawn"] = f"perceptibility was measured on {len(drawn)} samples; every other one has what its class is recommended"
-    return found, told, attacks
+    if len(subset) < len(points) and any(entry["by"] == NOISE for entry in evidence.values()):
+        notes["drawn"] = f"perceptibility was measured on {len(subset)} samples; other samples get the limit of their class"
+    return limits, evidence, attacks
 
 
-def _usual(points: Points, drawn: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:
-    """What the usual budgets do to pictures: medians over some of the drawn samples."""
+def _usual_effects(points: Points, subset: Array, norms: tuple[str, ...], background: float | None, seed: int) -> dict[str, Any]:
+    """Effects of usual budgets on pictures by norm: medians over at most 200 samples of the subset."""
     if points.domain.bounds()[0].ndim or (points.domain.low, points.domain.high) != (0.0, 1.0):
         return {}
-    at = torch.from_numpy(drawn[np.linspace(0, len(drawn) - 1, min(len(drawn), 200)).astype(int)])
-    x0 = points.x[at].reshape(-1, *points.domain.shape)
+    index = torch.from_numpy(subset[np.linspace(0, len(subset) - 1, min(len(subset), 200)).astype(int)])
+    x0 = points.x[index].reshape(-1, *points.domain.shape)
     step = 1 / (points.domain.levels - 1) if points.domain.levels else 1 / 255
-    found: dict[str, Any] = {}
+    effects: dict[str, Any] = {}
     for norm in norms:
         for text in USUAL[norm]:
             eps = parse_eps(text).values[0]
             x = perception.typical_change(
-                norm, x0, torch.full((len(x0),), eps), points.domain, Streams.of(seed, at).fold("unnoticed")
+                norm, x0, torch.full((len(x0),), eps), points.domain, Streams.of(seed, index).fold("unnoticed")
             )
-            moved = None
+            changed_share = None
             if background is not None:
-                moved = float(perception.background_changed(x0, x, background, step).nanmedian())
-            found.setdefault(norm, []).append(
+                changed_share = float(perception.background_changed(x0, x, background, step).nanmedian())
+            effects.setdefault(norm, []).append(
                 {
                     "eps": eps,
                     "text": text,
                     "ssim": float(perception.ssim(x0, x).median()),
                     "psnr": min(float(perception.psnr(x0, x).median()), 99.0),
-                    "background_changed": moved,
+                    "background_changed": changed_share,
                 }
             )
-    return found
+    return effects
 
 
 def carry_out(call: Call) -> EpsilonResult:
     """Measure distances, recommend budgets, and write the folder and its page.
 
     Raises:
-        RequestError: what cannot be carried out, or a folder that holds something.
+        RequestError: the study cannot be run as requested, or the folder is not empty.
         StoppedError: the folder cannot be written.
     """
     request: EpsilonRequest = call.request
@@ -375,14 +401,14 @@ def carry_out(call: Call) -> EpsilonResult:
         dataset=call.dataset(),
         train=call.dataset("train"),
         model=call.model(),
-        people=_people(request.evidence),
+        people=load_thresholds(request.evidence),
     )
     save_folder(folder, facts, arrays)
     page.write(folder)
     return summarise(folder)
 
 
-def _people(folders: Sequence[str]) -> list[Threshold]:
-    """What people noticed, from those of some folders that are reviews."""
+def load_thresholds(folders: Sequence[str]) -> list[Threshold]:
+    """Load the thresholds of the folders that contain reviews."""
     reviews = [folder for folder in folders if REVIEW.has(Path(folder))]
     return [Threshold(folder=folder, **thresholds(Review.open(folder))._asdict()) for folder in reviews]

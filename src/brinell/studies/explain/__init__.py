@@ -1,6 +1,6 @@
-"""Show which places of an input matter to a model, by several methods, and judge each method's maps.
+"""Compute saliency maps of inputs by several methods, and measure how good each method's maps are.
 
-With ground truth it is told how well maps lie on the objects; without, how well the model follows them.
+With ground truth, the study measures how well maps match the objects. Without it, it measures how well the model follows them.
 """
 
 from brinell.studies.explain.request import ExplainRequest
@@ -16,7 +16,7 @@ STUDY = Study(
     open="run:open_result",
     page="page:write",
     layout="records:LAYOUT",
-    resume="Go on with the explanations in --out.",
+    resume="Resume the explanations in --out.",
     shards=True,
     foreign=True,
     examples=(

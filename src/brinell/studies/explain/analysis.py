@@ -1,292 +1,357 @@
-"""What the maps of each method are worth: means over the samples with intervals, and pairs of methods on the same samples."""
+"""Quality of the maps of each method: means over the samples with intervals, and paired comparisons of methods."""
+
+from typing import Any, Literal
 
 import numpy as np
 
-from brinell.analysis.results import FolderResult, Result
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.inference import holm, significant
+from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
 from brinell.analysis.saliency import rank_correlation
-from brinell.analysis.stats import holm, mean, sign_flips
 from brinell.core.record import Array
 from brinell.store.table import Folder
 from brinell.studies.explain.records import BLURRED, INVERSE, MEASURES, Rows, load_cascade, load_maps
 
-OWN = "rlab"
-"""The method that all others are compared with, where it was asked for."""
-SAME = 0.5
-"""Rank correlation from which on a map counts as the same on the model with shuffled weights."""
+REFERENCE = "rlab"
+"""Method that every other method is compared with, if the request names it."""
+SAME_CORRELATION = 0.5
+"""Smallest rank correlation at which maps count as unchanged by shuffled weights."""
 COMPARED = ("dice", "iou", "insertion", "deletion")
-LOWER = frozenset({"deletion", "infidelity", "sensitivity", "carries", "breaks", "similarity"})
-"""Measures of which less is better."""
+LOWER_IS_BETTER = frozenset({"deletion", "infidelity", "sensitivity", "carries", "breaks", "similarity"})
+"""Measures for which lower values are better."""
 
 
 class Measure(Result):
-    """A mean over samples with its 95 % interval, by bootstrap over samples, or over groups of samples that belong together."""
+    """A mean over samples with its 95 % interval, over groups of related samples where there are any."""
 
     value: float
     """The mean."""
-    low: float
-    """Lower end of the interval."""
-    high: float
+    low: float | None
+    """Lower end of the interval; null if unknown: fewer than six groups, a group that dominates, or nearly equal
+    values."""
+    high: float | None
     """Upper end."""
     n: int
-    """Samples that it is a mean of."""
+    """Number of samples."""
 
 
 class MethodResult(Result):
-    """One method. A measure is null where it was not asked for or there is no ground truth."""
+    """Measures of one method. A measure is null if the request left it out or ground truth is missing."""
 
     name: str
-    """The method as it was asked for; `NAME, blurred` and `NAME, inverse` are controls made of its maps."""
+    """The method as the request names it; `NAME, blurred` and `NAME, inverse` are controls computed from its maps."""
     title: str
-    """What it is."""
+    """Short description of the method."""
     queries: float
-    """Mean number of forwards and backwards that a map cost."""
+    """Mean number of forward and backward passes for a map."""
     seconds: float
-    """Mean wall time of a map, of samples asked about together."""
+    """Mean wall time of a map; samples of a batch share its time evenly."""
     dice: Measure | None
-    """Dice of the places that the map holds largest, as many as the object has, with the object."""
+    """Dice coefficient of the object and the largest places of the map, as many as the object has."""
     iou: Measure | None
-    """Intersection over union of the same."""
+    """Intersection over union of the same places."""
     best_iou: Measure | None
-    """Intersection over union at the threshold that suits each sample best."""
+    """Intersection over union at the best threshold of each sample."""
     pointing: Measure | None
-    """Share of samples whose largest value lies on the object."""
+    """Share of the samples whose largest map value lies on the object."""
     energy: Measure | None
     """Share of the map's mass on the object."""
     deletion: Measure | None
-    """Area under the class's probability while places are hidden, the most important first: less is better."""
+    """Area under the probability of the class while places are hidden, the most important first: lower is better."""
     insertion: Measure | None
-    """Area under it while they are shown: more is better."""
+    """Area under the same probability while places are shown in that order: higher is better."""
     carries: Measure | None
-    """Smallest share of the places that leads to the class when it alone shows: less is better."""
+    """Smallest share of the places that, shown alone, leads to the class: lower is better."""
     breaks: Measure | None
-    """Smallest share of the places without which another class leads: less is better."""
+    """Smallest share of the places without which another class leads: lower is better."""
     infidelity: Measure | None
-    """How badly the map predicts what hiding random patches does: 0 perfectly, 1 not at all."""
+    """Error with which the map predicts the effect of hiding random patches: 0 is perfect, 1 predicts nothing."""
     sensitivity: Measure | None
-    """Largest change of the map under a little noise, over its length."""
+    """Largest change of the map under a little input noise, divided by the norm of the map."""
     stability: Measure | None
-    """Rank correlation with the map of the input with a little noise."""
+    """Rank correlation with the map of a slightly noisy input."""
     similarity: Measure | None
-    """Rank correlation with the map on the model with shuffled weights, both averaged over copies of the input with a little
-    noise (sMPRT): near 1, the map shows the input and not the model."""
+    """Rank correlation with the map on the model with shuffled weights (sMPRT). Both maps are averaged over slightly noisy
+    inputs. Near 1, the map shows the input and not the model."""
     complexity: Measure | None
-    """Rise of the map's entropy on that model, in shares of its own (eMPRT)."""
+    """Relative rise of the entropy of the map on the model with shuffled weights (eMPRT)."""
     blank: int
-    """Samples on which its map is the same everywhere. Its measures leave them out, but for those of noise and weights."""
-    forgets: bool | None
-    """Whether the map changes with the weights: the upper end of the interval of `similarity` is below 0.5; null where that was
-    not measured."""
+    """Samples with a constant map. Only the measures of noise and of weights include them."""
+    forgets: Literal["yes", "no", "cannot be told"] | None
+    """Whether the map changes with the weights: `similarity` is below 0.5, or above it, by p-values corrected for the number of
+    methods (Holm 1979). Null if it was not measured."""
     cascade: list[Measure] | None
-    """`similarity` at each stage of the cascade, the last layers first; null where it was not asked for."""
+    """`similarity` at each stage of the cascade, the last layers first; null without a cascade."""
     faithful: bool | None
-    """Whether it beats both its own blurred copy and its inverse in insertion minus deletion, by paired 95 % intervals; null for
-    controls, and where that was not measured."""
+    """True if the method is shown to beat its blurred copy and its inverse in insertion minus deletion (`faithful_p` is at most
+    0.05), else false: not shown. Null for controls, and if it was not measured."""
+    faithful_p: float | None
+    """The larger p-value of these two paired comparisons, corrected for the number of methods (Holm 1979)."""
 
 
 class Pair(Result):
-    """Two methods on the same samples."""
+    """Comparison of two methods on the same samples."""
 
     method: str
-    """The first."""
-    other: str
-    """The second."""
+    """The reference method."""
+    baseline: str
+    """The method or control that it is compared with."""
     measure: str
-    """What is compared."""
+    """The compared measure."""
     difference: Measure
-    """Mean of the first minus the second."""
+    """Mean of `method` minus `baseline`."""
     p: float
-    """By turning the signs of differences at random (of groups where samples belong together), corrected for all pairs of this
-    measure (Holm 1979)."""
+    """p-value of the difference over samples, or over groups of related samples, corrected for all pairs of this measure
+    (Holm 1979)."""
 
 
 class Agreement(Result):
-    """How alike the maps of two methods are."""
+    """Similarity of the maps of two methods."""
 
-    method: str
-    """The first."""
-    other: str
-    """The second."""
+    first: str
+    """The first method."""
+    second: str
+    """The second method."""
     correlation: Measure
     """Rank correlation of their maps."""
 
 
-class LeftOut(Result):
-    """Samples that are not in `n`."""
+class Exclusion(Result):
+    """Requested samples that the study excludes for one reason."""
 
     count: int
-    """How many."""
+    """Number of samples."""
     reason: str
-    """Why."""
+    """The reason, as it follows the number."""
 
 
 class ExplainResult(FolderResult):
-    """What `brinell explain --json` prints."""
+    """Result of a study of saliency maps, which `brinell explain --json` prints."""
 
     data: str
     """Name of the data."""
     model: str
     """Name of the model."""
     n: int
-    """Samples that were explained."""
+    """Number of explained samples."""
     cascade: list[list[str]]
-    """The layers that each stage of the cascade shuffles besides those before it; none where it was not asked for."""
+    """Layers that each stage of the cascade shuffles in addition to the earlier stages; empty without a cascade."""
     groups: int
-    """Groups of them that belong together; each sample counts as one where nothing is known."""
-    left_out: list[LeftOut]
-    """Samples that were asked for and are not in `n`."""
+    """Number of groups of related samples; a sample without a group counts as one. Intervals need six of equal size."""
+    left_out: list[Exclusion]
+    """Requested samples that are not in `n`, by reason."""
     unfit: dict[str, str]
-    """Usual methods that do not fit the model or the data, with the reason."""
+    """Default methods that do not fit the model or the data, with the reason."""
     methods: list[MethodResult]
-    """Methods in the order asked for, each followed by its controls."""
+    """Methods in the order of the request, each followed by its controls."""
     pairs: list[Pair]
-    """The mask of RLAB against each other method."""
+    """Comparisons of the RLAB mask with each other method."""
     agreement: list[Agreement]
-    """Every pair of methods, controls left out."""
+    """Every pair of methods, without controls."""
 
 
-def summarise(held: Folder[Rows]) -> ExplainResult:
-    """The folder in figures."""
-    rows, facts = held.rows, held.manifest
-    titles = {one["name"]: one["title"] for one in facts["methods"]}
+def summarise(folder: Folder[Rows]) -> ExplainResult:
+    """Compute the result of a folder of explanations."""
+    rows, facts = folder.rows, folder.manifest
+    titles = {method["name"]: method["title"] for method in facts["methods"]}
     names = list(dict.fromkeys(rows.method.tolist()))
-    names.sort(key=lambda name: list(titles).index(root(name)))
+    names.sort(key=lambda name: list(titles).index(base_method(name)))
     samples = np.unique(rows.sample_id)
+    faithful, forgets = _faithful_p_values(rows, names), _forgetting(rows, names)
     return ExplainResult(
-        folder=str(held.path),
+        folder=str(folder.path),
         data=facts["data"]["name"],
         model=facts["model"]["name"],
         n=len(samples),
-        groups=len(set(_groups(rows, names[0]))),
-        left_out=[LeftOut(count=count, reason=reason) for reason, count in facts["left_out"].items()],
+        groups=len(set(_sample_groups(rows, names[0]))),
+        left_out=[Exclusion(count=count, reason=reason) for reason, count in facts["left_out"].items()],
         cascade=facts.get("cascade", []),
         unfit=facts["unfit"],
-        methods=[_method(held, name, names, titles) for name in names],
-        pairs=[pair for measure in COMPARED for pair in _pairs(rows, names, measure)],
-        agreement=_agreement(held, list(titles)),
+        methods=[_summarise_method(folder, name, titles, faithful.get(name), forgets.get(name)) for name in names],
+        pairs=[pair for measure in COMPARED for pair in _compare_methods(rows, names, measure)],
+        agreement=_agreements(folder, list(titles)),
     )
 
 
-def root(name: str) -> str:
-    """The method that a control is made of, or the method itself."""
+def base_method(name: str) -> str:
+    """The method from which a control is computed, or the method itself."""
     return name.removesuffix(BLURRED).removesuffix(INVERSE)
 
 
-def _of(rows: Rows, name: str) -> Array:
-    """The rows (m,) of a method, by sample."""
-    at = np.flatnonzero(rows.method == name)
-    return at[np.argsort(rows.sample_id[at], kind="stable")]
+def _method_rows(rows: Rows, name: str) -> Array:
+    """Indices (m,) of the rows of a method, ordered by sample."""
+    index = np.flatnonzero(rows.method == name)
+    return index[np.argsort(rows.sample_id[index], kind="stable")]
 
 
-def _groups(rows: Rows, name: str) -> Array:
-    """(m,): the group of each sample of a method; one by itself has a name of its own."""
-    at = _of(rows, name)
-    return np.array([group or f"#{sample}" for group, sample in zip(rows.group[at], rows.sample_id[at], strict=True)])
+def _sample_groups(rows: Rows, name: str) -> Array:
+    """Group (m,) of each sample of a method. A sample without a group gets a unique name."""
+    index = _method_rows(rows, name)
+    return np.array([group or f"#{sample}" for group, sample in zip(rows.group[index], rows.sample_id[index], strict=True)])
 
 
 def values(rows: Rows, name: str, measure: str) -> Array:
-    """(m,) float64: a measure of a method, by sample; NaN where there is none."""
-    column = getattr(rows, measure)[_of(rows, name)]
+    """(m,) float64: values of a measure of a method, ordered by sample; NaN if missing."""
+    column = getattr(rows, measure)[_method_rows(rows, name)]
     return np.asarray(np.ma.filled(column.astype(np.float64), np.nan))
 
 
-def _measure(found: Array, groups: Array) -> Measure | None:
-    known = mean(found, groups)
-    return None if known is None else Measure(value=known.value, low=known.interval.low, high=known.interval.high, n=known.n)
+def _measure(estimate: Mean | None) -> Measure | None:
+    """The fields of a mean."""
+    if estimate is None:
+        return None
+    low, high = estimate.interval or (None, None)
+    return Measure(value=estimate.value, low=low, high=high, n=estimate.n)
 
 
-def _method(held: Folder[Rows], name: str, names: list[str], titles: dict[str, str]) -> MethodResult:
-    rows = held.rows
-    at, groups = _of(rows, name), _groups(rows, name)
-    measures = {measure: _measure(values(rows, name, measure), groups) for measure in MEASURES}
+def _summarise_method(
+    folder: Folder[Rows], name: str, titles: dict[str, str], faithful_p: float | None, forgets: Any
+) -> MethodResult:
+    """Compute the result of one method or control; `titles` are the titles of methods by name."""
+    rows = folder.rows
+    index, groups = _method_rows(rows, name), _sample_groups(rows, name)
     return MethodResult(
         name=name,
-        title=titles[root(name)] + name[len(root(name)) :],
-        queries=float((rows.forwards[at] + rows.backwards[at]).mean()),
-        seconds=float(rows.seconds[at].mean()),
-        blank=int(rows.blank[at].sum()),
-        faithful=_faithful(rows, name, names),
-        forgets=None if (alike := measures["similarity"]) is None else alike.high < SAME,
-        cascade=_cascade(held, name, groups),
-        **measures,
+        title=titles[base_method(name)] + name[len(base_method(name)) :],
+        queries=float((rows.forwards[index] + rows.backwards[index]).mean()),
+        seconds=float(rows.seconds[index].mean()),
+        blank=int(rows.blank[index].sum()),
+        faithful=None if faithful_p is None else significant(faithful_p),
+        faithful_p=faithful_p,
+        forgets=forgets,
+        cascade=_cascade_means(folder, name, groups),
+        **{measure: _measure(mean(values(rows, name, measure), groups)) for measure in MEASURES},
     )
 
 
-def _cascade(held: Folder[Rows], name: str, groups: Array) -> list[Measure] | None:
-    """Of the methods that were tried on the stages; what is made of their maps, or was left by an attack, was not."""
-    rows = held.rows
-    if not held.manifest.get("cascade") or np.ma.getmaskarray(rows.similarity[_of(rows, name)]).all():
+def _cascade_means(folder: Folder[Rows], name: str, groups: Array) -> list[Measure] | None:
+    """Mean similarity of a method at each stage of the cascade. None for controls and for maps of an attack, which have none."""
+    rows = folder.rows
+    if not folder.manifest.get("cascade") or np.ma.getmaskarray(rows.similarity[_method_rows(rows, name)]).all():
         return None
-    found = load_cascade(held.path, name, rows.sample_id[np.sort(_of(rows, name))].tolist())
-    return [one for one in (_measure(stage, groups) for stage in found.T) if one is not None]
+    correlations = load_cascade(folder.path, name, rows.sample_id[np.sort(_method_rows(rows, name))].tolist())
+    return [measure for measure in (_measure(mean(stage, groups)) for stage in correlations.T) if measure is not None]
 
 
-def _faithful(rows: Rows, name: str, names: list[str]) -> bool | None:
-    controls = [name + BLURRED, name + INVERSE]
-    if not set(controls) <= set(names):
-        return None
-    gains = [values(rows, one, "insertion") - values(rows, one, "deletion") for one in (name, *controls)]
-    beaten = [_measure(gains[0] - gain, _groups(rows, name)) for gain in gains[1:]]
-    return None if None in beaten else all(one is not None and one.low > 0 for one in beaten)
+def _faithful_p_values(rows: Rows, names: list[str]) -> dict[str, float]:
+    """By method with controls: p-value of beating both in insertion minus deletion, corrected for the number of methods."""
+    p_values = {}
+    for name in names:
+        controls = [name + BLURRED, name + INVERSE]
+        if not set(controls) <= set(names):
+            continue
+        gains = [values(rows, version, "insertion") - values(rows, version, "deletion") for version in (name, *controls)]
+        gaps = [mean_difference(gains[0] - gain, _sample_groups(rows, name)) for gain in gains[1:]]
+        if None not in gaps:
+            p_values[name] = max(gap.p if gap is not None and gap.value > 0 else 1.0 for gap in gaps)
+    return dict(zip(p_values, holm(list(p_values.values())), strict=True))
 
 
-def _pairs(rows: Rows, names: list[str], measure: str) -> list[Pair]:
-    own = next((name for name in names if root(name) == name and name.partition("?")[0] == OWN), None)
-    if own is None:
+def _forgetting(rows: Rows, names: list[str]) -> dict[str, str]:
+    """By method with shuffled weights: whether its maps change, corrected for the number of methods."""
+    gaps = {
+        name: mean_difference(values(rows, name, "similarity") - SAME_CORRELATION, _sample_groups(rows, name)) for name in names
+    }
+    measured = {name: gap for name, gap in gaps.items() if gap is not None}
+    p_values = holm([gap.p for gap in measured.values()])
+    return {
+        name: ("yes" if gap.value < 0 else "no") if significant(p) else "cannot be told"
+        for (name, gap), p in zip(measured.items(), p_values, strict=True)
+    }
+
+
+def _compare_methods(rows: Rows, names: list[str], measure: str) -> list[Pair]:
+    """Compare the reference method with every other method and control in one measure."""
+    reference = next((name for name in names if base_method(name) == name and name.partition("?")[0] == REFERENCE), None)
+    if reference is None:
         return []
-    found = []
-    for other in [name for name in names if name != own]:
-        differences, groups = values(rows, own, measure) - values(rows, other, measure), _groups(rows, own)
-        difference, p = _measure(differences, groups), sign_flips(differences, groups)
-        if difference is not None and p is not None:
-            found.append((other, difference, p))
-    corrected = holm([p for _, _, p in found])
+    comparisons = []
+    for baseline in [name for name in names if name != reference]:
+        differences, groups = values(rows, reference, measure) - values(rows, baseline, measure), _sample_groups(rows, reference)
+        estimate = mean_difference(differences, groups)
+        if estimate is not None and (difference := _measure(estimate)) is not None:
+            comparisons.append((baseline, difference, estimate.p))
+    corrected = holm([p for _, _, p in comparisons])
     return [
-        Pair(method=own, other=other, measure=measure, difference=difference, p=p)
-        for (other, difference, _), p in zip(found, corrected, strict=True)
+        Pair(method=reference, baseline=baseline, measure=measure, difference=difference, p=p)
+        for (baseline, difference, _), p in zip(comparisons, corrected, strict=True)
     ]
 
 
-def _agreement(held: Folder[Rows], names: list[str]) -> list[Agreement]:
-    samples = sorted(set(held.rows.sample_id.tolist()))
-    stored = load_maps(held.path, samples)
-    maps = {name: [stored[name, sample] for sample in samples] for name in names}
-    groups, found = _groups(held.rows, names[0]), []
-    for at, name in enumerate(names):
-        for other in names[at + 1 :]:
-            alike = np.array([rank_correlation(a, b) for a, b in zip(maps[name], maps[other], strict=True)])
-            measure = _measure(alike, groups)
+def _agreements(folder: Folder[Rows], names: list[str]) -> list[Agreement]:
+    """Rank correlations of the maps of every pair of methods, without controls."""
+    samples = sorted(set(folder.rows.sample_id.tolist()))
+    arrays = load_maps(folder.path, samples)
+    maps = {name: [arrays[name, sample] for sample in samples] for name in names}
+    groups, agreements = _sample_groups(folder.rows, names[0]), []
+    for position, name in enumerate(names):
+        for second in names[position + 1 :]:
+            correlations = np.array([rank_correlation(a, b) for a, b in zip(maps[name], maps[second], strict=True)])
+            measure = _measure(mean(correlations, groups))
             if measure is not None:
-                found.append(Agreement(method=name, other=other, correlation=measure))
-    return found
+                agreements.append(Agreement(first=name, second=second, correlation=measure))
+    return agreements
 
 
-def in_words(result: ExplainResult) -> list[str]:
-    """What the figures allow to be said, in a sentence each."""
-    judged = [one for one in result.methods if one.faithful is not None]
-    said = []
-    if judged:
-        good = [one.name for one in judged if one.faithful]
-        listed = f"{', '.join(good)}. Of the others" if good else "no method. So"
-        said.append(
-            f"Beating both its own blurred copy and its inverse in insertion minus deletion: {listed} nothing is claimed about "
-            "faithfulness."
-        )
-    if known := [one for one in result.methods if one.forgets is not None]:
-        stays = [one.name for one in known if not one.forgets and one.queries]
-        told = ": they show the input and not the model" if len(stays) > 1 else ": it shows the input and not the model"
-        said.append(f"With shuffled weights {', '.join(stays) or 'no method'} drew much the same map{told if stays else ''}.")
-    said += [
-        f"The map of {one.name} is the same everywhere on {one.blank} of {result.n} samples, which its measures leave out."
-        for one in result.methods
-        if one.blank and root(one.name) == one.name
+def describe(result: ExplainResult) -> list[str]:
+    """Conclusions from the result, one sentence each."""
+    sentences = [*_faithful_sentences(result), *_forgetting_sentences(result)]
+    sentences += [
+        f"The map of {method.name} is constant on {method.blank} of {result.n} samples; its measures exclude them."
+        for method in result.methods
+        if method.blank and base_method(method.name) == method.name
     ]
-    for measure, word in (("dice", "Dice"), ("insertion", "insertion")):
-        mine = [pair for pair in result.pairs if pair.measure == measure and root(pair.other) == pair.other]
-        better = [pair.other for pair in mine if pair.difference.low > 0]
-        worse = [pair.other for pair in mine if pair.difference.high < 0]
-        if mine:
-            said.append(
-                f"In {word}, {mine[0].method} is above {', '.join(better) or 'none'} and below {', '.join(worse) or 'none'} "
-                "by paired 95 % intervals."
-            )
-    return said
+    sentences += [
+        text for measure, label in (("dice", "Dice"), ("insertion", "insertion")) if (text := _above(result, measure, label))
+    ]
+    if result.groups < MIN_GROUPS:
+        units = "groups of related samples" if result.groups < result.n else "samples"
+        sentences.append(
+            f"These are {result.groups} {units}: how far the means hold for others cannot be told with fewer than {MIN_GROUPS}."
+        )
+    return sentences
+
+
+def _faithful_sentences(result: ExplainResult) -> list[str]:
+    """Sentence on the methods that beat their controls."""
+    checked = [method for method in result.methods if method.faithful is not None]
+    if not checked:
+        return []
+    faithful = [method.name for method in checked if method.faithful]
+    remainder = len(checked) - len(faithful)
+    names = f": {', '.join(faithful)}. " if faithful else ". "
+    addition = f"For the other {remainder} this is not shown. " if faithful and remainder else ""
+    return [
+        f"{len(faithful)} of {len(checked)} methods are shown to be faithful{names}{addition}"
+        "A faithful method beats both its blurred copy and its inverse in insertion minus deletion (p-values corrected for the "
+        "number of methods)."
+    ]
+
+
+def _forgetting_sentences(result: ExplainResult) -> list[str]:
+    """Sentence on the methods whose maps do not change with the weights."""
+    randomised = [method for method in result.methods if method.forgets is not None and method.queries]
+    if not randomised:
+        return []
+    unchanged = [method.name for method in randomised if method.forgets == "no"]
+    unknown = [method.name for method in randomised if method.forgets == "cannot be told"]
+    conclusion = f": {'they show' if len(unchanged) > 1 else 'it shows'} the input and not the model" if unchanged else ""
+    addition = f" For {', '.join(unknown)} these samples show neither." if unknown else ""
+    return [f"With shuffled weights, {', '.join(unchanged) or 'no method'} produced a similar map{conclusion}.{addition}"]
+
+
+def _above(result: ExplainResult, measure: str, label: str) -> str:
+    """Sentence on the methods that the reference differs from in a measure; empty without comparisons."""
+    pairs = [pair for pair in result.pairs if pair.measure == measure and base_method(pair.baseline) == pair.baseline]
+    if not pairs:
+        return ""
+    lower = [pair.baseline for pair in pairs if significant(pair.p) and pair.difference.value > 0]
+    higher = [pair.baseline for pair in pairs if significant(pair.p) and pair.difference.value < 0]
+    alike = len(pairs) - len(lower) - len(higher)
+    addition = f" Against {alike} of the {len(pairs)} methods no difference is shown." if alike else ""
+    sizes = sorted({pair.difference.n for pair in pairs})
+    size = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    return (
+        f"In {label}, {pairs[0].method} is above {', '.join(lower) or 'none'} and below {', '.join(higher) or 'none'} "
+        f"(paired on {size} samples, p-values corrected for the number of comparisons).{addition}"
+    )

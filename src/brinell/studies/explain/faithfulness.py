@@ -1,8 +1,8 @@
-"""What the model says while places are shown and hidden in the order of a map, and while patches are hidden at random.
+"""Insertion and deletion curves of saliency maps, and drops of probability when random patches are hidden.
 
-Petsiuk, Das & Saenko 2018, RISE, section 4.1: deletion hides the most important places first, insertion shows them first, from
-the blurred input; the area under the class's probability is small for the one and large for the other where a map is faithful.
-Deviations: deletion too hides by blurring, since grey adds edges that no input has; places come in `steps` equal parts.
+Petsiuk, Das & Saenko 2018, RISE, section 4.1: deletion hides the most important places first; insertion shows them first,
+starting from the blurred input. For a faithful map, the area under the probability is small in deletion and large in insertion.
+Deviations: deletion also hides by blurring, because grey adds edges that no input has; places change in `steps` equal parts.
 """
 
 from typing import NamedTuple
@@ -16,66 +16,68 @@ from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.shard import predict
-from brinell.explainers._asking import ROWS, hidden_by, mixed, places_of
+from brinell.explainers._asking import ROWS, blend, hidden_fill, places_of
 
 PERTURBATIONS = 32
-"""Random hidings by which infidelity is judged, the same for every method."""
+"""Number of random masks that measure infidelity, the same for every method."""
 PATCHES = 7
-"""Patches along each axis of an image that such a hiding chooses from, each with probability one half."""
+"""Patches along each axis of an image; a random mask hides each with probability one half."""
 
 
 class Curves(NamedTuple):
-    """Along the shares of the places, 0 to 1 in steps: the class's probability, and whether it leads."""
+    """Probability of the class, and whether the class leads, as the share of places grows from 0 to 1."""
 
-    shown: Array
-    """(n, steps + 1): while places are shown, the most important first."""
-    shown_leads: Array
-    hidden: Array
-    """(n, steps + 1): while they are hidden."""
-    hidden_leads: Array
+    insertion: Array
+    """(n, steps + 1): probability while places are shown, the most important first."""
+    insertion_leads: Array
+    """(n, steps + 1) bool: True if the class leads."""
+    deletion: Array
+    """(n, steps + 1): probability while places are hidden, the most important first."""
+    deletion_leads: Array
+    """(n, steps + 1) bool: True if the class leads."""
 
 
 def curves(model: Model, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int, batch_size: int) -> Curves:
-    """Insertion and deletion of each input (n, *shape) by its map (n, *places); `y` (n,) are the classes."""
+    """Compute insertion and deletion curves of inputs (n, *shape), classes `y` (n,) and maps (n, *places)."""
     n, places = len(x), places_of(domain)
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(1, order, torch.arange(order.shape[1], device=x.device).expand_as(order))
-    upto = torch.linspace(0, order.shape[1], steps + 1, device=x.device).round()
-    first = (rank[:, None] < upto[:, None]).reshape(n, steps + 1, *places).float()
-    fill = hidden_by(x, domain)
-    shown, hidden = (_asked(model, x, y, fill, kept, domain, batch_size) for kept in (first, 1 - first))
-    return Curves(*shown, *hidden)
+    counts = torch.linspace(0, order.shape[1], steps + 1, device=x.device).round()
+    leading = (rank[:, None] < counts[:, None]).reshape(n, steps + 1, *places).float()
+    fill = hidden_fill(x, domain)
+    insertion, deletion = (_ask_model(model, x, y, fill, masks, domain, batch_size) for masks in (leading, 1 - leading))
+    return Curves(*insertion, *deletion)
 
 
-def _asked(
-    model: Model, x: Tensor, y: Tensor, fill: Tensor, kept: Tensor, domain: Domain, batch_size: int
+def _ask_model(
+    model: Model, x: Tensor, y: Tensor, fill: Tensor, masks: Tensor, domain: Domain, batch_size: int
 ) -> tuple[Array, Array]:
-    """Probability of the class, and whether it leads, both (n, k), for inputs of which `kept` (n, k, *places) shows."""
+    """Probability of the class, and whether it leads, both (n, k), when only `masks` (n, k, *places) of an input show."""
     probability, leads = [], []
     step = max(1, ROWS // len(x))
-    for first in range(0, kept.shape[1], step):
-        part = kept[:, first : first + step]
-        logits = predict(model, mixed(x, fill, part, domain).flatten(0, 1), batch_size)
-        of = y.repeat_interleave(part.shape[1])
-        probability.append(logits.softmax(1).gather(1, of[:, None]).reshape(len(x), -1))
-        leads.append((logits.argmax(1) == of).reshape(len(x), -1))
+    for start in range(0, masks.shape[1], step):
+        part = masks[:, start : start + step]
+        logits = predict(model, blend(x, fill, part, domain).flatten(0, 1), batch_size)
+        classes = y.repeat_interleave(part.shape[1])
+        probability.append(logits.softmax(1).gather(1, classes[:, None]).reshape(len(x), -1))
+        leads.append((logits.argmax(1) == classes).reshape(len(x), -1))
     return torch.cat(probability, 1).cpu().numpy(), torch.cat(leads, 1).cpu().numpy()
 
 
-def hidings(x: Tensor, domain: Domain, rng: Streams) -> Tensor:
-    """Random hidings (n, k, *places) of inputs (n, *shape), 1 where hidden; no model is asked."""
+def draw_masks(x: Tensor, domain: Domain, rng: Streams) -> Tensor:
+    """Draw random masks (n, k, *places) for inputs (n, *shape): 1 hides a place. The model is not queried."""
     n, places = len(x), places_of(domain)
-    along = max(2, round(PATCHES ** (2 / len(places))))
-    at = torch.zeros(places, dtype=torch.int64, device=x.device)
+    per_axis = max(2, round(PATCHES ** (2 / len(places))))
+    patch = torch.zeros(places, dtype=torch.int64, device=x.device)
     for axis, length in enumerate(places):
-        here = torch.arange(length, device=x.device) * min(along, length) // length
-        at = at * min(along, length) + here.reshape(-1, *[1] * (len(places) - axis - 1))
-    chosen = (rng.uniform(PERTURBATIONS, int(at.max()) + 1) < 0.5).float()
-    return chosen[:, :, at.flatten()].reshape(n, PERTURBATIONS, *places)
+        axis_patch = torch.arange(length, device=x.device) * min(per_axis, length) // length
+        patch = patch * min(per_axis, length) + axis_patch.reshape(-1, *[1] * (len(places) - axis - 1))
+    hidden = (rng.uniform(PERTURBATIONS, int(patch.max()) + 1) < 0.5).float()
+    return hidden[:, :, patch.flatten()].reshape(n, PERTURBATIONS, *places)
 
 
-def drops(model: Model, x: Tensor, y: Tensor, hides: Tensor, domain: Domain, batch_size: int) -> Array:
-    """By how much (n, k) the probability of the classes `y` (n,) falls under hidings (n, k, *places)."""
-    under, _ = _asked(model, x, y, hidden_by(x, domain), 1 - hides, domain, batch_size)
+def drops(model: Model, x: Tensor, y: Tensor, masks: Tensor, domain: Domain, batch_size: int) -> Array:
+    """Drops (n, k) of the probability of the classes `y` (n,) when `masks` (n, k, *places) hide places."""
+    perturbed, _ = _ask_model(model, x, y, hidden_fill(x, domain), 1 - masks, domain, batch_size)
     clean = predict(model, x, batch_size).softmax(1).gather(1, y[:, None]).cpu().numpy()
-    return np.asarray(clean - under)
+    return np.asarray(clean - perturbed)

@@ -1,6 +1,6 @@
-"""A group of samples: the maps of each method, and what each map is worth.
+"""Maps of a group of samples by each method, and measures of each map.
 
-Every method asks through a ledger, which counts what each sample costs it. What judging the maps costs is counted apart.
+Every method queries the model through a ledger, which counts the cost of each sample. Queries that judge maps are counted apart.
 """
 
 import time
@@ -23,61 +23,65 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.shard import predict
 from brinell.explainers._asking import blurred, places_of
+from brinell.isolation.explainer import IsolatedExplainer
+from brinell.isolation.witness import choose_rows
 from brinell.store import rows
-from brinell.studies.explain.faithfulness import curves, drops, hidings
-from brinell.studies.explain.methods import CONTROLS, Method, opened
-from brinell.studies.explain.of_run import Left
-from brinell.studies.explain.randomisation import forgetful
+from brinell.studies.explain.faithfulness import curves, draw_masks, drops
+from brinell.studies.explain.methods import CONTROLS, Method, attach_network
+from brinell.studies.explain.of_run import AttackMaps
+from brinell.studies.explain.randomisation import make_shuffled_model
 from brinell.studies.explain.records import BLURRED, INVERSE, Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth
 
 GROUP = 64
-"""Samples that a method is asked about at once."""
+"""Largest number of samples that a method explains at once."""
 GROUP_BYTES = 64 * 2**20
-"""About how much input they may hold."""
+"""Approximate limit of the size of their inputs, in bytes."""
 WIDE = 1 / 16
-"""Standard deviation of the blur of a map that is a control, in shares of the longest side."""
+"""Standard deviation of the blur of a control map, as a share of the longest side."""
 
 
 @dataclass(kw_only=True)
-class Made:
-    """What is made of one group by one method, or left of it by an attack."""
+class Explanations:
+    """Explanations of one group by one method, or from the records of an attack."""
 
     rows: list[Rows] = field(default_factory=list)
     maps: dict[str, Array] = field(default_factory=dict)
+    """(*places) float32 by METHOD/SAMPLE."""
     cascade: dict[str, Array] = field(default_factory=dict)
+    """(stages,) float64 by METHOD/SAMPLE: similarity at each stage of the cascade."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """A group of samples, ready to be explained."""
+    """A group of samples with the inputs and arrays that explaining them takes."""
 
     ids: Array
-    """(n,)"""
+    """(n,): positions of the samples in the data."""
     x: Tensor
     y: Tensor
-    """(n,): the classes that are explained."""
+    """(n,): the explained classes."""
     rng: Streams
     truths: Sequence[Array | None]
     shared: Mapping[str, Any]
-    """The columns that all methods share."""
-    hides: Array | None
-    """(n, k, *places): what is hidden to judge maps; None where maps are not judged so."""
+    """Columns that the rows of all methods share."""
+    masks: Array | None
+    """(n, k, *places): random masks that judge maps, 1 hides a place; None if the request measures no faithfulness."""
     drops: Array | None
-    """(n, k): by how much the class's probability falls then."""
+    """(n, k): drop of the probability of the class under each mask."""
 
 
-class Explaining:
-    """One request on one model.
+class ExplainTask:
+    """A request applied to one model.
 
     Args:
-        request: what is asked for.
+        request: the settings of the study.
         dataset: the data.
-        model: ready to be asked.
-        truth: where objects are, if that is known.
-        device: where the model is.
-        stored: by sample what an attack left of it.
+        model: the open model, with logits as output.
+        truth: ground truth of the samples, or None.
+        device: the device of the model.
+        attack_maps: maps from the records of an attack, by sample.
     """
 
     def __init__(
@@ -88,71 +92,73 @@ class Explaining:
         *,
         truth: GroundTruth | None,
         device: torch.device,
-        stored: Mapping[int, Left],
+        attack_maps: Mapping[int, AttackMaps],
     ) -> None:
         self.request, self.dataset, self.model, self.truth = request, dataset, model, truth
-        self.device, self.stored, self.domain = device, stored, dataset.domain
-        self.judged = 0
-        """Inputs shown to the model to judge maps, gradients among them, so far."""
+        self.device, self.attack_maps, self.domain = device, attack_maps, dataset.domain
+        self.judge_forwards = 0
+        """Forward and backward passes that judged maps so far."""
         self.labels = np.asarray(dataset.labels(), dtype=np.int64)
-        wanted = request.cascade or int(request.randomise)
-        self.forgetful = forgetful(model, request.seed, wanted) if wanted else None
-        if wanted and self.forgetful is None:
+        stage_count = request.cascade or int(request.randomise)
+        self.shuffled_model = make_shuffled_model(model, request.seed, stage_count) if stage_count else None
+        if stage_count and self.shuffled_model is None:
             raise RequestError(
-                f"the weights of {model.name} cannot be shuffled, for it has no torch module inside: leave out "
+                f"the weights of {model.name} cannot be shuffled, because it wraps no torch module: leave out "
                 f"{'cascade' if request.cascade else 'randomise'}"
             )
         self.unbounded = plugins.build("distance", "linf", {})
 
     @property
     def stages(self) -> Sequence[Sequence[str]]:
-        """The layers that each stage of the cascade shuffles; none where no cascade was asked for."""
-        return self.forgetful.layers if self.forgetful is not None and self.request.cascade else ()
+        """Layers that each stage of the cascade shuffles; empty without a cascade."""
+        return self.shuffled_model.layers if self.shuffled_model is not None and self.request.cascade else ()
 
-    def groups(self, ids: Array, left: dict[str, int]) -> list[list[int]]:
-        """The samples to be explained of some (n,), in groups; notes in `left` how many are not, and why."""
+    def groups(self, ids: Array, excluded: dict[str, int]) -> list[list[int]]:
+        """Select the samples of `ids` (n,) to explain, in groups. Counts the others in `excluded`, by reason."""
         size = max(1, min(GROUP, GROUP_BYTES // (4 * int(np.prod(self.domain.shape)))))
-        kept: list[int] = []
+        selected: list[int] = []
         for first in range(0, len(ids), size):
             part = ids[first : first + size]
             predicted = self._predict(part)
-            for sample, right in zip(part.tolist(), (predicted == self.labels[part]).tolist(), strict=True):
-                reason = self._left_out(sample, right)
+            for sample, correct in zip(part.tolist(), (predicted == self.labels[part]).tolist(), strict=True):
+                reason = self._exclusion_reason(sample, correct)
                 if reason:
-                    left[reason] = left.get(reason, 0) + 1
+                    excluded[reason] = excluded.get(reason, 0) + 1
                 else:
-                    kept.append(sample)
-        return [kept[first : first + size] for first in range(0, len(kept), size)]
+                    selected.append(sample)
+        return [selected[first : first + size] for first in range(0, len(selected), size)]
 
-    def _left_out(self, sample: int, right: bool) -> str:
-        if self.request.only != "all" and right != (self.request.only == "right"):
-            return f"the model gets {'right' if right else 'wrong'}"
+    def _exclusion_reason(self, sample: int, correct: bool) -> str:
+        """The reason to exclude a sample, as it follows the number of samples; empty to keep it."""
+        if self.request.only != "all" and correct != (self.request.only == "right"):
+            return f"the model gets {'right' if correct else 'wrong'}"
         if self.truth is None:
             return ""
-        truth = self.truth.of(sample)
+        truth = self.truth.mask(sample)
         if truth is None:
             return "without ground truth"
         return "" if (truth == 1).any() and (truth == 0).any() else "whose ground truth is empty or covers everything"
 
     def _predict(self, ids: Array) -> Array:
+        """Predicted classes (n,) of samples."""
         x = self.dataset.load(ids.tolist()).to(self.device)
-        self.judged += len(ids)
+        self.judge_forwards += len(ids)
         return predict(self.model, x, self.request.batch_size).argmax(1).cpu().numpy()
 
-    def look(self, ids: Array) -> dict[str, Array]:
-        """What the model says of samples (n,) before they are explained: `predicted` (n,), and `drops` if maps are judged so."""
+    def predict_group(self, ids: Array) -> dict[str, Array]:
+        """Predict samples (n,): `predicted` (n,), and `drops` (n, k) if the request measures faithfulness."""
         predicted = self._predict(ids)
-        group = self.group(ids, {"predicted": predicted})
-        if group.hides is None:
+        group = self.build_group(ids, {"predicted": predicted})
+        if group.masks is None:
             return {"predicted": predicted}
-        hides = torch.as_tensor(group.hides, device=self.device)
-        found = drops(self.model, group.x, group.y, hides, self.domain, self.request.batch_size)
-        self.judged += found.size + len(ids)
-        return {"predicted": predicted, "drops": found}
+        masks = torch.as_tensor(group.masks, device=self.device)
+        values = drops(self.model, group.x, group.y, masks, self.domain, self.request.batch_size)
+        self.judge_forwards += values.size + len(ids)
+        return {"predicted": predicted, "drops": values}
 
-    def group(self, ids: Array, looked: Mapping[str, Array]) -> Group:
-        """Samples (n,) by what a look at them gave."""
-        x, predicted = self.dataset.load(ids.tolist()).to(self.device), looked["predicted"]
+    def build_group(self, ids: Array, answers: Mapping[str, Array]) -> Group:
+        """Build the group of samples (n,) from the arrays that `predict_group` returned."""
+        x, predicted = self.dataset.load(ids.tolist()).to(self.device), answers["predicted"]
         explained = predicted if self.request.explain == "prediction" else self.labels[ids]
         rng = Streams.of(self.request.seed, torch.as_tensor(ids, device=self.device)).fold("explain")
         shared = {
@@ -167,150 +173,189 @@ class Explaining:
             x=x,
             y=torch.as_tensor(explained, device=self.device).long(),
             rng=rng,
-            truths=[None if self.truth is None else self.truth.of(sample) for sample in ids.tolist()],
+            truths=[None if self.truth is None else self.truth.mask(sample) for sample in ids.tolist()],
             shared=shared,
-            hides=hidings(x, self.domain, rng.fold("hidden")).cpu().numpy() if self.request.steps else None,
-            drops=looked.get("drops"),
+            masks=draw_masks(x, self.domain, rng.fold("hidden")).cpu().numpy() if self.request.steps else None,
+            drops=answers.get("drops"),
         )
 
-    def explain(self, group: Group, method: Method) -> Made:
-        """Rows and maps of a group by one method, its controls among them."""
-        x, y, rng, made = group.x, group.y, group.rng.fold(method.name), Made()
-        maps, cost = self._mapped(method, x, y, rng)
+    def explain(self, group: Group, method: Method) -> Explanations:
+        """Compute the rows and maps of a group by one method, including its controls."""
+        x, y, rng, explanations = group.x, group.y, group.rng.fold(method.name), Explanations()
+        maps, cost = self._compute_maps(method, x, y, rng)
         versions = {method.name: maps}
         if method.name.partition("?")[0] not in CONTROLS:
             versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
-        copies = [self._noisy(x, rng, copy) for copy in range(self.request.copies)]
-        again, stages = self._repeated(method, x, y, rng, maps, copies)
-        for name, one in versions.items():
-            mine = self._judged(one, group) | (cost | again if name == method.name else {})
-            made.rows.append(rows.build(Rows, len(x), method=name, **group.shared, **mine))
-        of = [f"{method.name}/{sample}" for sample in group.ids.tolist()]
-        made.maps |= dict(zip(of, maps.cpu().numpy(), strict=True))
+        copies = [self._add_noise(x, rng, copy) for copy in range(self.request.copies)]
+        changes, stages = self._measure_changes(method, x, y, rng, maps, copies)
+        for name, version in versions.items():
+            measures = self._measure(version, group) | (cost | changes if name == method.name else {})
+            explanations.rows.append(rows.build(Rows, len(x), method=name, **group.shared, **measures))
+        keys = [f"{method.name}/{sample}" for sample in group.ids.tolist()]
+        explanations.maps |= dict(zip(keys, maps.cpu().numpy(), strict=True))
         if stages is not None:
-            made.cascade |= dict(zip(of, stages, strict=True))
-        return made
+            explanations.cascade |= dict(zip(keys, stages, strict=True))
+        return explanations
 
     @property
-    def left_by_attack(self) -> list[str]:
-        """Names of the maps that an attack left of every sample."""
-        return list(next(iter(self.stored.values())).maps) if self.stored else []
+    def attack_map_names(self) -> list[str]:
+        """Names of the maps in the records of an attack."""
+        return list(next(iter(self.attack_maps.values())).maps) if self.attack_maps else []
 
-    def left(self, group: Group) -> Made:
-        """What an attack left of a group, as methods of its own."""
-        made = Made()
-        for name in self.left_by_attack:
-            held = [self.stored[sample] for sample in group.ids.tolist()]
-            maps = torch.as_tensor(np.stack([one.maps[name] for one in held]), device=self.device)
-            cost = {"forwards": np.array([one.forwards for one in held])}
-            made.rows.append(rows.build(Rows, len(held), method=name, **group.shared, **self._judged(maps, group), **cost))
-            of = [f"{name}/{sample}" for sample in group.ids.tolist()]
-            made.maps |= dict(zip(of, maps.cpu().numpy(), strict=True))
-        return made
+    def load_attack_maps(self, group: Group) -> Explanations:
+        """Judge the maps in the records of an attack, each as a method."""
+        explanations = Explanations()
+        for name in self.attack_map_names:
+            entries = [self.attack_maps[sample] for sample in group.ids.tolist()]
+            maps = torch.as_tensor(np.stack([entry.maps[name] for entry in entries]), device=self.device)
+            cost = {"forwards": np.array([entry.forwards for entry in entries])}
+            explanations.rows.append(
+                rows.build(Rows, len(entries), method=name, **group.shared, **self._measure(maps, group), **cost)
+            )
+            keys = [f"{name}/{sample}" for sample in group.ids.tolist()]
+            explanations.maps |= dict(zip(keys, maps.cpu().numpy(), strict=True))
+        return explanations
 
-    def _mapped(
+    def _compute_maps(
         self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None
     ) -> tuple[Tensor, dict[str, Array]]:
-        """The maps (n, *places) of a method, by default of the model that is explained, and what they cost."""
-        explainer = method.explainer if model is None else opened(method.plain, model, self.dataset)
+        """Compute the maps (n, *places) of a method and their cost by column.
+
+        Args:
+            method: the method.
+            x: (n, *shape) inputs.
+            y: (n,) classes to explain.
+            rng: random numbers by sample.
+            model: the model to explain; default: the model of the task.
+
+        Raises:
+            ContractError: the maps have a wrong shape or are not finite.
+        """
+        explainer = method.explainer if model is None else attach_network(method.plain, model, self.dataset)
         batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=y)
-        anywhere = torch.full((len(x),), torch.inf, device=self.device)
-        threat = Threat(distance=self.unbounded, eps=anywhere, domain=self.domain)
+        radius = torch.full((len(x),), torch.inf, device=self.device)
+        threat = Threat(distance=self.unbounded, eps=radius, domain=self.domain)
         size = self.request.batch_size
         ledger = Ledger(model or self.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
-        started = time.perf_counter()
+        start = time.perf_counter()
         maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
-        seconds = (time.perf_counter() - started) / len(x)
+        seconds = (time.perf_counter() - start) / len(x)
         expected = (len(x), *places_of(ledger.threat.domain))
         if maps.shape != expected or not bool(torch.isfinite(maps).all()):
-            raise ContractError(f"method {method.name} gave maps of shape {tuple(maps.shape)}, not finite ones of {expected}")
+            raise ContractError(
+                f"method {method.name} returned maps of shape {tuple(maps.shape)}; they must be finite and of shape {expected}"
+            )
+        if isinstance(explainer, IsolatedExplainer):
+            for row in choose_rows(len(x)):
+                index = slice(row, row + 1)
+                part = Batch(ids=batch.ids[:1], x=x[index], y=y[index])
+                limits = Threat(distance=self.unbounded, eps=radius[index], domain=self.domain)
+                again = Ledger(model or self.model, part, limits, access=explainer.access, batch_size=size, minimal=True)
+                explainer.check(maps, row, again.oracle(), again.batch, again.threat.domain, rng.select(torch.tensor([row])))
         cost = {
             "forwards": ledger.costs.forwards.cpu().numpy(),
             "backwards": ledger.costs.backwards.cpu().numpy(),
             "seconds": np.full(len(x), seconds),
         }
-        return self._whole(maps), cost
+        return self._restore_fixed(maps), cost
 
-    def _whole(self, maps: Tensor) -> Tensor:
-        """Maps of a vector with columns that are fixed have these back, as mattering least."""
+    def _restore_fixed(self, maps: Tensor) -> Tensor:
+        """Add the fixed columns of a vector to its maps, with the lowest value of the map."""
         movable = self.domain.movable
         if movable is None or self.domain.kind != "vector":
             return maps
-        least = maps.amin(1, keepdim=True).expand(-1, *places_of(self.domain)).clone()
-        return least.index_copy(1, movable.to(maps.device), maps)
+        lowest = maps.amin(1, keepdim=True).expand(-1, *places_of(self.domain)).clone()
+        return lowest.index_copy(1, movable.to(maps.device), maps)
 
-    def _noisy(self, x: Tensor, rng: Streams, copy: int) -> Tensor:
-        """A copy of the inputs with a little noise."""
+    def _add_noise(self, x: Tensor, rng: Streams, copy: int) -> Tensor:
+        """Add a little noise to inputs, within the bounds. `copy` numbers the draw."""
         low, high = self.domain.bounds(x)
         return self.domain.clamp(x + self.request.noise * (high - low) * rng.fold(f"noise {copy}").normal(*x.shape[1:]))
 
-    def _repeated(
+    def _measure_changes(
         self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
     ) -> tuple[dict[str, Array], Array | None]:
-        """How a method's maps change under a little noise on the input, and with the weights of the model.
+        """Measure how the maps of a method change under input noise and with shuffled weights.
 
-        The second is how alike they are at each stage of the cascade (n, stages); None without one.
+        The method uses the same random numbers each time.
 
-        The random numbers of the method are the same each time, so that nothing else differs.
+        Args:
+            method: the method.
+            x: (n, *shape) inputs.
+            y: (n,) classes to explain.
+            rng: random numbers by sample.
+            maps: (n, *places) the maps of `x`.
+            copies: slightly noisy copies of `x`.
+
+        Returns:
+            The measures by column, and the similarity (n, stages) at each stage of the cascade or None.
         """
-        again = [self._judging(method, near, y, rng) for near in copies]
-        found: dict[str, Array] = {}
-        if again:
-            pairs = [list(zip(maps.cpu().numpy(), one.cpu().numpy(), strict=True)) for one in again]
+        noisy_maps = [self._compute_judge_maps(method, inputs, y, rng) for inputs in copies]
+        measures: dict[str, Array] = {}
+        if noisy_maps:
+            pairs = [list(zip(maps.cpu().numpy(), noisy.cpu().numpy(), strict=True)) for noisy in noisy_maps]
             changes = [[saliency.change_of(a, b) for a, b in pair] for pair in pairs]
             largest = [None if None in column else max(column) for column in zip(*changes, strict=True)]
-            alike = [[saliency.rank_correlation(a, b) for a, b in pair] for pair in pairs]
-            found |= {"sensitivity": _nullable(largest), "stability": np.mean(alike, 0)}
-        if self.forgetful is None:
-            return found, None
-        own, stages = torch.stack([maps, *again]).mean(0).cpu().numpy(), []
-        for stage in range(1, len(self.forgetful.layers) + 1):
-            model = self.forgetful.at(stage)
-            other = torch.stack([self._judging(method, near, y, rng, model) for near in (x, *copies)]).mean(0).cpu().numpy()
-            stages.append([saliency.rank_correlation(a, b) for a, b in zip(own, other, strict=True)])
-        entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(own, other, strict=True)]
-        found["similarity"] = np.array(stages[-1])
-        found["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
-        return found, np.array(stages).T if self.request.cascade else None
+            correlations = [[saliency.rank_correlation(a, b) for a, b in pair] for pair in pairs]
+            measures |= {"sensitivity": _nullable(largest), "stability": np.mean(correlations, 0)}
+        if self.shuffled_model is None:
+            return measures, None
+        averaged, stages = torch.stack([maps, *noisy_maps]).mean(0).cpu().numpy(), []
+        for stage in range(1, len(self.shuffled_model.layers) + 1):
+            model = self.shuffled_model.shuffle(stage)
+            shuffled_maps = [self._compute_judge_maps(method, inputs, y, rng, model) for inputs in (x, *copies)]
+            shuffled = torch.stack(shuffled_maps).mean(0).cpu().numpy()
+            stages.append([saliency.rank_correlation(a, b) for a, b in zip(averaged, shuffled, strict=True)])
+        entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(averaged, shuffled, strict=True)]
+        measures["similarity"] = np.array(stages[-1])
+        measures["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
+        return measures, np.array(stages).T if self.request.cascade else None
 
-    def _judging(self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None) -> Tensor:
-        """Maps that are made to judge a method, whose cost is no map's."""
-        maps, cost = self._mapped(method, x, y, rng, model)
-        self.judged += int(cost["forwards"].sum() + cost["backwards"].sum())
+    def _compute_judge_maps(self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None) -> Tensor:
+        """Compute maps that judge a method. Their cost counts in `judge_forwards`, not as the cost of a map."""
+        maps, cost = self._compute_maps(method, x, y, rng, model)
+        self.judge_forwards += int(cost["forwards"].sum() + cost["backwards"].sum())
         return maps
 
-    def _judged(self, maps: Tensor, group: Group) -> dict[str, Array]:
-        """The measures of maps (n, *places), as far as they are asked for and there is ground truth; none of a blank map."""
-        values, truths, found = maps.cpu().numpy(), group.truths, dict[str, Array]()
-        blank = np.array([one.max() == one.min() for one in values])
-        if any(one is not None for one in truths):
-            pairs = [(one, truth) for one, truth in zip(values, truths, strict=True)]
-            both = [(None, None) if truth is None else saliency.at_equal_area(one, truth) for one, truth in pairs]
-            found = {"dice": _nullable([dice for dice, _ in both]), "iou": _nullable([iou for _, iou in both])}
+    def _measure(self, maps: Tensor, group: Group) -> dict[str, Array]:
+        """Compute the measures of maps (n, *places) that the request and the ground truth allow. Blank maps are masked."""
+        values, truths, measures = maps.cpu().numpy(), group.truths, dict[str, Array]()
+        blank = np.array([saliency_map.max() == saliency_map.min() for saliency_map in values])
+        if any(truth is not None for truth in truths):
+            pairs = [(saliency_map, truth) for saliency_map, truth in zip(values, truths, strict=True)]
+            overlaps = [
+                (None, None) if truth is None else saliency.at_equal_area(saliency_map, truth) for saliency_map, truth in pairs
+            ]
+            measures = {"dice": _nullable([dice for dice, _ in overlaps]), "iou": _nullable([iou for _, iou in overlaps])}
             for name, measure in (("best_iou", saliency.best_iou), ("pointing", saliency.pointing), ("energy", saliency.energy)):
-                found[name] = _nullable([None if truth is None else float(measure(one, truth)) for one, truth in pairs])
-        if group.hides is None or group.drops is None:
-            return _without(blank, found)
+                measures[name] = _nullable(
+                    [None if truth is None else float(measure(saliency_map, truth)) for saliency_map, truth in pairs]
+                )
+        if group.masks is None or group.drops is None:
+            return _mask_blank(blank, measures)
         steps = min(self.request.steps, int(np.prod(values.shape[1:])))
-        path = curves(self.model, group.x, group.y, maps, self.domain, steps, self.request.batch_size)
-        self.judged += 2 * path.shown.size
-        found |= {
-            "deletion": np.array([saliency.area_under(one) for one in path.hidden]),
-            "insertion": np.array([saliency.area_under(one) for one in path.shown]),
-            "carries": _nullable([saliency.first_share(one) for one in path.shown_leads]),
-            "breaks": _nullable([saliency.first_share(~one) for one in path.hidden_leads]),
-            "infidelity": _nullable([saliency.infidelity(*one) for one in zip(values, group.hides, group.drops, strict=True)]),
+        answer_curves = curves(self.model, group.x, group.y, maps, self.domain, steps, self.request.batch_size)
+        self.judge_forwards += 2 * answer_curves.insertion.size
+        measures |= {
+            "deletion": np.array([saliency.area_under(curve) for curve in answer_curves.deletion]),
+            "insertion": np.array([saliency.area_under(curve) for curve in answer_curves.insertion]),
+            "carries": _nullable([saliency.first_share(leads) for leads in answer_curves.insertion_leads]),
+            "breaks": _nullable([saliency.first_share(~leads) for leads in answer_curves.deletion_leads]),
+            "infidelity": _nullable(
+                [saliency.infidelity(*triple) for triple in zip(values, group.masks, group.drops, strict=True)]
+            ),
         }
-        return _without(blank, found)
+        return _mask_blank(blank, measures)
 
 
-def _without(blank: Array, found: Mapping[str, Array]) -> dict[str, Array]:
-    """The measures, masked where a map is the same everywhere: which of its places come first would be chance."""
-    masked = {name: np.ma.MaskedArray(one, mask=np.ma.getmaskarray(one) | blank) for name, one in found.items()}
+def _mask_blank(blank: Array, measures: Mapping[str, Array]) -> dict[str, Array]:
+    """Mask the measures of constant maps, in which the order of the places is arbitrary."""
+    masked = {name: np.ma.MaskedArray(values, mask=np.ma.getmaskarray(values) | blank) for name, values in measures.items()}
     return {"blank": blank} | masked
 
 
 def _nullable(values: Sequence[float | None]) -> Array:
+    """Masked array of values; None is masked."""
     return np.ma.MaskedArray(
         np.array([0.0 if value is None else value for value in values]), mask=[value is None for value in values]
     )

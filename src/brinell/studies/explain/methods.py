@@ -1,4 +1,4 @@
-"""The methods that a request asks for, ready to be asked, and those that do not fit the model or the data."""
+"""Build the explanation methods of a request, and list default methods that do not fit the model or the data."""
 
 import inspect
 from dataclasses import dataclass
@@ -11,64 +11,67 @@ from brinell.studies.explain.request import ExplainRequest
 
 BLACK_BOX = ("rlab", "rlab?prior=broad", "rise", "occlusion", "kernel-shap")
 USUAL = (*BLACK_BOX, "grad-cam", "integrated-gradients", "smoothgrad", "gradient", "centre", "random")
-"""The methods that are tried where none is named, as far as they fit."""
+"""Default methods; the study leaves out those that do not fit the model or the data."""
 CONTROLS = frozenset({"centre", "random", "guided-backprop"})
-"""Methods against which others are held."""
+"""Methods that serve as controls for others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """One method, ready to be asked."""
+    """An explanation method that is ready to run."""
 
     name: str
-    """As it was asked for."""
+    """The method as the request names it."""
     plain: Explainer
-    """The plug-in, before it is handed a network."""
+    """The plug-in without a network."""
     explainer: Explainer
-    """The same with the network in its hands, where it asks for it."""
+    """The plug-in with the network attached, if it needs one."""
     title: str
     settings: dict[str, Any]
 
 
-def methods_of(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
-    """The methods asked for, ready, and of the usual ones those that do not fit, with the reason.
+def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tuple[list[Method], dict[str, str]]:
+    """Build the methods of a request. Also returns the default methods that do not fit, with the reason.
 
     Raises:
-        RequestError: a method that was named does not fit the model or the data.
+        RequestError: a method that the request names does not fit the model or the data.
     """
-    named = dict.fromkeys(request.method or USUAL)
+    texts = dict.fromkeys(request.method or USUAL)
     methods, unfit = [], {}
-    for text in named:
+    for text in texts:
         spec = plugins.parse(text)
-        one = plugins.build("explainer", spec.name, spec.options)
-        reason = _misfit(one, model, dataset)
+        explainer = plugins.build("explainer", spec.name, spec.options, in_process=request.in_process)
+        reason = _misfit(explainer, model, dataset)
         try:
-            ready = opened(one, model, dataset) if not reason else one
+            attached = attach_network(explainer, model, dataset) if not reason else explainer
         except RequestError as error:
             if request.method:
                 raise
-            reason, ready = str(error), one
+            reason, attached = str(error), explainer
         if reason and request.method:
-            raise RequestError(f"method {text} cannot explain {model.name}: {reason}; leave it out, or name another")
+            raise RequestError(f"method {text} cannot explain {model.name}: {reason}; leave it out or choose another method")
         if reason:
             unfit[text] = reason
         else:
-            title = (inspect.getdoc(type(one)) or text).splitlines()[0].rstrip(".")
-            methods.append(Method(name=text, plain=one, explainer=ready, title=title, settings=plugins.written(one)))
+            title = (inspect.getdoc(type(explainer)) or text).splitlines()[0].rstrip(".")
+            methods.append(
+                Method(name=text, plain=explainer, explainer=attached, title=title, settings=plugins.settings_of(explainer))
+            )
     return methods, unfit
 
 
-def opened(explainer: Explainer, model: Model, dataset: Dataset) -> Explainer:
-    """The explainer with the network in its hands, where it asks for it."""
+def attach_network(explainer: Explainer, model: Model, dataset: Dataset) -> Explainer:
+    """Attach the network of a model to an explainer that needs one; otherwise return the explainer unchanged."""
     module = model.info.module
-    return explainer.opened(module, dataset.domain) if isinstance(explainer, OpensModel) and module is not None else explainer
+    return explainer.attach(module, dataset.domain) if isinstance(explainer, OpensModel) and module is not None else explainer
 
 
 def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
+    """The reason why an explainer does not fit the model or the data; empty if it fits."""
     if dataset.domain.kind not in explainer.domains:
-        return f"it is for {', '.join(sorted(explainer.domains))} inputs, and the data hold {dataset.domain.kind}s"
+        return f"it explains {', '.join(sorted(explainer.domains))} inputs, and the data contain {dataset.domain.kind}s"
     if explainer.access > model.access:
-        return f"it needs {explainer.access.name.lower()}, and the model gives {model.access.name.lower()} only"
+        return f"it needs {explainer.access.name.lower()}, and the model provides only {model.access.name.lower()}"
     if isinstance(explainer, OpensModel) and model.info.module is None:
-        return "it needs the layers of a torch module, and the model has none inside"
+        return "it needs the layers of a torch module, and the model wraps none"
     return ""

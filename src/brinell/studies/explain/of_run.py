@@ -1,7 +1,7 @@
-"""The adversarial examples of a run as data to explain, with what an attack on patches left of each of them.
+"""Adversarial examples of a run as data to explain, with the maps in the records of an attack on patches.
 
-Where distortions were placed is the attack's own mask: the places without which it would not have been fooled. The sensitivity
-map says how far each patch alone is expected to move the margin (docs/rlab.md). Both cost what the attack cost.
+The mask of an attack contains the patches on which it placed distortions. The sensitivity map contains the expected change of
+the margin by each patch alone (docs/results/rlab.md). Both maps have the cost of the attack.
 """
 
 from collections.abc import Sequence
@@ -12,39 +12,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.analysis.masks import placed, sensitivity
+from brinell.analysis.masks import placements_of, sensitivity
 from brinell.core.contracts import Dataset, Model
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
-from brinell.engine.toml import make_request
-from brinell.engine.trust import MARK, check
+from brinell.engine.toml import parse_audit_request
+from brinell.engine.trust import MARK, check_trust
 from brinell.store.run import Run
 
 PLACED, SENSITIVITY = "placed", "sensitivity"
-"""Names of the attack's mask and of its map, as methods."""
+"""Method names of the attack's mask and of its sensitivity map."""
 TITLES = {
-    PLACED: "Where the attack placed distortions",
-    SENSITIVITY: "How far each patch alone moves the margin, as the attack expects",
+    PLACED: "Patches on which the attack placed distortions",
+    SENSITIVITY: "Change of the margin that the attack expects of each patch alone",
 }
 
 
-class Left(NamedTuple):
-    """What an attack left of one sample, by name of the method."""
+class AttackMaps(NamedTuple):
+    """Maps of one sample in the records of an attack."""
 
     maps: dict[str, Array]
-    """(*places) float32."""
+    """(*places) float32 by name of the method; empty if the attack placed no distortion."""
     forwards: int
+    """Forward passes of the attack."""
 
 
-class Adversarial:
-    """A data set in which samples that were fooled are their adversarial examples.
+class AdversarialDataset:
+    """A data set in which each fooled sample is replaced by its adversarial example.
 
     Args:
         run: the run.
-        dataset: its data.
-        model: name of the model that was attacked.
+        dataset: the data of the run.
+        model: name of the attacked model.
     """
 
     def __init__(self, run: Run, dataset: Dataset, model: str) -> None:
@@ -55,9 +56,10 @@ class Adversarial:
         rows = rows[np.argsort(records.eps[rows], kind="stable")]
         ids, first = np.unique(records.sample_id[rows], return_index=True)
         self.ids = ids.astype(np.int64)
-        """(n,) the samples that were fooled, ascending."""
-        self._by = {
-            int(i): (str(records.attack[row]), int(records.forwards[row])) for i, row in zip(ids, rows[first], strict=True)
+        """(n,) positions of the fooled samples, ascending."""
+        self._attacks = {
+            int(sample): (str(records.attack[row]), int(records.forwards[row]))
+            for sample, row in zip(ids, rows[first], strict=True)
         }
 
     def __len__(self) -> int:
@@ -68,51 +70,52 @@ class Adversarial:
         return self._dataset.labels()
 
     def digest(self) -> str:
-        """That of the clean data; the manifest names the run besides."""
+        """Digest of the clean data. The manifest also names the run."""
         return self._dataset.digest()
 
     def load(self, indices: Sequence[int]) -> Tensor:
-        """(len(indices), *shape): the adversarial examples at the smallest eps."""
-        found: dict[int, Array] = {}
-        for attack in dict.fromkeys(self._by[sample][0] for sample in indices if sample in self._by):
-            mine = [sample for sample in indices if self._by.get(sample, ("", 0))[0] == attack]
-            found |= self._run.adversarial(self._model, attack, mine)
-        clean = {sample: one.numpy() for sample, one in self._clean([sample for sample in indices if sample not in found])}
-        return torch.as_tensor(np.stack([(found | clean)[sample] for sample in indices]))
+        """(len(indices), *shape): the adversarial examples at the smallest eps; clean inputs of samples without one."""
+        examples: dict[int, Array] = {}
+        for attack in dict.fromkeys(self._attacks[sample][0] for sample in indices if sample in self._attacks):
+            ids = [sample for sample in indices if self._attacks.get(sample, ("", 0))[0] == attack]
+            examples |= self._run.adversarial(self._model, attack, ids)
+        clean = {sample: x.numpy() for sample, x in self._load_clean([sample for sample in indices if sample not in examples])}
+        return torch.as_tensor(np.stack([(examples | clean)[sample] for sample in indices]))
 
-    def _clean(self, indices: Sequence[int]) -> list[tuple[int, Tensor]]:
+    def _load_clean(self, indices: Sequence[int]) -> list[tuple[int, Tensor]]:
+        """Clean inputs (*shape) of samples, each with its position."""
         return list(zip(indices, self._dataset.load(indices), strict=True)) if indices else []
 
-    def left(self, sample: int) -> Left:
-        """The maps that the attack left of a sample; none where it placed nothing on patches."""
-        attack, forwards = self._by[sample]
+    def attack_maps(self, sample: int) -> AttackMaps:
+        """The maps of a sample in the records of the attack; none if the attack placed no distortion."""
+        attack, forwards = self._attacks[sample]
         maps = {}
-        standing = placed(self._run, self._model, attack, [sample]).get(sample)
+        placements = placements_of(self._run, self._model, attack, [sample]).get(sample)
         expected = sensitivity(self._run, self._model, attack, [sample]).get(sample)
-        if standing is not None:
-            maps[PLACED] = (standing.mask() >= 0).astype(np.float32)
+        if placements is not None:
+            maps[PLACED] = (placements.mask() >= 0).astype(np.float32)
             if expected is not None:
-                spread = np.zeros(standing.lattice.lengths, dtype=np.float32)
-                for where, value in zip(standing.lattice.slices(), expected.max(-1).ravel(), strict=True):
-                    spread[where] = np.maximum(spread[where], value)
-                maps[SENSITIVITY] = spread
-        return Left(maps, forwards)
+                largest = np.zeros(placements.lattice.lengths, dtype=np.float32)
+                for patch, value in zip(placements.lattice.slices(), expected.max(-1).ravel(), strict=True):
+                    largest[patch] = np.maximum(largest[patch], value)
+                maps[SENSITIVITY] = largest
+        return AttackMaps(maps, forwards)
 
 
-def opened_run(path: str, trust: Path | str | None) -> tuple[Adversarial, Model]:
-    """The adversarial examples of a run and the model that they fool: the first of the run.
+def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDataset, Model]:
+    """Open the adversarial examples of a run, and the first model of the run, which they fool.
 
     Raises:
-        RequestError: a run that is not finished, comes from elsewhere, fooled nothing, or whose data are other ones now.
+        RequestError: the run is unfinished, untrusted or without a fooled sample, or its data have changed.
     """
     run = Run.open(path)
     if run.manifest["state"] != "finished":
-        raise RequestError(f"{run.path} is not finished: go on with brinell audit --resume --out {run.path} first")
-    check(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
-    plan = make_plan(make_request(run.manifest["request"]))
+        raise RequestError(f"{run.path} is not finished: resume it first with brinell audit --resume --out {run.path}")
+    check_trust(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
+    plan = make_plan(parse_audit_request(run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
-    found = Adversarial(run, plan.dataset, plan.models[0].name)
-    if not len(found.ids):
-        raise RequestError(f"no sample of {run.path} was fooled: there is no adversarial example to explain")
-    return found, plan.models[0].open()
+    adversarial = AdversarialDataset(run, plan.dataset, plan.models[0].name)
+    if not len(adversarial.ids):
+        raise RequestError(f"{run.path} contains no adversarial example to explain: no sample was fooled")
+    return adversarial, plan.models[0].open()

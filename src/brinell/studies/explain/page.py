@@ -1,4 +1,4 @@
-"""The page of `brinell explain`: samples with their maps side by side, and the table of measures."""
+"""Page of `brinell explain`: samples with their maps side by side, and the table of measures."""
 
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,19 @@ from brinell.core.record import Array
 from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.store.table import Folder
-from brinell.studies.explain.analysis import LOWER, ExplainResult, Measure, in_words, root, summarise
-from brinell.studies.explain.pictures import overlay, plain
+from brinell.studies.explain.analysis import LOWER_IS_BETTER, ExplainResult, Measure, base_method, describe, summarise
+from brinell.studies.explain.pictures import draw_input, draw_overlay
 from brinell.studies.explain.records import MEASURES, TABLE, Rows, load_inputs, load_maps, load_truths
 
-SHOWN = 12
-"""Samples on the page at most."""
+MOST_SAMPLES = 12
+"""Largest number of samples on the page."""
+MAIN_MEASURES = 5
+"""Number of measures beside the verdict on each method; the others are folded."""
+OPEN_MAPS = {"signal": 4, "video": 4}
+"""Number of maps of a sample that are shown before unfolding, for the kinds whose maps are wide."""
 AREA = 0.2
-"""Share of the places that is outlined where neither ground truth nor the model says how many."""
-NAMES = {
+"""Share of the places to outline if neither ground truth nor `carries` gives a number."""
+TITLES = {
     "dice": "Dice",
     "iou": "IoU",
     "best_iou": "best IoU",
@@ -41,96 +45,103 @@ def write(path: Path | str) -> Path:
     """Write `report.html` into a folder of explanations; returns its path.
 
     Raises:
-        RequestError: no explanations there, or a damaged file.
+        RequestError: the folder contains no explanations, or a damaged file.
         StoppedError: the folder cannot be written.
     """
-    held = TABLE.read(path)
-    file = held.path / "report.html"
-    write_text(file, render(held))
+    folder = TABLE.read(path)
+    file = folder.path / "report.html"
+    write_text(file, render(folder))
     return file
 
 
-def render(held: Folder[Rows]) -> str:
-    """The page as one self-contained HTML document."""
-    result = summarise(held)
-    measures = [name for name in MEASURES if any(getattr(one, name) is not None for one in result.methods)]
+def render(folder: Folder[Rows]) -> str:
+    """Render the page as one self-contained HTML document."""
+    result = summarise(folder)
+    measures = [name for name in MEASURES if any(getattr(method, name) is not None for method in result.methods)]
     return fill(
         __package__,
         "page.html",
-        {"mean_of": mean_of},
+        {"mean_of": format_mean},
         result=result,
-        facts=held.manifest,
-        request=held.manifest["request"],
-        sentences=in_words(result),
-        methods=[one for one in result.methods if root(one.name) == one.name],
-        controls=[one for one in result.methods if root(one.name) != one.name],
-        plain_names=[one.name for one in result.methods if root(one.name) == one.name],
-        measures=[(name, NAMES[name], name in LOWER) for name in measures],
-        samples=pictures(held, result),
-        truth=held.manifest["request"]["truth"] is not None,
-        randomised=any(one.forgets is not None for one in result.methods),
+        facts=folder.manifest,
+        request=folder.manifest["request"],
+        sentences=describe(result),
+        methods=[method for method in result.methods if base_method(method.name) == method.name],
+        controls=[method for method in result.methods if base_method(method.name) != method.name],
+        plain_names=[method.name for method in result.methods if base_method(method.name) == method.name],
+        measures=[(name, TITLES[name], name in LOWER_IS_BETTER) for name in measures],
+        main=MAIN_MEASURES,
+        open_maps=OPEN_MAPS.get(str(folder.manifest["data"]["domain"]["kind"]), 11),
+        samples=render_samples(folder, result),
+        truth=folder.manifest["request"]["truth"] is not None,
+        randomised=any(method.forgets is not None for method in result.methods),
     )
 
 
-def mean_of(measure: Measure | None) -> Markup:
-    """A mean with its interval as the cell of a table."""
+def format_mean(measure: Measure | None) -> Markup:
+    """Format a mean and its interval as the content of a table cell."""
     if measure is None:
         return Markup("–")
+    if measure.low is None or measure.high is None:
+        return Markup(f"<b>{measure.value:.3f}</b><small>of {measure.n}, no interval</small>")
     return Markup(f"<b>{measure.value:.3f}</b><small>{measure.low:.3f} to {measure.high:.3f}</small>")
 
 
-def pictures(held: Folder[Rows], result: ExplainResult) -> list[dict[str, Any]]:
-    """The first samples with a map of each method; those that the model gets wrong come first."""
-    rows, facts = held.rows, held.manifest
-    methods = [one["name"] for one in facts["methods"]]
+def render_samples(folder: Folder[Rows], result: ExplainResult) -> list[dict[str, Any]]:
+    """Render the first samples with a map of each method; misclassified samples come first."""
+    rows, facts = folder.rows, folder.manifest
+    methods = [record["name"] for record in facts["methods"]]
     first = np.flatnonzero(rows.method == methods[0])
-    order = first[np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))][:SHOWN]
+    order = first[np.lexsort((rows.sample_id[first], rows.prediction[first] == rows.label[first]))][:MOST_SAMPLES]
     domain, sampling = facts["data"]["domain"], facts["data"].get("sampling")
     names = [str(name) for name in facts["data"]["classes"]]
-    shown = [int(rows.sample_id[row]) for row in order]
-    inputs, truths, stored = load_inputs(held.path, shown), load_truths(held.path, shown), load_maps(held.path, shown)
-    found = []
+    sample_ids = [int(rows.sample_id[row]) for row in order]
+    inputs, truths = load_inputs(folder.path, sample_ids), load_truths(folder.path, sample_ids)
+    arrays = load_maps(folder.path, sample_ids)
+    entries = []
     for row in order:
         sample = int(rows.sample_id[row])
         truth, x = truths.get(sample), inputs[sample]
-        label, told, explained = (class_name(names, int(column[row])) for column in (rows.label, rows.prediction, rows.explained))
+        label, prediction, explained = (
+            class_name(names, int(column[row])) for column in (rows.label, rows.prediction, rows.explained)
+        )
         maps = []
         for method in methods:
-            values = stored[method, sample]
-            at = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
-            count = min(outlined(held, at, truth, values.size), int((values > values.min()).sum()))
-            title = f"{method}: what speaks for {explained} in sample {sample}"
-            maps.append((method, overlay(x, values, count, truth, domain, sampling, title), figures_of(held, at)))
-        found.append(
+            values = arrays[method, sample]
+            map_row = int(np.flatnonzero((rows.method == method) & (rows.sample_id == sample))[0])
+            count = min(outline_count(folder, map_row, truth, values.size), int((values > values.min()).sum()))
+            title = f"{method}: evidence for {explained} in sample {sample}"
+            maps.append((method, draw_overlay(x, values, count, truth, domain, sampling, title), describe_map(folder, map_row)))
+        entries.append(
             {
                 "sample": sample,
                 "label": label,
-                "prediction": told,
+                "prediction": prediction,
                 "explained": explained,
                 "wrong": bool(rows.prediction[row] != rows.label[row]),
-                "input": plain(x, truth, domain, sampling, f"sample {sample}, {label}, taken for {told}"),
+                "input": draw_input(x, truth, domain, sampling, f"sample {sample}, {label}, predicted {prediction}"),
                 "maps": maps,
             }
         )
-    return found
+    return entries
 
 
-def outlined(held: Folder[Rows], row: int, truth: Array | None, places: int) -> int:
-    """How many places are outlined: as many as the object has, or as lead to the class alone, or `AREA` of all."""
+def outline_count(folder: Folder[Rows], row: int, truth: Array | None, places: int) -> int:
+    """Number of places to outline: the size of the object, else the share `carries` of the places, else the share `AREA`."""
     if truth is not None:
         return int((truth == 1).sum())
-    carries = held.rows.carries[row]
+    carries = folder.rows.carries[row]
     share = AREA if np.ma.is_masked(carries) else float(carries)
     return max(1, round(share * places))
 
 
-def figures_of(held: Folder[Rows], row: int) -> str:
-    """What a map is worth, in a few words."""
-    if held.rows.blank[row]:
-        return "the same everywhere: nothing to see"
+def describe_map(folder: Folder[Rows], row: int) -> str:
+    """Caption of a map with its main measures."""
+    if folder.rows.blank[row]:
+        return "constant map"
     parts = []
     for name in ("dice", "insertion", "deletion"):
-        value = getattr(held.rows, name)[row]
+        value = getattr(folder.rows, name)[row]
         if not np.ma.is_masked(value):
-            parts.append(f"{NAMES[name]} {float(value):.2f}")
+            parts.append(f"{TITLES[name]} {float(value):.2f}")
     return ", ".join(parts)

@@ -1,13 +1,13 @@
 """A folder of explanations: one row per sample and method, and the maps behind them (design/0022-explain.md).
 
 run.toml               the request
-manifest.json          the same, the data, the model, the methods and what was left out
+manifest.json          the request, the data, the model, the methods and the excluded samples
 rows.parquet           one row per sample and method
 maps.safetensors       METHOD/SAMPLE: the map (*places), float32
-cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage of the cascade; if asked for
+cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage; only with a cascade
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
-report.html            the page; made from the files above
-.parts/                while it is made: what is done (`runners.parts`)
+report.html            the page, rendered from the files above
+.parts/                finished parts of an unfinished study (`runners.parts`)
 """
 
 from collections.abc import Sequence
@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 
 from brinell.core.record import Array, column
-from brinell.manifest import Content, Count, DataFacts, Listing, Manifest, ModelFacts, Named
+from brinell.manifest import Content, Count, DataFacts, Listing, Manifest, ModelFacts, TableOf
 from brinell.store.files import read_arrays
 from brinell.store.folder import Layout
 from brinell.store.table import Table
 
 
 class ExplainSettings(Content):
-    """What the figures need of the request."""
+    """Settings of the request on which the figures depend."""
 
     truth: str | None
-    """Where the ground truth comes from."""
+    """Spec of the ground truth."""
     steps: Count
-    """Steps in which places are hidden and shown."""
+    """Number of steps that hide and show places."""
 
 
 class MethodFacts(Content):
@@ -45,10 +45,10 @@ class MethodFacts(Content):
 
 
 class ExplainManifest(Manifest):
-    """What the manifest of explanations says."""
+    """Manifest of a folder of explanations."""
 
     request: ExplainSettings
-    """Every setting that was asked for."""
+    """All settings of the request."""
     data: DataFacts
     """The data."""
     model: ModelFacts
@@ -57,53 +57,53 @@ class ExplainManifest(Manifest):
     """The methods."""
     cascade: Listing[Listing[str]] = []
     """The layers that are shuffled at each stage of the cascade."""
-    unfit: Named[str]
-    """Methods that do not fit model or data, and why."""
-    left_out: Named[Count]
-    """Samples that are left out, by reason."""
+    unfit: TableOf[str]
+    """Methods that do not fit the model or the data, with the reason."""
+    left_out: TableOf[Count]
+    """Number of excluded samples, by reason."""
     judge_forwards: Count
-    """Forward evaluations that judging cost."""
+    """Forward and backward passes that judged the maps."""
     cell: str = ""
-    """The hash of all that the rows depend on."""
+    """Hash of everything that determines the rows."""
 
 
-LAYOUT = Layout(verb="explain", what="explanation", version=1, manifest=ExplainManifest, folders=())
+LAYOUT = Layout(verb="explain", noun="explanation", version=1, manifest=ExplainManifest, folders=())
 BLURRED, INVERSE = ", blurred", ", inverse"
-"""What follows the name of a method in rows about its map blurred, and about the opposite of its map."""
+"""Suffixes of the name of a method in the rows of its blurred map and its negated map."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
     """Rows as columns, each a (rows,) array."""
 
-    method: Array = column("string", "the method, as it was asked for; or its control")
+    method: Array = column("string", "the method as the request names it, or its control")
     sample_id: Array = column("int64", "position of the sample in the data")
-    group: Array = column("string", "what the sample belongs together with, such as a video; empty for itself alone")
+    group: Array = column("string", "group of related samples, such as a video; empty without a group")
     label: Array = column("int32", "true class")
     prediction: Array = column("int32", "class that the model predicts")
     explained: Array = column("int32", "class that the map explains")
     forwards: Array = column("int64", "inputs shown to the model for the map", zero=True)
-    backwards: Array = column("int64", "gradients taken for it", zero=True)
+    backwards: Array = column("int64", "gradients computed for the map", zero=True)
     seconds: Array = column("float64", "wall time, shared evenly by the samples of a batch", zero=True)
-    blank: Array = column("bool", "whether the map is the same everywhere, so that nothing can be judged", zero=True)
+    blank: Array = column("bool", "true if the map is constant, which leaves nothing to measure", zero=True)
     dice: Array = column("float64", "Dice with the ground truth, at its area", null=True)
-    iou: Array = column("float64", "intersection over union with it, at its area", null=True)
-    best_iou: Array = column("float64", "the same at the best threshold", null=True)
-    pointing: Array = column("float64", "1 where the largest value lies on the object, else 0", null=True)
+    iou: Array = column("float64", "intersection over union with the ground truth, at its area", null=True)
+    best_iou: Array = column("float64", "intersection over union at the best threshold", null=True)
+    pointing: Array = column("float64", "1 if the largest value lies on the object, else 0", null=True)
     energy: Array = column("float64", "share of the map's mass on the object", null=True)
     deletion: Array = column(
-        "float64", "area under the class's probability while places are hidden, the most important first", null=True
+        "float64", "area under the probability of the class while places are hidden, the most important first", null=True
     )
-    insertion: Array = column("float64", "area under it while places are shown in that order", null=True)
+    insertion: Array = column("float64", "area under that probability while places are shown in that order", null=True)
     carries: Array = column("float64", "smallest share of the places that, shown alone, leads to the class", null=True)
     breaks: Array = column("float64", "smallest share of the places without which another class leads", null=True)
     infidelity: Array = column(
-        "float64", "how badly the map predicts what hiding patches does: 0 perfectly, 1 not at all", null=True
+        "float64", "error with which the map predicts the effect of hiding patches: 0 is perfect, 1 predicts nothing", null=True
     )
-    sensitivity: Array = column("float64", "largest change of the map under a little noise, over its length", null=True)
-    stability: Array = column("float64", "rank correlation with the map of the input with a little noise", null=True)
+    sensitivity: Array = column("float64", "largest change of the map under a little noise, divided by its norm", null=True)
+    stability: Array = column("float64", "rank correlation with the map of a slightly noisy input", null=True)
     similarity: Array = column("float64", "rank correlation with the map on the model with shuffled weights (sMPRT)", null=True)
-    complexity: Array = column("float64", "rise of the map's entropy on that model, in shares of its own (eMPRT)", null=True)
+    complexity: Array = column("float64", "relative rise of the entropy of the map on that model (eMPRT)", null=True)
 
     def __len__(self) -> int:
         return len(self.sample_id)
@@ -112,7 +112,7 @@ class Rows:
 LOCAL = ("dice", "iou", "best_iou", "pointing", "energy")
 FAITHFUL = ("deletion", "insertion", "carries", "breaks", "infidelity", "sensitivity", "stability", "similarity", "complexity")
 MEASURES = (*LOCAL, *FAITHFUL)
-"""The columns that judge a map: where it lies, and whether the model follows it."""
+"""Columns that measure a map: its position on the object, and its faithfulness to the model."""
 
 
 TABLE = Table(LAYOUT, Rows)
@@ -120,26 +120,26 @@ MAPS, INPUTS, CASCADE = "maps.safetensors", "inputs.safetensors", "cascade.safet
 
 
 def load_maps(path: Path, samples: Sequence[int]) -> dict[tuple[str, int], Array]:
-    """(*places) float32 by method and sample: all maps of these samples, read in one go."""
-    wanted = {str(sample) for sample in samples}
-    found = read_arrays(path / MAPS, lambda name: name.rpartition("/")[2] in wanted)
-    return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): one for name, one in found.items()}
+    """Load all maps of samples: (*places) float32 by method and sample."""
+    names = {str(sample) for sample in samples}
+    arrays = read_arrays(path / MAPS, lambda name: name.rpartition("/")[2] in names)
+    return {(name.rpartition("/")[0], int(name.rpartition("/")[2])): array for name, array in arrays.items()}
 
 
 def load_cascade(path: Path, method: str, samples: Sequence[int]) -> Array:
-    """(n, stages) float64: the rank correlation of the maps of a method with those at each stage of the cascade."""
-    found = read_arrays(path / CASCADE, lambda name: name.rpartition("/")[0] == method)
-    return np.stack([found[f"{method}/{sample}"] for sample in samples])
+    """Load the rank correlations (n, stages) float64 of the maps of a method with those at each stage of the cascade."""
+    arrays = read_arrays(path / CASCADE, lambda name: name.rpartition("/")[0] == method)
+    return np.stack([arrays[f"{method}/{sample}"] for sample in samples])
 
 
 def load_inputs(path: Path, samples: Sequence[int]) -> dict[int, Array]:
-    """(*shape) float32: the inputs of these samples."""
+    """Load the inputs of samples: (*shape) float32 by sample."""
     names = {str(sample) for sample in samples}
     return {int(name): array for name, array in read_arrays(path / INPUTS, names.__contains__).items()}
 
 
 def load_truths(path: Path, samples: Sequence[int]) -> dict[int, Array]:
-    """(*places) uint8: 1 on the object, 0 off it, 255 ignored; nothing of samples without ground truth."""
+    """Load ground truth by sample: (*places) uint8, 1 on the object, 0 off it, 255 ignored. Samples without it are absent."""
     names = {f"{sample}/truth" for sample in samples}
-    found = read_arrays(path / INPUTS, names.__contains__)
-    return {int(name.partition("/")[0]): one for name, one in found.items()}
+    arrays = read_arrays(path / INPUTS, names.__contains__)
+    return {int(name.partition("/")[0]): array for name, array in arrays.items()}

@@ -1,7 +1,7 @@
-"""Maps of what matters to a model, by several methods on the same samples, and what each map is worth.
+"""Run a study of saliency maps: compute maps by several methods on the same samples, and judge each map.
 
-The parts of the work are a look at each group of samples, and each group by each method (`studies.explain.group`), so that the
-batches are the same ones however many processes there are.
+The parts of the work are the prediction of each group of samples, and each group by each method (`studies.explain.group`).
+Batches therefore do not depend on the number of processes.
 """
 
 import hashlib
@@ -12,45 +12,46 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from brinell.core.contracts import Dataset, Model, complete
+from brinell.core.contracts import Dataset, Model, check_complete
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.version import VERSION
 from brinell.engine import trust
-from brinell.engine.answers import settled
-from brinell.engine.cells import cell
-from brinell.engine.plan import check_classes, choose_device, facts_of, gaps, open_data, opener_of
-from brinell.engine.selection import Selection, choose
+from brinell.engine.answers import with_logits
+from brinell.engine.cells import content_hash
+from brinell.engine.plan import check_classes, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.shard import session
+from brinell.engine.sources import open_data
 from brinell.pages import html
 from brinell.runners import parts, provenance
 from brinell.runners.loop import Job
-from brinell.runners.meeting import Shard
+from brinell.runners.shard_worker import Shard
 from brinell.store import parquet, rows
 from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.table import ROWS, Folder
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import ExplainResult, summarise
-from brinell.studies.explain.group import Explaining, Group, Made
-from brinell.studies.explain.methods import Method, methods_of
-from brinell.studies.explain.of_run import TITLES, Adversarial, opened_run
+from brinell.studies.explain.group import ExplainTask, Explanations, Group
+from brinell.studies.explain.methods import Method, build_methods
+from brinell.studies.explain.of_run import TITLES, AdversarialDataset, open_adversarial
 from brinell.studies.explain.records import CASCADE, INPUTS, LAYOUT, MAPS, TABLE, Rows
 from brinell.studies.explain.request import ExplainRequest
-from brinell.studies.explain.truth import GroundTruth, opened_truth
+from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call, fresh_folder
 
 Answer = TypeVar("Answer")
-SAMPLES = 16
-"""Samples where nobody says how many."""
-NEEDED = (ROWS, MAPS, CASCADE)
-"""What figures are made of."""
+SAMPLES = 32
+"""Default number of samples."""
+NEEDED_FILES = (ROWS, MAPS, CASCADE)
+"""Files from which the result is computed."""
 
 
 def explain(
     request: ExplainRequest,
     folder: Path,
-    tell: Callable[[str], None] = lambda text: None,
+    notify: Callable[[str], None] = lambda text: None,
     *,
     page: Callable[[Path], object],
     answer: Callable[[Folder[Rows], str], Answer],
@@ -64,258 +65,284 @@ def explain(
     """Explain samples by every method, judge the maps, and write the folder, alone or with other processes.
 
     Args:
-        request: what is asked for.
-        folder: the folder to write; with a shard also the address of one (`store.shared`).
-        tell: told what goes on.
-        page: writes the page of a whole folder into it.
-        answer: what is made of the whole and of the name of its folder; where the store is no folder, it holds no inputs.
-        dataset: data already in memory, in place of `request.data`.
-        model: a model already in memory, in place of `request.model`.
-        command: how to repeat it, for the manifest.
-        trusted: the folder from elsewhere whose run is explained as it names models and data.
-        resume: whether to go on with what is there.
-        shard: where this process begins among those that meet in the folder; none works alone, if it is no address.
+        request: the settings of the study.
+        folder: the folder to write; with a shard, possibly the address of a store (`store.shared`).
+        notify: receives progress messages.
+        page: writes the page into a finished folder.
+        answer: computes the return value from the finished records and the name of the folder. The records of a store that
+            is not a folder contain no inputs.
+        dataset: data in memory, instead of `request.data`.
+        model: a model in memory, instead of `request.model`.
+        command: command that repeats the study, for the manifest.
+        trusted: folder from another machine that may name models and data to open.
+        resume: True to resume an unfinished study.
+        shard: first share of the work of this process when several share the folder; None to work alone.
 
     Raises:
-        RequestError: a method that does not fit model or data, a layer that is not there, ground truth that does not fit,
-            no sample left, a folder that holds other explanations.
+        RequestError: a method does not fit the model or the data, a layer does not exist, the ground truth does not fit,
+            no sample remains, or the folder contains other explanations.
         StoppedError: the folder cannot be written.
     """
-    broken: Adversarial | None = None
+    adversarial: AdversarialDataset | None = None
     if request.run is not None:
-        broken, model = opened_run(request.run, trusted)
-    dataset = broken or (open_data(request.data) if dataset is None else dataset)
-    model = complete(Model, opener_of(request.model, dataset)()) if model is None else model
-    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes))
-    truth = None if request.truth is None else opened_truth(request.truth, dataset)
-    methods, unfit = methods_of(request, model, dataset)
-    selection = selected(request, dataset, broken)
-    lost = gaps(dataset, selection.ids.tolist())
-    device, facts = choose_device(request.device), facts_of(model)
-    left = {"cannot be read": len(lost)} if lost else {}
-    ids = np.array([sample for sample in selection.ids.tolist() if sample not in lost], dtype=np.int64)
-    stored = {} if broken is None else {sample: broken.left(sample) for sample in ids.tolist()}
-    if bare := [sample for sample, one in stored.items() if not one.maps]:
-        stored = {sample: one for sample, one in stored.items() if one.maps}
-        if stored:  # so that every method is tried on the same samples
-            left["whose attack placed nothing on patches"] = len(bare)
-            ids = np.array(sorted(stored), dtype=np.int64)
-    hashed = cell(
+        adversarial, model = open_adversarial(request.run, trusted)
+    dataset = adversarial or (open_data(request.data) if dataset is None else dataset)
+    model = check_complete(Model, model_opener(request.model, dataset)()) if model is None else model
+    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64))
+    truth = None if request.truth is None else open_truth(request.truth, dataset)
+    methods, unfit = build_methods(request, model, dataset)
+    selection = select_explained(request, dataset, adversarial)
+    unreadable = unreadable_samples(dataset, selection.ids.tolist())
+    device, facts = choose_device(request.device), model_facts(model)
+    excluded = {"cannot be read": len(unreadable)} if unreadable else {}
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)
+    attack_maps = {} if adversarial is None else {sample: adversarial.attack_maps(sample) for sample in ids.tolist()}
+    if unplaced := [sample for sample, entry in attack_maps.items() if not entry.maps]:
+        attack_maps = {sample: entry for sample, entry in attack_maps.items() if entry.maps}
+        if attack_maps:  # every method explains the same samples
+            excluded["whose attack placed nothing on patches"] = len(unplaced)
+            ids = np.array(sorted(attack_maps), dtype=np.int64)
+    cell = content_hash(
         layout=LAYOUT.version,
         brinell=VERSION,
         model=facts["digest"],
         data=dataset.digest(),
         ids=ids.tolist(),
         run=None if request.run is None else digest(Path(request.run) / MANIFEST),
-        truth=_digest(truth, ids),
-        methods=[[one.name, one.settings] for one in methods],
-        asked=request.model_dump(mode="json", include=ASKED),
+        truth=_truth_digest(truth, ids),
+        methods=[[method.name, method.settings] for method in methods],
+        asked=request.model_dump(mode="json", include=ROW_SETTINGS),
     )
     job = Job(
         LAYOUT,
         folder,
         request,
-        about={"cell": hashed},
+        about={"cell": cell},
         identity=lambda manifest: manifest.get("cell"),
         inputs="the data, the weights, the ground truth, the run",
         device=device,
         command=command,
     )
 
-    explaining = partial(Explaining, request, dataset, truth=truth, device=device, stored=stored)
+    make_task = partial(ExplainTask, request, dataset, truth=truth, device=device, attack_maps=attack_maps)
 
-    def work(makers: parts.Makers) -> Callable[[Path], None]:
+    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
+        """Run the parts of this process. Returns the function that writes the finished folder."""
         with session(model, device):
 
             def begin() -> dict[str, Any]:
+                """Select the groups of samples, once for all processes."""
                 about: dict[str, Any] = {}
-                task = explaining(settled(model, dataset, about, device))
-                reasons = dict(left)
+                task = make_task(with_logits(model, dataset, about, device))
+                reasons = dict(excluded)
                 groups = task.groups(ids, reasons)
                 if not groups:
-                    why = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
+                    details = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
                     raise RequestError(
-                        f"no sample is left to explain ({why}): ask for others by {option('samples')}, "
+                        f"no sample remains to explain ({details}): select others with {option('samples')}, "
                         f"{option('select')} or {option('only')}"
                     )
-                return {"answers": about.get("answers", {}), "groups": groups, "left": reasons, "judged": task.judged}
+                return {
+                    "answers": about.get("answers", {}),
+                    "groups": groups,
+                    "excluded": reasons,
+                    "judge_forwards": task.judge_forwards,
+                }
 
-            begun = makers.once("groups", begin)
-            task = explaining(settled(model, dataset, dict(begun), device))
-            groups = Groups(task, methods, begun["groups"], makers.folder, tell)
-            told = makers.make(groups.listed())
+            selected = makers.make_once("groups", begin)
+            task = make_task(with_logits(model, dataset, dict(selected), device))
+            groups = GroupParts(task, methods, selected["groups"], makers.folder, notify)
+            results = makers.make(groups.list_parts())
 
-        def end(whole: Path) -> None:
-            kept = [sample for group in begun["groups"] for sample in group]
+        def end(target: Path) -> None:
+            """Write the manifest, arrays, rows and page into the folder."""
+            sample_ids = [sample for group in selected["groups"] for sample in group]
             dumped = request.model_dump(mode="json")
             manifest = {
-                **provenance.beginning(request, command, {}),
-                **provenance.place(device),
-                trust.MARK: trust.mark(dumped, type(request)),
+                **provenance.start_record(request, command, {}),
+                **provenance.machine_facts(device),
+                trust.MARK: trust.make_mark(dumped, type(request)),
                 "state": "finished",
-                "finished": provenance.now(),
-                "cell": hashed,
-                "data": provenance.data(request.data, dataset, dataset.digest(), len(kept), selection.how),
+                "finished": provenance.timestamp(),
+                "cell": cell,
+                "data": provenance.data_facts(request.data, dataset, dataset.digest(), len(sample_ids), selection.method),
                 "model": {"name": model.name} | facts,
-                "methods": [{"name": one.name, "title": one.title, "settings": one.settings} for one in methods]
-                + [{"name": name, "title": TITLES[name], "settings": {}} for name in task.left_by_attack],
+                "methods": [{"name": method.name, "title": method.title, "settings": method.settings} for method in methods]
+                + [{"name": name, "title": TITLES[name], "settings": {}} for name in task.attack_map_names],
                 "cascade": [list(names) for names in task.stages],
                 "unfit": unfit,
-                "left_out": begun["left"],
-                "judge_forwards": begun["judged"] + sum(one["judged"] for one in told.values()),
-                "answers": begun["answers"],
+                "left_out": selected["excluded"],
+                "judge_forwards": selected["judge_forwards"] + sum(result["judge_forwards"] for result in results.values()),
+                "answers": selected["answers"],
             }
-            made = groups.gathered(whole)
-            write_arrays(whole / MAPS, made.maps)
-            write_arrays(whole / INPUTS, _inputs(dataset, truth, kept))
-            if made.cascade:
-                write_arrays(whole / CASCADE, made.cascade)
-            TABLE.write(whole, manifest, rows.concatenate(made.rows))
-            page(whole)
+            explanations = groups.collect(target)
+            write_arrays(target / MAPS, explanations.maps)
+            write_arrays(target / INPUTS, _input_arrays(dataset, truth, sample_ids))
+            if explanations.cascade:
+                write_arrays(target / CASCADE, explanations.cascade)
+            TABLE.write(target, manifest, rows.concatenate(explanations.rows))
+            page(target)
 
         return end
 
-    def answered(whole: Path, name: str) -> Answer:
-        return answer(TABLE.read(whole), name)
+    def read_answer(target: Path, name: str) -> Answer:
+        """Result of a finished folder."""
+        return answer(TABLE.read(target), name)
 
-    return parts.run(job, shard, work, resume=resume, needed=NEEDED, answer=answered, message=tell)
-
-
-ASKED = {"explain", "only", "steps", "copies", "randomise", "cascade", "noise", "seed"}
-"""Settings on which rows depend, beside those that name something."""
+    return parts.make_folder(job, shard, work, resume=resume, needed_files=NEEDED_FILES, answer=read_answer, message=notify)
 
 
-class Groups:
-    """The parts of the work: a look at each group, the group by each method, and what an attack left of it.
+ROW_SETTINGS = {"explain", "only", "steps", "copies", "randomise", "cascade", "noise", "seed"}
+"""Settings that determine rows, besides those that name a model, data or methods."""
+
+
+class GroupParts:
+    """Parts of the work: the prediction of each group, the group by each method, and the maps of an attack.
 
     Args:
-        task: the request on its model.
-        methods: that are tried.
+        task: the request applied to its model.
+        methods: the methods.
         groups: the samples of each group.
-        folder: where parts are written.
-        tell: told what goes on.
+        folder: the folder of the parts.
+        notify: receives progress messages.
     """
 
     def __init__(
         self,
-        task: Explaining,
+        task: ExplainTask,
         methods: Sequence[Method],
         groups: Sequence[Sequence[int]],
         folder: Path,
-        tell: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        self._task, self._methods, self._groups, self._folder, self._tell = task, methods, groups, folder, tell
+        self._task, self._methods, self._groups, self._folder, self._notify = task, methods, groups, folder, notify
         self._last: tuple[int, Group] | None = None
-        """The group that was explained last, by its number."""
+        """Number and content of the group that was explained last."""
 
-    def listed(self) -> list[parts.Part]:
-        """All of them, group after group."""
-        found = []
+    def list_parts(self) -> list[parts.Part]:
+        """All parts, group by group."""
+        all_parts = []
         for number in range(len(self._groups)):
-            look = _look(number)
-            found.append(parts.Part(name=look, files=(_arrays(look),), make=partial(self._look, number)))
-            for name in self._names(number):
-                make = partial(self._explain, number, name)
-                found.append(parts.Part(name=name, files=(_arrays(name), _rows(name)), make=make, needs=(look,)))
-        return found
+            prediction = _prediction_part(number)
+            all_parts.append(
+                parts.Part(name=prediction, files=(_arrays_file(prediction),), make=partial(self._predict_group, number))
+            )
+            for name in self._part_names(number):
+                make = partial(self._explain_group, number, name)
+                all_parts.append(
+                    parts.Part(name=name, files=(_arrays_file(name), _rows_file(name)), make=make, needs=(prediction,))
+                )
+        return all_parts
 
-    def _names(self, number: int) -> list[str]:
-        """The parts of a group in the order of its rows, what an attack left last."""
-        count = len(self._methods) + bool(self._task.left_by_attack)
-        return [f"group-{number:05d}-{at:03d}" for at in range(count)]
+    def _part_names(self, number: int) -> list[str]:
+        """Names of the parts of a group in the order of its rows; the maps of an attack come last."""
+        count = len(self._methods) + bool(self._task.attack_map_names)
+        return [f"group-{number:05d}-{index:03d}" for index in range(count)]
 
-    def _look(self, number: int) -> dict[str, Any]:
-        ids, before = np.array(self._groups[number]), self._task.judged
+    def _predict_group(self, number: int) -> dict[str, Any]:
+        """Run the part that predicts a group. Returns its cost for the judgement of maps."""
+        ids, before = np.array(self._groups[number]), self._task.judge_forwards
         samples, methods = len(ids), len(self._methods)
-        self._tell(f"{samples} sample{'s'[: samples > 1]}, {methods} method{'s'[: methods > 1]}")
-        write_arrays(self._folder / _arrays(_look(number)), self._task.look(ids))
-        return {"judged": self._task.judged - before}
+        self._notify(f"{samples} sample{'s'[: samples > 1]}, {methods} method{'s'[: methods > 1]}")
+        write_arrays(self._folder / _arrays_file(_prediction_part(number)), self._task.predict_group(ids))
+        return {"judge_forwards": self._task.judge_forwards - before}
 
-    def _explain(self, number: int, name: str) -> dict[str, Any]:
-        before, at = self._task.judged, self._names(number).index(name)
+    def _explain_group(self, number: int, name: str) -> dict[str, Any]:
+        """Run the part `name` of a group: one method, or the maps of an attack. Returns its cost for the judgement of maps."""
+        before, index = self._task.judge_forwards, self._part_names(number).index(name)
         if self._last is None or self._last[0] != number:
-            looked = read_arrays(self._folder / _arrays(_look(number)))
-            self._last = number, self._task.group(np.array(self._groups[number]), looked)
+            answers = read_arrays(self._folder / _arrays_file(_prediction_part(number)))
+            self._last = number, self._task.build_group(np.array(self._groups[number]), answers)
         group = self._last[1]
-        made = self._task.explain(group, self._methods[at]) if at < len(self._methods) else self._task.left(group)
-        arrays = {f"maps/{key}": one for key, one in made.maps.items()}
-        write_arrays(self._folder / _arrays(name), arrays | {f"cascade/{key}": one for key, one in made.cascade.items()})
-        parquet.write_table(self._folder / _rows(name), parquet.to_table(rows.concatenate(made.rows)))
-        return {"judged": self._task.judged - before}
+        explanations = (
+            self._task.explain(group, self._methods[index]) if index < len(self._methods) else self._task.load_attack_maps(group)
+        )
+        arrays = {f"maps/{key}": array for key, array in explanations.maps.items()}
+        write_arrays(
+            self._folder / _arrays_file(name), arrays | {f"cascade/{key}": array for key, array in explanations.cascade.items()}
+        )
+        parquet.write_table(self._folder / _rows_file(name), parquet.to_table(rows.concatenate(explanations.rows)))
+        return {"judge_forwards": self._task.judge_forwards - before}
 
-    def gathered(self, folder: Path) -> Made:
-        """What all parts hold, whose files are in a folder."""
-        made = Made()
-        for name in (name for number in range(len(self._groups)) for name in self._names(number)):
-            made.rows.append(parquet.load_rows(Rows, folder / _rows(name)))
-            for key, one in read_arrays(folder / _arrays(name)).items():
-                kind, _, of = key.partition("/")
-                (made.maps if kind == "maps" else made.cascade)[of] = one
-        return made
+    def collect(self, folder: Path) -> Explanations:
+        """Collect the explanations of all parts from the files in a folder."""
+        explanations = Explanations()
+        for name in (name for number in range(len(self._groups)) for name in self._part_names(number)):
+            explanations.rows.append(parquet.load_rows(Rows, folder / _rows_file(name)))
+            for key, array in read_arrays(folder / _arrays_file(name)).items():
+                kind, _, sample_key = key.partition("/")
+                (explanations.maps if kind == "maps" else explanations.cascade)[sample_key] = array
+        return explanations
 
 
-def _look(number: int) -> str:
-    """The part of a look at a group."""
+def _prediction_part(number: int) -> str:
+    """Name of the part that predicts a group."""
     return f"look-{number:05d}"
 
 
-def _arrays(part: str) -> str:
-    return f"{parts.KEPT}/{part}.safetensors"
+def _arrays_file(part: str) -> str:
+    """Relative path of the arrays of a part."""
+    return f"{parts.PARTS}/{part}.safetensors"
 
 
-def _rows(part: str) -> str:
-    return f"{parts.KEPT}/{part}.parquet"
+def _rows_file(part: str) -> str:
+    """Relative path of the rows of a part."""
+    return f"{parts.PARTS}/{part}.parquet"
 
 
-def _inputs(dataset: Dataset, truth: GroundTruth | None, ids: Sequence[int]) -> dict[str, Array]:
-    """The inputs of samples and where their objects are, by the names of the arrays."""
-    found = {str(sample): one for sample, one in zip(ids, dataset.load(ids).cpu().numpy(), strict=True)}
-    known = {sample: one for sample in ids if truth is not None and (one := truth.of(sample)) is not None}
-    return found | {f"{sample}/truth": one.astype(np.uint8) for sample, one in known.items()}
+def _input_arrays(dataset: Dataset, truth: GroundTruth | None, ids: Sequence[int]) -> dict[str, Array]:
+    """Inputs and ground truth of samples, by the names of the stored arrays."""
+    arrays = {str(sample): x for sample, x in zip(ids, dataset.load(ids).cpu().numpy(), strict=True)}
+    masks = {sample: mask for sample in ids if truth is not None and (mask := truth.mask(sample)) is not None}
+    return arrays | {f"{sample}/truth": mask.astype(np.uint8) for sample, mask in masks.items()}
 
 
-def _digest(truth: GroundTruth | None, ids: Array) -> str | None:
-    """Hash of where the objects of samples are."""
+def _truth_digest(truth: GroundTruth | None, ids: Array) -> str | None:
+    """Hash of the ground truth of samples; None without ground truth."""
     if truth is None:
         return None
-    found = hashlib.blake2b(digest_size=16)
+    hasher = hashlib.blake2b(digest_size=16)
     for sample in ids.tolist():
-        one = truth.of(sample)
-        found.update(b"-" if one is None else repr((one.shape, truth.group(sample))).encode() + one.astype(np.uint8).tobytes())
-    return found.hexdigest()
+        mask = truth.mask(sample)
+        hasher.update(
+            b"-" if mask is None else repr((mask.shape, truth.group(sample))).encode() + mask.astype(np.uint8).tobytes()
+        )
+    return hasher.hexdigest()
 
 
-def selected(request: ExplainRequest, dataset: Dataset, broken: Adversarial | None) -> Selection:
-    """The samples to explain: of a run the first that were fooled."""
-    if broken is not None:
-        return Selection(ids=broken.ids[: request.samples or SAMPLES], how="first")
-    return choose(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
+def select_explained(request: ExplainRequest, dataset: Dataset, adversarial: AdversarialDataset | None) -> Selection:
+    """Select the samples to explain; of a run, the first fooled samples."""
+    if adversarial is not None:
+        return Selection(ids=adversarial.ids[: request.samples or SAMPLES], method="first")
+    return choose_samples(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
 
 
 def carry_out(call: Call) -> ExplainResult:
     """Explain samples by every method, judge the maps, and write the folder and its page.
 
     Raises:
-        RequestError: what cannot be carried out.
+        RequestError: the study cannot be run as requested.
         StoppedError: the folder cannot be written.
     """
     request: ExplainRequest = call.request
     folder = call.out or (fresh_folder(request.data, "explain") if request.run is None else Path(request.run) / "explain")
     call.begin(folder)
 
-    def pages(whole: Path) -> None:
-        page.write(whole)
+    def write_pages(target: Path) -> None:
+        """Write the page, and the page of the run that links to it."""
+        page.write(target)
         if request.run is not None:
-            html.write(Path(request.run))  # its gallery shows the way here
+            html.write(Path(request.run))  # its gallery links to these explanations
 
-    def answer(made: Folder[Rows], name: str) -> ExplainResult:
-        return summarise(made).model_copy(update={"folder": name})
+    def answer(records: Folder[Rows], name: str) -> ExplainResult:
+        """Result of the records."""
+        return summarise(records).model_copy(update={"folder": name})
 
     return explain(
         request,
         folder,
         call.progress.note,
-        page=pages,
+        page=write_pages,
         answer=answer,
         dataset=call.dataset(),
         model=call.model(),
@@ -327,5 +354,5 @@ def carry_out(call: Call) -> ExplainResult:
 
 
 def open_result(folder: Path) -> ExplainResult:
-    """What a folder of explanations says, from its records alone."""
+    """Compute the result of a folder of explanations from its records."""
     return summarise(TABLE.read(folder))

@@ -1,15 +1,15 @@
-"""Ground truth: where the object of each sample is, from masks, boxes or annotated stretches, by one of these specs.
+"""Ground truth: the position of the object in each sample, from masks, boxes or intervals, by one of these specs.
 
-masks:DIR      PNG pictures named like the samples: 0 is background, 255 is ignored, everything else is the object (Pascal VOC).
-               `?form=trimap` reads Oxford Pets: 1 is the object, 2 background, 3 ignored. `?value=15` takes one number alone.
-               Masks and boxes of pictures that the data cut by `size=` take the same option.
+masks:DIR      PNG pictures named like the samples: 0 is background, 255 is ignored, every other value is the object (Pascal VOC).
+               `?form=trimap` reads Oxford Pets: 1 is the object, 2 background, 3 ignored. `?value=15` selects one value.
+               Masks and boxes take the same option `size=` as the data that crop their pictures.
 npz:FILE       an array `masks` (n, *places) in the order of the data: 1 is the object, 0 background, 255 ignored; an array
-               `groups` (n,) of texts says which samples belong together. `?key=NAME` takes another array.
-coco:FILE      boxes of a JSON file in COCO's form; the object is their union. The names of pictures are those of the samples.
-voc:DIR        boxes of XML files in Pascal VOC's form, named like the samples.
-spans:FILE     stretches of signals, a CSV with the columns sample (its position in the data), start and end, in seconds where the
-               data has a rate and else in values.
-beat           of heartbeats cut around their R peak, the QRS complex: from `?before=0.06` to `?after=0.06` seconds around it.
+               `groups` (n,) of texts names groups of related samples. `?key=NAME` selects another array.
+coco:FILE      boxes of a JSON file in COCO's format; the object is their union. Pictures are named like the samples.
+voc:DIR        boxes of XML files in Pascal VOC's format, named like the samples.
+spans:FILE     intervals of signals, a CSV with the columns sample (its position in the data), start and end, in seconds where the
+               data have a rate, else in values.
+beat           the QRS complex of heartbeats that are cut around their R peak: `?before=0.06` and `?after=0.06` seconds around it.
 """
 
 import csv
@@ -32,8 +32,9 @@ from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
-from brinell.datasets._files import npz_array, unread
-from brinell.datasets._listing import centre, picture
+from brinell.core.suggestions import suggestion
+from brinell.datasets._files import npz_array, read_error
+from brinell.datasets._listing import crop_centre, open_picture
 from brinell.explainers._asking import places_of
 
 Box = tuple[float, ...]
@@ -42,213 +43,235 @@ Box = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class GroundTruth:
-    """Where the object of each sample is."""
+    """Position of the object in each sample."""
 
-    of: Callable[[int], Array | None]
-    """By position of the sample: (*places) uint8, 1 on the object, 0 off it, 255 ignored; None where nothing is known."""
+    mask: Callable[[int], Array | None]
+    """By position of the sample: (*places) uint8, 1 on the object, 0 off it, 255 ignored; None without ground truth."""
     groups: Mapping[int, str] = field(default_factory=dict)
+    """Group of related samples, by position of the sample."""
 
     def group(self, sample: int) -> str:
-        """What the sample belongs together with; empty for itself alone."""
+        """Group of a sample; empty without a group."""
         return self.groups.get(sample, "")
 
 
-def opened_truth(spec: str, dataset: Dataset) -> GroundTruth:
-    """The ground truth that a spec names, for this data.
+def open_truth(spec: str, dataset: Dataset) -> GroundTruth:
+    """Open the ground truth of a data set from a spec.
 
     Raises:
-        RequestError: an unknown spec, a file that is missing or damaged, masks of another size than the inputs.
+        RequestError: the spec is unknown, a file is missing or damaged, or masks and inputs differ in size.
     """
     name, path, options = plugins.parse(spec)
     if name not in READERS:
-        raise RequestError(f"there is no ground truth {name!r}{plugins.nearest(name, READERS)}: {', '.join(READERS)}")
-    reader, known = READERS[name]
-    if unknown := [key for key in options if key not in known]:
-        raise RequestError(f"truth {name} has no option {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
+        raise RequestError(f"there is no ground truth {name!r}{suggestion(name, READERS)}: {', '.join(READERS)}")
+    reader, option_names = READERS[name]
+    if unknown := [key for key in options if key not in option_names]:
+        raise RequestError(f"truth {name} has no option {unknown[0]!r}; it has: {', '.join(option_names) or 'none'}")
     if name != "beat" and not Path(path).exists():
         raise RequestError(f"there is no {path or 'path'} for truth {name}: write {name}:{'DIR' if name in DIRS else 'FILE'}")
-    with _reading(spec):
-        found = reader(Path(path), dataset, options)
+    with _one_line_errors(spec):
+        truth = reader(Path(path), dataset, options)
 
-    def of(sample: int) -> Array | None:
-        with _reading(spec):
-            return found.of(sample)
+    def mask(sample: int) -> Array | None:
+        """Mask of a sample, with errors in one line."""
+        with _one_line_errors(spec):
+            return truth.mask(sample)
 
-    return GroundTruth(of=of, groups=found.groups)
+    return GroundTruth(mask=mask, groups=truth.groups)
 
 
 @contextmanager
-def _reading(spec: str) -> Iterator[None]:
-    """Whatever goes wrong with a file meanwhile is said in one line; some are read as their sample is explained."""
+def _one_line_errors(spec: str) -> Iterator[None]:
+    """Report errors of reading a file as a `RequestError` of one line."""
     try:
         yield
     except RequestError:
         raise
-    except Exception as error:  # of a damaged file the libraries raise whatever comes their way
+    except Exception as error:  # libraries raise various errors for a damaged file
         raise RequestError(f"truth {spec} cannot be read ({type(error).__name__}: {one_line(error)}): correct the file") from None
 
 
-def _npz(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+def _read_npz(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Read ground truth from an array of an NPZ file."""
     key = options.get("key", "masks")
     try:
         with zipfile.ZipFile(path) as archive:
-            held = [name.removesuffix(".npy") for name in archive.namelist()]
-            if key not in held:
-                raise RequestError(f"{path} has no array {key!r}; it has {', '.join(held) or 'none'}: name one by key=")
+            array_names = [name.removesuffix(".npy") for name in archive.namelist()]
+            if key not in array_names:
+                raise RequestError(
+                    f"{path} has no array {key!r}; it has {', '.join(array_names) or 'none'}: choose one with key="
+                )
             masks = npz_array(archive, key, path)
-            groups = dict(enumerate(map(str, npz_array(archive, "groups", path)))) if "groups" in held else {}
+            groups = dict(enumerate(map(str, npz_array(archive, "groups", path)))) if "groups" in array_names else {}
     except zipfile.BadZipFile as error:
-        raise unread(path, error) from None
+        raise read_error(path, error) from None
     expected = (len(dataset), *places_of(dataset.domain))
     if masks.shape != expected:
         raise RequestError(
-            f"{key} in {path} has shape {masks.shape}, and the data need {expected}: give one mask of their size each"
+            f"{key} in {path} has shape {masks.shape}, and the data need {expected}: write one mask for each sample"
         )
     if extra := sorted(set(np.unique(masks).tolist()) - {0, 1, IGNORED}):
-        raise RequestError(f"{key} in {path} holds {extra[0]}: write 1 for the object, 0 for the rest, 255 for what is ignored")
-    return GroundTruth(of=lambda sample: np.asarray(masks[sample], dtype=np.uint8), groups=groups)
+        raise RequestError(
+            f"{key} in {path} contains {extra[0]}: write 1 for the object, 0 for background, 255 for ignored places"
+        )
+    return GroundTruth(mask=lambda sample: np.asarray(masks[sample], dtype=np.uint8), groups=groups)
 
 
-def _masks(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+def _read_masks(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Read ground truth from PNG masks in a folder; each mask is read when its sample is explained."""
     form, size, value = options.get("form", "binary"), int(options.get("size", 0)), options.get("value")
     if form not in ("binary", "trimap"):
         raise RequestError(f"form is {form!r} in truth masks, not binary or trimap")
-    names, places = _names(dataset, "masks"), places_of(dataset.domain)
+    names, places = _picture_names(dataset, "masks"), places_of(dataset.domain)
 
-    def of(sample: int) -> Array | None:
-        file = _beside(path, names[sample], ".png")
+    def mask(sample: int) -> Array | None:
+        """Mask of a sample from its PNG file; None without one."""
+        file = _find_file(path, names[sample], ".png")
         if file is None:
             return None
-        with picture(file) as held:
-            if held.mode not in ("P", "L", "1", "I;16", "I"):
+        with open_picture(file) as source:
+            if source.mode not in ("P", "L", "1", "I;16", "I"):
                 raise RequestError(
-                    f"{file} is a picture in {held.mode}, not of class numbers: write masks as grey or palette PNG"
+                    f"{file} is a picture in mode {source.mode} without class numbers: write masks as grey or palette PNG"
                 )
-            image = Image.fromarray(np.asarray(held).astype(np.int32).clip(0, 255).astype(np.uint8))
-        pixels = np.asarray(centre(image, size, Image.Resampling.NEAREST) if size else image)
+            image = Image.fromarray(np.asarray(source).astype(np.int32).clip(0, 255).astype(np.uint8))
+        pixels = np.asarray(crop_centre(image, size, Image.Resampling.NEAREST) if size else image)
         if pixels.shape != places:
-            told = f"{pixels.shape[1]} x {pixels.shape[0]}, and the inputs are {places[1]} x {places[0]}"
-            raise RequestError(f"{file} is {told}: cut masks as the inputs, by size= where the data have it")
+            size_text = f"{pixels.shape[1]} x {pixels.shape[0]}, and the inputs are {places[1]} x {places[0]}"
+            raise RequestError(f"{file} is {size_text}: crop masks like the inputs, with the same size= as the data")
         if form == "trimap":
             return np.select([pixels == 1, pixels == 2], [1, 0], IGNORED).astype(np.uint8)
         object_ = pixels == int(value) if value else pixels > 0
         return np.where(pixels == IGNORED, IGNORED, object_).astype(np.uint8)
 
-    return GroundTruth(of=of)
+    return GroundTruth(mask=mask)
 
 
-def _coco(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
-    held = json.loads(bounded.read(path, bounded.MOST_TEXT))
-    sizes = {one["id"]: (int(one["width"]), int(one["height"])) for one in held["images"]}
-    numbers = {PurePosixPath(str(one["file_name"])).stem: one["id"] for one in held["images"]}
+def _read_coco(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Read ground truth from boxes in a COCO annotation file."""
+    document = json.loads(bounded.read(path, bounded.MOST_TEXT))
+    sizes = {image["id"]: (int(image["width"]), int(image["height"])) for image in document["images"]}
+    numbers = {PurePosixPath(str(image["file_name"])).stem: image["id"] for image in document["images"]}
     boxes: dict[Any, list[Box]] = {}
-    for one in held["annotations"]:
-        left, top, width, height = map(float, one["bbox"])
-        boxes.setdefault(one["image_id"], []).append((left, top, left + width, top + height))
-    names = _names(dataset, "coco")
+    for annotation in document["annotations"]:
+        x_min, y_min, width, height = map(float, annotation["bbox"])
+        boxes.setdefault(annotation["image_id"], []).append((x_min, y_min, x_min + width, y_min + height))
+    names = _picture_names(dataset, "coco")
 
-    def of(sample: int) -> Array | None:
-        number = numbers.get(PurePosixPath(names[sample]).stem)
-        return None if number is None or number not in boxes else _filled(boxes[number], sizes[number], dataset, options, path)
+    def mask(sample: int) -> Array | None:
+        """Mask of a sample from its boxes in COCO JSON; None without boxes."""
+        image_id = numbers.get(PurePosixPath(names[sample]).stem)
+        if image_id is None or image_id not in boxes:
+            return None
+        return _fill_boxes(boxes[image_id], sizes[image_id], dataset, options, path)
 
-    return GroundTruth(of=of)
+    return GroundTruth(mask=mask)
 
 
-def _voc(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
-    names = _names(dataset, "voc")
+def _read_voc(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Read ground truth from boxes in Pascal VOC's XML files; each file is read when its sample is explained."""
+    names = _picture_names(dataset, "voc")
 
-    def of(sample: int) -> Array | None:
-        file = _beside(path, names[sample], ".xml")
+    def mask(sample: int) -> Array | None:
+        """Mask of a sample from its boxes in VOC XML; None without a file."""
+        file = _find_file(path, names[sample], ".xml")
         if file is None:
             return None
         root = xml.fromstring(bounded.read(file, bounded.MOST_TEXT))
-        size = int(_text(root, "size/width", file)), int(_text(root, "size/height", file))
+        size = int(_element_text(root, "size/width", file)), int(_element_text(root, "size/height", file))
         boxes = [
-            (left - 1, top - 1, right, bottom)  # pixels are counted from 1, both ends included
-            for left, top, right, bottom in (
-                tuple(float(_text(one, f"bndbox/{side}", file)) for side in ("xmin", "ymin", "xmax", "ymax"))
-                for one in root.iter("object")
+            (x_min - 1, y_min - 1, x_max, y_max)  # pixels are counted from 1, both ends included
+            for x_min, y_min, x_max, y_max in (
+                tuple(float(_element_text(element, f"bndbox/{side}", file)) for side in ("xmin", "ymin", "xmax", "ymax"))
+                for element in root.iter("object")
             )
         ]
-        return _filled(boxes, size, dataset, options, file) if boxes else None
+        return _fill_boxes(boxes, size, dataset, options, file) if boxes else None
 
-    return GroundTruth(of=of)
+    return GroundTruth(mask=mask)
 
 
-def _filled(boxes: Sequence[Box], size: tuple[int, int], dataset: Dataset, options: Mapping[str, str], file: Path) -> Array:
-    """The union of boxes (left, top, right, bottom) in pixels of a picture of this size (width, height), cut as the inputs."""
+def _fill_boxes(boxes: Sequence[Box], size: tuple[int, int], dataset: Dataset, options: Mapping[str, str], file: Path) -> Array:
+    """Union of boxes (left, top, right, bottom) in pixels of a picture of size (width, height), cropped like the inputs."""
     mask, side = np.zeros((size[1], size[0]), dtype=np.uint8), int(options.get("size", 0))
-    for left, top, right, bottom in boxes:
-        mask[max(round(top), 0) : max(round(bottom), 0), max(round(left), 0) : max(round(right), 0)] = 1
+    for x_min, y_min, x_max, y_max in boxes:
+        mask[max(round(y_min), 0) : max(round(y_max), 0), max(round(x_min), 0) : max(round(x_max), 0)] = 1
     if side:
-        mask = np.asarray(centre(Image.fromarray(mask), side, Image.Resampling.NEAREST))
+        mask = np.asarray(crop_centre(Image.fromarray(mask), side, Image.Resampling.NEAREST))
     places = places_of(dataset.domain)
     if mask.shape != places:
-        told = f"{mask.shape[1]} x {mask.shape[0]}, and the inputs are {places[1]} x {places[0]}"
-        raise RequestError(f"a picture in {file} is {told}: boxes belong to pictures of that size, or cut by size= as the data")
+        size_text = f"{mask.shape[1]} x {mask.shape[0]}, and the inputs are {places[1]} x {places[0]}"
+        raise RequestError(
+            f"a picture in {file} is {size_text}: use boxes of pictures of that size, or the same size= as the data"
+        )
     return mask
 
 
-def _spans(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
-    length, sampling = _length(dataset, "spans"), dataset.info.sampling
+def _read_spans(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Read ground truth from a CSV file of intervals of signals."""
+    length, sampling = _signal_length(dataset, "spans"), dataset.info.sampling
     rate, start = (sampling.rate, sampling.start) if sampling else (1.0, 0.0)
-    found: dict[int, Array] = {}
-    with bounded.opened(path) as stream:
+    masks: dict[int, Array] = {}
+    with bounded.open_regular(path) as stream:
         lines = csv.DictReader(io.TextIOWrapper(stream, encoding="utf-8", newline=""))
         for line in lines:
-            mask = found.setdefault(int(line["sample"]), np.zeros(length, dtype=np.uint8))
+            mask = masks.setdefault(int(line["sample"]), np.zeros(length, dtype=np.uint8))
             first, last = (round((float(line[end]) - start) * rate) for end in ("start", "end"))
             mask[max(first, 0) : max(last, 0)] = 1
-    return GroundTruth(of=found.get)
+    return GroundTruth(mask=masks.get)
 
 
-def _beat(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
-    length, sampling = _length(dataset, "beat"), dataset.info.sampling
+def _read_beat(path: Path, dataset: Dataset, options: Mapping[str, str]) -> GroundTruth:
+    """Ground truth of heartbeats: the interval around the R peak at second 0, the same for every sample."""
+    length, sampling = _signal_length(dataset, "beat"), dataset.info.sampling
     if sampling is None or not sampling.start < 0:
-        raise RequestError(
-            "truth beat needs signals cut around a beat at second 0: wfdb: does, others are annotated by spans:FILE"
-        )
+        raise RequestError("truth beat needs signals that are cut around a beat at second 0: load wfdb: data, or use spans:FILE")
     before, after = (float(options.get(end, 0.06)) for end in ("before", "after"))
     mask = np.zeros(length, dtype=np.uint8)
     first, last = (round((second - sampling.start) * sampling.rate) for second in (-before, after))
     mask[max(first, 0) : last + 1] = 1
-    return GroundTruth(of=lambda sample: mask)
+    return GroundTruth(mask=lambda sample: mask)
 
 
-def _length(dataset: Dataset, name: str) -> int:
+def _signal_length(dataset: Dataset, name: str) -> int:
+    """Length of the signals of a data set. Refuses data that are not signals."""
     if dataset.domain.kind != "signal":
-        raise RequestError(f"truth {name} is for signals, and {dataset.name} holds {dataset.domain.kind}s: give masks or boxes")
+        raise RequestError(f"truth {name} is for signals, and {dataset.name} contains {dataset.domain.kind}s: use masks or boxes")
     return dataset.domain.shape[-1]
 
 
-def _names(dataset: Dataset, name: str) -> Sequence[str]:
+def _picture_names(dataset: Dataset, name: str) -> Sequence[str]:
+    """Relative paths of the pictures of a data set. Refuses data without names of pictures."""
     if dataset.domain.kind != "image" or not dataset.info.names:
-        raise RequestError(f"truth {name} goes by the names of pictures, and {dataset.name} has none: give npz:FILE with masks")
+        raise RequestError(
+            f"truth {name} finds files by the names of pictures, and {dataset.name} has none: use npz:FILE with masks"
+        )
     return dataset.info.names
 
 
-def _beside(folder: Path, name: str, suffix: str) -> Path | None:
-    """The file of a sample: below the folder where the sample lies below its own, or right in it."""
+def _find_file(folder: Path, name: str, suffix: str) -> Path | None:
+    """Find the file of a sample: at the relative path of the sample below the folder, or directly in the folder."""
     for file in (folder / PurePosixPath(name).with_suffix(suffix), folder / (PurePosixPath(name).stem + suffix)):
         if file.is_file():
             return file
     return None
 
 
-def _text(element: xml.Element, path: str, file: Path) -> str:
-    found = element.findtext(path)
-    if found is None:
-        raise RequestError(f"{file} has no {path}: it is no annotation in Pascal VOC's form")
-    return found
+def _element_text(element: xml.Element, path: str, file: Path) -> str:
+    """Text of a required element of an annotation file."""
+    text = element.findtext(path)
+    if text is None:
+        raise RequestError(f"{file} has no {path}: it is not an annotation in Pascal VOC's format")
+    return text
 
 
 Reader = Callable[[Path, Dataset, Mapping[str, str]], GroundTruth]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
-    "masks": (_masks, ("form", "value", "size")),
-    "npz": (_npz, ("key",)),
-    "coco": (_coco, ("size",)),
-    "voc": (_voc, ("size",)),
-    "spans": (_spans, ()),
-    "beat": (_beat, ("before", "after")),
+    "masks": (_read_masks, ("form", "value", "size")),
+    "npz": (_read_npz, ("key",)),
+    "coco": (_read_coco, ("size",)),
+    "voc": (_read_voc, ("size",)),
+    "spans": (_read_spans, ()),
+    "beat": (_read_beat, ("before", "after")),
 }
 DIRS = ("masks", "voc")

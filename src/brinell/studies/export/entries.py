@@ -17,7 +17,7 @@ from typing import Any
 
 from brinell.analysis.results import ModelResult, Rate
 from brinell.core.errors import RequestError, option
-from brinell.engine.cascade import CASCADES
+from brinell.engine.attack_names import CASCADES
 from brinell.engine.eps_grid import parse_eps
 
 
@@ -60,7 +60,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any], about: Sequence[
     for text, rate in zip(result.eps_text, result.robust_accuracy, strict=True):
         if rate.eps > 0:
             figures.append((f"{result.distance}-{text.replace('/', '-')}", f"robust accuracy, {result.distance} {text}", rate))
-    for name, what, rate in figures:
+    for name, description, rate in figures:
         if rate.value is None or rate.low is None or rate.high is None:
             continue
         dataset = [("id", stated["dataset"]), ("task_id", f"{task}_{name}"), ("revision", stated.get("revision"))]
@@ -71,7 +71,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any], about: Sequence[
             lines.append(f"  date: {json.dumps(str(manifest['finished']))}")
         if stated.get("url"):
             lines += ["  source:", *_pairs(source, 4)]
-        lines.append(f"  notes: {json.dumps(f'{what}, {rate.n} samples, {ends}, Brinell', ensure_ascii=False)}")
+        lines.append(f"  notes: {json.dumps(f'{description}, {rate.n} samples, {ends}, Brinell', ensure_ascii=False)}")
     missing = [] if stated.get("url") else ["no source is cited: give --about url=ADDRESS of the report or the run"]
     if result.caveat:
         missing.append(f"the entries do not say that {result.caveat}")
@@ -79,6 +79,7 @@ def hub_entry(result: ModelResult, manifest: Mapping[str, Any], about: Sequence[
 
 
 def _pairs(pairs: Sequence[tuple[str, str | None]], indent: int) -> list[str]:
+    """Lines of YAML for the pairs that have a value."""
     return [f"{' ' * indent}{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in pairs if value]
 
 
@@ -149,6 +150,7 @@ def robustbench_entry(
 
 
 def _about(about: Sequence[str]) -> dict[str, Any]:
+    """Fields of the paper, checked."""
     values: dict[str, Any] = {}
     for key, value in parse_about(about, (*PAPER, "footnote")).items():
         if key == "additional_data" and value not in FLAGS:
@@ -160,19 +162,20 @@ def _about(about: Sequence[str]) -> dict[str, Any]:
 def _dataset(name: str) -> str:
     """The name of the data as the leaderboard has it, where it is one of its data sets."""
     plain = name.lower().replace("-", "").replace("_", "")
-    return next((known for known in sorted(TESTED, key=len, reverse=True) if plain.startswith(known)), name)
+    return next((dataset for dataset in sorted(TESTED, key=len, reverse=True) if plain.startswith(dataset)), name)
 
 
 def _budget(result: ModelResult, eps: str | None) -> tuple[str, Rate]:
     """A budget above 0 as it is written, and the robust accuracy there."""
     if eps is None:
         return result.eps_text[-1], result.robust_accuracy[-1]
-    wanted = parse_eps(eps).values[0]
+    requested = parse_eps(eps).values[0]
     for rate in result.robust_accuracy:
-        if abs(rate.eps - wanted) <= 1e-9 * max(1.0, wanted):
+        if abs(rate.eps - requested) <= 1e-9 * max(1.0, requested):
             return eps, rate
     raise RequestError(f"the run has no eps {eps}: it has {', '.join(result.eps_text)}")
 
 
 def _percent(rate: Rate) -> str | None:
+    """A rate in percent with two digits; None if it is not known."""
     return None if rate.value is None else f"{100 * rate.value:.2f}"

@@ -1,4 +1,4 @@
-"""«Every Eval Ever» records: one JSON file for each model, and beside it a line for each sample and budget.
+"""«Every Eval Ever» records: one JSON file for each model, and a line for each sample and budget.
 
 The form is schema 0.3.0 of the package every-eval-ever (arXiv 2606.14516), for evaluations and for instances. Its inputs are
 texts, so a sample is named by its position in the data; answers are names of classes.
@@ -44,12 +44,12 @@ def record(
     model = stated.get("id", name)
     stamp = str(_seconds(str(manifest.get("finished") or manifest["created"])))
     evaluation = f"{data}/{model}/{stamp}"
-    lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in _samples(result, manifest, records, evaluation, model))
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in _samples(result, manifest, records, evaluation, model))
     folder = f"data/{data}/{stated.get('developer', 'unknown')}/{name}"
     # The form wants a random UUID; one of the evaluation's own gives the same files for the same run.
     file = str(uuid.UUID(bytes=hashlib.blake2b(evaluation.encode(), digest_size=16).digest(), version=4))
     relationship = stated.get("relationship", "other")
-    found: dict[str, Any] = {
+    evaluation_record: dict[str, Any] = {
         "schema_version": SCHEMA,
         "evaluation_id": evaluation,
         "evaluation_timestamp": stamp,
@@ -62,7 +62,7 @@ def record(
         },
         "eval_library": {"name": "brinell", "version": str(manifest["brinell"])},
         "model_info": _model(result, manifest, stated, model),
-        "evaluation_results": [_result(*one, result, manifest) for one in _figures(result)],
+        "evaluation_results": [_result(*figure, result, manifest) for figure in _figures(result)],
         "detailed_evaluation_results": {
             "format": "jsonl",
             "file_path": f"{folder}/{file}_samples.jsonl",
@@ -71,37 +71,40 @@ def record(
             "total_rows": lines.count("\n"),
         },
     }
-    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-    left = [key for key in KEYS if key not in stated]
-    missing = [f"unknown to the run: {', '.join(left)}; give each as --about KEY=VALUE"] if left else []
+    text = json.dumps(evaluation_record, indent=2, ensure_ascii=False) + "\n"
+    unstated = [key for key in KEYS if key not in stated]
+    missing = [f"unknown to the run: {', '.join(unstated)}; give each as --about KEY=VALUE"] if unstated else []
     return {f"{folder}/{file}.json": text, f"{folder}/{file}_samples.jsonl": lines}, missing
 
 
 def _seconds(when: str) -> int:
+    """Seconds since 1970 of a time in ISO format."""
     return int(datetime.fromisoformat(when).timestamp())
 
 
 def _figures(result: ModelResult) -> list[tuple[str, Rate, str]]:
     """Name, rate and budget of every figure that is known."""
-    found = [("clean-accuracy", result.clean_accuracy, "0")]
+    figures = [("clean-accuracy", result.clean_accuracy, "0")]
     pairs = zip(result.eps_text, result.robust_accuracy, strict=True)
-    found += [(f"robust-accuracy {result.distance} {text}", rate, text) for text, rate in pairs if rate.eps > 0]
-    return [one for one in found if one[1].value is not None]
+    figures += [(f"robust-accuracy {result.distance} {text}", rate, text) for text, rate in pairs if rate.eps > 0]
+    return [figure for figure in figures if figure[1].value is not None]
 
 
 def _model(result: ModelResult, manifest: Mapping[str, Any], stated: Mapping[str, str], model: str) -> dict[str, Any]:
-    facts = next(one for one in manifest["models"] if one["name"] == result.model)
+    """Facts of the model."""
+    facts = next(entry for entry in manifest["models"] if entry["name"] == result.model)
     details = {key: str(facts[key]) for key in ("digest", "architecture", "parameters", "access") if facts.get(key) is not None}
     availability = stated.get("availability", "unknown")
-    more = {"deployment_type": "self_deployed", "model_availability": availability, **details}
-    return {"name": result.model, "id": model, "additional_details": more} | (
+    details_of_model = {"deployment_type": "self_deployed", "model_availability": availability, **details}
+    return {"name": result.model, "id": model, "additional_details": details_of_model} | (
         {"developer": stated["developer"]} if "developer" in stated else {}
     )
 
 
 def _result(name: str, rate: Rate, text: str, result: ModelResult, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """One figure with its metric and interval."""
     attacks = ", ".join(stage.title for stage in result.stages if stage.skipped is None)
-    what = "share of samples that are classified correctly" + (f" under {attacks}" if text != "0" else "")
+    description = "share of samples that are classified correctly" + (f" under {attacks}" if text != "0" else "")
     return {
         "evaluation_result_id": name,
         "evaluation_name": name,
@@ -111,7 +114,7 @@ def _result(name: str, rate: Rate, text: str, result: ModelResult, manifest: Map
             "additional_details": {"digest": str(manifest["data"]["digest"]), "samples": str(rate.n)},
         },
         "metric_config": {
-            "evaluation_description": what,
+            "evaluation_description": description,
             "metric_id": "accuracy" if text == "0" else "robust_accuracy",
             "metric_kind": "accuracy",
             "metric_unit": "proportion",
@@ -138,22 +141,24 @@ def _samples(
     """A line for each sample and figure: the answer to the clean input, or to the first adversarial one within eps."""
     cells, names = grid(records, manifest, result.model), class_names(manifest)
     worst = worst_case(cells, judging(cells))
-    mine = records.model == result.model
-    first = mine & (records.attack == CLEAN)
+    rows_of_model = records.model == result.model
+    first = rows_of_model & (records.attack == CLEAN)
     clean = dict(zip(records.sample_id[first].tolist(), records.clean_pred[first].tolist(), strict=True))
-    fooled = np.flatnonzero(mine & (records.outcome == Outcome.FOOLED))
+    fooled = np.flatnonzero(rows_of_model & (records.outcome == Outcome.FOOLED))
     order = fooled[np.argsort(records.eps[fooled], kind="stable")]
-    found: dict[int, list[tuple[float, int]]] = {}
+    adversarial: dict[int, list[tuple[float, int]]] = {}
     for row in order.tolist():
-        found.setdefault(int(records.sample_id[row]), []).append((float(records.eps[row]), int(records.adv_pred[row])))
+        adversarial.setdefault(int(records.sample_id[row]), []).append((float(records.eps[row]), int(records.adv_pred[row])))
     for name, rate, text in _figures(result):
         column = None if text == "0" else int(np.argmin(np.abs(cells.eps - rate.eps)))
         states = cells.clean if column is None else worst[:, column]
         for sample, label, state in zip(cells.ids.tolist(), cells.labels.tolist(), states.tolist(), strict=True):
             if state == UNJUDGED:
                 continue
-            within = [answer for eps, answer in found.get(sample, []) if column is not None and eps <= rate.eps * (1 + 1e-9)]
-            answer = class_name(names, within[0] if within else clean[sample])
+            within_eps = [
+                answer for eps, answer in adversarial.get(sample, []) if column is not None and eps <= rate.eps * (1 + 1e-9)
+            ]
+            answer = class_name(names, within_eps[0] if within_eps else clean[sample])
             right = state == RIGHT
             yield {
                 "schema_version": SCHEMA,

@@ -26,13 +26,15 @@ class ExportRequest(BaseRequest):
     eps: Budgets | None = None
     """The budget of the RobustBench entry, one of the run's. Default: its largest."""
     about: tuple[Plain, ...] = ()
-    """What an entry says and a run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper,
-    architecture, additional_data, reported, footnote. huggingface: dataset (which must be given), revision, task, url, source,
-    user. every-eval-ever: organization, relationship, developer, id, availability."""
+    """Facts of an entry that the run cannot know, as KEY=VALUE. robustbench: name, authors, venue and link of the paper,
+    architecture, additional_data, reported, footnote. huggingface: dataset (required), revision, task, url, source, user.
+    every-eval-ever: organization, relationship, developer, id, availability.
+    """
 
     @field_validator("to", mode="before")
     @classmethod
     def _no_service(cls, value: Any) -> Any:
+        """Refuse services that need an account."""
         if value in ("wandb", "wandb-folder"):
             raise RequestError(WANDB)
         return value

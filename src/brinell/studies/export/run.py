@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from brinell.analysis.results import AuditResult, Result
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
@@ -23,13 +24,13 @@ class ExportAnswer(Result):
     run: str
     """The run folder."""
     to: str
-    """What it was exported to."""
+    """Target of the export."""
     where: str
     """The folder, or the address of the server."""
     metrics: int
     """Values that were written; 0 for RobustBench, whose entries hold a few fields."""
     files: tuple[str, ...]
-    """Files that were written or uploaded, within `where`; event files have names of their own and are left out."""
+    """Files that were written or uploaded, relative to `where`, without event files."""
     notes: tuple[str, ...]
     """What is missing from it, or keeps it from comparison with others."""
 
@@ -57,7 +58,7 @@ def export(request: ExportRequest, out: Path | None, fresh: Path) -> ExportAnswe
     result = summarise(run.manifest, records, request.run)
     if request.to in ("robustbench", "huggingface", "every-eval-ever"):
         return _entries(request, run, records, result, out or fresh)
-    page, tables = html.made(run.path)
+    page, tables = html.render_all(run.path)
     exported = Exported(run=run, records=records, result=result, page=page, tables=tables)
     if request.to == "mlflow":
         where, files = to_mlflow(exported, out)
@@ -82,9 +83,9 @@ def _entries(request: ExportRequest, run: Run, records: Records, result: AuditRe
             path, text, missing = robustbench_entry(model, run.manifest, request.eps, request.about)
         entries.append(({path: text}, missing))
     where, files = written(folder, {path: text for texts, _ in entries for path, text in texts.items()})
-    several = len(entries) > 1
+    several_models = len(entries) > 1
     notes = [
-        f"{model.model}: {note}" if several else note
+        f"{model.model}: {note}" if several_models else note
         for model, (_, missing) in zip(result.models, entries, strict=True)
         for note in missing
     ]
@@ -105,5 +106,5 @@ def lines(result: Any) -> Iterator[str]:
     """The result line by line."""
     for note in result.notes:
         yield f"note: {note}"
-    some = f"{result.metrics:,} metrics and " if result.metrics else ""
-    yield f"{result.to}: {some}{len(result.files)} files in {result.where}"
+    metrics_text = f"{result.metrics:,} metrics and " if result.metrics else ""
+    yield f"{result.to}: {metrics_text}{len(result.files)} files in {result.where}"

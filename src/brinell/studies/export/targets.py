@@ -58,6 +58,7 @@ def metrics(result: ModelResult) -> list[Metric]:
 
 
 def _rate(name: str, step: int, rate: Rate) -> Iterator[Metric]:
+    """A rate and the ends of its interval as three metrics."""
     if rate.value is None or rate.low is None or rate.high is None:
         return
     yield Metric(name, step, rate.value)
@@ -66,7 +67,7 @@ def _rate(name: str, step: int, rate: Rate) -> Iterator[Metric]:
 
 
 def settings(manifest: Mapping[str, Any], result: ModelResult) -> dict[str, str]:
-    """What was asked for, in short texts by name."""
+    """Settings of the run as short texts by name."""
     request = {key: value for key, value in manifest["request"].items() if value not in (None, ())}
     asked = {key: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value) for key, value in request.items()}
     return asked | {
@@ -85,7 +86,7 @@ EXPERIMENT = "brinell"
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What there is to export of a run."""
+    """Content of a run for export."""
 
     run: Run
     records: Records
@@ -100,7 +101,7 @@ class Exported:
         return {model.model: metrics(model) for model in self.result.models}
 
     def settings(self, model: str) -> dict[str, str]:
-        """What was asked for of a model."""
+        """Settings of the run for one model."""
         return settings(self.run.manifest, next(one for one in self.result.models if one.model == model))
 
     def files(self) -> dict[str, str]:
@@ -109,10 +110,10 @@ class Exported:
 
 
 def to_csv(exported: Exported, folder: Path) -> tuple[str, tuple[str, ...]]:
-    """Metrics, settings, a row per model, sample, attack and eps, the tables and the report.
+    """Write metrics, settings, a row per model, sample, attack and eps, the tables and the report.
 
     Returns:
-        Where it is, and the files.
+        The folder, and the files.
     """
     values = [(model, metric.name, metric.step, metric.value) for model, series in exported.metrics.items() for metric in series]
     asked = [(model, *pair) for model in exported.metrics for pair in exported.settings(model).items()]

@@ -15,7 +15,7 @@ STUDY = Study(
     result="brinell.analysis.gate:GateResult",
     lines="terminal:lines",
     positional=("run",),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     passes=True,
     examples=(
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",

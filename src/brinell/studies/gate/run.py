@@ -1,4 +1,4 @@
-"""A finished run held against thresholds or a baseline."""
+"""Compares a finished run with thresholds or a baseline."""
 
 from pathlib import Path
 
@@ -32,17 +32,18 @@ def carry_out(call: Call) -> GateResult:
 
 
 def _gate(request: GateRequest) -> GateResult:
+    """Compare a run with thresholds and a baseline."""
     thresholds, not_worse = _conditions(request)
     tested = side(Path(request.run), request.model)
     result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
     checks = rules.against_thresholds(result, thresholds, allow=request.allow)
     if request.baseline is not None:
-        other = Path(request.baseline)
-        before = side(other, request.model if request.model in model_names(other) else None)
+        baseline = Path(request.baseline)
+        before = side(baseline, request.model if request.model in model_names(baseline) else None)
         # Sample by sample where both saw the same data.
-        same = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
+        same_data = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
-        checks += rules.against_baseline(result, earlier, compare(tested, before) if same else None, not_worse)
+        checks += rules.against_baseline(result, earlier, compare(tested, before) if same_data else None, not_worse)
     return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
 
 

@@ -25,7 +25,7 @@ MOST = 1 << 30
 
 
 class Architecture(Content):
-    """What the networks are made of."""
+    """Architecture of the networks."""
 
     latent: Size
     """Values of the latent."""
@@ -34,12 +34,12 @@ class Architecture(Content):
 
 
 class Header(Content):
-    """What the header says."""
+    """Header of the file."""
 
     format: Count
     """The version of the file's layout."""
     architecture: Architecture
-    """What the networks are made of."""
+    """Architecture of the networks."""
     domain: DomainFacts
     """The space that the generator draws in."""
     classes: Listing[str]
@@ -50,7 +50,7 @@ class Header(Content):
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """What draws inputs of a class, and what tells whether an input shows it."""
+    """A generator of inputs by class, and the auxiliary classifier that recognises the class of an input."""
 
     generator: Generator
     classifier: Classifier
@@ -122,6 +122,7 @@ def load(path: Path) -> Kept:
 
 
 def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Kept:
+    """The networks of a file, with their weights."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
     held: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in head["domain"].items()}

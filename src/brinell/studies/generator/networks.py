@@ -50,8 +50,8 @@ class Generator(nn.Module):
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         """Draw."""
-        held = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
-        x = F.relu(self.norm1(self.spread(held).reshape(-1, *self.base)))
+        conditioned = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
+        x = F.relu(self.norm1(self.spread(conditioned).reshape(-1, *self.base)))
         x = F.relu(self.norm2(self.grow1(x)))
         x = F.relu(self.norm3(self.grow2(x)))
         low, high = self.domain.bounds(x)
@@ -59,7 +59,7 @@ class Generator(nn.Module):
 
 
 class Classifier(nn.Module):
-    """The critic's trunk and its auxiliary head: (n, C, H, W) inputs to (n, classes) logits. What the search keeps."""
+    """The critic's trunk with its auxiliary head: (n, C, H, W) inputs to (n, classes) logits. The search uses it."""
 
     def __init__(self, domain: Domain, classes: int, *, width: int) -> None:
         super().__init__()

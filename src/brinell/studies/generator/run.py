@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, option
-from brinell.engine.plan import choose_device, open_data
-from brinell.store.files import named_safetensors
+from brinell.engine.plan import choose_device
+from brinell.engine.sources import open_data
+from brinell.store.files import check_safetensors_name
 from brinell.studies.generator.generator import Kept, load
 from brinell.studies.generator.networks import Classifier, Critic, Generator, fits, initialise
 from brinell.studies.generator.request import TrainGeneratorRequest
@@ -39,7 +40,7 @@ RECOUNT = 20
 BATCH_SIZE = 64
 """Real and drawn inputs of a step, each."""
 CLASS_WEIGHT = 0.5
-"""Of the generator's class loss beside the adversarial one."""
+"""Weight of the generator's class loss relative to the adversarial loss."""
 MEAN_OVER = 0.999
 """Decay of the mean of the generator's weights."""
 
@@ -91,23 +92,24 @@ class _Training:
 
     def run(self, tell: Callable[[Report], None]) -> int:
         """Train until steps or seconds are spent; the number of steps."""
-        started, step = time.perf_counter(), 0
+        start, step = time.perf_counter(), 0
         for _ in range(20):
             self.critic.bound()
-        while self._share(step, time.perf_counter() - started) < 1:
+        while self._share(step, time.perf_counter() - start) < 1:
             step += 1
-            self._decay(min(1.0, self._share(step, time.perf_counter() - started)))
+            self._decay(min(1.0, self._share(step, time.perf_counter() - start)))
             critic, real = self._judge()
             drawn = self._draw()
             self._follow(step)
             if step % REPORT_EVERY == 0:
                 if not math.isfinite(critic):
                     raise ModelError(f"the training of the generator diverged: lower {option('rate')}, or take another seed")
-                tell(Report(step, time.perf_counter() - started, critic, real, drawn))
+                tell(Report(step, time.perf_counter() - start, critic, real, drawn))
         self._recount()
         return step
 
     def _share(self, step: int, seconds: float) -> float:
+        """Completed share of the training."""
         return step / self.config.steps if self.config.steps is not None else seconds / (60 * self.config.minutes)
 
     def _decay(self, share: float) -> None:
@@ -116,6 +118,7 @@ class _Training:
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
     def _rows(self) -> Tensor:
+        """Indices of the next batch."""
         size = BATCH_SIZE
         if len(self.order) < size:
             self.order = torch.randperm(len(self.x), generator=self.rng).repeat(-(-size // len(self.x)))
@@ -123,6 +126,7 @@ class _Training:
         return rows.to(self.x.device)
 
     def _latents(self, labels: Tensor) -> Tensor:
+        """(n, latent): random latent vectors."""
         return torch.randn(len(labels), self.config.latent, generator=self.rng).to(labels.device)
 
     def _judge(self) -> tuple[float, float]:
@@ -130,8 +134,8 @@ class _Training:
         rows = self._rows()
         x, y = self.x[rows], self.y[rows]
         with torch.no_grad():
-            drawn = self.generator(self._latents(y), y)
-        score, logits = self.critic(torch.cat([x, drawn]))
+            fake_inputs = self.generator(self._latents(y), y)
+        score, logits = self.critic(torch.cat([x, fake_inputs]))
         real, fake = score.split(len(x))
         hinge = F.relu(1 - real).mean() + F.relu(1 + fake).mean()
         loss = hinge + F.cross_entropy(logits[: len(x)], y)
@@ -155,9 +159,10 @@ class _Training:
 
     @torch.no_grad()
     def _follow(self, step: int) -> None:
+        """Update the moving average of the generator's weights."""
         weight = 1 - min(MEAN_OVER, (1 + step) / (10 + step))
-        for mean, now in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
-            mean.lerp_(now, weight)
+        for mean, current in zip(self.mean.parameters(), self.generator.parameters(), strict=True):
+            mean.lerp_(current, weight)
 
     @torch.no_grad()
     def _recount(self) -> None:
@@ -202,19 +207,20 @@ def carry_out(call: Call) -> GeneratorResult:
     out = call.file()
 
     def tell(report: Report) -> None:
+        """Print a training report."""
         call.progress.note(
             f"step {report.step}, {report.seconds:.0f} s: critic's loss {report.critic:.2f}, classes named "
             f"{100 * report.real_classes:.0f} % of real and {100 * report.drawn_classes:.0f} % of drawn inputs"
         )
 
-    kept = train_generator(call.request, out, tell, dataset=call.dataset())
+    generator = train_generator(call.request, out, tell, dataset=call.dataset())
     return GeneratorResult(
         generator=str(out),
         data=call.request.data,
         bytes=out.stat().st_size,
-        steps=kept.about["steps"],
-        samples=kept.about["samples"],
-        digest=kept.digest(),
+        steps=generator.about["steps"],
+        samples=generator.about["samples"],
+        digest=generator.digest(),
     )
 
 
@@ -232,11 +238,11 @@ def train_generator(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    named_safetensors(out, "a generator")
+    check_safetensors_name(out, "a generator")
     device = choose_device(request.device)
     dataset = open_data(request.data) if dataset is None else dataset
-    if why := fits(dataset.domain):
-        raise RequestError(f"no generator can be trained on {dataset.name}: {why}")
+    if problem := fits(dataset.domain):
+        raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
     labels = np.asarray(dataset.labels(), dtype=np.int64)[: request.samples]
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:

@@ -1,6 +1,6 @@
-"""Train a model adversarially, and audit it before and after on data that it never saw.
+"""Train a model adversarially, and audit it before and after on data that the training never uses.
 
-Without options: the built-in network on real handwritten digits.
+By default it hardens the built-in network on real handwritten digits.
 """
 
 from brinell.studies.harden.request import HardenRequest
@@ -16,9 +16,20 @@ STUDY = Study(
     open="analysis:summarise",
     page="page:write",
     layout="records:LAYOUT",
+    repeat="run:repeat",
+    claimed=(
+        ("checkpoints/last.safetensors", "the training: that the recipe makes the stored weights, and the history of its checks"),
+        *(
+            (
+                f"manifest.json:training.{key}",
+                "the training: that the recipe makes the stored weights, and the history of its checks",
+            )
+            for key in ("recipe", "step", "best_step", "forwards", "backwards", "curve", "events")
+        ),
+    ),
     memory=("model", "data", "train"),
     needs_inputs=True,
-    resume="Go on with the hardening in --out.",
+    resume="Resume the hardening in --out.",
     examples=(
         "brinell harden --data digits",
         "brinell harden --data TEST.npz --train TRAIN.npz --model model.py:factory --eps 8/255 --recipe trades+awp",

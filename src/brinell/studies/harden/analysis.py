@@ -1,132 +1,135 @@
-"""What a hardening came to: the audits before and after, sample by sample, and how the training went."""
+"""The result of a hardening: the audits before and after, paired by sample, and the training curve."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from brinell.analysis.compare import compare
-from brinell.analysis.results import CompareResult, FolderResult, ModelResult, Result, Share
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.inference import holm
+from brinell.analysis.proportions import mcnemar, paired_difference
+from brinell.analysis.results import CompareResult, ModelResult, Share
 from brinell.analysis.robust_accuracy import share, summarise_model
-from brinell.analysis.stats import holm, mcnemar, paired_difference
-from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, hardened_of, side
+from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, load_audit, locate_hardened
 
 
 class Point(Result):
-    """One check of a training, on validation samples, which are no part of the training."""
+    """One check of the network on validation samples during training."""
 
     step: int
     """Updates of the weights so far."""
     seconds: float
     """Time of the training so far."""
     recipe: str
-    """What was trained with."""
+    """The recipe in use."""
     eps: float
-    """The budget of the training at that moment."""
+    """The training budget at this step, in input units."""
     loss: float | None
-    """Of the batch before; null at the check before the first step."""
+    """Loss of the preceding batch; null at the check before the first step."""
     clean: Share
-    """Right on untouched inputs."""
+    """Correct on clean inputs."""
     seen: Share
-    """Right on what the recipe crafts at this eps."""
+    """Correct on the adversarial inputs that the recipe crafts at this eps."""
     pgd: Share
-    """Right after PGD of ten steps at this eps."""
+    """Correct after PGD (10 steps) at this eps."""
     robust: Share
-    """Right after PGD at the full eps, of the averaged weights: by this the weights that are kept were chosen."""
+    """Correct after PGD at the full eps, with the averaged weights. The final weights maximise this rate."""
     good: bool
-    """Whether the network held against PGD about as well as against the training attack."""
+    """True if the network withstands PGD about as well as the training attack."""
 
 
 class Unseen(Result):
-    """Both models under one change of the inputs, on the same samples."""
+    """Accuracy of both models under one change of the inputs, on the same samples."""
 
     name: str
     """The change: a distortion, or an attack in a norm."""
     distortion: str | None
-    """The distortion by its public name; null for an attack."""
+    """Public name of the distortion; null for an attack."""
     seen: bool
-    """Whether the training used it: then it is here for comparison."""
+    """True if the training used this change."""
     n: int
     """Samples."""
     before: Share
-    """Right before the training."""
+    """Correct before the training."""
     after: Share
-    """Right after it."""
+    """Correct after the training."""
     difference: float
     """After minus before."""
     low: float
     """Lower end of its 95 % interval."""
     high: float
-    """Upper end."""
+    """Upper end of its 95 % interval."""
     p: float
-    """McNemar's exact test, corrected for the number of changes (Holm)."""
+    """p-value of McNemar's exact test, with Holm's correction over all changes."""
 
 
 class HardenResult(FolderResult):
     """`brinell harden --json`."""
 
+    words: ClassVar[frozenset[str]] = FolderResult.words | {"curve", "ended_with", "events", "forwards", "backwards", "steps"}
     weights: str
     """The hardened weights: a state dict in a safetensors file."""
     spec: str | None
-    """What --model takes to load the hardened model; null for a model that was given in memory."""
+    """The value of --model that loads the hardened model; null if the model was passed in memory."""
     model: str
     """Name of the model."""
     recipe: str
-    """How it was trained, as it was asked for."""
+    """The requested training recipe."""
     ended_with: str
-    """The recipe at the end: another one where the training went back from catastrophic overfitting."""
+    """The recipe at the end. It differs from `recipe` if the training recovered from catastrophic overfitting."""
     norm: str
-    """The distance of eps."""
+    """The distance that eps is measured in."""
     eps: float
-    """The budget that was trained for."""
+    """The training budget, in input units."""
     trained_on: int
     """Training samples."""
     validation: int
-    """Of the training data, samples by which the weights were chosen."""
+    """Number of training samples set aside for validation."""
     steps: int
-    """Updates of the weights."""
+    """Number of weight updates."""
     seconds: float
-    """Time of the training: processor time on a CPU."""
+    """Duration of the training in seconds: processor time on a CPU, wall time on a GPU."""
     forwards: int
     """Forward evaluations of single inputs by the training, without its checks."""
     backwards: int
-    """Backward evaluations, likewise."""
+    """Backward evaluations of single inputs by the training, without its checks."""
     events: list[str]
-    """What happened that a reader should know: an overfitting that was noticed, an early end."""
+    """Events of the training that a reader should know, such as overfitting or an early stop."""
     curve: list[Point] = Field(repr=False)
-    """The checks, in order."""
+    """The checks, in order of their steps."""
     unseen: list[Unseen] = Field(repr=False)
-    """Whether robustness carries over: distortions, and attacks in both norms."""
+    """Accuracy under distortions and under attacks in both norms."""
     before: ModelResult
-    """The audit before, as `brinell audit --json` prints it."""
+    """The audit before the training, in the form of `brinell audit --json`."""
     after: ModelResult
-    """The audit after, likewise."""
+    """The audit after the training, in the form of `brinell audit --json`."""
     comparison: CompareResult
-    """A is the model after, B before: differences on the same samples, with McNemar's test."""
+    """Model A is the hardened model and B the original: differences on the same samples, with McNemar's test."""
 
 
 def summarise(folder: Path) -> HardenResult:
-    """What the folder of a hardening says.
+    """Summarise the folder of a finished hardening.
 
     Raises:
-        RequestError: no finished hardening there, or a damaged file in it.
+        RequestError: the folder holds no finished hardening, or one of its files is damaged.
     """
-    held = LAYOUT.open(folder)
-    training: dict[str, Any] = held["training"]
-    before, after = side(folder, BEFORE), side(folder, AFTER)
-    weights, spec = hardened_of(folder, held)
+    manifest = LAYOUT.open(folder)
+    training: dict[str, Any] = manifest["training"]
+    before, after = load_audit(folder, BEFORE), load_audit(folder, AFTER)
+    weights, spec = locate_hardened(folder, manifest)
     return HardenResult(
         folder=str(folder),
         weights=str(weights),
         spec=spec,
-        model=held["model"]["name"],
-        recipe=held["request"]["recipe"],
+        model=manifest["model"]["name"],
+        recipe=manifest["request"]["recipe"],
         ended_with=training["recipe"],
-        norm=held["request"]["norm"],
-        eps=held["eps"],
-        trained_on=held["trained_on"],
-        validation=held["validation"],
+        norm=manifest["request"]["norm"],
+        eps=manifest["eps"],
+        trained_on=manifest["trained_on"],
+        validation=manifest["validation"],
         steps=training["step"],
         seconds=training["seconds"],
         forwards=training["forwards"],
@@ -141,24 +144,25 @@ def summarise(folder: Path) -> HardenResult:
 
 
 def _unseen(rows: Sequence[Mapping[str, Any]]) -> list[Unseen]:
-    """Both models under each change; p-values hold with all changes read together."""
-    tested = holm([mcnemar(int(row["only_after"]), int(row["only_before"])) for row in rows])
-    return [_pair(row, p) for row, p in zip(rows, tested, strict=True)]
+    """Both models under each change, with p-values corrected over all changes."""
+    p_values = holm([mcnemar(int(row["only_after"]), int(row["only_before"])) for row in rows])
+    return [_unseen_row(row, p) for row, p in zip(rows, p_values, strict=True)]
 
 
-def _pair(row: Mapping[str, Any], p: float) -> Unseen:
-    both, gained, lost, neither = (int(row[key]) for key in ("both", "only_after", "only_before", "neither"))
-    n = both + gained + lost + neither
-    interval = paired_difference(both, gained, lost, neither)
+def _unseen_row(row: Mapping[str, Any], p: float) -> Unseen:
+    """Change of accuracy on one unseen corruption or attack."""
+    both_right, only_after, only_before, both_wrong = (int(row[key]) for key in ("both", "only_after", "only_before", "neither"))
+    n = both_right + only_after + only_before + both_wrong
+    interval = paired_difference(both_right, only_after, only_before, both_wrong)
     assert interval is not None, "there is at least one sample"
-    sides = (share([True] * k + [False] * (n - k)) for k in (both + lost, both + gained))
+    sides = (share([True] * k + [False] * (n - k)) for k in (both_right + only_before, both_right + only_after))
     return Unseen(
         name=row["name"],
         distortion=row.get("distortion"),
         seen=row["seen"],
         n=n,
         **dict(zip(("before", "after"), sides, strict=True)),
-        difference=(gained - lost) / n,
+        difference=(only_after - only_before) / n,
         low=interval.low,
         high=interval.high,
         p=p,
@@ -166,6 +170,7 @@ def _pair(row: Mapping[str, Any], p: float) -> Unseen:
 
 
 def _point(row: dict[str, Any]) -> Point:
+    """Figures of one check during the training."""
     n = int(row["n"])
     rates: dict[str, Any] = {
         name: share([True] * row[name] + [False] * (n - row[name])) for name in ("clean", "seen", "pgd", "robust")

@@ -1,4 +1,4 @@
-"""The page of a hardening, and the tables behind it: what was won, what it cost and who paid, and how the training went."""
+"""The HTML page of a hardening and its CSV tables: gains, costs by class, and the training curve."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,19 +16,19 @@ from brinell.studies.harden.words import reading
 
 SHARES = ("clean", "seen", "pgd", "robust")
 LINES = {
-    "clean": "untouched inputs",
-    "seen": "training attack, at the budget of the moment",
-    "pgd": "PGD, at the budget of the moment",
+    "clean": "clean inputs",
+    "seen": "training attack, at the current budget",
+    "pgd": "PGD, at the current budget",
     "robust": "PGD at the full budget, averaged weights",
 }
-"""The lines of the training curve."""
+"""Legend of the training curve, by field of `Point`."""
 
 
 def write(folder: Path) -> Path:
-    """Write `tables/*.csv` and `report.html`; the path of the page.
+    """Write `tables/*.csv` and `report.html`. Returns the path of the page.
 
     Raises:
-        RequestError: no finished hardening there, or a damaged file in it.
+        RequestError: the folder holds no finished hardening, or one of its files is damaged.
         StoppedError: the folder cannot be written.
     """
     result = summarise(folder)
@@ -42,88 +42,95 @@ def write(folder: Path) -> Path:
         result=result,
         manifest=LAYOUT.open(folder),
         sentences=reading(result),
+        events=[("warn", text) for text in result.events],
         accuracy=accuracy(result),
         training=training(result.curve),
         pairs=[result.comparison.clean, *(pair for pair in result.comparison.robust if pair.eps > 0)],
         classes=classes(result),
-        lines=[(key(at), text) for at, text in enumerate(LINES.values())],
+        lines=[(key(index), text) for index, text in enumerate(LINES.values())],
     )
     write_text(folder / "report.html", page)
     return folder / "report.html"
 
 
 def accuracy(result: HardenResult) -> Markup:
-    """Robust accuracy over eps before and after."""
+    """Plot robust accuracy over eps before and after the training."""
     sides = (("before", result.before), ("after", result.after))
     series = [
-        Series(name=name, rates=_rates(side.clean_accuracy, side.robust_accuracy), style=at)
-        for at, (name, side) in enumerate(sides)
+        Series(name=name, rates=_rates(side.clean_accuracy, side.robust_accuracy), style=index)
+        for index, (name, side) in enumerate(sides)
     ]
     labels = [(eps, text) for eps, text in zip(result.after.eps, result.after.eps_text, strict=True)]
     return curve(series, labels, title="Robust accuracy over eps, before and after", distance=result.norm)
 
 
 def _rates(clean: Rate, robust: Sequence[Rate]) -> list[Rate]:
+    """Rates over the budgets, from the clean accuracy."""
     return list(robust) if robust and robust[0].eps == 0 else [clean, *robust]
 
 
 def training(checks: Sequence[Point]) -> Markup | None:
-    """Accuracy on validation samples over the steps of the training; None without a check."""
+    """Plot the accuracy on validation samples over the training steps. Returns None if there was no check."""
     if not checks:
         return None
     series = [
         Series(
             name=text,
-            rates=[_at(one.step, getattr(one, name)) for one in checks],
-            style=at,
+            rates=[_check_rate(check.step, getattr(check, name)) for check in checks],
+            style=index,
             band=name == "robust",
-            at=[f"step {one.step}" for one in checks],
+            tick_texts=[f"step {one.step}" for one in checks],
         )
-        for at, (name, text) in enumerate(LINES.items())
+        for index, (name, text) in enumerate(LINES.items())
     ]
-    labels = [(float(one.step), str(one.step)) for one in checks]
+    labels = [(float(check.step), str(check.step)) for check in checks]
     return curve(series, labels, title="Accuracy on validation samples over the training", axis="step")
 
 
-def _at(step: int, share: Share) -> Rate:
+def _check_rate(step: int, share: Share) -> Rate:
+    """A share as a rate over the steps of the training."""
     return Rate(eps=float(step), value=share.value, low=share.low, high=share.high, n=share.n, k=share.k)
 
 
 def classes(result: HardenResult) -> list[tuple[str, int, Rate, Rate, Rate, Rate]]:
-    """For each class its name, its samples, and clean and robust accuracy before and after at the largest budget."""
-    both = zip(result.before.per_class, result.after.per_class, strict=True)
-    return [(one.name, one.n, one.clean, two.clean, one.robust[-1], two.robust[-1]) for one, two in both]
+    """Name, size, clean accuracy before and after, and robust accuracy at the largest budget before and after, of each class."""
+    pairs = zip(result.before.per_class, result.after.per_class, strict=True)
+    return [(before.name, before.n, before.clean, after.clean, before.robust[-1], after.robust[-1]) for before, after in pairs]
 
 
 def tables(result: HardenResult) -> dict[str, str]:
     """The page's tables as CSV, by file name."""
     pairs = [result.comparison.clean, *result.comparison.robust]
     head = ("eps", "before", "after", "difference", "low", "high", "both", "only_after", "only_before", "neither", "n", "p")
-    compared = [
-        (p.eps, p.value_b, p.value_a, p.difference, p.low, p.high, p.both, p.only_a, p.only_b, p.neither, p.n, p.p) for p in pairs
+    comparison_rows = [
+        (p.eps, p.value_b, p.value_a, p.difference, p.low, p.high, p.both_robust, p.only_a, p.only_b, p.neither, p.n, p.p)
+        for p in pairs
     ]
     by_class = []
     for name, n, *rates in classes(result):
         by_class.append([name, n, *(value for rate in rates for value in (rate.value, rate.low, rate.high))])
     names = [
-        f"{what}_{when}{end}" for what in ("clean", "robust") for when in ("before", "after") for end in ("", "_low", "_high")
+        f"{kind}_{stage}{suffix}"
+        for kind in ("clean", "robust")
+        for stage in ("before", "after")
+        for suffix in ("", "_low", "_high")
     ]
     unseen = [[u.name, u.seen, u.n, u.before.value, u.after.value, u.difference, u.low, u.high, u.p] for u in result.unseen]
     checks = [
         [
-            one.step,
-            one.seconds,
-            one.recipe,
-            one.eps,
-            one.loss,
-            one.good,
-            *(getattr(one, name).value for name in SHARES),
-            one.clean.n,
+            check.step,
+            check.seconds,
+            check.recipe,
+            check.eps,
+            check.loss,
+            check.good,
+            *(getattr(check, name).value for name in SHARES),
+            check.clean.n,
         ]
-        for one in result.curve
+        for check in result.curve
     ]
     return {
-        "comparison.csv": csv_text(head, compared),
+        "comparison.csv": csv_text(head, comparison_rows),
         "per_class.csv": csv_text(["class", "n", *names], by_class),
         "unseen.csv": csv_text(["change", "seen", "n", "before", "after", "difference", "low", "high", "p"], unseen),
         "curve.csv": csv_text(["step", "seconds", "recipe", "eps", "loss", "good", *SHARES, "n"], checks),

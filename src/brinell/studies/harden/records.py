@@ -1,9 +1,9 @@
 """The folder of a hardening.
 
-run.toml  manifest.json         the request; what was trained, how it went, check by check
+run.toml  manifest.json         the request; the training facts and every check
 <model>-hardened.safetensors    the hardened weights, a state dict
-checkpoints/last.safetensors    everything that the training needs to go on
-before/  after/                 the audits, each a run folder like any other
+checkpoints/last.safetensors    the state from which a training resumes
+before/  after/                 the audits, each a run folder of `brinell audit`
 tables/*.csv  report.html
 """
 
@@ -23,112 +23,116 @@ Samples = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 
 
 class ValidationCheck(Content):
-    """How the network does on validation samples, as the training goes on."""
+    """Result of one check on validation samples during training."""
 
     n: Samples
-    """Samples that were looked at."""
+    """Samples evaluated."""
     clean: Samples
-    """Those classified correctly."""
+    """Samples classified correctly."""
     seen: Samples
-    """Those robust to the attack of the training."""
+    """Samples robust to the training attack."""
     pgd: Samples
-    """Those robust to PGD."""
+    """Samples robust to PGD."""
     robust: Samples
-    """Those robust to both."""
+    """Samples robust to both attacks."""
     step: Count
-    """Steps of the training until then."""
+    """Training steps so far."""
     seconds: Amount
-    """Wall time until then."""
+    """Wall time so far, in seconds."""
     recipe: str
-    """The defence."""
+    """The recipe in use."""
     eps: Amount
-    """The budget of the training then."""
+    """The training budget at this step."""
     loss: float | None
-    """The loss of the training; null before it begins."""
+    """The training loss; null before the first step."""
     good: bool
-    """Whether nothing is wrong with the training."""
+    """True if the check found no problem."""
 
 
 class TrainingFacts(Content):
-    """How the training went; empty until it is over."""
+    """Outcome of the training; empty until it ends."""
 
     weights: str = ""
-    """The file of the hardened weights."""
+    """File name of the hardened weights."""
     spec: str | None = None
-    """How the model with these weights is named, as on the command line."""
+    """Model spec with these weights, as on the command line."""
     recipe: str = ""
-    """The defence of the weights that were kept."""
+    """The recipe that produced the stored weights."""
     seconds: Amount = 0.0
-    """Wall time."""
+    """Wall time, in seconds."""
     curve: Listing[ValidationCheck] = []
     """Every check, in order."""
     step: Count = 0
-    """The step of the weights that were kept."""
+    """The step of the stored weights."""
     forwards: Count = 0
     """Forward evaluations."""
     backwards: Count = 0
     """Backward evaluations."""
     events: list[Any] = []
-    """What happened on the way."""
+    """Events during the training, such as overfitting or an early stop."""
 
 
 class HardenManifest(GrowingManifest):
-    """What the manifest of a hardening says."""
+    """The manifest of a hardening."""
 
     cell: str
-    """The hash of all that the training depends on."""
+    """Hash of everything that the training depends on."""
     model: ModelFacts
-    """The model before."""
+    """The model before the training."""
     data: DataFacts
     """The data of both audits."""
     train: DataFacts
     """The data of the training."""
     trained_on: Count
-    """Samples that it is trained on."""
+    """Number of training samples."""
     validation: Count
-    """Samples that it is checked on."""
+    """Number of validation samples."""
     eps: Amount
-    """The budget."""
+    """The training budget."""
     eps_text: str
-    """The budget as it was written."""
+    """The training budget as written in the request."""
     training: TrainingFacts
-    """How the training went."""
+    """Outcome of the training."""
 
 
-LAYOUT = Layout(verb="harden", what="hardening", version=1, manifest=HardenManifest, folders=())
+LAYOUT = Layout(verb="harden", noun="hardening", version=1, manifest=HardenManifest, folders=())
 BEFORE, AFTER = "before", "after"
 STEPS, SEVERITY = 20, 3
-"""Of PGD and of distortions, by which it is seen whether robustness carries over."""
+"""Steps of PGD, and severity of the distortions, in the comparison on unseen changes."""
 
 
-def attacked_by(norm: str, eps: float) -> str:
-    """What PGD is called in the rows of what carries over."""
+def pgd_row_name(norm: str, eps: float) -> str:
+    """Name of a PGD row in the comparison on unseen changes."""
     return f"PGD, {STEPS} steps, {norm} {eps:.3g}"
 
 
-def distorted_by(distortion: str) -> str:
-    """What a distortion is called there."""
+def distortion_row_name(distortion: str) -> str:
+    """Name of a distortion row in the comparison on unseen changes."""
     return f"{distortion}, severity {SEVERITY}"
 
 
-def checkpoint(folder: Path) -> Path:
-    """Where the training writes its checkpoints."""
+def checkpoint_path(folder: Path) -> Path:
+    """Path of the training checkpoint."""
     return folder / "checkpoints" / "last.safetensors"
 
 
-def hardened_of(folder: Path, manifest: Mapping[str, Any]) -> tuple[Path, str | None]:
-    """The hardened weights, and the spec of the model with them, if there is one: where the folder is now."""
+def locate_hardened(folder: Path, manifest: Mapping[str, Any]) -> tuple[Path, str | None]:
+    """Path of the hardened weights, and the model spec that loads them from the current folder, or None without a spec."""
     training = manifest["training"]
     file, spec = folder / Path(training["weights"]).name, training["spec"]
     return file, None if spec is None else spec.replace(f"weights={training['weights']}", f"weights={file}", 1)
 
 
-def side(folder: Path, which: str) -> Side:
-    """The audit before or after, ready to be compared.
+def load_audit(folder: Path, audit: str) -> Side:
+    """Open the audit before or after the training for a comparison.
+
+    Args:
+        folder: folder of the hardening.
+        audit: `BEFORE` or `AFTER`.
 
     Raises:
-        RequestError: there is none yet, or it is damaged.
+        RequestError: the audit is missing or damaged.
     """
-    run = Run.open(folder / which)
+    run = Run.open(folder / audit)
     (model,) = run.manifest["models"]
-    return Side(run=str(folder / which), manifest=run.manifest, records=run.records(), model=str(model["name"]))
+    return Side(run=str(folder / audit), manifest=run.manifest, records=run.records(), model=str(model["name"]))

@@ -1,4 +1,4 @@
-"""A hardening carried out: the audit before, the training, what carries over, the audit after."""
+"""Runs a hardening: the audit before, the training, the comparison on unseen changes, and the audit after."""
 
 import copy
 import re
@@ -10,172 +10,182 @@ import numpy as np
 import torch
 
 from brinell import plugins
+from brinell.core import bounded
+from brinell.core.class_names import option_text, own_order
 from brinell.core.errors import RequestError, option
-from brinell.core.model import Model
+from brinell.core.model import Model, ModelInfo
 from brinell.core.streams import seeded
-from brinell.engine.answers import settled
+from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import facts_of
 from brinell.engine.plan import make_plan as plan_audit
+from brinell.engine.plan import model_facts, split_class_names
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, Request
-from brinell.engine.selection import choose
-from brinell.engine.spelling import spelled
-from brinell.models._weights import fit_file
+from brinell.engine.selection import choose_samples
+from brinell.engine.spelling import expand_spec
+from brinell.models._weights import load_weights_file
 from brinell.pages import html
 from brinell.runners import local, provenance
-from brinell.runners.loop import Job, carry_out
+from brinell.runners.loop import Job, manifest_session
+from brinell.store.files import write_atomically
 from brinell.store.run import LAYOUT as RUN
 from brinell.studies.harden import page
 from brinell.studies.harden.analysis import HardenResult, summarise
-from brinell.studies.harden.plan import ANYWHERE, HardenPlan, make_plan
-from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint, hardened_of
+from brinell.studies.harden.plan import RESUME_SETTINGS, HardenPlan, make_plan
+from brinell.studies.harden.records import AFTER, BEFORE, LAYOUT, checkpoint_path, locate_hardened
 from brinell.studies.harden.unseen import measure
 from brinell.studies.kit import Call
 from brinell.training.checkpoint import write
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
 from brinell.training.loop import PGD_STEPS, Loop, Settings, State
-from brinell.training.recipe import Trained
+from brinell.training.recipe import TrainedNetwork
 
-POINTS = 5
-"""Budgets of the audits where nobody names any."""
+DEFAULT_BUDGETS = 5
+"""Number of audit budgets if the request names none."""
 
 
-def make(plan: HardenPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Path:
-    """Carry out a plan in the folder `out`, or with `resume` what is missing of it. Returns the folder.
+def run_plan(
+    plan: HardenPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False, trained: Path | None = None
+) -> Path:
+    """Run a plan in `folder`, or with `resume` complete an interrupted one. Returns the folder.
 
-    Args and errors are those of `runners.local.run`.
+    With `trained`, the weights and the history of the training are taken from that folder of an earlier hardening.
+    Other args and errors are those of `runners.local.run`.
     """
     job = Job(
         LAYOUT,
-        out,
+        folder,
         plan.request,
-        about=_about(plan),
+        about=_manifest_facts(plan),
         inputs="the data, the weights of the model",
         device=plan.device,
         command=command,
-        ignored=ANYWHERE,
-        kept={"training": {}, "answers": {}, "probes": {}},
+        ignored=RESUME_SETTINGS,
+        accumulated={"training": {}, "answers": {}, "probes": {}},
     )
-    _check_place(plan, out)
-    with carry_out(job, resume=resume) as manifest:
-        _audit(plan, out / BEFORE, progress, spec=plan.request.model, model=plan.model)
+    _check_folder(plan, folder)
+    with manifest_session(job, resume=resume) as manifest:
+        _audit(plan, folder / BEFORE, progress, spec=plan.request.model, model=plan.model)
         if "weights" not in manifest["training"]:
-            manifest["training"] = _trained(plan, out, manifest, progress)
-            LAYOUT.save(out, manifest)
+            manifest["training"] = (
+                _train(plan, folder, manifest, progress) if trained is None else _take_training(plan, folder, manifest, trained)
+            )
+            LAYOUT.save(folder, manifest)
         if "unseen" not in manifest["training"]:
-            manifest["training"]["unseen"] = _unseen(plan, out, manifest)
-            LAYOUT.save(out, manifest)
-        weights, spec = hardened_of(out, manifest)
-        hardened = None if spec is not None else _loaded(plan, weights)
-        _audit(plan, out / AFTER, progress, spec=spec or plan.request.model, model=hardened)
-    return out
+            manifest["training"]["unseen"] = _measure_unseen(plan, folder, manifest)
+            LAYOUT.save(folder, manifest)
+        weights, spec = locate_hardened(folder, manifest)
+        hardened = None if spec is not None else _load_hardened(plan, weights)
+        _audit(plan, folder / AFTER, progress, spec=spec or plan.request.model, model=hardened)
+    return folder
 
 
-def _check_place(plan: HardenPlan, out: Path) -> None:
-    """Refuse a folder that no spec of the hardened model could name."""
-    file = out / file_name(plan)
-    spec = None if plan.given is not None else with_weights(plan.request.model, file)
+def _check_folder(plan: HardenPlan, folder: Path) -> None:
+    """Reject a folder whose path cannot be part of a model spec."""
+    file = folder / weights_name(plan)
+    spec = None if plan.memory_model is not None else with_weights(plan.request.model, file, plan.model.info)
     if spec is not None and plugins.parse(spec).options.get("weights") != str(file):
         raise RequestError(
-            f"{option('out')} {out} has a & in it, which parts the options of a model spec: choose another {option('out')}"
+            f"{option('out')} {folder} contains &, which separates the options of a model spec: choose another {option('out')}"
         )
 
 
-def file_name(plan: HardenPlan) -> str:
-    """What the file of the hardened weights is called: as the model, without what means something in a path or a spec."""
+def weights_name(plan: HardenPlan) -> str:
+    """File name of the hardened weights: the model's name, with characters that are special in a path or a spec replaced."""
     plain = re.sub(r"[^\w.+-]", "_", plan.model.name)
     return f"{plain}-hardened.safetensors"
 
 
-def _about(plan: HardenPlan) -> dict[str, Any]:
+def _manifest_facts(plan: HardenPlan) -> dict[str, Any]:
+    """Facts of the plan for the manifest."""
     n = len(plan.train)
     return {
         "cell": plan.cell,
-        "model": {"name": plan.model.name, **facts_of(plan.model)},
-        "data": provenance.data(plan.request.data, plan.dataset, plan.dataset.digest(), len(plan.dataset), "all"),
-        "train": provenance.data(plan.train_spec, plan.train, plan.train.digest(), n, "all"),
-        "trained_on": len(plan.learned),
-        "validation": len(plan.held),
+        "model": {"name": plan.model.name, **model_facts(plan.model)},
+        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.dataset.digest(), len(plan.dataset), "all"),
+        "train": provenance.data_facts(plan.train_spec, plan.train, plan.train.digest(), n, "all"),
+        "trained_on": len(plan.train_positions),
+        "validation": len(plan.validation_positions),
         "eps": plan.eps,
         "eps_text": plan.eps_text,
     }
 
 
-def _audit(plan: HardenPlan, out: Path, progress: Progress, *, spec: str, model: Model | None) -> None:
-    """An audit like any other, in a folder of its own; one that is there already is resumed."""
-    asked = plan.request
+def _audit(plan: HardenPlan, folder: Path, progress: Progress, *, spec: str, model: Model | None) -> None:
+    """Run an ordinary audit in `folder`, or resume the one that is there."""
+    settings = plan.request
     request = Request(
-        data=asked.data,
-        model=(spec,) if model is None or plan.given is None else (f"{IN_MEMORY}:{model.name}",),
-        norm=asked.norm,
-        eps=budgets_of(plan),
-        attack=asked.attack,
-        samples=min(asked.samples, len(plan.dataset)),
-        seed=asked.seed,
-        batch_size=asked.batch_size,
-        device=asked.device,
+        data=settings.data,
+        model=(spec,) if model is None or plan.memory_model is None else (f"{IN_MEMORY}:{model.name}",),
+        norm=settings.norm,
+        eps=audit_budgets(plan),
+        attack=settings.attack,
+        samples=min(settings.samples, len(plan.dataset)),
+        seed=settings.seed,
+        batch_size=settings.batch_size,
+        device=settings.device,
+        in_process=settings.in_process,
     )
-    with seeded(asked.seed):
+    with seeded(settings.seed):
         audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))
-        local.run(audit, out, progress, command=f"brinell harden, the audit {out.name}", resume=RUN.has(out))
-    html.write(out)
+        local.run(audit, folder, progress, command=f"brinell harden, the audit {folder.name}", resume=RUN.has(folder))
+    html.write(folder)
 
 
-def budgets_of(plan: HardenPlan) -> str:
-    """The budgets of the audits; the one that is trained for is always among them."""
-    asked = plan.request.budgets
-    if asked is None:
-        return f"0:{plan.eps_text}:{POINTS}"
-    return asked if plan.eps in parse_eps(asked).values else f"{asked},{plan.eps_text}"
+def audit_budgets(plan: HardenPlan) -> str:
+    """The budgets of the audits, which always include the training budget."""
+    budgets = plan.request.budgets
+    if budgets is None:
+        return f"0:{plan.eps_text}:{DEFAULT_BUDGETS}"
+    return budgets if plan.eps in parse_eps(budgets).values else f"{budgets},{plan.eps_text}"
 
 
-def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """Train, or go on with it, and write the weights. Returns what the manifest says of it."""
+def _train(plan: HardenPlan, folder: Path, manifest: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Train the model, or resume the training, and write the weights. Returns the training facts for the manifest."""
     request, device = plan.request, plan.device
     model, hardened = copy.deepcopy(plan.model), f"{plan.model.name}-hardened"
     with model.info.session(device):
-        prepared = settled(model, plan.train, manifest, device)
-        trained = Trained.of(prepared)
-        own = Samples.of(plan.train, plan.learned, device)
-        held = Samples.of(plan.train, plan.held, device)
+        prepared = with_logits(model, plan.train, manifest, device)
+        trained = TrainedNetwork.of(prepared)
+        train_samples = Samples.of(plan.train, plan.train_positions, device)
+        validation_samples = Samples.of(plan.train, plan.validation_positions, device)
         checker = Checker(
-            x=held.load(torch.arange(len(held))),
-            y=held.labels,
+            x=validation_samples.load(torch.arange(len(validation_samples))),
+            y=validation_samples.labels,
             distance=plan.distance,
             domain=plan.train.domain,
             strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
             batch_size=request.batch_size,
             seed=request.seed,
         )
-        told = _Told(progress)
+        reporter = _ProgressReporter(progress)
         loop = Loop(
             trained,
-            own,
-            [_samples(plan, at, own, device) for at in range(len(plan.recipe.parts))],
+            train_samples,
+            [_defence_samples(plan, index, train_samples, device) for index in range(len(plan.recipe.parts))],
             checker,
             plan.recipe,
             plan.distance,
             _settings(plan),
-            file=checkpoint(out),
-            tell=lambda text: progress.warn(f"{text}"),
-            done=told,
+            file=checkpoint_path(folder),
+            report=lambda text: progress.warn(f"{text}"),
+            on_check=reporter,
         )
         if loop.resume():
-            progress.note(f"going on with the training from step {loop.state.step}")
+            progress.note(f"resuming the training from step {loop.state.step}")
         stage, passes = f"training by {plan.recipe.text}", loop.passes_left()
-        progress.stage(hardened, stage, len(own), passes)
+        progress.stage(hardened, stage, len(train_samples), passes)
         if passes:
-            progress.ahead({stage: passes}, 0)
-        told.begins(loop.state)
-        kept = loop.run()
-    file = out / file_name(plan)
-    write(file, kept, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
+            progress.forecast({stage: passes}, 0)
+        reporter.begin(loop.state)
+        weights = loop.run()
+    file = folder / weights_name(plan)
+    write(file, weights, {"recipe": loop.state.recipe, "eps": plan.eps, "norm": request.norm, "steps": loop.state.step})
     state = loop.state
     return {
         "weights": file.name,
-        "spec": None if plan.given is not None else with_weights(request.model, Path(file.name)),
+        "spec": _hardened_spec(plan, file.name),
         "recipe": state.recipe,
         "step": state.step,
         "best_step": state.best_step,
@@ -187,92 +197,130 @@ def _trained(plan: HardenPlan, out: Path, manifest: dict[str, Any], progress: Pr
     }
 
 
-def _unseen(plan: HardenPlan, out: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-    """Both models on inputs that were changed in ways that were not trained on, over the samples of the audits."""
+def _take_training(plan: HardenPlan, folder: Path, manifest: dict[str, Any], trained: Path) -> dict[str, Any]:
+    """Copy the weights of an earlier hardening, and return its training facts for the manifest."""
+    with plan.model.info.session(plan.device):
+        with_logits(copy.deepcopy(plan.model), plan.train, manifest, plan.device)
+    file = folder / weights_name(plan)
+    write_atomically(file, lambda temporary: temporary.write_bytes(bounded.read(trained / file.name, bounded.ON_DISK)))
+    facts = {key: value for key, value in LAYOUT.open(trained)["training"].items() if key != "unseen"}
+    return facts | {"weights": file.name, "spec": _hardened_spec(plan, file.name)}
+
+
+def _hardened_spec(plan: HardenPlan, file: str) -> str | None:
+    """Spec of the model with the weights in a file of the folder; None for a model that no spec can name."""
+    return None if plan.memory_model is not None else with_weights(plan.request.model, Path(file), plan.model.info)
+
+
+def _measure_unseen(plan: HardenPlan, folder: Path, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    """Compare both models on the audit samples under the changes that the training did not use."""
     request, device = plan.request, plan.device
-    ids = choose(Request(data=request.data, samples=min(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset).ids
+    ids = choose_samples(
+        Request(data=request.data, samples=min(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset
+    ).ids
     x, labels = plan.dataset.load(ids.tolist()).to(device), np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
     with ExitStack() as sessions:
-        networks, made_by = [], {name for one in plan.brought.values() for name in one.made_by}
-        for model in (copy.deepcopy(plan.model), _loaded(plan, hardened_of(out, manifest)[0])):
+        networks, made_by = [], {name for stored in plan.examples.values() for name in stored.distortions}
+        for model in (copy.deepcopy(plan.model), _load_hardened(plan, locate_hardened(folder, manifest)[0])):
             sessions.enter_context(model.info.session(device))
-            networks.append(Trained.of(settled(model, plan.train, manifest, device)))
+            networks.append(TrainedNetwork.of(with_logits(model, plan.train, manifest, device)))
         before, after = networks
-        found: list[dict[str, Any]] | None = None
+        counts: list[dict[str, Any]] | None = None
         for rows in np.array_split(np.arange(len(ids)), max(1, len(ids) // max(1, request.batch_size))):
             y, part = torch.from_numpy(labels[rows]).to(device), x[torch.from_numpy(rows).to(device)]
-            at = torch.from_numpy(ids[rows]).to(device)
-            asked: dict[str, Any] = {"norm": request.norm, "eps": plan.eps, "seed": request.seed}
-            told = measure(before, after, part, y, at, plan.dataset.domain, plan.recipe, made_by, **asked)
-            found = told if found is None else [_added(one, two) for one, two in zip(found, told, strict=True)]
-    return found or []
+            sample_ids = torch.from_numpy(ids[rows]).to(device)
+            settings: dict[str, Any] = {"norm": request.norm, "eps": plan.eps, "seed": request.seed}
+            part_counts = measure(before, after, part, y, sample_ids, plan.dataset.domain, plan.recipe, made_by, **settings)
+            counts = (
+                part_counts
+                if counts is None
+                else [_add_counts(row, addend) for row, addend in zip(counts, part_counts, strict=True)]
+            )
+    return counts or []
 
 
-def _added(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
-    return {key: value if key in ("name", "seen") else value + two[key] for key, value in one.items()}
+def _add_counts(row: dict[str, Any], addend: dict[str, Any]) -> dict[str, Any]:
+    """Sum of two rows of counts."""
+    return {key: value if key in ("name", "seen") else value + addend[key] for key, value in row.items()}
 
 
-def _samples(plan: HardenPlan, at: int, own: Samples, device: torch.device) -> Samples:
-    """What the share of a batch is drawn from that the defence at this position learns."""
-    found = plan.brought.get(at)
-    return own if found is None else Samples.of(found.dataset, found.rows, device)
+def _defence_samples(plan: HardenPlan, index: int, train_samples: Samples, device: torch.device) -> Samples:
+    """Training samples of the defence at position `index` in the recipe."""
+    stored = plan.examples.get(index)
+    return train_samples if stored is None else Samples.of(stored.dataset, stored.rows, device)
 
 
 def _settings(plan: HardenPlan) -> Settings:
+    """Settings of the training."""
     minutes = plan.request.minutes
-    own = {"eps": plan.eps, "seconds": None if minutes is None else 60 * minutes}
-    return Settings(**plan.request.settings(Settings) | own)
+    overrides = {"eps": plan.eps, "seconds": None if minutes is None else 60 * minutes}
+    return Settings(**plan.request.settings(Settings) | overrides)
 
 
-class _Told:
-    """Tells at each check how far a training is, and the passes since the one before."""
+class _ProgressReporter:
+    """Reports the progress of a training and the passes since the previous check."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress, self.forwards, self.backwards = progress, 0, 0
 
-    def begins(self, state: State) -> None:
-        """A training that was interrupted has told its passes already."""
+    def begin(self, state: State) -> None:
+        """Start counting at the passes of `state`, which earlier reports include."""
         self.forwards, self.backwards = state.forwards, state.backwards
 
     def __call__(self, state: State, share: float) -> None:
         last = state.curve[-1]
-        self.progress.passes(state.forwards - self.forwards, state.backwards - self.backwards)
-        self.begins(state)
+        self.progress.count_passes(state.forwards - self.forwards, state.backwards - self.backwards)
+        self.begin(state)
         self.progress.note(
             f"note: {100 * share:.0f} % of the training, step {last['step']}: of {last['n']} validation samples "
             f"{last['clean']} are right and {last['robust']} robust"
         )
 
 
-def with_weights(spec: str, file: Path) -> str | None:
-    """The spec of the same model with weights from a file; None where its plug-in takes none."""
-    name, path, options = plugins.parse(spelled("model", spec))
+def with_weights(spec: str, file: Path, info: ModelInfo) -> str | None:
+    """The spec of the same model with weights from a file; None if its plug-in has no `weights` option.
+
+    The spec names the classes if they are in another order than those of the data, since a classes.json lies by the old weights.
+    """
+    spec, stated = split_class_names(expand_spec("model", spec))
+    stated = own_order(info.class_names, info.class_order) if info.class_order else stated
+    if stated and not option_text(stated):
+        return None
+    name, path, options = plugins.parse(spec)
     fields = getattr(plugins.load("model", name), "__dataclass_fields__", {})
     if "weights" not in fields:
         return None
     pairs = "&".join(
         f"{key}={value}" for key, value in (options | {"weights": str(file), "name": file.stem}).items() if key in fields
     )
-    return f"{name}{':' + path if path else ''}?{pairs}"
+    return f"{name}{':' + path if path else ''}?{pairs}" + (f"&{option_text(stated)}" if stated else "")
 
 
-def _loaded(plan: HardenPlan, file: Path) -> Model:
-    """The model with the hardened weights, where no spec can name it."""
+def _load_hardened(plan: HardenPlan, file: Path) -> Model:
+    """The model with the hardened weights, for a model that no spec can name."""
     model = copy.deepcopy(plan.model)
     assert model.info.module is not None, "the plan refuses a model without one"
-    fit_file(model.info.module, str(file))
+    load_weights_file(model.info.module, str(file))
     return model
 
 
+def repeat(call: Call, folder: Path) -> None:
+    """Carry a hardening out again with the weights of a folder, which are not trained again: both audits and the comparison."""
+    plan = make_plan(call.request, dataset=call.dataset(), train=call.dataset("train"), model=call.model())
+    out = call.folder(plan.request.data)
+    run_plan(plan, out, call.progress, command=call.command, trained=folder)
+    page.write(out)
+
+
 def carry_out_call(call: Call) -> HardenResult:
-    """Harden the model that a call names: the audit before, the training, the audit after, and the page.
+    """Run `brinell harden`: the audit before, the training, the audit after, and the page.
 
     Raises:
-        RequestError: what cannot be carried out.
+        RequestError: the request cannot be carried out.
         StoppedError: the folder cannot be written, or the training diverged.
     """
     plan = make_plan(call.request, dataset=call.dataset(), train=call.dataset("train"), model=call.model())
     folder = call.folder(plan.request.data)
-    make(plan, folder, call.progress, command=call.command, resume=call.resume)
+    run_plan(plan, folder, call.progress, command=call.command, resume=call.resume)
     page.write(folder)
     return summarise(folder)

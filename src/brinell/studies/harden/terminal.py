@@ -1,4 +1,4 @@
-"""A hardening as a terminal shows it."""
+"""Terminal output of a hardening."""
 
 import shlex
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from brinell.studies.harden.words import reading as sentences
 
 
 def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
-    both = result.comparison
+    """Yield the lines of the result."""
+    comparison = result.comparison
     yield f"{result.model}: {result.ended_with} at {result.norm} {result.eps:.4g}, {result.steps} steps, {result.seconds:.0f} s"
     yield f"  {'eps':>9}     before      after   difference and 95 % interval, McNemar's p"
-    for text, pair in [("clean", both.clean), *((f"{pair.eps:.4g}", pair) for pair in both.robust if pair.eps > 0)]:
+    for text, pair in [("clean", comparison.clean), *((f"{pair.eps:.4g}", pair) for pair in comparison.robust if pair.eps > 0)]:
         p = "unknown" if pair.p is None else f"{pair.p:.2g}"
         yield (
             f"  {text:>9}   {percent(pair.value_b):>8}   {percent(pair.value_a):>8}   {points(pair.difference):>6} points "

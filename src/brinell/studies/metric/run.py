@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from brinell.analysis.results import Result, Share
+from brinell.analysis.folder_result import Result
+from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
@@ -29,8 +30,8 @@ from brinell.core.splits import stratified
 from brinell.core.streams import initial
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
-from brinell.engine.plan import open_data
-from brinell.store.files import named_safetensors, write_atomically
+from brinell.engine.sources import open_data
+from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.epsilon import conditions
 from brinell.studies.kit import Call
 from brinell.studies.metric.request import MetricRequest
@@ -65,66 +66,66 @@ def gain(before: Tensor, after: Tensor, labels: Array, seed: int, draws: int = 2
         ValueError: no pair within a class, or none between classes.
     """
     first, second = np.triu_indices(len(labels), 1)
-    same = labels[first] == labels[second]
-    if same.all() or not same.any():
+    same_class = labels[first] == labels[second]
+    if same_class.all() or not same_class.any():
         raise ValueError("separation takes pairs within a class and pairs between classes")
     pairs = np.stack([first, second], 1)
-    ranked = [_Ranked(torch.pdist(points).numpy(), same, pairs) for points in (before, after)]
-    once = np.ones(len(labels))
-    old, new = (one.auc(once) for one in ranked)
+    ranked = [_Ranked(torch.pdist(points).numpy(), same_class, pairs) for points in (before, after)]
+    uniform = np.ones(len(labels))
+    old, new = (ranking.auc(uniform) for ranking in ranked)
     rng = np.random.default_rng(seed)
-    drawn = []
+    differences = []
     for _ in range(draws):
         count = np.bincount(rng.integers(len(labels), size=len(labels)), minlength=len(labels)).astype(np.float64)
-        a, b = (one.auc(count) for one in ranked)
-        drawn.append(b - a)
-    reach = deviations(CONFIDENCE) * float(np.nanstd(drawn, ddof=1))
+        a, b = (ranking.auc(count) for ranking in ranked)
+        differences.append(b - a)
+    reach = deviations(CONFIDENCE) * float(np.nanstd(differences, ddof=1))
     return Gain(old, new, new - old - reach, new - old + reach)
 
 
 class _Ranked:
     """Pairs in the order of their distance, which stays the same however often each counts."""
 
-    def __init__(self, size: Array, same: Array, pairs: Array) -> None:
+    def __init__(self, size: Array, same_class: Array, pairs: Array) -> None:
         order = np.argsort(size, kind="stable")
         ordered = size[order]
         self.starts = np.flatnonzero(np.concatenate([[True], ordered[1:] > ordered[:-1]]))
-        self.same, self.first, self.second = same[order], pairs[order, 0], pairs[order, 1]
+        self.same, self.first, self.second = same_class[order], pairs[order, 0], pairs[order, 1]
 
     def auc(self, count: Array) -> float:
-        """Where each sample counts so often (n,); NaN where a class of pairs has no weight."""
+        """AUC if sample i counts `count[i]` times (n,); NaN if a class of pairs has no weight."""
         weight = count[self.first] * count[self.second]
-        within = np.add.reduceat(np.where(self.same, weight, 0), self.starts)
-        between = np.add.reduceat(np.where(self.same, 0, weight), self.starts)
-        total = within.sum() * between.sum()
-        beyond = between.sum() - np.cumsum(between) + between / 2
-        return float((within * beyond).sum() / total) if total > 0 else float("nan")
+        weight_within = np.add.reduceat(np.where(self.same, weight, 0), self.starts)
+        weight_between = np.add.reduceat(np.where(self.same, 0, weight), self.starts)
+        total = weight_within.sum() * weight_between.sum()
+        beyond = weight_between.sum() - np.cumsum(weight_between) + weight_between / 2
+        return float((weight_within * beyond).sum() / total) if total > 0 else float("nan")
 
 
-def votes(points: Tensor, reference: Tensor, known: Array, classes: int, k: int) -> Array:
+def votes(points: Tensor, reference: Tensor, reference_labels: Array, classes: int, k: int) -> Array:
     """(n,) int64: the class of most of the k nearest in the reference, of two with as many that of the nearer ones.
 
     Args:
         points: (n, d) float32.
         reference: (m, d), none of the same samples.
-        known: (m,) int64 labels of the reference.
+        reference_labels: (m,) int64.
         classes: how many there are.
         k: neighbours, at most m.
     """
-    labels = torch.from_numpy(known)
+    labels = torch.from_numpy(reference_labels)
     # A millionth for each place decides ties and nothing else.
     weight = 1 + 1e-6 * torch.arange(k, 0, -1, dtype=torch.float64)
-    found = []
+    predictions = []
     for part in torch.split(points, 512):
-        near = labels[torch.cdist(part, reference).topk(k, largest=False).indices]
-        tally = torch.zeros(len(part), classes, dtype=torch.float64).scatter_add_(1, near, weight.expand(len(part), k))
-        found.append(tally.argmax(1))
-    return np.asarray(torch.cat(found).numpy())
+        nearest_labels = labels[torch.cdist(part, reference).topk(k, largest=False).indices]
+        tally = torch.zeros(len(part), classes, dtype=torch.float64).scatter_add_(1, nearest_labels, weight.expand(len(part), k))
+        predictions.append(tally.argmax(1))
+    return np.asarray(torch.cat(predictions).numpy())
 
 
 ASIDE = 0.2
 """The share of the data that is judged by where no other data are named."""
-JUDGED = 1000
+AUC_SAMPLES = 1000
 """Samples at most by whose pairs the AUC is measured."""
 MOST_BYTES = 10**6
 CLASSES_PER_BATCH = 16
@@ -132,7 +133,7 @@ REPORTS = 10
 
 
 class Limits(Result):
-    """What held-out samples allow, in one distance, as quantiles over them; null where nothing limits it."""
+    """Quantiles over held-out samples of the largest sound eps in one distance; null if nothing limits it."""
 
     label: dict[str, float | None]
     """Half the distance to the nearest training sample of another class, beyond which the classes' balls may meet."""
@@ -155,7 +156,7 @@ class MetricResult(Result):
     """Samples."""
     held_out: int
     """Samples by which all figures are measured."""
-    judged: int
+    auc_samples: int
     """Of those, how many have their pairs in the AUC."""
     classes: int
     triplets: int
@@ -173,7 +174,7 @@ class MetricResult(Result):
     eps: dict[str, Limits]
     """pixels (L2) and embedding."""
     notes: tuple[str, ...]
-    """What a reader should know of the data."""
+    """Notes on the data."""
 
 
 def carry_out(call: Call) -> MetricResult:
@@ -209,7 +210,7 @@ def train_metric(
     Raises:
         RequestError: data that hold nothing to learn or to judge by, or a missing library.
     """
-    named_safetensors(out, "an embedding")
+    check_safetensors_name(out, "an embedding")
     tools = _tools(request.margin)
     dataset = open_data(request.data) if dataset is None else dataset
     x, y, held_x, held_y = _split(request, dataset, test)
@@ -219,30 +220,30 @@ def train_metric(
         raise RequestError(f"data {dataset.name} holds one value only, or NaN: there is nothing to learn a distance from")
     layers = embedding.layers_for(dataset.domain, mean, spread)
     network = embedding.build(layers)
-    parameters = sum(one.numel() for one in network.parameters())
+    parameters = sum(parameter.numel() for parameter in network.parameters())
     if 4 * parameters > MOST_BYTES:
         raise RequestError(f"inputs of shape {dataset.domain.shape} make a network of {parameters} weights: shrink them first")
     initial(network, torch.Generator().manual_seed(request.seed))
-    begun = time.process_time()
+    start = time.process_time()
     triplets = _train(network, x, y, request, tools, tell)
-    seconds = time.process_time() - begun
+    seconds = time.process_time() - start
     facts = {"domain": dataset.domain.to_json(), "layers": layers, "scale": _scale(network, x, request.seed)}
-    about = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
-    _save(network, out, facts | {"about": about})
-    kept = Embedding(path=str(out))
+    facts_of_training = request.model_dump() | {"digest": dataset.digest(), "trained_on": len(x), "triplets": triplets}
+    _save(network, out, facts | {"about": facts_of_training})
+    trained = Embedding(path=str(out))
     return _judge(
         request,
-        kept,
+        trained,
         (x, y, held_x, held_y),
         embedding=str(out),
-        digest=kept.digest(),
+        digest=trained.digest(),
         bytes=out.stat().st_size,
         parameters=parameters,
         data=dataset.name,
         classes=len(np.unique(y)),
         triplets=triplets,
         seconds=seconds,
-        scale=kept.scale,
+        scale=trained.scale,
         notes=notes,
     )
 
@@ -267,20 +268,20 @@ def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tu
     if request.test is None and test is None:
         first, second = stratified(labels, ASIDE, request.seed)
         return dataset.load(first.tolist()), labels[first], dataset.load(second.tolist()), labels[second]
-    other = open_data(str(request.test)) if test is None else test
-    if other.domain.shape != dataset.domain.shape or other.classes != dataset.classes:
-        raise RequestError(f"{other.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
-    m = min(request.samples, len(other))
-    held = np.asarray(other.labels()[:m], dtype=np.int64)
-    return dataset.load(range(n)), labels, other.load(range(m)), held
+    test_data = open_data(str(request.test)) if test is None else test
+    if test_data.domain.shape != dataset.domain.shape or test_data.classes != dataset.classes:
+        raise RequestError(f"{test_data.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
+    m = min(request.samples, len(test_data))
+    held_labels = np.asarray(test_data.labels()[:m], dtype=np.int64)
+    return dataset.load(range(n)), labels, test_data.load(range(m)), held_labels
 
 
-def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
+def _look(y: Array, held_labels: Array, neighbours: int) -> tuple[str, ...]:
     """Notes on the labels, which are refused where nothing can be learned from them or judged by them."""
     classes, count = np.unique(y, return_counts=True)
     if len(classes) < 2 or not (count > 1).any():
         raise RequestError("a triplet takes two samples of one class and one of another: these data have none to learn from")
-    if len(np.unique(held)) < 2 or len(np.unique(held)) == len(held):
+    if len(np.unique(held_labels)) < 2 or len(np.unique(held_labels)) == len(held_labels):
         raise RequestError(
             f"the held-out samples make no pair within a class, or none between classes: name more by {option('test')}"
         )
@@ -289,7 +290,7 @@ def _look(y: Array, held: Array, neighbours: int) -> tuple[str, ...]:
     notes = []
     if single := classes[count == 1].tolist():
         notes.append(f"classes of one sample ({', '.join(map(str, single[:6]))}) are never pulled together, only pushed away")
-    if new := sorted(set(held.tolist()) - set(classes.tolist())):
+    if new := sorted(set(held_labels.tolist()) - set(classes.tolist())):
         notes.append(f"held-out classes that were not learnt: {', '.join(map(str, new[:6]))}")
     return tuple(notes)
 
@@ -298,13 +299,13 @@ def _batches(y: Array, request: MetricRequest) -> Iterator[Tensor]:
     """Positions of each batch: some classes, as many samples of each, drawn anew; rare classes repeat theirs never."""
     rng = torch.Generator().manual_seed(request.seed + 1)
     rows = [torch.from_numpy(np.flatnonzero(y == label)) for label in np.unique(y)]
-    chosen = min(len(rows), CLASSES_PER_BATCH, request.batch_size // 2)
-    each = request.batch_size // chosen
+    number_of_classes = min(len(rows), CLASSES_PER_BATCH, request.batch_size // 2)
+    per_class = request.batch_size // number_of_classes
     for _ in range(request.steps):
-        classes = torch.randperm(len(rows), generator=rng)[:chosen].tolist()
+        classes = torch.randperm(len(rows), generator=rng)[:number_of_classes].tolist()
         # With many samples a few draws never meet; a whole permutation for each batch would cost more than the network.
-        drawn = [np.unique(torch.randint(len(rows[c]), (each,), generator=rng).numpy()) for c in classes]
-        yield torch.cat([rows[c][torch.from_numpy(at)] for c, at in zip(classes, drawn, strict=True)])
+        draws = [np.unique(torch.randint(len(rows[c]), (per_class,), generator=rng).numpy()) for c in classes]
+        yield torch.cat([rows[c][torch.from_numpy(picks)] for c, picks in zip(classes, draws, strict=True)])
 
 
 def _train(
@@ -314,14 +315,14 @@ def _train(
     miner, loss = tools
     labels = torch.from_numpy(y)
     optimizer = torch.optim.AdamW(network.parameters(), lr=request.rate, weight_decay=0.01)
-    seen, since = 0, 0
+    total, since = 0, 0
     with torch.enable_grad():
         for step, rows in enumerate(_batches(y, request), 1):
             part = step / request.steps
             optimizer.param_groups[0]["lr"] = request.rate * min(5 * part, 1.25 * (1 - part) + 0.01)
             points = network(x[rows]).flatten(1)
             triplets = miner(points.detach(), labels[rows])
-            seen, since = seen + len(triplets[0]), since + len(triplets[0])
+            total, since = total + len(triplets[0]), since + len(triplets[0])
             if len(triplets[0]):
                 optimizer.zero_grad()
                 loss(points, labels[rows], triplets).backward()
@@ -329,30 +330,31 @@ def _train(
             if step % max(1, request.steps // REPORTS) == 0:
                 tell(f"step {step} of {request.steps}: {since} semi-hard triplets since the last line")
                 since = 0
-    if not seen:
+    if not total:
         raise RequestError(
             f"no batch held a semi-hard triplet: try a larger {option('margin')}, or {option('batch_size')} for rare classes"
         )
     network.requires_grad_(False)
-    return seen
+    return total
 
 
 def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
     """Median ratio of both distances over pairs of neighbours in a random order."""
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed + 2))[:2000]
     with torch.no_grad():
-        shown = x[order]
-        points = torch.cat([network(part).flatten(1) for part in torch.split(shown, 256)])
-    far, near = ((one[1:] - one[:-1]).flatten(1).norm(dim=1) for one in (shown, points))
-    told = near > 1e-6
-    if not told.any():
+        inputs = x[order]
+        points = torch.cat([network(part).flatten(1) for part in torch.split(inputs, 256)])
+    input_distance, embedded_distance = ((values[1:] - values[:-1]).flatten(1).norm(dim=1) for values in (inputs, points))
+    separable = embedded_distance > 1e-6
+    if not separable.any():
         raise RequestError(
             f"the network sends every input to the same point: try more {option('steps')}, or another {option('rate')}"
         )
-    return float((far[told] / near[told]).median())
+    return float((input_distance[separable] / embedded_distance[separable]).median())
 
 
 def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
+    """Write the network with its facts."""
     from safetensors.torch import save
 
     head = {"format": FORMAT, "kind": "embedding"} | facts
@@ -360,44 +362,47 @@ def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
     write_atomically(out, lambda temporary: temporary.write_bytes(save(state, {"brinell": json.dumps(head)})))
 
 
-def _judge(request: MetricRequest, kept: Embedding, split: tuple[Tensor, Array, Tensor, Array], **known: Any) -> MetricResult:
+def _judge(request: MetricRequest, trained: Embedding, split: tuple[Tensor, Array, Tensor, Array], **facts: Any) -> MetricResult:
+    """Measure the learned distance on held-out samples."""
     x, y, held_x, held_y = split
-    spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (kept.embed(x), kept.embed(held_x))}
-    some = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:JUDGED])
-    if len(np.unique(held_y[some])) in (1, len(some)):
+    spaces = {"pixels": (x.flatten(1), held_x.flatten(1)), "embedding": (trained.embed(x), trained.embed(held_x))}
+    subset = np.sort(np.random.default_rng(request.seed).permutation(len(held_y))[:AUC_SAMPLES])
+    if len(np.unique(held_y[subset])) in (1, len(subset)):
         raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
-    at = torch.from_numpy(some)
-    found = gain(spaces["pixels"][1][at], spaces["embedding"][1][at], held_y[some], request.seed)
+    index = torch.from_numpy(subset)
+    separation = gain(spaces["pixels"][1][index], spaces["embedding"][1][index], held_y[subset], request.seed)
     return MetricResult(
         trained_on=len(y),
         held_out=len(held_y),
-        judged=len(some),
-        auc={"pixels": found.before, "embedding": found.after, "gain": found.after - found.before}
-        | {"low": found.low, "high": found.high},
+        auc_samples=len(subset),
+        auc={"pixels": separation.before, "embedding": separation.after, "gain": separation.after - separation.before}
+        | {"low": separation.low, "high": separation.high},
         neighbours=request.neighbours,
-        knn={name: _votes(points, held, y, held_y, request.neighbours) for name, (points, held) in spaces.items()},
-        eps={name: _limits(points, y, held[at], held_y[some]) for name, (points, held) in spaces.items()},
-        **known,
+        knn={name: _votes(points, held_points, y, held_y, request.neighbours) for name, (points, held_points) in spaces.items()},
+        eps={name: _limits(points, y, held_points[index], held_y[subset]) for name, (points, held_points) in spaces.items()},
+        **facts,
     )
 
 
-def _votes(points: Tensor, held: Tensor, y: Array, held_y: Array, k: int) -> Share:
-    said = votes(held, points, y, int(max(y.max(), held_y.max())) + 1, k)
-    return share((said == held_y).tolist())
+def _votes(points: Tensor, held_points: Tensor, y: Array, held_y: Array, k: int) -> Share:
+    """Accuracy of k-nearest-neighbour votes on held-out samples."""
+    predictions = votes(held_points, points, y, int(max(y.max(), held_y.max())) + 1, k)
+    return share((predictions == held_y).tolist())
 
 
-def _limits(points: Tensor, y: Array, held: Tensor, held_y: Array) -> Limits:
-    near = pairs.l2_to(held, held_y, points, y)
-    found = conditions.limits(other=near.other, same=near.same)
-    return Limits(label=_quantiles(found[conditions.LABEL]), interpolation=_quantiles(found[conditions.INTERPOLATION]))
+def _limits(points: Tensor, y: Array, held_points: Tensor, held_y: Array) -> Limits:
+    """Quantiles of the largest sound eps over held-out samples."""
+    neighbours = pairs.l2_to(held_points, held_y, points, y)
+    limits = conditions.limits(other_class=neighbours.other_class, same_class=neighbours.same_class)
+    return Limits(label=_quantiles(limits[conditions.LABEL]), interpolation=_quantiles(limits[conditions.INTERPOLATION]))
 
 
 def _quantiles(values: Array) -> dict[str, float | None]:
     """The smallest, the hundredth from below, the median."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return {"least": None, "percent_1": None, "median": None}
-    return {"least": float(known.min()), "percent_1": float(np.quantile(known, 0.01)), "median": float(np.median(known))}
+    return {"least": float(finite.min()), "percent_1": float(np.quantile(finite, 0.01)), "median": float(np.median(finite))}
 
 
 __all__ = ["MetricResult", "train_metric"]

@@ -14,6 +14,7 @@ STUDY = Study(
     result="results:StudyResult",
     lines="terminal:lines",
     layout="records:LAYOUT",
+    rewrite="run:rewrite",
     without_page="has a page that is made of runs in other folders: name them to brinell study again",
     positional=("run",),
     resume="Go on with the audit in --out.",

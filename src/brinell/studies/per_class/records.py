@@ -1,7 +1,7 @@
-"""A study's folder: what it rests on (design/0023-across-models.md).
+"""The folder of a study (design/0023-across-models.md).
 
 manifest.json  the request and the run folders
-audit/         the run of the models that were audited for it; its own records
+audit/         the audit of the models that the study itself audits
 tables/*.csv   the tables of the page
 report.html    the page; made from the records of the runs
 """
@@ -13,14 +13,16 @@ from brinell.store.folder import Layout
 
 
 class StudyManifest(Manifest):
-    """What the manifest of a study says."""
+    """The manifest of a study."""
 
     request: dict[str, Any]
-    """Every setting that was asked for."""
+    """All settings of the request."""
+    command: str
+    """The command line that repeats it."""
     runs: Listing[str]
-    """The folders of the runs that are compared."""
+    """Folders of the compared runs; `audit` is the study's own."""
     at: Amount
-    """The budget at which they are."""
+    """The budget at which models are compared."""
 
 
-LAYOUT = Layout(verb="study", what="study", version=1, manifest=StudyManifest)
+LAYOUT = Layout(verb="study", noun="study", version=1, manifest=StudyManifest)

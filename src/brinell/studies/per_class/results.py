@@ -1,130 +1,141 @@
-"""What a study says, as typed values; `brinell study --json` is a dump of them."""
+"""Typed results of a study, which `brinell study --json` prints."""
 
-from brinell.analysis.results import ClassResult, FolderResult, OfClass, Rate, Result
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import ClassResult, OfClass, Rate
 
 
-class Placed(Result):
-    """A place in an order, 1 for the first; equal ones share the mean of their places."""
+class Rank(Result):
+    """A rank with its interval; 1 is first, and ties share the mean of their ranks.
+
+    The intervals of all ranks hold together with a confidence of 95 %. They follow from comparisons of all pairs, corrected for
+    their number (Holm 1979).
+    """
 
     rank: float
-    """The place on these samples."""
-    low: float
-    """Lower end of its 95 % interval, by drawing samples again within each class."""
-    high: float
-    """Upper end."""
+    """The rank on these samples."""
+    low: int
+    """Lower end: 1 + the number of those that are shown to be ahead."""
+    high: int
+    """Upper end: the number of all less those that are shown to be behind."""
 
 
 class StageColumn(Result):
-    """One attack of one model at the study's budget."""
+    """One attack on one model at the compared budget."""
 
     attack: str
     """The stage with its exact settings."""
     title: str
-    """Its name for people."""
+    """Short name of the attack."""
     label: str
-    """The same without the samples that it is kept to."""
+    """The short name without the restriction to samples."""
     accuracy: float | None
-    """Robust accuracy after it and all stages before it; null where it did not run or is not finished."""
+    """Robust accuracy after this attack and all earlier ones; null if it did not run or is not finished."""
     drop: float | None
-    """Change through it."""
+    """Change of robust accuracy by this attack."""
     seconds: float
     """Wall time on these samples, over all budgets of the study."""
     forwards: int
-    """Forward evaluations, likewise."""
+    """Forward evaluations on these samples, over all budgets."""
     backwards: int
-    """Backward evaluations, likewise."""
+    """Backward evaluations on these samples, over all budgets."""
 
 
 class Spread(Result):
-    """How far the best class is from the worst at the study's budget."""
+    """Difference between the best and the worst class at the compared budget."""
 
     value: float
     """Robust accuracy of the best class minus that of the worst."""
-    low: float
-    """Lower end of the 95 % interval of the difference of these two classes' draws."""
-    high: float
-    """Upper end."""
     by_chance: float
-    """The spread that nineteen in twenty shuffles of the samples among the classes stay below."""
+    """95 % quantile of the spread after shuffling the samples among the classes."""
     p: float
-    """How often a shuffle has as large a spread."""
+    """Share of shuffles with at least as large a spread, corrected for the number of models (Holm 1979)."""
 
 
 class StudyModel(Result):
     """One model of a study."""
 
     model: str
-    """Name; with the run before it where two runs have a model of this name."""
+    """Name of the model, preceded by its run if two runs share it."""
     run: str
     """The run folder."""
     architecture: str | None
-    """What kind of network; null where the run does not know."""
+    """Architecture of the network; null if the run does not record it."""
     parameters: int | None
-    """Number of weights; null where the run does not know."""
+    """Number of weights; null if the run does not record it."""
     clean: Rate
-    """Accuracy on the untouched inputs."""
+    """Clean accuracy."""
     robust: list[Rate]
     """Robust accuracy at each budget."""
-    rank: Placed
-    """Place by robust accuracy at the study's budget, the most robust first."""
+    rank: Rank
+    """Rank by robust accuracy at the compared budget, the most robust first, by McNemar's exact test of all pairs."""
+    rivals: list[str]
+    """Models whose robust accuracy does not differ significantly."""
     stages: list[StageColumn]
     """The attacks that ran, in order."""
     seconds: float
-    """Wall time of all of them."""
+    """Wall time of all attacks, in seconds."""
     per_class: list[ClassResult]
-    """Classes, by index, at the study's budgets; the total drop ends at the budget at which models are compared."""
+    """Results by class index at the study's budgets. The total drop ends at the compared budget."""
     mean_drop: float | None
-    """Mean over the classes of the total drop."""
+    """Mean of the total drop over the classes."""
     loses_most: list[str]
-    """The class, or those tied, with the largest total drop."""
+    """The class or tied classes with the largest total drop, of those with at least five correct clean predictions."""
     loses_least: list[str]
-    """The class, or those tied, with the smallest."""
+    """The class or tied classes with the smallest total drop, likewise."""
     spread: Spread | None
-    """Null with one class."""
+    """Spread of the classes; null with one class."""
 
 
 class StudyClass(OfClass):
-    """One class over all models."""
+    """One class, averaged over all models."""
 
     n: int
-    """Samples of each model."""
+    """Number of samples of the class."""
     mean_clean: float | None
-    """Mean over the models of the accuracy on untouched inputs."""
+    """Mean clean accuracy over the models."""
     mean_robust: list[float | None]
-    """Mean over the models of robust accuracy, at each budget."""
+    """Mean robust accuracy over the models at each budget."""
     mean_drop: float | None
-    """Mean over the models of the total drop."""
-    rank: Placed | None
-    """Place by that mean drop, the class that loses most first, over the models of the class order; null without one."""
-    most: int
-    """Models on which no class loses more."""
-    least: int
-    """Models on which no class loses less."""
+    """Mean total drop over the models."""
+    rank: Rank | None
+    """Rank by `ranked_drop`, the largest drop first; null without it."""
+    ranked_drop: float | None
+    """Mean drop over the models with robust samples; null without such models, or if they classify fewer than five samples of
+    the class correctly on clean inputs."""
+    ranked_clean: float | None
+    """Mean clean accuracy over the same models."""
+    rivals: list[str]
+    """Classes whose drop does not differ significantly."""
 
 
 class RankResult(Result):
-    """How far two orders, or those of several, agree."""
+    """Agreement of two rank orders (Spearman), or of several (Kendall's W)."""
 
     statistic: str
     """spearman, or kendall-w."""
     of: str
-    """What is ordered."""
+    """The objects that are ranked: models or classes."""
     by: list[str]
-    """Of a Spearman correlation the two figures that order it; of Kendall's W the models, each of which orders the classes."""
+    """Spearman: the two figures that order the models. Kendall's W: the models, which order the classes."""
     value: float | None
-    """-1 to 1, or of Kendall's W 0 to 1; null with too few, or where one figure is the same for all."""
+    """-1 to 1, or 0 to 1 for Kendall's W; null with too few objects, or if a figure is the same for all."""
     low: float | None
-    """Lower end of its 95 % interval; null with fewer than four pairs."""
+    """Lower end of its 95 % interval; null with fewer than four pairs, and for Kendall's W."""
     high: float | None
-    """Upper end."""
+    """Upper end of its 95 % interval."""
     p: float | None
-    """P-value: of a correlation by orders at random, of Kendall's W by samples dealt out to the classes at random."""
+    """P-value of a permutation test: orders are permuted for Spearman, and samples among classes for Kendall's W. Those of
+    Spearman are corrected for their number (Holm 1979)."""
+    smallest_p: float | None
+    """The smallest such p-value that any order of so many models can have: above 0.05, the test decides nothing."""
+    negligible: bool
+    """True if the 90 % interval of a correlation lies within 0.3 of 0: the figure does not go with robustness."""
     n: int
-    """How many are ordered."""
+    """Number of ranked objects."""
 
 
 class StudyResult(FolderResult):
-    """What `brinell study --json` prints."""
+    """Result of `brinell study`, as `--json` prints it."""
 
     runs: list[str]
     """The run folders."""
@@ -133,13 +144,13 @@ class StudyResult(FolderResult):
     distance: str
     """Norm in which budgets are measured."""
     eps: list[float]
-    """Budgets that all runs have, ascending."""
+    """Budgets that all runs share, ascending."""
     eps_text: list[str]
-    """The same as they were written."""
+    """The budgets as written in the request."""
     at: int
     """Position of the budget at which models and classes are compared."""
     n: int
-    """Samples that every model was judged on: the denominator of all figures."""
+    """Number of samples that were judged on every model: the denominator of all figures."""
     models: list[StudyModel]
     """The models, in the order of the runs."""
     mean_drop: float | None
@@ -147,6 +158,6 @@ class StudyResult(FolderResult):
     classes: list[StudyClass]
     """The classes, by index."""
     ranks: list[RankResult]
-    """Rank correlations over the models, and the agreement of the class orders."""
+    """Rank correlations over the models, and agreement on the order of the classes."""
     notes: list[str]
-    """What was left out, and what keeps figures from comparison."""
+    """Notes on what is left out and what limits comparisons."""

@@ -1,4 +1,4 @@
-"""Carries out `brinell study`: which runs it rests on, the audit that it may begin with, and the folder."""
+"""Runs `brinell study`: audits models if asked, compares all runs, and writes the folder."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from brinell.core.errors import RequestError, option
 from brinell.engine import trust
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
+from brinell.engine.toml import parse_stored_request
 from brinell.runners.loop import settings_text
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
@@ -18,47 +19,47 @@ from brinell.studies.audit.run import carry_out_plan
 from brinell.studies.kit import Call
 from brinell.studies.per_class import page, records
 from brinell.studies.per_class.analysis import study
-from brinell.studies.per_class.marks import Mark, published
+from brinell.studies.per_class.marks import Mark, load_marks
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.per_class.results import StudyResult
 
 AUDIT = "audit"
-"""The folder of the audit that a study begins with, within its own."""
+"""Subfolder of the study's own audit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """What a study does, resolved."""
+    """A resolved study."""
 
     request: StudyRequest
     audit: Plan | None
-    """The audit that it begins with."""
+    """The audit of the models, or None if the study only compares existing runs."""
 
     @property
     def data(self) -> str:
-        """What the study is about, for the name of its folder."""
+        """Spec of the data, for the name of the folder."""
         return self.request.data if self.audit is not None else str(Run.open(self.request.run[0]).manifest["data"]["spec"])
 
 
 def budget(request: StudyRequest) -> float | None:
-    """The budget at which models are compared, where one is named.
+    """The budget at which models are compared, or None for the default.
 
     Raises:
-        RequestError: several.
+        RequestError: the request names several budgets.
     """
     if request.at is None:
         return None
     values = parse_eps(request.at).values
     if len(values) != 1:
-        raise RequestError(f"at is {request.at}, and one budget is needed: write it as 8/255")
+        raise RequestError(f"at is {request.at}, but a study compares at one budget: write it as 8/255")
     return float(values[0])
 
 
 def check(plan: StudyPlan, folder: Path, *, resume: bool) -> None:
-    """Refuse, before anything is audited, what would be refused afterwards.
+    """Check the folder, the runs and the number of models before any audit.
 
     Raises:
-        RequestError: the folder holds a study, a run cannot be opened, or there are fewer than two models in all.
+        RequestError: the folder holds a study, a run cannot be opened, or there are fewer than two models.
     """
     records.LAYOUT.begin(folder, resume=resume)
     budget(plan.request)
@@ -66,70 +67,86 @@ def check(plan: StudyPlan, folder: Path, *, resume: bool) -> None:
     names += [str(model["name"]) for path in plan.request.run for model in Run.open(path).manifest["models"]]
     if len(names) < 2:
         raise RequestError(
-            f"a study compares models, and there is one, {''.join(names)}: name another by {option('model')}, "
+            f"a study compares at least two models, but there is one, {''.join(names)}: add another with {option('model')}, "
             "or the folder of its run"
         )
 
 
-def sides_of(runs: Sequence[str | Path]) -> list[Side]:
-    """Every model of these runs.
+def open_sides(runs: Sequence[str | Path], folder: Path) -> list[Side]:
+    """Open every model of these runs for a comparison; AUDIT is the audit in the study's own folder.
 
     Raises:
-        RequestError: a folder that is no run, or that is named twice.
+        RequestError: a folder is not a run, or is given twice.
     """
-    found = []
+    sides = []
     for path in runs:
-        if [Path(one).resolve() for one in runs].count(Path(path).resolve()) > 1:
-            raise RequestError(f"{path} is named twice: leave one of them out")
-        run = Run.open(path)
+        if [Path(peer).resolve() for peer in runs].count(Path(path).resolve()) > 1:
+            raise RequestError(f"{path} is given twice: remove one")
+        run = Run.open(folder / AUDIT if path == AUDIT else path)
         rows = run.records()
-        found += [
+        sides += [
             Side(run=str(path), manifest=run.manifest, records=rows, model=str(model["name"])) for model in run.manifest["models"]
         ]
-    return found
+    return sides
 
 
-def make(request: StudyRequest, folder: Path) -> tuple[StudyResult, list[Mark]]:
-    """Compare the models of the request's runs, and of the audit in the folder, and write the manifest of the study.
+def compare_runs(request: StudyRequest, folder: Path) -> tuple[StudyResult, list[Mark]]:
+    """Compare the models of the given runs and of the study's own audit.
 
     Returns:
-        All figures, and the published ones to see them against.
+        All figures, and the published reference marks.
 
     Raises:
-        RequestError: runs that cannot be compared, or nothing published at this budget.
-        StoppedError: the folder cannot be written.
+        RequestError: the runs cannot be compared, or no published entry has this budget.
     """
-    runs = [*request.run, *([str(folder / AUDIT)] if (folder / AUDIT / MANIFEST).exists() else [])]
-    result = study(sides_of(runs), str(folder), at=budget(request), draws=request.draws, seed=request.seed)
-    eps = result.eps[result.at]
-    marks = [] if request.published is None else published(request.published, result.distance, eps)
-    about = {"request": request.model_dump(mode="json"), "runs": runs, "at": eps}
-    records.LAYOUT.save(folder, about)
+    result = study(
+        open_sides(list_runs(request, folder), folder), str(folder), eps=budget(request), draws=request.draws, seed=request.seed
+    )
+    marks = [] if request.published is None else load_marks(request.published, result.distance, result.eps[result.at])
     return result, marks
 
 
+def list_runs(request: StudyRequest, folder: Path) -> list[str]:
+    """The folders of the runs that a study compares; AUDIT is the audit in its own folder."""
+    return [*request.run, *([AUDIT] if (folder / AUDIT / MANIFEST).exists() else [])]
+
+
+def rewrite(folder: Path) -> Path:
+    """Write the tables and the page of a study again, from the records of its runs."""
+    request = parse_stored_request(StudyRequest, dict(records.LAYOUT.open(folder)["request"]))
+    return page.write(*compare_runs(request, folder))
+
+
 def carry_out(call: Call) -> StudyResult:
-    """Audit the models that are to be audited, compare all of them, and write the page.
+    """Run `brinell study`: audit models if asked, compare all models, and write the page.
 
     Raises:
-        RequestError: what cannot be carried out, or runs that cannot be compared.
+        RequestError: the request cannot be carried out, or the runs cannot be compared.
         StoppedError: the folder cannot be written.
     """
     request: StudyRequest = call.request
-    audited = request.audited()
+    audit_request = request.audit_request()
     plan = StudyPlan(
         request=request,
-        audit=None if audited is None else plan_audit(audited, dataset=call.dataset(), models=call.models()),
+        audit=None if audit_request is None else plan_audit(audit_request, dataset=call.dataset(), models=call.models()),
     )
     if plan.audit is not None:
         call.say_samples(plan.audit)
     folder = call.folder(plan.data)
     check(plan, folder, resume=call.resume)
-    mark = trust.mark(request.model_dump(mode="json"), StudyRequest)
-    if not (folder / REQUEST).exists():  # that of a study that goes on stays, so that another request is refused
+    mark = trust.make_mark(request.model_dump(mode="json"), StudyRequest)
+    if not (folder / REQUEST).exists():  # keep the stored request of a resumed study, so another request is rejected
         write_text(folder / REQUEST, settings_text(records.LAYOUT, request, call.command, mark))
     if plan.audit is not None:
         carry_out_plan(plan.audit, folder / AUDIT, call.progress, command=call.command, resume=call.resume)
-    result, marks = make(request, folder)
+    result, marks = compare_runs(request, folder)
+    facts = {
+        "command": call.command,
+        "request": request.model_dump(mode="json"),
+        trust.MARK: mark,
+        "runs": list_runs(request, folder),
+        "at": result.eps[result.at],
+    }
+    records.LAYOUT.save(folder, facts)
     page.write(result, marks)
     return result

@@ -1,4 +1,4 @@
-"""A per-class study as a terminal shows it."""
+"""Terminal output of a per-class study."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,16 +8,16 @@ from brinell.studies.per_class.words import reading as sentences
 
 
 def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
+    """Yield the lines of the result."""
     text = result.eps_text[result.at]
     yield f"{result.data}: {len(result.models)} models, {result.n} samples, {result.distance} at {text}"
     yield f"  {'model':<24} {'parameters':>12} {'clean':>8} {'robust':>8}   95 % interval      place        loses most"
-    for one in sorted(result.models, key=lambda one: one.rank.rank):
-        rate, place = one.robust[result.at], one.rank
+    for model in sorted(result.models, key=lambda model: model.rank.rank):
+        rate, place = model.robust[result.at], model.rank
         interval = f"{percent(rate.low)} to {percent(rate.high)}"
-        among = f"{place.rank:g} ({place.low:g} to {place.high:g})"
-        size = "-" if one.parameters is None else f"{one.parameters:,}"
-        rates = f"{percent(one.clean.value):>8} {percent(rate.value):>8}   {interval:<18}"
-        yield f"  {one.model[:24]:<24} {size:>12} {rates} {among:<12} {', '.join(one.loses_most)}"
+        rank = f"{place.rank:g} ({place.low:g} to {place.high:g})"
+        size = "-" if model.parameters is None else f"{model.parameters:,}"
+        rates = f"{percent(model.clean.value):>8} {percent(rate.value):>8}   {interval:<18}"
+        yield f"  {model.model[:24]:<24} {size:>12} {rates} {rank:<12} {', '.join(model.loses_most)}"
     yield from reading(sentences(result), result.notes)
     yield f"page: {result.folder}/report.html"

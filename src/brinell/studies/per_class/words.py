@@ -1,111 +1,152 @@
-"""A study read in plain words, each sentence made from its figures."""
+"""Sentences that interpret a study, each computed from its figures."""
 
 from collections.abc import Sequence
 
+from brinell.analysis.inference import significant
 from brinell.pages.format import percent, points, short
-from brinell.studies.per_class.results import RankResult, StudyModel, StudyResult
+from brinell.studies.per_class.results import RankResult, StudyClass, StudyModel, StudyResult
 
-SIGNIFICANT = 0.05
+MAX_NAMED = 3
+"""Most models or classes that a sentence names."""
 
 
 def reading(result: StudyResult) -> list[str]:
-    """The findings in sentences: who is ahead, which classes carry the loss, whether models agree on that, what goes with it."""
-    found = [_ahead(result), *_classes(result), _agree(result), *_with(result), *_spreads(result)]
-    return [sentence for sentence in found if sentence]
+    """Sentences on the most robust model, the classes, the agreement of the models, and correlates of robustness."""
+    sentences = [_most_robust(result), *_classes(result), _agree(result), *_correlations(result), *_spreads(result)]
+    return [sentence for sentence in sentences if sentence]
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _ahead(result: StudyResult) -> str:
+def _most_robust(result: StudyResult) -> str:
+    """Sentence on the most and least robust models."""
     text = result.eps_text[result.at]
-    order = sorted(result.models, key=lambda one: one.rank.rank)
+    order = sorted(result.models, key=lambda model: model.rank.rank)
     first, last = order[0], order[-1]
+    value = percent(first.robust[result.at].value)
     if first.rank.rank == last.rank.rank:
-        return f"All models have the same robust accuracy at {text}: {percent(first.robust[result.at].value)}."
-    top = [one for one in order if one.rank.low <= first.rank.high]
-    lead = f"{first.model} is the most robust at {text}, with {percent(first.robust[result.at].value)}"
-    if len(top) == 1:
-        return f"{lead}, and its place is certain: no other model comes first in 19 of 20 draws of the samples."
-    others = [one.model for one in top if one is not first]
-    return f"{lead}, but with these {result.n} samples {listed(others)} may share or take its place."
+        return f"All models have the same robust accuracy at {text} on these {result.n} samples: {value}."
+    if not first.rivals:
+        return (
+            f"{first.model} is the most robust at {text}, with {value}: each other model is shown to be less robust "
+            "(McNemar, corrected for all pairs)."
+        )
+    return (
+        f"{first.model} has the highest robust accuracy at {text}, {value}, but with these {result.n} samples "
+        f"{_abbreviate(first.rivals, len(result.models) - 1, 'models')} may be as robust or more robust."
+    )
+
+
+def _abbreviate(names: Sequence[str], total: int, noun: str) -> str:
+    """A few names, or the number of many."""
+    return join_names(names) if len(names) <= MAX_NAMED else f"{len(names)} of the {total} other {noun}"
 
 
 def _classes(result: StudyResult) -> list[str]:
-    found = []
-    text = result.eps_text[result.at]
-    for what, of in (("most", "most"), ("least", "least")):
-        known = [c for c in result.classes if c.mean_drop is not None]
-        if len(known) < 2:
-            continue
-        end = min(known, key=lambda c: c.mean_drop or 0.0) if of == "most" else max(known, key=lambda c: c.mean_drop or 0.0)
-        count, total = getattr(end, of), len(result.models)
-        on = "every model" if count == total else f"{count} of {total} models"
-        drop = points(end.mean_drop)
-        if count:
-            found.append(f"Class {end.name} loses {what} on {on}: {drop} points up to {text} on average.")
-        else:
-            found.append(f"Class {end.name} loses {what} on average ({drop} points up to {text}), though on no single model.")
-    return found
+    """Sentences on the classes that lose most and least, among those that have a rank."""
+    classes = sorted((c for c in result.classes if c.rank is not None), key=_class_rank)
+    if len(classes) < 2 or _class_rank(classes[0]) == _class_rank(classes[-1]):
+        return []
+    return [
+        _class_text(result, classes, classes[0], "most", "largest"),
+        _class_text(result, classes, classes[-1], "least", "smallest"),
+    ]
+
+
+def _class_rank(c: StudyClass) -> float:
+    """Rank of a class that has one."""
+    assert c.rank is not None
+    return c.rank.rank
+
+
+def _class_text(result: StudyResult, classes: Sequence[StudyClass], end: StudyClass, extreme: str, size: str) -> str:
+    """Sentence on the class at one end of the order."""
+    drop = (
+        f"{points(end.ranked_drop)} points up to {result.eps_text[result.at]} on average, from {percent(end.ranked_clean)} on "
+        "clean inputs"
+    )
+    scope = "" if len(classes) == len(result.classes) else f" of {len(classes)} classes with enough samples"
+    if not end.rivals:
+        reverse = "less" if extreme == "most" else "more"
+        return f"Class {end.name} loses {extreme}{scope}: {drop}; each other class is shown to lose {reverse}."
+    return (
+        f"Class {end.name} has the {size} drop{scope} ({drop}), but with {end.n} of its samples "
+        f"{_abbreviate(end.rivals, len(classes) - 1, 'classes')} may lose as {'much' if extreme == 'most' else 'little'}."
+    )
 
 
 def _agree(result: StudyResult) -> str:
-    (w,) = (one for one in result.ranks if one.statistic == "kendall-w")
+    """Sentence on the agreement of the models about the order of the classes."""
+    (w,) = (rank for rank in result.ranks if rank.statistic == "kendall-w")
     if w.value is None or w.p is None:
         return (
-            "The order of the classes cannot be compared across models: fewer than two models have anything left, or one class."
+            "The order of the classes cannot be compared across models: fewer than two models have robust samples, or there is "
+            "one class."
         )
-    size = f"Kendall's W {w.value:.2f}, 95 % interval {w.low:.2f} to {w.high:.2f}, p {_p(w.p)}, over {len(w.by)} models"
-    if w.p >= SIGNIFICANT:
+    size = f"Kendall's W {w.value:.2f} on these samples, p {_p(w.p)}, over {len(w.by)} models"
+    if not significant(w.p):
         return (
-            "Whether the models agree on the order of the classes, or only share samples that are hard for all of them, cannot "
-            f"be told from these samples ({size})."
+            f"These samples do not show whether the models agree on the order of the classes or only share hard samples ({size})."
         )
-    how = "largely agree" if w.value >= 0.7 else "agree in part" if w.value >= 0.3 else "hardly agree"
-    return f"The models {how} on which classes lose most ({size})."
+    return f"The models agree on which classes lose most, more than shared hard samples explain ({size})."
 
 
-def _with(result: StudyResult) -> list[str]:
-    return [_pair(one) for one in result.ranks if one.statistic == "spearman"]
+def _correlations(result: StudyResult) -> list[str]:
+    """Sentences on correlates of robustness."""
+    return [_correlation_text(rank) for rank in result.ranks if rank.statistic == "spearman"]
 
 
-def _pair(one: RankResult) -> str:
+def _correlation_text(rank: RankResult) -> str:
+    """Sentence on one correlation."""
     name = {"parameters": "The number of parameters", "seconds of attack": "The time that the attacks took"}.get(
-        one.by[1], f"{one.by[1][:1].upper()}{one.by[1][1:]}"
+        rank.by[1], f"{rank.by[1][:1].upper()}{rank.by[1][1:]}"
     )
-    if one.value is None:
-        why = "it is known of too few models" if one.n < 3 else "it, or robust accuracy, is the same for all"
-        return f"{name} cannot be set against robustness: {why}."
-    if one.low is None or one.high is None or one.p is None:
-        return f"{name} and robustness: Spearman {signed(one.value)} over {one.n} models, too few for an interval."
-    size = f"Spearman {signed(one.value)}, 95 % interval {signed(one.low)} to {signed(one.high)}, p {_p(one.p)}, {one.n} models"
-    if one.p >= SIGNIFICANT:
-        return f"{name} does not explain robustness here ({size})."
-    return f"{name} goes with {'more' if one.value > 0 else 'less'} robustness ({size})."
+    if rank.value is None:
+        reason = "it is known of too few models" if rank.n < 3 else "it, or robust accuracy, is the same for all"
+        return f"{name} cannot be correlated with robustness: {reason}."
+    assert rank.p is not None and rank.smallest_p is not None
+    value = f"Spearman {signed(rank.value)}"
+    if not significant(rank.smallest_p):
+        return (
+            f"Whether {_lower(name)} goes with robustness cannot be told with {rank.n} models: no order of theirs has a "
+            f"corrected p-value below {short(rank.smallest_p)} ({value})."
+        )
+    ends = "" if rank.low is None else f", 95 % interval {signed(rank.low)} to {signed(rank.high)}"
+    size = f"{value}{ends}, p {_p(rank.p)}, {rank.n} models"
+    outside = rank.low is not None and rank.high is not None and (rank.low > 0 or rank.high < 0)
+    if significant(rank.p) and outside:
+        return f"{name} goes with {'more' if rank.value > 0 else 'less'} robustness ({size})."
+    if rank.negligible:
+        return f"{name} does not go with robustness: the correlation is closer to 0 than 0.3 ({size})."
+    return f"These models do not show whether {_lower(name)} goes with robustness ({size})."
+
+
+def _lower(name: str) -> str:
+    """A subject in the middle of a sentence."""
+    return f"{name[0].lower()}{name[1:]}"
 
 
 def _spreads(result: StudyResult) -> list[str]:
-    known = [one for one in result.models if one.spread is not None]
-    if not known:
+    """Sentences on the spread between classes."""
+    models = [model for model in result.models if model.spread is not None]
+    if not models:
         return []
-    real = [one for one in known if one.spread is not None and one.spread.p < SIGNIFICANT]
-    widest = max(known, key=_spread)
+    beyond = [model for model in models if model.spread is not None and significant(model.spread.p)]
+    widest = max(models, key=_spread)
     assert widest.spread is not None
-    size = f"{100 * widest.spread.value:.1f} points between best and worst class ({_ends(widest)})"
-    said = f"The widest spread is that of {widest.model}: {size}"
-    chance = f"of {len(known)} models, {len(real)} have one that chance alone would seldom make"
-    return [f"{said}; {chance} (samples shuffled among the classes stay below {percent(widest.spread.by_chance)} in 19 of 20)."]
+    return [
+        f"{len(beyond)} of {len(models)} models have a spread between best and worst class beyond chance (p-values corrected for "
+        f"the number of models). The widest is that of {widest.model}: {100 * widest.spread.value:.1f} points, where samples "
+        f"shuffled among the classes stay below {100 * widest.spread.by_chance:.1f} in 19 of 20."
+    ]
 
 
-def _spread(one: StudyModel) -> float:
-    return one.spread.value if one.spread else 0.0
-
-
-def _ends(one: StudyModel) -> str:
-    assert one.spread is not None
-    return f"{100 * one.spread.low:.1f} to {percent(one.spread.high)}"
+def _spread(model: StudyModel) -> float:
+    """Spread of a model; 0 if it is not known."""
+    return model.spread.value if model.spread else 0.0
 
 
 def signed(value: float | None) -> str:
@@ -114,4 +155,5 @@ def signed(value: float | None) -> str:
 
 
 def _p(p: float) -> str:
+    """A p-value as text."""
     return "below 0.001" if p < 0.001 else short(p)

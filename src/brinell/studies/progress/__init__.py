@@ -19,6 +19,6 @@ STUDY = Study(
     result="result:RunProgress",
     lines="terminal:lines",
     positional=("run",),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     examples=("brinell progress RUN", "brinell progress s3://BUCKET/RUN --json"),
 )

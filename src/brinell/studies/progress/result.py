@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 
 
 class StageProgress(Result):
@@ -12,7 +12,7 @@ class StageProgress(Result):
     """Name of the model; null for the parts of a study."""
     stage: str
     """The attack as it was asked for, `clean` for the first check, or `part`."""
-    done: int
+    complete: int
     """Shards, or parts, that are whole."""
     claimed: int
     """Those that a process works on."""
@@ -24,18 +24,18 @@ class WorkerProgress(Result):
     """One process that has given a sign of life."""
 
     by: str
-    """What tells it from the others."""
+    """Identity of the process."""
     host: str | None
     """Its machine and its number there; null until it has said."""
-    at: str | None
+    position: str | None
     """The model and the stage that it works on, likewise."""
     claims: tuple[str, ...]
-    """What it has claimed."""
+    """Tasks that the process has claimed."""
     age: float | None
     """Seconds since its last sign of life, by the clock of the store against that of this machine; null where the store does
     not tell."""
     alive: bool
-    """Whether that is less than the time after which others take over what it has claimed."""
+    """True if its last sign of life is younger than the lease, after which others take over its claims."""
     rate: float | None
     """Forwards and backwards a second."""
 
@@ -46,7 +46,7 @@ class RunProgress(Result):
     run: str
     """The folder or the address."""
     state: Literal["ended", "in shards", "by one process"]
-    """Whether it is whole, or who makes it."""
+    """State of the run: ended, or how it is computed."""
     shards: int | None = None
     """Into how many groups the samples of each stage are cut at least; null where one process makes it."""
     samples: int | None = None
@@ -55,9 +55,9 @@ class RunProgress(Result):
     """All stages, in order."""
     workers: tuple[WorkerProgress, ...] = ()
     """Who works on it; those of a run by one process are not known."""
-    at: str | None = None
+    position: str | None = None
     """The model and the stage that are under way."""
-    left: int | None = None
+    open_samples: int | None = None
     """Samples that this stage is not done with; null where no process has said so."""
     robust: int | None = None
     """Samples of this model that nothing has broken at the largest budget so far, likewise."""

@@ -19,6 +19,6 @@ STUDY = Study(
     result="run:ReportResult",
     lines="run:lines",
     positional=("run",),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     examples=("brinell report RUN",),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.core.errors import RequestError
 from brinell.store.folder import fitting
 from brinell.studies.kit import Call
@@ -31,8 +31,8 @@ def carry_out(call: Call) -> ReportResult:
     folder = Path(call.request.run)
     study = study_of(folder)
     if study.page is None:
-        what = study.resolve(study.layout).what
-        raise RequestError(f"{folder} holds a {what}, which {study.without_page}")
+        noun = study.resolve(study.layout).noun
+        raise RequestError(f"{folder} holds a {noun}, which {study.without_page}")
     with fitting(folder):
         page: Path = study.resolve(study.page)(folder)
     return ReportResult(run=str(folder), report=str(page))

@@ -1,6 +1,6 @@
-"""Have a person judge in a browser on this machine which changes of a picture show.
+"""Show a person pairs of clean and changed pictures in a browser, and measure which changes are noticed.
 
-Pairs of clean and changed pictures are shown until all are judged. Answers are on disk one by one.
+The command serves the pairs on this machine until all are judged. It writes each answer to disk at once.
 """
 
 from brinell.studies.kit import Study
@@ -17,8 +17,10 @@ STUDY = Study(
     open="run:open_result",
     page="page:write",
     layout="records:LAYOUT",
+    repeat="run:repeat",
+    claimed=(("answers.jsonl", "the answers of people"),),
     positional=("data",),
     live=True,
-    resume="Go on with the review in --out.",
+    resume="Resume the review in --out.",
     examples=("brinell review FILE.npz", "brinell review FILE.npz --resume --out REVIEW --reviewer second"),
 )

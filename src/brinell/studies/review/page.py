@@ -1,4 +1,4 @@
-"""The page on which a person judges pairs, and the page that tells what people saw."""
+"""The page on which a person judges pairs, and the page with the results."""
 
 import math
 from collections.abc import Sequence
@@ -11,15 +11,15 @@ from brinell.pages.figures import LARGE, Frame, percent_axis, svg
 from brinell.pages.format import short
 from brinell.pages.html import fill
 from brinell.store.files import write_text
-from brinell.studies.review.analysis import Named, Noticed, ReviewResult, fits, summarise
+from brinell.studies.review.analysis import GroupThreshold, ReviewResult, SizeGroup, fit_curves, summarise
 from brinell.studies.review.psychometric import Curve
 from brinell.studies.review.records import Review
 
-SMALL = Frame(width=180, height=126, left=40, bottom=22, top=8, right=8)
+SMALL = Frame(width=180, height=126, left_edge=40, bottom=22, top=8, right=8)
 
 
 def trial_page(review: Review) -> str:
-    """HTML of the page that shows pair after pair."""
+    """HTML of the page that shows the pairs."""
     return fill(__package__, "trial.html", {}, classes=review.classes)
 
 
@@ -41,72 +41,75 @@ def write(path: Path | str) -> Path:
 
 def render(review: Review) -> str:
     """The review as one self-contained HTML document."""
-    curves = fits(review, review.answers())
+    curves = fit_curves(review, review.answers())
     result = summarise(review, curves)
-    reached = [one for one in result.per_class if one.threshold is not None]
+    decided = [group for group in result.per_class if group.threshold is not None]
     return fill(
         __package__,
         "page.html",
-        {"threshold": threshold, "interval": interval},
+        {"threshold": threshold_text, "interval": interval_text},
         result=result,
         request=review.request,
-        keenest=min(reached, key=lambda one: one.threshold or math.inf) if reached else None,
-        sentence=in_words(result),
-        curve=curve(curves[None], result.by_size, "Share of pairs said to differ", LARGE) if None in curves else "",
+        most_sensitive=min(decided, key=lambda group: group.threshold or math.inf) if decided else None,
+        sentence=summary_text(result),
+        curve=curve_figure(curves[None], result.by_size, "Share of pairs judged to differ", LARGE) if None in curves else "",
         class_figures=[
-            (name, curve(curves[i], (), f"{name}: share of pairs said to differ", SMALL))
+            (name, curve_figure(curves[i], (), f"{name}: share of pairs judged to differ", SMALL))
             for i, name in enumerate(review.classes)
             if i in curves
         ],
     )
 
 
-def threshold(one: Noticed) -> str:
-    """The size at which half is noticed, as a cell shows it."""
-    if one.threshold is not None:
-        return short(one.threshold)
-    if one.low is None and one.high is None:
-        return "undecided"
-    return "above all shown" if one.high is None else "below all shown"
+def threshold_text(group: GroupThreshold) -> str:
+    """A threshold as text."""
+    if group.threshold is not None:
+        return short(group.threshold)
+    if group.low is None and group.high is None:
+        return "unknown"
+    return "above all sizes" if group.high is None else "below all sizes"
 
 
-def interval(one: Noticed) -> str:
-    """The interval of a threshold, open where the answers leave it open."""
-    if one.low is None and one.high is None:
-        return "the answers do not tell"
-    if one.low is None:
-        return f"at most {short(one.high or 0.0)}"
-    return f"at least {short(one.low)}" if one.high is None else f"{short(one.low)} to {short(one.high)}"
+def interval_text(group: GroupThreshold) -> str:
+    """The 95 % interval of a threshold as text."""
+    if group.low is None and group.high is None:
+        return "too few answers"
+    if group.low is None:
+        return f"at most {short(group.high or 0.0)}"
+    return f"at least {short(group.low)}" if group.high is None else f"{short(group.low)} to {short(group.high)}"
 
 
-def in_words(result: ReviewResult) -> str:
-    """What a budget may be, as one sentence or two."""
+def summary_text(result: ReviewResult) -> str:
+    """The overall result in one to three sentences."""
     overall = result.overall
     if overall is None:
         return ""
     if overall.threshold is None:
-        said = {
-            "undecided": "The answers do not tell where changes begin to show: judge more pairs.",
-            "above all shown": "Fewer than half of the largest changes shown were noticed: go on with larger ones.",
-            "below all shown": "More than half of the smallest changes shown were noticed: go on with smaller ones.",
-        }[threshold(overall)]
+        text = {
+            "unknown": "The answers are too few for a threshold: judge more pairs.",
+            "above all sizes": "Fewer than half of the largest changes were noticed: review larger ones.",
+            "below all sizes": "More than half of the smallest changes were noticed: review smaller ones.",
+        }[threshold_text(overall)]
     else:
         safe = overall.low if overall.low is not None else 0.0
-        said = f"A change of {short(overall.threshold)} is noticed half of the time."
-        said += (
-            f" Below {short(safe)} most stay unseen." if safe else " How much smaller it must be to stay unseen was not shown."
+        text = f"A change of {short(overall.threshold)} is noticed in half of the cases."
+        text += (
+            f" Below {short(safe)} most changes are not noticed."
+            if safe
+            else " The review has no changes that are small enough to go unnoticed."
         )
     if result.catch and result.false_alarms / result.catch > 0.3:
-        said += " Equal pairs were often said to differ, which makes the thresholds uncertain."
-    return said
+        text += " Equal pairs were often judged to differ, so the thresholds are uncertain."
+    return text
 
 
-def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Markup:
-    """A psychometric curve over the logarithm of the size, with its band and the answers."""
+def curve_figure(fitted: Curve, groups: Sequence[SizeGroup], title: str, frame: Frame) -> Markup:
+    """Figure of a psychometric curve over the logarithm of the size, with its interval and the observed shares."""
     low, high = float(fitted.sizes[0]), float(fitted.sizes[-1])
     span = math.log(high / low) or 1.0
 
     def x(size: float) -> float:
+        """Horizontal position of a size."""
         return frame.x(min(max(math.log(size / low) / span, 0.0), 1.0) if high > low else 0.5)
 
     line = " ".join(f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability, strict=True))
@@ -121,16 +124,16 @@ def curve(fitted: Curve, dots: Sequence[Named], title: str, frame: Frame) -> Mar
     parts.append(f'<polygon class="band s0" points="{" ".join([*upper, *lower[::-1]])}"/>')
     parts.append(f'<polyline class="line s0" points="{line}"/>')
     if fitted.threshold is not None:
-        at = x(fitted.threshold)
+        position = x(fitted.threshold)
         parts.append(
-            f'<line class="line ref" x1="{at:.1f}" x2="{at:.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}">'
+            f'<line class="line ref" x1="{position:.1f}" x2="{position:.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}">'
             f"<title>half noticed at {escape(short(fitted.threshold))}</title></line>"
         )
-    for one in dots:
-        if one.eps > 0 and one.noticed.value is not None:
-            told = f"{short(one.eps)}: {one.noticed.k} of {one.noticed.n}"
-            where = f'cx="{x(one.eps):.1f}" cy="{frame.y(one.noticed.value):.1f}"'
-            parts.append(f'<circle class="dot s0" {where} r="3.5"><title>{told}</title></circle>')
+    for group in groups:
+        if group.eps > 0 and group.noticed.value is not None:
+            tooltip = f"{short(group.eps)}: {group.noticed.k} of {group.noticed.n}"
+            coordinates = f'cx="{x(group.eps):.1f}" cy="{frame.y(group.noticed.value):.1f}"'
+            parts.append(f'<circle class="dot s0" {coordinates} r="3.5"><title>{tooltip}</title></circle>')
     if frame is not SMALL:
         parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">size of the change</text>')
     return svg(frame, title, parts, "small" if frame is SMALL else "large")

@@ -1,4 +1,4 @@
-"""How large a change must be before a person notices it: psychometric curves fitted to yes-or-no answers.
+"""Psychometric curves of yes-or-no answers: the size at which people notice a change.
 
 The probability of a "yes, it changed" to a change of size x > 0 is
 
@@ -21,36 +21,36 @@ import numpy as np
 
 from brinell.core.record import Array
 
-BEYOND = 8.0
-"""Thresholds are looked for from the smallest size shown, divided by this, to the largest, times this."""
+RANGE_FACTOR = 8.0
+"""The grid of thresholds extends the range of sizes shown by this factor at both ends."""
 WIDTHS = np.geomspace(0.05, 1.5, 12)
 """Widths s, in units of log x: from a step to a curve that takes two decades from 10 to 90 %."""
 FALSE_ALARMS = np.linspace(0.0, 0.6, 19)
 LAPSES = np.linspace(0.0, 0.1, 4)
 POINTS = 97
-"""Thresholds on the grid."""
+"""Number of thresholds on the grid."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What a group of answers says about the size at which changes are noticed."""
+    """Psychometric curve of a group of answers."""
 
     n: int
     """Answers to changed pairs."""
     noticed: int
-    """Of these, how many said that it changed."""
+    """Changed pairs that were judged to differ."""
     catch: int
     """Answers to equal pairs."""
     false_alarms: int
-    """Of these, how many said that it changed."""
+    """Equal pairs that were judged to differ."""
     threshold: float | None
-    """Size at which half of the changes are noticed, false alarms taken out; None where the answers do not reach it."""
+    """Size at which half of the changes are noticed, corrected for false alarms; None if it is outside the sizes shown."""
     low: float | None
-    """Lower end of its 95 % interval; None where it lies below everything that was shown."""
+    """Lower end of its 95 % interval; None if it is below all sizes shown."""
     high: float | None
-    """Upper end; None where it lies above everything that was shown."""
+    """Upper end; None if it is above all sizes shown."""
     sizes: Array
-    """(k,) sizes at which the curve is drawn."""
+    """(k,) sizes at which the curve is evaluated."""
     probability: Array
     """(k,) mean probability of a yes there."""
     probability_low: Array
@@ -64,11 +64,11 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, poin
 
     Args:
         sizes: (n,) sizes of the changes, 0 for a catch trial, in any unit.
-        noticed: (n,) whether the answer was that it changed.
-        points: at how many sizes the curve is evaluated.
+        noticed: (n,) bool: the person noticed a difference.
+        points: number of sizes at which the curve is evaluated.
 
     Returns:
-        The curve; None where no changed pair was answered.
+        The curve; None without answers to changed pairs.
 
     Raises:
         ValueError: lengths that differ, a size that is negative or not finite.
@@ -81,25 +81,25 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, poin
     changed = x > 0
     if not changed.any():
         return None
-    levels, of = np.unique(x[changed], return_inverse=True)
-    n = np.bincount(of)
-    k = np.bincount(of, weights=yes[changed])
+    levels, level_index = np.unique(x[changed], return_inverse=True)
+    n = np.bincount(level_index)
+    k = np.bincount(level_index, weights=yes[changed])
     catch, false_alarms = int((~changed).sum()), int(yes[~changed].sum())
-    thresholds = np.linspace(np.log(levels[0] / BEYOND), np.log(levels[-1] * BEYOND), POINTS)
+    thresholds = np.linspace(np.log(levels[0] / RANGE_FACTOR), np.log(levels[-1] * RANGE_FACTOR), POINTS)
     posterior = _posterior(np.log(levels), n, k, thresholds, catch, false_alarms)
-    low, middle, high = _quantiles(thresholds, posterior.sum((1, 2, 3)), (0.025, 0.5, 0.975))
-    at = np.geomspace(levels[0], levels[-1], points) if len(levels) > 1 else levels
-    mean, bottom, top = _band(np.log(at), thresholds, posterior)
+    low, median, high = _quantiles(thresholds, posterior.sum((1, 2, 3)), (0.025, 0.5, 0.975))
+    curve_sizes = np.geomspace(levels[0], levels[-1], points) if len(levels) > 1 else levels
+    mean, bottom, top = _band(np.log(curve_sizes), thresholds, posterior)
     first, last = np.log(levels[0]), np.log(levels[-1])
     return Curve(
         n=int(n.sum()),
         noticed=int(k.sum()),
         catch=catch,
         false_alarms=false_alarms,
-        threshold=float(np.exp(middle)) if first <= middle <= last else None,
+        threshold=float(np.exp(median)) if first <= median <= last else None,
         low=float(np.exp(low)) if low >= first else None,
         high=float(np.exp(high)) if high <= last else None,
-        sizes=at,
+        sizes=curve_sizes,
         probability=mean,
         probability_low=bottom,
         probability_high=top,
@@ -107,32 +107,44 @@ def fit(sizes: Sequence[float] | Array, noticed: Sequence[bool] | Array, *, poin
 
 
 def _psi(log_x: Array, thresholds: Array) -> Array:
-    """(levels, thresholds, widths) share of the changes that are noticed, false alarms and lapses aside."""
+    """(levels, thresholds, widths) share of the changes that are noticed, without false alarms and lapses."""
     z = (log_x[:, None, None] - thresholds[None, :, None]) / WIDTHS[None, None, :]
     return np.asarray(1 / (1 + np.exp(-np.clip(z, -500, 500))))
 
 
 def _posterior(log_x: Array, n: Array, k: Array, thresholds: Array, catch: int, false_alarms: int) -> Array:
-    """(thresholds, widths, false alarms, lapses) posterior probabilities; the prior is flat in log x and falls with f and l."""
+    """Posterior probabilities on the grid. The prior is flat in log x, and falls with the rates of false alarms and lapses.
+
+    Args:
+        log_x: (levels,) logarithms of the sizes.
+        n: (levels,) answers at each size.
+        k: (levels,) answers that noticed a difference.
+        thresholds: (thresholds,) logarithms of the thresholds on the grid.
+        catch: answers to equal pairs.
+        false_alarms: those of them that noticed a difference.
+
+    Returns:
+        (thresholds, widths, false alarms, lapses) probabilities.
+    """
     alarm, lapse = FALSE_ALARMS[:, None], LAPSES[None, :]
     # Careful people are likelier than careless ones: a third of the weight at a false-alarm rate of 0.3 and a lapse rate of 0.05.
     log = np.broadcast_to(-alarm / 0.27 - lapse / 0.045, (len(thresholds), len(WIDTHS), len(FALSE_ALARMS), len(LAPSES))).copy()
     with np.errstate(divide="ignore", invalid="ignore"):
         for hits, count, psi in zip(k, n, _psi(log_x, thresholds), strict=True):
             yes = alarm + (1 - alarm - lapse) * psi[..., None, None]
-            log += _times(hits, np.log(yes)) + _times(count - hits, np.log1p(-yes))
-        log += _times(false_alarms, np.log(alarm)) + _times(catch - false_alarms, np.log1p(-alarm))
+            log += _weighted_log(hits, np.log(yes)) + _weighted_log(count - hits, np.log1p(-yes))
+        log += _weighted_log(false_alarms, np.log(alarm)) + _weighted_log(catch - false_alarms, np.log1p(-alarm))
     posterior = np.exp(log - log.max())
     return np.asarray(posterior / posterior.sum())
 
 
-def _times(count: float, log: Array) -> Array:
+def _weighted_log(count: float, log: Array) -> Array:
     """Count * log, with 0 * -inf = 0."""
     return count * log if count else np.zeros_like(log)
 
 
 def _quantiles(values: Array, weights: Array, shares: Sequence[float]) -> list[float]:
-    """Quantiles of a density on an even grid, linear between its points."""
+    """Quantiles of a density on an even grid, with linear interpolation."""
     total = np.concatenate([[0.0], np.cumsum((weights[1:] + weights[:-1]) / 2)])
     return [float(np.interp(share * total[-1], total, values)) for share in shares]
 
@@ -145,7 +157,7 @@ def _band(log_x: Array, thresholds: Array, posterior: Array) -> tuple[Array, Arr
     for psi in _psi(log_x, thresholds):
         yes = (alarm + (1 - alarm - lapse) * psi[..., None, None]).reshape(-1)
         mean.append(float(yes @ weight))
-        held = np.histogram(yes, bins=200, range=(0, 1), weights=weight)[0].cumsum()
-        low.append(float(np.searchsorted(held, 0.025)) / 200)
-        high.append(float(np.searchsorted(held, 0.975) + 1) / 200)
+        cumulative = np.histogram(yes, bins=200, range=(0, 1), weights=weight)[0].cumsum()
+        low.append(float(np.searchsorted(cumulative, 0.025)) / 200)
+        high.append(float(np.searchsorted(cumulative, 0.975) + 1) / 200)
     return np.array(mean), np.minimum(low, mean), np.maximum(high, mean)

@@ -1,9 +1,9 @@
-"""A review: pairs of pictures that people are shown, and what they answered (design/0015-review.md).
+"""A review: pairs of pictures that people are shown, and their answers (design/0015-review.md).
 
-manifest.json        what was asked for, and every trial: sample, class, size of the change
-pairs.safetensors    clean and changed, uint8 (n, H, W, C) as they are shown
-answers.jsonl        one line per answer, on disk before the next pair is shown; each ends with a hash of it and all before
-report.html          what they say; made from the files above
+manifest.json        the request, and every trial: sample, class, size of the change
+pairs.safetensors    clean and changed pictures, uint8 (n, H, W, C)
+answers.jsonl        a line for each answer, on disk before the next pair is shown, with a hash of it and all lines before
+report.html          the results, computed from the files above
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from pydantic import model_validator
 from brinell.core import bounded
 from brinell.core.errors import RequestError, StoppedError, one_line, option
 from brinell.core.record import Array
+from brinell.core.user_files import user_path
 from brinell.manifest import Amount, Content, Count, Listing, Manifest, fault, misfit
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
@@ -27,67 +28,68 @@ DIGEST = "digest"
 
 
 class ReviewSettings(Content):
-    """What the figures need of the request."""
+    """Settings that the figures depend on."""
 
     data: str
     """The data."""
     norm: Literal["linf", "l2"]
-    """The distance in which changes are measured."""
+    """The norm of the changes."""
     change: str
-    """How pictures are changed."""
+    """The kind of change."""
 
 
 class Trial(Content):
-    """One pair, in the order in which it is shown."""
+    """A pair, in the order of presentation."""
 
     number: Count
-    """Its number, from 0."""
+    """The number of the pair, from 0."""
     sample_id: Count
     """The position of the sample in the data."""
     label: Count
     """The class of the clean picture."""
     eps: Amount
-    """The size of the change in the norm of the review; 0 where both pictures are the same (a catch trial)."""
+    """The size of the change in the norm of the review; 0 if both pictures are equal (a catch trial)."""
     changed_left: bool
-    """Whether the changed picture stands on the left."""
+    """True if the changed picture is on the left."""
 
 
 class ReviewManifest(Manifest):
-    """What the manifest of a review says."""
+    """The manifest of a review."""
 
     request: ReviewSettings
-    """Every setting that was asked for."""
+    """All settings of the request."""
     classes: Listing[str]
     """The names of the classes."""
     trials: Listing[Trial]
-    """Every pair."""
+    """All pairs."""
 
     @model_validator(mode="after")
-    def _fits(self) -> "ReviewManifest":
+    def _check_trials(self) -> "ReviewManifest":
+        """Check that trials are numbered in order and have known classes."""
         if [trial.number for trial in self.trials] != list(range(len(self.trials))):
-            raise misfit("does not number its trials one after another")
+            raise misfit("does not number its trials from 0 on")
         if any(trial.label >= len(self.classes) for trial in self.trials):
-            raise misfit("has a trial of a class that there is not")
+            raise misfit("has a trial with a class that does not exist")
         return self
 
 
 class Answer(Content):
-    """What one person said to one trial: a line of answers.jsonl, which has its hash under DIGEST besides."""
+    """A person's answer to a trial: a line of answers.jsonl, without its hash under DIGEST."""
 
     trial: Count
     """The number of the pair."""
     reviewer: str
-    """Whose answer it is, as they call themselves; may be empty."""
+    """The name of the person; may be empty."""
     differs: bool
-    """Whether they saw a difference."""
+    """True if the person noticed a difference."""
     named: Count | None
-    """The class that they took the changed picture for; null for none of these."""
+    """The class that the person saw in the changed picture; null for none of these."""
     seconds: Amount
-    """From seeing the pair to the answer."""
+    """The time from seeing the pair to the answer, in seconds."""
 
 
-LAYOUT = Layout(verb="review", what="review", version=1, manifest=ReviewManifest)
 ANSWERS = "answers.jsonl"
+LAYOUT = Layout(verb="review", noun="review", version=1, manifest=ReviewManifest, derived=(ANSWERS,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,42 +98,54 @@ class Review:
 
     path: Path
     request: Mapping[str, Any]
-    """Data, norm, budgets, kind of change, seed."""
+    """Settings of the request: data, norm, budgets, kind of change, seed."""
     classes: tuple[str, ...]
     trials: tuple[Trial, ...]
 
     @classmethod
     def make(
-        cls, path: Path, request: Mapping[str, Any], classes: Sequence[str], trials: Sequence[Trial], pairs: Mapping[str, Array]
+        cls,
+        path: Path,
+        request: Mapping[str, Any],
+        classes: Sequence[str],
+        trials: Sequence[Trial],
+        pairs: Mapping[str, Array],
+        mark: str | None = None,
     ) -> "Review":
         """Write a new review.
 
         Args:
             path: its folder.
-            request: what was asked for, ready for JSON.
+            request: the settings, ready for JSON.
             classes: names of the classes.
-            trials: (n,) trials.
-            pairs: `clean` and `changed`, uint8 (n, H, W, C), row by row as the trials.
+            trials: the trials in order.
+            pairs: `clean` and `changed`, uint8 (n, H, W, C), in the order of the trials.
+            mark: the mark of whoever makes it (`engine.trust`).
 
         Raises:
             StoppedError: the folder cannot be written.
         """
         write_arrays(path / "pairs.safetensors", pairs)
-        told = {"request": dict(request), "classes": list(classes), "trials": [trial.model_dump() for trial in trials]}
-        LAYOUT.save(path, told)
+        manifest = {
+            "request": dict(request),
+            "made_here": mark,
+            "classes": list(classes),
+            "trials": [trial.model_dump() for trial in trials],
+        }
+        LAYOUT.save(path, manifest)
         return cls(path=path, request=request, classes=tuple(classes), trials=tuple(trials))
 
     @classmethod
     def open(cls, path: Path | str) -> "Review":
-        """The review in a folder.
+        """Open the review in a folder.
 
         Raises:
-            RequestError: none there, or a damaged file.
+            RequestError: the folder holds no review, or a damaged file.
         """
-        path = Path(path)
-        told = LAYOUT.open(path)
-        trials = tuple(Trial(**trial) for trial in told["trials"])
-        return cls(path=path, request=told["request"], classes=tuple(told["classes"]), trials=trials)
+        path = user_path(path)
+        manifest = LAYOUT.open(path)
+        trials = tuple(Trial(**trial) for trial in manifest["trials"])
+        return cls(path=path, request=manifest["request"], classes=tuple(manifest["classes"]), trials=trials)
 
     def pairs(self) -> tuple[Array, Array]:
         """Clean and changed pictures, uint8 (n, H, W, C).
@@ -143,47 +157,45 @@ class Review:
         return arrays["clean"], arrays["changed"]
 
     def answers(self) -> list[Answer]:
-        """All answers so far; a last line that was cut by a kill is left out.
+        """All answers so far. A last line that a kill cut off is left out.
 
         Raises:
-            RequestError: a line is damaged, or one before it was changed, added or taken out.
+            RequestError: a line is damaged, or an earlier line was changed, added or removed.
         """
         return self._read()[0]
 
     def _read(self) -> tuple[list[Answer], str, int]:
-        """All answers, the hash of the last one, and how many bytes of the file they take."""
-        file, answers, last, size = self.path / ANSWERS, list[Answer](), "", 0
+        """All answers, the hash of the last one ("" without answers), and the bytes of the file that they fill."""
+        file, answers, last_digest, size = self.path / ANSWERS, list[Answer](), "", 0
         try:
             content = bounded.read(file, bounded.MOST_TEXT)
         except FileNotFoundError:
-            return answers, last, size
+            return answers, last_digest, size
         except OSError as error:
             raise RequestError(f"{file} cannot be read: {one_line(error)}") from None
-        *lines, rest = content.split(b"\n")
+        *lines, tail = content.split(b"\n")
         for number, line in enumerate(lines, 1):
-            where = f"{file}, line {number},"
-            told = _parsed(line)
-            if why := "it is no JSON" if told is None else fault(told, Answer):
-                raise RequestError(f"{where} is damaged: {why}; take the file from a copy of the folder")
-            found = told.pop(DIGEST, None)
-            if found is not None or last:  # reviews begun before there was a hash have lines without it, first of all
-                last = _digest(last, told)
-            if found != (last or None):
+            location = f"{file}, line {number},"
+            fields = _parse_json(line)
+            if reason := "it is not valid JSON" if fields is None else fault(fields, Answer):
+                raise RequestError(f"{location} is damaged: {reason}; take the file from a copy of the folder")
+            digest = fields.pop(DIGEST, None)
+            if digest is not None or last_digest:  # reviews of earlier versions begin with lines without a hash
+                last_digest = _digest(last_digest, fields)
+            if digest != (last_digest or None):
                 raise RequestError(
-                    f"{where} is damaged, or lines before it were changed: its digest is not its own; take the file from a copy"
+                    f"{location} is damaged: it or a line before it does not match its digest; take the file from a copy"
                 )
-            if told["trial"] >= len(self.trials) or set(told) != set(Answer.model_fields):
-                raise RequestError(f"{where} is damaged: it answers no trial of this review; take the file from a copy")
-            answers.append(Answer(**told))
+            if fields["trial"] >= len(self.trials) or set(fields) != set(Answer.model_fields):
+                raise RequestError(f"{location} is damaged: it does not answer a trial of this review; take the file from a copy")
+            answers.append(Answer(**fields))
             size += len(line) + 1
-        if _parsed(rest[:-1]) is not None:
-            raise RequestError(
-                f"{file}, line {len(lines) + 1}, is damaged: it is whole and its end is not; take the file from a copy"
-            )
-        return answers, last, size
+        if _parse_json(tail[:-1]) is not None:
+            raise RequestError(f"{file}, line {len(lines) + 1}, is damaged at its end; take the file from a copy")
+        return answers, last_digest, size
 
     def add(self, answer: Answer) -> None:
-        """Append an answer and have it on disk.
+        """Append an answer, and return once it is on disk.
 
         Raises:
             RequestError: the answers before it are damaged.
@@ -192,37 +204,39 @@ class Review:
         file = self.path / ANSWERS
         try:
             _, last, size = self._read()
-            told = answer.model_dump()
+            content = answer.model_dump()
             with file.open("r+b" if file.exists() else "xb") as out:
                 out.truncate(size)
                 out.seek(0, os.SEEK_END)
-                out.write((json.dumps(told | {DIGEST: _digest(last, told)}, ensure_ascii=False) + "\n").encode())
+                out.write((json.dumps(content | {DIGEST: _digest(last, content)}, ensure_ascii=False) + "\n").encode())
                 out.flush()
                 os.fsync(out.fileno())
         except OSError as error:
             reason = error.strerror or error
-            raise StoppedError(f"{file} cannot be written ({reason}): mend that, then go on with {option('resume')}") from error
+            raise StoppedError(
+                f"{file} cannot be written ({reason}): correct this, then continue with {option('resume')}"
+            ) from error
 
-    def answered(self, answers: Sequence[Answer]) -> list[Trial]:
+    def trials_of(self, answers: Sequence[Answer]) -> list[Trial]:
         """The trial of each answer."""
         trials = {trial.number: trial for trial in self.trials}
         return [trials[answer.trial] for answer in answers]
 
     def open_trials(self, reviewer: str) -> list[Trial]:
-        """What this person has not answered yet, in order."""
-        done = {answer.trial for answer in self.answers() if answer.reviewer == reviewer}
-        return [trial for trial in self.trials if trial.number not in done]
+        """Trials that a person has not answered yet, in order."""
+        numbers = {answer.trial for answer in self.answers() if answer.reviewer == reviewer}
+        return [trial for trial in self.trials if trial.number not in numbers]
 
 
-def _parsed(line: bytes) -> Any:
-    """What a line of JSON says; None where it is none."""
+def _parse_json(line: bytes) -> Any:
+    """Value of a line of JSON; None if it is not valid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
         return None
 
 
-def _digest(before: str, told: Mapping[str, Any]) -> str:
-    """The hash of an answer and of the hash before it (BLAKE2b, 128 bits, hex)."""
-    text = json.dumps([before, told], sort_keys=True, ensure_ascii=True)
+def _digest(previous: str, content: Mapping[str, Any]) -> str:
+    """Hash of an answer and of the hash before it (BLAKE2b, 128 bits, hex)."""
+    text = json.dumps([previous, content], sort_keys=True, ensure_ascii=True)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

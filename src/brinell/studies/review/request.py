@@ -1,4 +1,4 @@
-"""What `brinell review` is asked for."""
+"""The settings of `brinell review`."""
 
 from typing import Annotated, Literal
 
@@ -9,7 +9,7 @@ from brinell.engine.request import BaseRequest, Budgets, DataSpec, Seed
 
 
 class ReviewRequest(BaseRequest):
-    """What `brinell review` is asked for."""
+    """The settings of `brinell review`."""
 
     data: DataSpec
     """The data: pictures with one or three channels."""
@@ -22,14 +22,14 @@ class ReviewRequest(BaseRequest):
     trials: int = Field(default=120, ge=2, le=100_000)
     """The number of pairs."""
     catch: float = Field(default=0.2, gt=0, lt=1)
-    """The share of pairs in which nothing changes."""
+    """The share of pairs without a change."""
     seed: Seed = 0
 
 
 class ReviewOptions(BaseRequest):
-    """How a review is served."""
+    """Settings of the server."""
 
     reviewer: Plain = ""
-    """Whose answers these are; each person has all pairs to judge."""
+    """The name of the person who answers. Each person judges all pairs."""
     port: int = Field(default=0, ge=0, le=65535)
     """The port on loopback. 0 takes a free one."""

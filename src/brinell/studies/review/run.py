@@ -1,13 +1,13 @@
-"""The pairs of a review: which samples are shown, and how they are changed (design/0015-review.md).
+"""The pairs of a review: selects samples and changes them (design/0015-review.md).
 
 Three kinds of change:
 
-- `crafted`: towards a picture of another class, what a distance allows without any model. Linf: x0 + eps * sign(x1), the
-  counter-example of the separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|.
+- `crafted`: towards a picture of another class, which needs no model. Linf: x0 + eps * sign(x1), the counter-example of the
+  separation argument; L2: x0 + eps * (x1 - x0) / |x1 - x0|.
 - `noise`: independent signs times eps (Linf), or a random direction of length eps (L2).
-- `run:FOLDER`: the adversarial inputs that an audit stored, each at its own recorded distance.
+- `run:FOLDER`: the adversarial inputs that an audit stored, each at its recorded distance.
 
-Every changed picture is rounded to 8 bits, as a screen shows it, and its size is measured anew after clipping and rounding.
+Every changed picture is rounded to 8 bits, as on a screen. Its size is measured after clipping and rounding.
 """
 
 from pathlib import Path
@@ -16,160 +16,178 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import open_data
-from brinell.runners.loop import refuse
+from brinell.engine.sources import open_data
+from brinell.engine.trust import make_mark
+from brinell.runners.loop import refuse_request
 from brinell.store.run import Run
 from brinell.studies.kit import Call
 from brinell.studies.review import page
 from brinell.studies.review.analysis import ReviewResult, summarise
-from brinell.studies.review.records import LAYOUT, Review, Trial
+from brinell.studies.review.records import ANSWERS, LAYOUT, Review, Trial
 from brinell.studies.review.request import ReviewOptions, ReviewRequest
 from brinell.studies.review.server import ReviewServer
 
 POOL = 5000
-"""Samples at most from which the shown ones are drawn."""
+"""Samples are drawn from at most the first 5000 of the data."""
 
 
 def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Review:
-    """Draw the trials, change the pictures, and write the review's folder.
+    """Draw the trials, change the pictures, and write the folder of the review.
 
     Raises:
-        RequestError: data that are no pictures, a change or a run that does not fit, a folder that is taken.
+        RequestError: the data are not pictures, the change or run does not fit, or the folder is not empty.
     """
     LAYOUT.begin(folder)
     if dataset.domain.kind != "image" or len(dataset.domain.shape) != 3 or dataset.domain.shape[0] not in (1, 3):
-        raise RequestError(f"{dataset.name} holds {dataset.domain.kind}s: a review shows pictures with one or three channels")
+        raise RequestError(f"{dataset.name} contains {dataset.domain.kind}s: a review shows pictures with one or three channels")
     rng = np.random.default_rng(np.random.SeedSequence([request.seed, 0xB12]))
     if request.change.startswith("run:"):
-        ids, clean, changed, eps = _from_run(request, dataset, rng)
+        ids, clean, changed, eps = _load_pairs(request, dataset, rng)
     elif request.change in ("crafted", "noise"):
-        ids, clean, changed, eps = _changed(request, dataset, rng)
+        ids, clean, changed, eps = _make_pairs(request, dataset, rng)
     else:
         raise RequestError(f"change={request.change}: it is crafted, noise or run:FOLDER")
     labels = np.asarray(dataset.labels())[ids]
     order = rng.permutation(len(ids))
-    left = rng.random(len(ids)) < 0.5
+    changed_left = rng.random(len(ids)) < 0.5
     trials = [
-        Trial(number=i, sample_id=int(ids[j]), label=int(labels[j]), eps=float(eps[j]), changed_left=bool(left[i]))
+        Trial(number=i, sample_id=int(ids[j]), label=int(labels[j]), eps=float(eps[j]), changed_left=bool(changed_left[i]))
         for i, j in enumerate(order)
     ]
     pairs = {"clean": clean[order], "changed": changed[order]}
-    return Review.make(folder, request.model_dump(mode="json"), dataset.classes, trials, pairs)
+    settings = request.model_dump(mode="json")
+    return Review.make(folder, settings, dataset.classes, trials, pairs, make_mark(settings, type(request)))
 
 
 def resume_review(request: ReviewRequest, folder: Path) -> Review | None:
-    """The review that a folder holds, to go on with; None where nothing was begun there.
+    """The review in a folder, to resume it; None if the folder holds none.
 
     Raises:
-        RequestError: it holds another review.
+        RequestError: the folder holds another review.
     """
     if not LAYOUT.has(folder):
         return None
     review = Review.open(folder)
     if dict(review.request) != request.model_dump(mode="json"):
-        refuse(LAYOUT, folder, review.request, request)
+        refuse_request(LAYOUT, folder, review.request, request)
     return review
 
 
-def _share(request: ReviewRequest) -> tuple[int, int]:
-    """How many changed pairs, and how many equal ones."""
+def _split_trials(request: ReviewRequest) -> tuple[int, int]:
+    """Number of changed pairs, and number of equal ones."""
     equal = min(max(round(request.trials * request.catch), 1), request.trials - 1)
     return request.trials - equal, equal
 
 
-def _changed(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+def _make_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+    """Draw samples, and change them by a crafted direction or by noise; returns the values of `_quantise_pairs`."""
     budgets = [value for value in parse_eps(request.eps).values if value > 0]
     if not budgets:
         raise RequestError(f"{option('eps')} {request.eps}: a review needs at least one size above 0")
-    n, equal = _share(request)
+    n, equal = _split_trials(request)
     labels = np.asarray(dataset.labels())
-    ids = _balanced(labels[:POOL], n + equal, rng)
+    ids = _draw_balanced(labels[:POOL], n + equal, rng)
     if request.change == "crafted" and len(np.unique(labels[ids])) < 2:
-        raise RequestError(f"{dataset.name} has one class: change=crafted goes towards another; take noise")
-    # Each class sees every size equally often: the k-th sample of a class has the k-th size, and so on in turns.
+        raise RequestError(f"{dataset.name} has one class, but change=crafted needs a second one: use change=noise")
+    # The k-th sample of a class has the k-th size in turn, so each class has all sizes equally often.
     classes = labels[ids]
-    nth = np.array([np.sum(classes[:i] == classes[i]) for i in range(n)])
-    eps = np.concatenate([np.array(budgets)[(nth + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
+    rank = np.array([np.sum(classes[:i] == classes[i]) for i in range(n)])
+    eps = np.concatenate([np.array(budgets)[(rank + rng.integers(len(budgets))) % len(budgets)], np.zeros(equal)])
     x = dataset.load(ids.tolist())
-    others = [rng.choice(np.flatnonzero(classes != one)) if (classes != one).any() else 0 for one in classes]
+    partners = [rng.choice(np.flatnonzero(classes != label)) if (classes != label).any() else 0 for label in classes]
     streams = Streams.of(request.seed, torch.from_numpy(ids)).fold("review")
     size = torch.from_numpy(eps).float().reshape(-1, *[1] * (x.ndim - 1))
-    y = dataset.domain.clamp(x + size * _direction(request, x, x[others], streams))
-    return _shown(request, dataset, ids, x, y, eps)
+    y = dataset.domain.clamp(x + size * _direction(request, x, x[partners], streams))
+    return _quantise_pairs(request, dataset, ids, x, y, eps)
 
 
-def _direction(request: ReviewRequest, x: Tensor, other: Tensor, streams: Streams) -> Tensor:
-    """(n, C, H, W) directions of length 1 in the norm."""
+def _direction(request: ReviewRequest, x: Tensor, partner: Tensor, streams: Streams) -> Tensor:
+    """Directions (n, C, H, W) of length 1 in the norm, towards `partner` if the change is crafted."""
     if request.norm == "linf":
-        return other.sign() if request.change == "crafted" else streams.uniform(*x.shape[1:]).sub(0.5).sign()
-    to = other - x if request.change == "crafted" else streams.normal(*x.shape[1:])
-    length: Tensor = to.flatten(1).norm(dim=1).clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
-    return to / length
+        return partner.sign() if request.change == "crafted" else streams.uniform(*x.shape[1:]).sub(0.5).sign()
+    direction = partner - x if request.change == "crafted" else streams.normal(*x.shape[1:])
+    length: Tensor = direction.flatten(1).norm(dim=1).clamp_min(1e-12).reshape(-1, *[1] * (x.ndim - 1))
+    return direction / length
 
 
-def _balanced(labels: Array, n: int, rng: np.random.Generator) -> Array:
-    """N positions, the classes in turns, each sample once as long as there are enough."""
+def _draw_balanced(labels: Array, n: int, rng: np.random.Generator) -> Array:
+    """(n,) positions of samples. Classes alternate, and samples repeat only if a class has too few."""
     groups = [rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels)]
     return np.array([groups[i % len(groups)][(i // len(groups)) % len(groups[i % len(groups)])] for i in range(n)])
 
 
-def _from_run(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
-    run = Run.open(request.change.removeprefix("run:"))
+def _load_pairs(request: ReviewRequest, dataset: Dataset, rng: np.random.Generator) -> tuple[Array, Array, Array, Array]:
+    """Draw adversarial inputs that an audit stored; returns the values of `_quantise_pairs`."""
+    run = Run.open_finished(request.change.removeprefix("run:"))
     if run.manifest["data"]["digest"] != dataset.digest():
-        raise RequestError(f"{run.path} was made from other data than {dataset.name}: name the run's own data")
+        raise RequestError(f"{run.path} was made from other data than {dataset.name}: give the data of the run")
     rows = run.records()
     fooled = np.flatnonzero((rows.outcome == Outcome.FOOLED.value) & (rows.attack != "clean"))
-    n, equal = _share(request)
+    n, equal = _split_trials(request)
     ids: list[int] = []
     clean, changed = [], []
     for row in rng.permutation(fooled):
         model, attack, sample = str(rows.model[row]), str(rows.attack[row]), int(rows.sample_id[row])
         if len(ids) == n:
             break
-        if sample in ids or sample not in (found := run.adversarial(model, attack, [sample])):
+        if sample in ids or sample not in (arrays := run.adversarial(model, attack, [sample])):
             continue
         ids.append(sample)
         clean.append(dataset.load([sample])[0])
-        changed.append(torch.from_numpy(np.asarray(found[sample])).float())
+        changed.append(torch.from_numpy(np.asarray(arrays[sample])).float())
     if not ids:
-        raise RequestError(f"{run.path} stored no adversarial input: audit with budgets at which something breaks")
+        raise RequestError(f"{run.path} stored no adversarial input: audit with larger budgets")
     repeat = rng.choice(np.array(ids), size=equal)
     for sample in repeat:
         picture = dataset.load([int(sample)])[0]
         clean.append(picture)
         changed.append(picture)
-    every = np.concatenate([np.array(ids), repeat])
-    return _shown(request, dataset, every, torch.stack(clean), torch.stack(changed), None)
+    all_ids = np.concatenate([np.array(ids), repeat])
+    return _quantise_pairs(request, dataset, all_ids, torch.stack(clean), torch.stack(changed), None)
 
 
-def _shown(
-    request: ReviewRequest, dataset: Dataset, ids: Array, x: Tensor, y: Tensor, asked: Array | None
+def _quantise_pairs(
+    request: ReviewRequest, dataset: Dataset, ids: Array, x: Tensor, y: Tensor, requested: Array | None
 ) -> tuple[Array, Array, Array, Array]:
-    """Both as bytes, and how far they are apart as bytes; a catch trial stays one, a change that vanished says so."""
+    """Round the pairs to 8 bits, and measure the changes after rounding.
+
+    Args:
+        request: the settings.
+        dataset: the data.
+        ids: (n,) positions of the samples.
+        x: (n, C, H, W) clean pictures.
+        y: (n, C, H, W) changed pictures.
+        requested: (n,) sizes before clipping; a change above 0 must not vanish by rounding. None skips this check.
+
+    Returns:
+        The positions, both pictures uint8 (n, H, W, C), and (n,) sizes of the changes.
+    """
     low, high = dataset.domain.bounds(x)
-    levels = ((part - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for part in (x, y))
-    clean, changed = (part.movedim(1, -1).contiguous().numpy() for part in levels)
+    levels = ((pictures - low).div(high - low).mul(255).round().clamp(0, 255).to(torch.uint8) for pictures in (x, y))
+    clean, changed = (pixels.movedim(1, -1).contiguous().numpy() for pixels in levels)
     delta = (changed.astype(np.float64) - clean) / 255 * float((high - low).max())
     flat = delta.reshape(len(delta), -1)
     size = np.abs(flat).max(1) if request.norm == "linf" else np.sqrt((flat**2).sum(1))
-    if asked is not None and ((size == 0) & (asked > 0)).any():
-        least = float(asked[(size == 0) & (asked > 0)].min())
+    if requested is not None and ((size == 0) & (requested > 0)).any():
+        smallest = float(requested[(size == 0) & (requested > 0)].min())
         raise RequestError(
-            f"{option('eps')} {least:g} changes nothing on a screen of 256 levels: begin at {float((high - low).max()) / 255:.2g}"
+            f"{option('eps')} {smallest:g} changes nothing on a screen of 256 levels: "
+            f"the smallest size is {float((high - low).max()) / 255:.2g}"
         )
     return ids, clean, changed, size
 
 
 def carry_out(call: Call) -> ReviewResult:
-    """Serve the pairs on loopback until all are judged, and write the page; what was judged before an interruption is kept.
+    """Serve the pairs on loopback until all are judged, and write the page. Answers from before an interruption remain.
 
     Raises:
-        RequestError: what cannot be carried out, or a port that cannot be used.
+        RequestError: the request does not fit, or the port cannot be used.
     """
     request: ReviewRequest = call.request
     folder = call.folder(request.data)
@@ -183,6 +201,15 @@ def carry_out(call: Call) -> ReviewResult:
     return summarise(review)
 
 
+def repeat(call: Call, folder: Path) -> None:
+    """Make the pairs of a review again, with the answers that its folder holds."""
+    out = call.folder(call.request.data)
+    make_review(call.request, call.dataset() or open_data(call.request.data), out)
+    if (folder / ANSWERS).exists():
+        (out / ANSWERS).write_bytes(bounded.read(folder / ANSWERS, bounded.MOST_TEXT))
+    page.write(out)
+
+
 def open_result(folder: Path) -> ReviewResult:
-    """What a review's folder says, from its records alone."""
+    """The result of a review, from its records alone."""
     return summarise(Review.open(folder))

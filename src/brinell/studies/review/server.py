@@ -1,10 +1,10 @@
-"""Serves a review on loopback: one page that shows pair after pair, and takes the answers.
+"""Serves a review on loopback: a page that shows one pair at a time and sends the answers.
 
     GET  /        the page
-    GET  /next    the next open trial: both pictures as PNG, or that all are answered
-    POST /answer  one answer; stored on disk before it is acknowledged
+    GET  /next    the next open trial with both pictures as PNG, or the end of the review
+    POST /answer  one answer, on disk before it is acknowledged
 
-The page is never told how large a change is, nor which side it stands on.
+The page does not learn the size of a change, or which pictures are equal.
 """
 
 import base64
@@ -26,23 +26,23 @@ from brinell.core.record import Array
 from brinell.studies.review.records import LAYOUT, Answer, Review
 
 HOST = "127.0.0.1"
-LONGEST_LOOK = 1e6
-"""Seconds that a person looks at a pair at most."""
-PATIENCE = 20.0
-"""Seconds that a request may take from its first byte to its last."""
-LONGEST = 10_000
-"""Bytes of an answer at most."""
-GRACE = 0.5
-"""Seconds after the last answer, in which the page learns that it was the last."""
+MAX_SECONDS = 1e6
+"""Longest time that a person may look at a pair, in seconds."""
+REQUEST_TIMEOUT = 20.0
+"""Longest time from the first byte of a request to the last, in seconds."""
+MAX_ANSWER_BYTES = 10_000
+"""Largest answer, in bytes."""
+GRACE_SECONDS = 0.5
+"""Time after the last answer in which the page learns that the review is complete, in seconds."""
 
 
 class ReviewServer:
-    """A review being answered by one person.
+    """Serves a review to one person.
 
     Args:
-        review: the trials and where answers go.
+        review: the review, which stores the answers.
         page: HTML of the page.
-        reviewer: whose answers these are.
+        reviewer: name of the person.
         port: port on loopback; 0 takes a free one.
 
     Raises:
@@ -51,156 +51,174 @@ class ReviewServer:
 
     def __init__(self, review: Review, page: str, reviewer: str = "", port: int = 0) -> None:
         self.review, self.page, self.reviewer = review, page, reviewer
-        self._alone = ExitStack()
-        self._alone.enter_context(LAYOUT.lock(review.path))  # two servers would store answers twice
+        self._folder_lock = ExitStack()
+        self._folder_lock.enter_context(LAYOUT.lock(review.path))  # two servers would store answers twice
         self._clean, self._changed = review.pairs()
-        self._open = review.open_trials(reviewer)
+        self._open_trials = review.open_trials(reviewer)
         self._lock = threading.Lock()
-        self.done = threading.Event()
-        self.failed: BrinellError | None = None
-        """Why an answer could not be stored; it ends the review."""
+        self.finished = threading.Event()
+        self.error: BrinellError | None = None
+        """The reason why an answer could not be stored, which ends the review."""
         try:
-            self._http = _Http((HOST, port), _Handler)
+            self._http = _HttpServer((HOST, port), _RequestHandler)
         except (OSError, OverflowError) as error:
-            self._alone.close()
+            self._folder_lock.close()
             raise RequestError(f"port {port} cannot be used ({one_line(error)}): name another with {option('port')}") from None
         self._http.review = self
         self.acknowledge()
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{HOST}:{self._http.server_address[1]}/"
 
-    def serve(self, tell: Callable[[str], None]) -> None:
-        """Answer requests until every trial is answered, or the process is interrupted."""
+    def serve(self, notify: Callable[[str], None]) -> None:
+        """Answer requests until every trial is answered or the process is interrupted.
+
+        Args:
+            notify: takes a message for the user.
+
+        Raises:
+            BrinellError: an answer could not be stored.
+        """
         thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
-        tell(f"open {self.url} in a browser on this machine; {len(self._open)} pairs are to be judged; Ctrl-C keeps the answers")
+        notify(f"open {self.url} in a browser on this machine to judge {len(self._open_trials)} pairs; Ctrl-C keeps the answers")
         try:
-            while not self.done.wait(0.2):
+            while not self.finished.wait(0.2):
                 pass
-            time.sleep(GRACE)
+            time.sleep(GRACE_SECONDS)
         finally:
             self._http.shutdown()
             self._http.server_close()
-            self._alone.close()
-        if self.failed is not None:
-            raise self.failed
+            self._folder_lock.close()
+        if self.error is not None:
+            raise self.error
 
     def next(self) -> dict[str, Any]:
-        """The next open trial, without what the person must not know."""
+        """The next open trial, without the facts that the person must not know."""
         with self._lock:
-            total, left = len(self.review.trials), len(self._open)
-            if not self._open:
-                return {"done": True, "total": total, "left": 0}
-            trial = self._open[0]
+            total, remaining = len(self.review.trials), len(self._open_trials)
+            if not self._open_trials:
+                return {"done": True, "total": total, "remaining": 0}
+            trial = self._open_trials[0]
         equal = trial.eps == 0
         pictures = [self._clean[trial.number], self._clean[trial.number] if equal else self._changed[trial.number]]
-        shown = pictures[::-1] if trial.changed_left else pictures
+        sides = pictures[::-1] if trial.changed_left else pictures
         return {
             "done": False,
             "total": total,
-            "left": left,
+            "remaining": remaining,
             "trial": trial.number,
-            "pictures": [_png(picture) for picture in shown],
-            # The class is asked of the changed picture; where both are equal, of the side where it would have stood.
-            "asked": 0 if trial.changed_left else 1,
+            "pictures": [_png(picture) for picture in sides],
+            # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
+            "marked": 0 if trial.changed_left else 1,
         }
 
-    def answer(self, told: Any) -> str | None:
-        """Store an answer; returns what is wrong with it, or None."""
+    def answer(self, content: Any) -> str | None:
+        """Check and store an answer; returns the error, or None."""
         keys: dict[str, tuple[type, ...]] = {"trial": (int,), "differs": (bool,), "seconds": (int, float)}
-        if not isinstance(told, dict) or any(type(told.get(key)) not in kinds for key, kinds in keys.items()):
+        if not isinstance(content, dict) or any(type(content.get(key)) not in kinds for key, kinds in keys.items()):
             return "an answer is {trial, differs, named, seconds}"
-        if not 0 <= told["seconds"] <= LONGEST_LOOK:  # not so of NaN, either
-            return f"seconds must be a number from 0 to {LONGEST_LOOK:g}"
-        named = told.get("named")
-        if named is not None and (type(named) is not int or not 0 <= named < len(self.review.classes)):
+        if not 0 <= content["seconds"] <= MAX_SECONDS:  # excludes NaN
+            return f"seconds must be a number from 0 to {MAX_SECONDS:g}"
+        label = content.get("named")
+        if label is not None and (type(label) is not int or not 0 <= label < len(self.review.classes)):
             return f"named must be null or a class, 0 to {len(self.review.classes) - 1}"
         with self._lock:
-            if not self._open or told["trial"] != self._open[0].number:
-                return "that trial is not the open one"
+            if not self._open_trials or content["trial"] != self._open_trials[0].number:
+                return "this trial is not the open one"
             answer = Answer(
-                trial=told["trial"], reviewer=self.reviewer, differs=told["differs"], named=named, seconds=float(told["seconds"])
+                trial=content["trial"],
+                reviewer=self.reviewer,
+                differs=content["differs"],
+                named=label,
+                seconds=float(content["seconds"]),
             )
             self.review.add(answer)
-            self._open.pop(0)
+            self._open_trials.pop(0)
         return None
 
-    def fail(self, error: BrinellError) -> None:
-        """An answer could not be stored: end the review and say why."""
-        self.failed = error
-        self.done.set()
+    def stop(self, error: BrinellError) -> None:
+        """End the review, since an answer could not be stored."""
+        self.error = error
+        self.finished.set()
 
     def acknowledge(self) -> None:
-        """Called once an answer was confirmed to the page: the last one ends the review."""
-        if not self._open:
-            self.done.set()
+        """End the review if the page has the confirmation of the last answer."""
+        if not self._open_trials:
+            self.finished.set()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: "_Http"
+class _RequestHandler(BaseHTTPRequestHandler):
+    """Handles one request of the page."""
+
+    server: "_HttpServer"
     server_version, sys_version = "brinell", ""
 
     def do_GET(self) -> None:
-        if not self._from_here():
+        """Serve the page or the next trial."""
+        if not self._host_is_local():
             return
         if self.path == "/":
             self._send(HTTPStatus.OK, self.server.review.page.encode(), "text/html; charset=utf-8")
         elif self.path == "/next":
-            self._json(HTTPStatus.OK, self.server.review.next())
+            self._send_json(HTTPStatus.OK, self.server.review.next())
         else:
-            self._json(HTTPStatus.NOT_FOUND, {"error": "there is /, /next and /answer"})
+            self._send_json(HTTPStatus.NOT_FOUND, {"error": "the paths are /, /next and /answer"})
 
     def do_POST(self) -> None:
-        if not self._from_here():
+        """Store an answer."""
+        if not self._host_is_local():
             return
-        said = self.headers.get("Content-Length") or ""
-        length = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else LONGEST + 1
+        header = self.headers.get("Content-Length") or ""
+        length = int(header) if header.isascii() and header.isdecimal() and len(header) < 10 else MAX_ANSWER_BYTES + 1
         kind = (self.headers.get("Content-Type") or "").partition(";")[0]
-        if self.path != "/answer" or kind != "application/json" or length > LONGEST:
-            self._json(HTTPStatus.BAD_REQUEST, {"error": "an answer is JSON, posted to /answer"})
+        if self.path != "/answer" or kind != "application/json" or length > MAX_ANSWER_BYTES:
+            self._send_json(HTTPStatus.BAD_REQUEST, {"error": "post an answer to /answer as JSON"})
             return
         try:
-            error = self.server.review.answer(json.loads(self.rfile.read(length), parse_constant=_refuse))
+            error = self.server.review.answer(json.loads(self.rfile.read(length), parse_constant=_reject_constant))
         except (ValueError, RecursionError):
             error = "that is no JSON"
-        except BrinellError as failed:
-            self._json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(failed)})
-            self.server.review.fail(failed)
+        except BrinellError as storage_error:
+            self._send_json(HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(storage_error)})
+            self.server.review.stop(storage_error)
             return
-        self._json(HTTPStatus.CONFLICT if error else HTTPStatus.OK, {"error": error} if error else {})
+        self._send_json(HTTPStatus.CONFLICT if error else HTTPStatus.OK, {"error": error} if error else {})
         self.server.review.acknowledge()
 
     def setup(self) -> None:
-        """Give each connection, which carries one request, so long and no longer, however slowly its bytes come."""
+        """Start a timer that closes the connection, which carries one request, however slowly its bytes arrive."""
         super().setup()
-        self._end = threading.Timer(PATIENCE, self._hang_up)
-        self._end.daemon = True
-        self._end.start()
+        self._timer = threading.Timer(REQUEST_TIMEOUT, self._hang_up)
+        self._timer.daemon = True
+        self._timer.start()
 
     def finish(self) -> None:
-        """The request was answered."""
-        self._end.cancel()
+        """Stop the timer of the connection."""
+        self._timer.cancel()
         super().finish()
 
     def _hang_up(self) -> None:
+        """Close the connection."""
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
-    def _from_here(self) -> bool:
-        """A page of another site may not ask under a name that it has had pointed to this machine."""
+    def _host_is_local(self) -> bool:
+        """Check the host name, so that a page of another site cannot send requests; returns True if it is local."""
         host = (self.headers.get("Host") or "").rpartition(":")[0]
         if host in (HOST, "localhost"):
             return True
-        self._json(HTTPStatus.FORBIDDEN, {"error": f"open {self.server.review.url}"})
+        self._send_json(HTTPStatus.FORBIDDEN, {"error": f"open {self.server.review.url}"})
         return False
 
-    def _json(self, status: HTTPStatus, content: Any) -> None:
+    def _send_json(self, status: HTTPStatus, content: Any) -> None:
+        """Send a value as JSON."""
         self._send(status, json.dumps(content).encode(), "application/json")
 
     def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:
+        """Send a response of media type `kind`."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
@@ -209,22 +227,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the page tells the person what goes on."""
+        """Log nothing: the page shows the state to the person."""
 
 
-class _Http(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
+    """HTTP server that knows its review."""
+
     daemon_threads = True
     review: ReviewServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a connection that broke off is the page's concern, and what concerns the person ends the review."""
+        """Ignore a broken connection. Errors that matter to the person end the review."""
 
 
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+def _reject_constant(name: str) -> Any:
+    """Refuse NaN and infinities, which are not valid JSON."""
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _png(picture: Array) -> str:
+    """A picture, uint8 (H, W, C), as a data URL."""
     image = Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture)
     buffer = io.BytesIO()
     image.save(buffer, "PNG")

@@ -1,16 +1,16 @@
-"""A review as a terminal shows it."""
+"""Formats a review for the terminal."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from brinell.studies.review.page import interval, threshold
+from brinell.studies.review.page import interval_text, threshold_text
 
 
 def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
-    yield f"{result.answered} of {result.trials} pairs judged, {result.false_alarms} false alarms on {result.catch} equal ones"
+    """Lines of the result."""
+    yield f"{result.answers} of {result.trials} pairs judged, {result.false_alarms} false alarms on {result.catch} equal ones"
     yield "  half of the changes are noticed at"
-    for one in [result.overall, *result.per_class] if result.overall else ():
-        yield f"  {one.name:<16} {threshold(one):>16}   95 % interval: {interval(one)}"
+    for group in [result.overall, *result.per_class] if result.overall else ():
+        yield f"  {group.name:<16} {threshold_text(group):>16}   95 % interval: {interval_text(group)}"
     yield f"page: {Path(result.folder) / 'report.html'}"

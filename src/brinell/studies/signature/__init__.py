@@ -24,6 +24,6 @@ STUDY = Study(
     result="run:SignResult",
     lines="run:lines",
     positional=("run",),
-    output=Output.NOTHING,
+    output=Output.ANSWER_ONLY,
     examples=("brinell sign RUN --key ~/.ssh/id_ed25519",),
 )

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from brinell.analysis.results import Result
+from brinell.analysis.folder_result import Result
 from brinell.store import signature
+from brinell.store.folder import SIGNATURE
 from brinell.studies.kit import Call
 
 
@@ -27,7 +28,7 @@ def carry_out(call: Call) -> SignResult:
     """
     folder = Path(call.request.run)
     signed = signature.sign(folder, Path(call.request.key).expanduser())
-    return SignResult(run=str(folder), signature=str(folder / signature.SIGNATURE), key=signed.fingerprint)
+    return SignResult(run=str(folder), signature=str(folder / SIGNATURE), key=signed.fingerprint)
 
 
 def lines(result: SignResult) -> Iterator[str]:

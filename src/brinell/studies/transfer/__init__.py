@@ -1,6 +1,6 @@
-"""Show models the adversarial examples of others: made here, of runs, or of benchmark sets.
+"""Measure how adversarial examples transfer between models: examples made now, or read from runs or benchmark sets.
 
-Without options: a network for digits, the same retrained, a narrower and a wider one.
+Without options it compares four networks for digits: one, the same retrained, a narrower and a wider one.
 """
 
 from brinell.studies.kit import Study
@@ -17,7 +17,7 @@ STUDY = Study(
     page="page:write",
     layout="records:LAYOUT",
     positional=("source",),
-    resume="Go on with the transfer in --out.",
+    resume="Resume the transfer in --out.",
     shards=True,
     examples=(
         "brinell transfer",

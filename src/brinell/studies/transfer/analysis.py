@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.ranks import percentile_interval, ranked
+from brinell.analysis.inference import Order, holm, order
+from brinell.analysis.means import mean_difference, pseudo_values
+from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
-from brinell.analysis.stats import holm, mcnemar, paired_difference
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.store.table import Folder
@@ -17,106 +18,114 @@ from brinell.studies.transfer.results import (
     Cell,
     ClassCell,
     DistortionCell,
+    EvaluatedModel,
     Place,
-    ShownModel,
     SourceResult,
     TransferResult,
 )
 
 
 def summarise(transfer: Folder[Answers]) -> TransferResult:
-    """The folder in figures."""
-    facts = transfer.manifest
-    models = [str(one["name"]) for one in facts["models"]]
-    names = [str(name) for name in facts["data"]["classes"]]
-    of = {source["name"]: _of_source(transfer.rows, source, models) for source in facts["sources"]}
-    cells = [_cell(source, model, of[source["name"]], names) for source in facts["sources"] for model in models]
+    """Compute the result of a transfer from its folder."""
+    manifest = transfer.manifest
+    models = [str(entry["name"]) for entry in manifest["models"]]
+    names = [str(name) for name in manifest["data"]["classes"]]
+    answers = {source["name"]: _rows_by_model(transfer.rows, source, models) for source in manifest["sources"]}
+    cells = [_cell(source, model, answers[source["name"]], names) for source in manifest["sources"] for model in models]
     return TransferResult(
         folder=str(transfer.path),
-        data=str(facts["data"]["name"]),
-        distance=str(facts["distance"]),
-        eps=float(facts["eps"]),
-        eps_text=str(facts["eps_text"]),
-        attack=facts["attack"],
-        sources=_sources(facts, of, cells, models),
-        models=[
-            ShownModel(model=str(one["name"]), architecture=one.get("architecture"), parameters=one.get("parameters"))
-            for one in facts["models"]
-        ],
-        cells=_corrected(cells),
-        passes=int(facts["passes"]),
-        seconds=float(facts["seconds"]),
-        notes=_notes(facts),
+        data=str(manifest["data"]["name"]),
+        distance=str(manifest["distance"]),
+        eps=float(manifest["eps"]),
+        eps_text=str(manifest["eps_text"]),
+        attack=manifest["attack"],
+        sources=_sources(manifest, answers, cells, models),
+        models=_models(manifest, answers, models),
+        cells=_correct_p_values(cells),
+        passes=int(manifest["passes"]),
+        seconds=float(manifest["seconds"]),
+        notes=_notes(manifest),
     )
 
 
-def _of_source(answers: Answers, source: Mapping[str, Any], models: Sequence[str]) -> dict[str, Answers]:
-    """The rows of one source by model, all in the order of the samples."""
-    mine = rows.take(answers, answers.source == source["name"])
-    found = {model: rows.take(mine, mine.model == model) for model in models}
-    return {model: rows.take(one, np.argsort(one.sample_id, kind="stable")) for model, one in found.items()}
+def _rows_by_model(answers: Answers, source: Mapping[str, Any], models: Sequence[str]) -> dict[str, Answers]:
+    """The rows of one source by model, sorted by sample."""
+    source_rows = rows.take(answers, answers.source == source["name"])
+    by_model = {model: rows.take(source_rows, source_rows.model == model) for model in models}
+    return {model: rows.take(group, np.argsort(group.sample_id, kind="stable")) for model, group in by_model.items()}
 
 
-def _both(source: Mapping[str, Any], model: str, of: Mapping[str, Answers]) -> Array:
-    """(n,) bool: the examples whose clean inputs the model and every member of the source that is shown here got right."""
-    right = of[model].clean_pred == of[model].label
+def _both_right(source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers]) -> Array:
+    """(n,) bool: True where the model and every evaluated member of the source classify the clean input correctly."""
+    right = by_model[model].clean_pred == by_model[model].label
     for member in source["white_box"]:
-        right = right & (of[member].clean_pred == of[member].label)
+        right = right & (by_model[member].clean_pred == by_model[member].label)
     return np.asarray(right)
 
 
-def _cell(source: Mapping[str, Any], model: str, of: Mapping[str, Answers], names: Sequence[str]) -> Cell:
-    mine, both = of[model], _both(source, model, of)
-    before, after = mine.clean_pred == mine.label, mine.pred == mine.label
-    counts = [int(((before == b) & (after == a)).sum()) for b, a in ((True, True), (False, True), (True, False), (False, False))]
-    kept, gained, lost, never = counts
-    ends = paired_difference(kept, gained, lost, never)
+def _cell(source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers], names: Sequence[str]) -> Cell:
+    """Figures of one source on one model."""
+    answers, eligible = by_model[model], _both_right(source, model, by_model)
+    clean_right, example_right = answers.clean_pred == answers.label, answers.pred == answers.label
+    right_right, wrong_right = (int((clean & example_right).sum()) for clean in (clean_right, ~clean_right))
+    right_wrong, wrong_wrong = (int((clean & ~example_right).sum()) for clean in (clean_right, ~clean_right))
+    interval = paired_difference(right_right, wrong_right, right_wrong, wrong_wrong)
 
-    def part(at: Array) -> tuple[Rate, Share]:
-        return rate(int(after[at].sum()), int(at.sum())), share((~after[at & both]).tolist())
+    def rates(mask: Array) -> tuple[Rate, Share]:
+        """Accuracy and success over the chosen samples."""
+        return rate(int(example_right[mask].sum()), int(mask.sum())), share((~example_right[mask & eligible]).tolist())
 
-    placed = sorted(set(mine.distortion.tolist()) - {""})
-    accuracy, success = part(np.ones(len(mine), dtype=bool))
+    distortions = sorted(set(answers.distortion.tolist()) - {""})
+    accuracy, success = rates(np.ones(len(answers), dtype=bool))
     return Cell(
         source=str(source["name"]),
         model=model,
         white_box=model in source["white_box"],
-        clean=rate(int(before.sum()), len(mine)),
+        clean=rate(int(clean_right.sum()), len(answers)),
         accuracy=accuracy,
         success=success,
-        difference=None if not len(mine) else (gained - lost) / len(mine),
-        low=ends and ends.low,
-        high=ends and ends.high,
-        p=mcnemar(gained, lost) if len(mine) else None,
+        difference=None if not len(answers) else (wrong_right - right_wrong) / len(answers),
+        low=interval and interval.low,
+        high=interval and interval.high,
+        p=mcnemar(wrong_right, right_wrong) if len(answers) else None,
         per_class=[
             ClassCell(class_=int(index), name=class_name(names, int(index)), accuracy=a, success=s)
-            for index in np.unique(mine.label)
-            for a, s in [part(mine.label == index)]
+            for index in np.unique(answers.label)
+            for a, s in [rates(answers.label == index)]
         ],
         per_distortion=[
-            DistortionCell(distortion=one, accuracy=a, success=s) for one in placed for a, s in [part(mine.distortion == one)]
+            DistortionCell(distortion=distortion, accuracy=a, success=s)
+            for distortion in distortions
+            for a, s in [rates(answers.distortion == distortion)]
         ],
     )
 
 
-def _corrected(cells: Sequence[Cell]) -> list[Cell]:
-    """P-values corrected for being several."""
-    known = iter(holm([cell.p for cell in cells if cell.p is not None]))
-    return [cell if cell.p is None else cell.model_copy(update={"p": next(known)}) for cell in cells]
+def _correct_p_values(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with their p-values corrected for multiple comparisons (Holm)."""
+    p_values = iter(holm([cell.p for cell in cells if cell.p is not None]))
+    return [cell if cell.p is None else cell.model_copy(update={"p": next(p_values)}) for cell in cells]
 
 
 def _sources(
-    facts: Mapping[str, Any], of: Mapping[str, Mapping[str, Answers]], cells: Sequence[Cell], models: Sequence[str]
+    manifest: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], cells: Sequence[Cell], models: Sequence[str]
 ) -> list[SourceResult]:
-    others = {
-        source["name"]: [cell for cell in cells if cell.source == source["name"] and not cell.white_box]
-        for source in facts["sources"]
+    """Figures of each source over all models."""
+    transferred = {
+        source["name"]: [
+            cell.success.value
+            for cell in cells
+            if cell.source == source["name"] and not cell.white_box and cell.success.value is not None
+        ]
+        for source in manifest["sources"]
     }
-    places = _places(facts, of, models)
-    found = []
-    for source in facts["sources"]:
-        any_model = of[source["name"]][models[0]]
-        found.append(
+    ranked = _list_made(manifest, models)
+    places = _ranks([source["name"] for source in ranked], [_success_of_source(source, answers, models) for source in ranked])
+    results = []
+    for source in manifest["sources"]:
+        any_model = answers[source["name"]][models[0]]
+        place, rivals = places.get(source["name"], (None, []))
+        results.append(
             SourceResult(
                 name=source["name"],
                 kind=source["kind"],
@@ -127,50 +136,94 @@ def _sources(
                 missing=source["missing"],
                 median_l2=float(np.median(any_model.l2)) if len(any_model) else None,
                 max_linf=float(any_model.linf.max()) if len(any_model) else None,
-                success=mean([cell.success.value for cell in others[source["name"]]]),
-                least=min((one for cell in others[source["name"]] if (one := cell.success.value) is not None), default=None),
-                rank=places.get(source["name"]),
+                success=mean(transferred[source["name"]]),
+                min_success=min(transferred[source["name"]], default=None),
+                rank=place,
+                rivals=rivals,
                 forwards=int(source["forwards"]),
                 backwards=int(source["backwards"]),
                 seconds=float(source["seconds"]),
             )
         )
-    return found
+    return results
 
 
-def _places(facts: Mapping[str, Any], of: Mapping[str, Mapping[str, Answers]], models: Sequence[str]) -> dict[str, Place]:
-    """Places of the made sources by their mean success on models that are not their members, samples drawn again together."""
-    made = [source for source in facts["sources"] if source["kind"] == "made" and set(models) - set(source["white_box"])]
-    if len(made) < 2:
+def _list_made(manifest: Mapping[str, Any], models: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The sources made here, which share their samples, with a model that is not their member."""
+    return [source for source in manifest["sources"] if source["kind"] == "made" and set(models) - set(source["white_box"])]
+
+
+def _success_values(source: Mapping[str, Any], model: str, answers: Mapping[str, Mapping[str, Answers]]) -> Array:
+    """(n,) pseudo-values of the success rate of a source on a model, by sample; NaN if no sample is eligible."""
+    by_model = answers[source["name"]]
+    eligible = _both_right(source, model, by_model)
+    return pseudo_values(eligible & (by_model[model].pred != by_model[model].label), eligible)
+
+
+def _success_of_source(source: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], models: Sequence[str]) -> Array:
+    """(n,) pseudo-values of the mean success of a source on the models that are not its members."""
+    return _mean_of_cells([_success_values(source, model, answers) for model in models if model not in source["white_box"]])
+
+
+def _mean_of_cells(cells: Sequence[Array]) -> Array:
+    """(n,) mean of pseudo-values over the cells that have any; NaN without one."""
+    complete = [cell for cell in cells if len(cell) and not np.isnan(cell).any()]
+    return np.asarray(np.mean(complete, axis=0)) if complete else np.full(len(cells[0]) if cells else 0, np.nan)
+
+
+def _ranks(names: Sequence[str], values: Sequence[Array]) -> dict[str, tuple[Place, list[str]]]:
+    """Rank of each object by the mean of its values (n,) on shared samples, the largest first, and those not told from it.
+
+    Objects without values have no rank. Empty with fewer than two that have some.
+    """
+    numbers = [number for number, column in enumerate(values) if len(column) and not np.isnan(column).any()]
+    if len(numbers) < 2:
         return {}
-    n, draws = int(made[0]["n"]), int(facts["request"]["draws"])
-    rng = np.random.default_rng(int(facts["request"]["seed"]))
-    weights = np.concatenate([np.ones((1, n)), rng.multinomial(n, np.full(n, 1 / n), size=draws)])
-    means = []
-    for source in made:
-        mine = of[source["name"]]
-        each = []
-        for model in (model for model in models if model not in source["white_box"]):
-            both = _both(source, model, mine)
-            hits = both & (mine[model].pred != mine[model].label)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                each.append((weights @ hits) / (weights @ both))
-        means.append(np.nanmean(np.where(np.isfinite(each), each, 0.0), axis=0))
-    places = ranked(-np.stack(means, 1))
-    ends = [percentile_interval(places[1:, at], float(places[0, at])) for at in range(len(made))]
-    return {
-        source["name"]: Place(rank=float(places[0, at]), low=end.low, high=end.high)
-        for at, (source, end) in enumerate(zip(made, ends, strict=True))
-    }
+
+    def compare(i: int, j: int) -> float:
+        """P-value of the difference of two objects."""
+        difference = mean_difference(values[numbers[i]] - values[numbers[j]])
+        return 1.0 if difference is None else difference.p
+
+    ordered: Order = order([float(values[number].mean()) for number in numbers], compare)
+    ranks = {}
+    for position, number in enumerate(numbers):
+        place = ordered.place(position)
+        rivals = [names[numbers[rival]] for rival in ordered.rivals(position)]
+        ranks[names[number]] = Place(rank=place.rank, low=place.low, high=place.high), rivals
+    return ranks
 
 
-def _notes(facts: Mapping[str, Any]) -> list[str]:
+def _models(
+    manifest: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], names: Sequence[str]
+) -> list[EvaluatedModel]:
+    """The models, with the mean success of the sources made here without them."""
+    sources = [source for source in manifest["sources"] if source["kind"] == "made"]
+    values = [
+        _mean_of_cells([_success_values(source, name, answers) for source in sources if name not in source["white_box"]])
+        for name in names
+    ]
+    ranks = _ranks(names, values)
+    return [
+        EvaluatedModel(
+            model=str(entry["name"]),
+            architecture=entry.get("architecture"),
+            parameters=entry.get("parameters"),
+            success=float(column.mean()) if len(column) and not np.isnan(column).any() else None,
+            rivals=ranks[entry["name"]][1] if entry["name"] in ranks else [],
+        )
+        for entry, column in zip(manifest["models"], values, strict=True)
+    ]
+
+
+def _notes(manifest: Mapping[str, Any]) -> list[str]:
+    """Notes on samples without examples and on sources that differ."""
     notes = [
         f"{source['name']}: {source['missing']} of its {source['missing'] + source['n']} samples have no example; its figures "
         f"are over the other {source['n']}"
-        for source in facts["sources"]
+        for source in manifest["sources"]
         if source["missing"]
     ]
-    if len({source["n"] for source in facts["sources"]}) > 1 or len({source["kind"] for source in facts["sources"]}) > 1:
-        notes.append("the sources are not over the same samples, so that figures of one row do not compare with those of another")
+    if len({source["n"] for source in manifest["sources"]}) > 1 or len({source["kind"] for source in manifest["sources"]}) > 1:
+        notes.append("the sources cover different samples: do not compare figures between rows")
     return notes

@@ -1,26 +1,28 @@
-"""The page of a transfer: the matrix as a heat map, the sources and how they rank, class by class."""
+"""The page of a transfer: the matrix as a heat map, the sources with their ranks, and figures by class."""
 
 from pathlib import Path
 
 from brinell.analysis.results import Rate, Share
-from brinell.pages.format import norm
 from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
 from brinell.store.files import write_text
+from brinell.studies.transfer import words
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.records import TABLE
 from brinell.studies.transfer.results import Cell, TransferResult
-from brinell.studies.transfer.words import reading
 
 CLASSES = 20
-"""Up to this many classes the page shows them; of more, the CSV does."""
+"""The page shows figures by class up to this number of classes; the CSV always does."""
 
 
 def write(path: Path | str) -> Path:
-    """Write `report.html` and `tables/cells.csv` into a transfer folder; returns the path of the page.
+    """Write `report.html` and `tables/cells.csv` into a transfer folder.
+
+    Returns:
+        The path of the page.
 
     Raises:
-        RequestError: no transfer there, or a damaged file in it.
+        RequestError: the folder holds no transfer, or a file in it is damaged.
         StoppedError: the folder cannot be written.
     """
     transfer = TABLE.read(path)
@@ -32,38 +34,39 @@ def write(path: Path | str) -> Path:
 
 
 def render(result: TransferResult) -> str:
-    """The page as one self-contained HTML document."""
+    """Render the page as one self-contained HTML document."""
     matrix = {(cell.source, cell.model): cell for cell in result.cells}
-    classes = {one.class_: one.name for cell in result.cells for one in cell.per_class}
+    classes = {entry.class_: entry.name for cell in result.cells for entry in cell.per_class}
     return fill(
         __package__,
         "page.html",
-        {"hot": hot},
+        {"heat_class": heat_class},
         result=result,
-        norm_name=norm(result.distance),
-        sentences=reading(result),
+        budget=words.budget(result),
+        sentences=words.sentences(result),
+        notes=[("note", note) for note in result.notes],
         matrix=matrix,
         classes=sorted(classes.items()) if len(classes) <= CLASSES else [],
-        placed=[cell for cell in result.cells if cell.per_distortion],
-        of_class={key: {one.class_: one for one in cell.per_class} for key, cell in matrix.items()},
+        with_distortions=[cell for cell in result.cells if cell.per_distortion],
+        of_class={key: {entry.class_: entry for entry in cell.per_class} for key, cell in matrix.items()},
     )
 
 
-def hot(cell: Cell | Share) -> str:
-    """CSS class of a cell of the heat map: `h0` where no example succeeds to `h10` where all do."""
+def heat_class(cell: Cell | Share) -> str:
+    """CSS class of a cell of the heat map, from `h0` if no example succeeds to `h10` if all do."""
     value = (cell.success if isinstance(cell, Cell) else cell).value
     return "none" if value is None else f"h{round(10 * value)}"
 
 
 def table(result: TransferResult) -> str:
-    """All cells as CSV, each class and distortion of them too."""
-    head = ("source", "model", "white_box", "class", "distortion", "accuracy", "accuracy_low", "accuracy_high", "n")
+    """All cells as CSV, with a line for each class and each distortion of a cell."""
+    header = ("source", "model", "white_box", "class", "distortion", "accuracy", "accuracy_low", "accuracy_high", "n")
     lines: list[tuple[object, ...]] = []
     for cell in result.cells:
         parts: list[tuple[str | None, str | None, Rate, Share]] = [(None, None, cell.accuracy, cell.success)]
-        parts += [(one.name, None, one.accuracy, one.success) for one in cell.per_class]
-        parts += [(None, one.distortion, one.accuracy, one.success) for one in cell.per_distortion]
-        for name, placed, a, s in parts:
-            rate, success = (a.value, a.low, a.high, a.n), (s.value, s.low, s.high, s.k, s.n)
-            lines.append((cell.source, cell.model, cell.white_box, name, placed, *rate, *success))
-    return csv_text((*head, "success", "success_low", "success_high", "successes", "both_right"), lines)
+        parts += [(entry.name, None, entry.accuracy, entry.success) for entry in cell.per_class]
+        parts += [(None, entry.distortion, entry.accuracy, entry.success) for entry in cell.per_distortion]
+        for class_name, distortion, accuracy, success in parts:
+            rates = (accuracy.value, accuracy.low, accuracy.high, accuracy.n, success.value, success.low, success.high)
+            lines.append((cell.source, cell.model, cell.white_box, class_name, distortion, *rates, success.k, success.n))
+    return csv_text((*header, "success", "success_low", "success_high", "successes", "both_right"), lines)

@@ -1,4 +1,4 @@
-"""What a transfer does, resolved: models, data, and where the examples come from. Whatever does not fit is named first."""
+"""The plan of a transfer: models, data, attack and sources, resolved and checked before any model is queried."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from brinell.core.threat import Distance
 from brinell.core.version import VERSION
 from brinell.datasets.bench import Bench, manifest_of
 from brinell.engine.cascade import Stage, build_stages
-from brinell.engine.cells import cell
+from brinell.engine.cells import content_hash
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import (
     check_classes,
     check_names,
     choose_device,
-    facts_of,
-    gaps,
-    open_data,
+    model_facts,
+    model_opener,
     open_distance,
-    opener_of,
+    unreadable_samples,
     usual_eps,
 )
-from brinell.engine.selection import choose
+from brinell.engine.selection import choose_samples
+from brinell.engine.sources import open_data
 from brinell.store.files import digest
 from brinell.store.folder import MANIFEST, verb_of
 from brinell.store.run import Run
@@ -39,8 +39,8 @@ from brinell.studies.transfer.request import DIGITS, TransferRequest
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A model that is shown examples."""
+class ModelEntry:
+    """A model on which the examples are evaluated."""
 
     name: str
     open: Callable[[], Model]
@@ -50,50 +50,50 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where examples come from."""
+    """A source of adversarial examples."""
 
     name: str
     kind: str
     """made, run or set."""
     members: tuple[str, ...]
-    """The models that they were made on."""
+    """The models that the examples were made on."""
     digests: tuple[str, ...] = ()
-    """Those of the members, of a run or a set where it knows them."""
+    """Digests of the members; only for a run or a benchmark set."""
     folder: Path | None = None
-    """Of a run or a set."""
+    """Folder of the run or the benchmark set."""
     level: float | None = None
-    """Of a set."""
+    """Level of the benchmark set."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransferPlan:
-    """What a transfer does, resolved."""
+    """A resolved transfer: data, samples, attack, models and sources."""
 
     request: TransferRequest
     dataset: Dataset
     ids: Array
     """(n,) int64: the samples of made examples."""
     labels: Array
-    """(n,) int64."""
+    """(n,) int64: their labels."""
     distance: Distance
     stage: Stage | None
-    """The attack; None where nothing is made."""
+    """The attack; None if no source is made here."""
     eps: float
     eps_text: str
-    models: tuple[Shown, ...]
+    models: tuple[ModelEntry, ...]
     sources: tuple[Source, ...]
     device: torch.device
 
     @property
     def data(self) -> str:
-        """What it is about, for the name of a folder."""
+        """The spec of the data, for the name of a folder."""
         return self.request.data or "transfer"
 
     @property
     def cell(self) -> str:
         """Hash of all that the rows depend on."""
         stage = self.stage
-        return cell(
+        return content_hash(
             layout=LAYOUT.version,
             brinell=VERSION,
             data=self.dataset.digest(),
@@ -102,21 +102,31 @@ class TransferPlan:
             distance=self.distance.name,
             eps=self.eps,
             stage=None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
-            models=[[one.name, one.facts["digest"]] for one in self.models],
+            models=[[model.name, model.facts["digest"]] for model in self.models],
             sources=[
-                [one.name, one.kind, one.members, one.level, None if one.folder is None else digest(one.folder / MANIFEST)]
-                for one in self.sources
+                [
+                    source.name,
+                    source.kind,
+                    source.members,
+                    source.level,
+                    None if source.folder is None else digest(source.folder / MANIFEST),
+                ]
+                for source in self.sources
             ],
             seed=self.request.seed,
-            draws=self.request.draws,
         )
 
 
 def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, models: tuple[Model, ...] = ()) -> TransferPlan:
-    """Resolve a request; `dataset` and `models` are in place of those that it names.
+    """Resolve a request.
+
+    Args:
+        request: the request.
+        dataset: data in memory; replaces the data that the request names.
+        models: models in memory; replace the models that the request names.
 
     Raises:
-        RequestError: any part that cannot be carried out.
+        RequestError: a setting is invalid, or two do not fit together.
     """
     folders = {text: Path(text) for text in request.source if (Path(text) / MANIFEST).exists()}
     sets = [folder for folder in folders.values() if verb_of(folder) == "benchmark"]
@@ -124,20 +134,24 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
         dataset = (
             Bench(path=str(sets[0]), level="clean")() if request.data is None and sets else open_data(request.data or "digits")
         )
-    shown = _models(request, dataset, models)
-    sources = _sources(request, folders, [one.name for one in shown])
-    made = [one for one in sources if one.kind == "made"]
+    entries = _model_entries(request, dataset, models)
+    sources = _sources(request, folders, [entry.name for entry in entries])
+    made_sources = [source for source in sources if source.kind == "made"]
     distance = open_distance(request.norm)
-    stage = _stage(request, dataset.domain, distance, made, {one.name: one for one in shown}) if made else None
+    stage = (
+        _attack_stage(request, dataset.domain, distance, made_sources, {entry.name: entry for entry in entries})
+        if made_sources
+        else None
+    )
     text = request.eps or usual_eps(dataset.domain, distance.name)
     budgets = parse_eps(text)
     if request.eps is not None and len(budgets.values) != 1:
-        raise RequestError(f"eps is {request.eps}, and a transfer has one budget: write it as 8/255")
-    selection = choose(request, dataset)
-    lost = gaps(dataset, selection.ids.tolist())
-    ids = np.array([one for one in selection.ids.tolist() if one not in lost], dtype=np.int64)
+        raise RequestError(f"eps is {request.eps}, but a transfer has one budget: write for example 8/255")
+    selection = choose_samples(request, dataset)
+    missing = unreadable_samples(dataset, selection.ids.tolist())
+    ids = np.array([sample for sample in selection.ids.tolist() if sample not in missing], dtype=np.int64)
     if not budgets.values[-1] > 0:
-        raise RequestError("eps is 0: examples at budget 0 are the clean inputs; give one above it")
+        raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
     return TransferPlan(
         request=request,
         dataset=dataset,
@@ -147,46 +161,53 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
         stage=stage,
         eps=float(budgets.values[-1]),
         eps_text=budgets.texts[-1],
-        models=shown,
+        models=entries,
         sources=sources,
         device=choose_device(request.device),
     )
 
 
-def _models(request: TransferRequest, dataset: Dataset, given: tuple[Model, ...]) -> tuple[Shown, ...]:
-    specs = request.model or (() if given else DIGITS)
-    if not request.model and not given and dataset.domain.shape != (1, 8, 8):
-        raise RequestError(f"a transfer over {dataset.name} needs models: name them by {option('model')}")
-    openers = [(lambda one=one: one) for one in given] if given else [opener_of(spec, dataset) for spec in specs]
+def _model_entries(request: TransferRequest, dataset: Dataset, objects: tuple[Model, ...]) -> tuple[ModelEntry, ...]:
+    """The models of the matrix."""
+    specs = request.model or (() if objects else DIGITS)
+    if not request.model and not objects and dataset.domain.shape != (1, 8, 8):
+        raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
+    openers = (
+        [(lambda instance=instance: instance) for instance in objects]
+        if objects
+        else [model_opener(spec, dataset) for spec in specs]
+    )
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    found = []
+    entries = []
     for opener in openers:
         model = opener()
-        check_classes(model, labels, tuple(dataset.classes))
-        found.append(Shown(name=model.name, open=opener, facts=facts_of(model), access=model.access))
-    check_names([one.name for one in found])
-    return tuple(found)
+        check_classes(model, labels)
+        entries.append(ModelEntry(name=model.name, open=opener, facts=model_facts(model), access=model.access))
+    check_names([entry.name for entry in entries])
+    return tuple(entries)
 
 
 def _sources(request: TransferRequest, folders: Mapping[str, Path], names: Sequence[str]) -> tuple[Source, ...]:
-    found: list[Source] = []
+    """The sources of the matrix: models, sets and runs."""
+    sources: list[Source] = []
     for text in request.source or tuple(names):
         if text in folders:
-            found += _of_set(folders[text]) if verb_of(folders[text]) == "benchmark" else _of_run(folders[text], request)
+            sources += (
+                _set_sources(folders[text]) if verb_of(folders[text]) == "benchmark" else _run_sources(folders[text], request)
+            )
             continue
         members = tuple(part.strip() for part in text.split("+"))
-        if unknown := [one for one in members if one not in names]:
+        if unknown := [member for member in members if member not in names]:
             raise RequestError(
-                f"source {unknown[0]!r} is neither a model named by {option('model')} nor the folder of a run "
-                "or a benchmark set: the "
-                f"models are {', '.join(names)}"
+                f"source {unknown[0]!r} is neither a model named with {option('model')} nor the folder of a run or a "
+                f"benchmark set: the models are {', '.join(names)}"
             )
-        found.append(Source(name="+".join(members), kind="made", members=members))
-    check_names([one.name for one in found])
-    return tuple(found)
+        sources.append(Source(name="+".join(members), kind="made", members=members))
+    check_names([source.name for source in sources])
+    return tuple(sources)
 
 
-def _of_set(folder: Path) -> list[Source]:
+def _set_sources(folder: Path) -> list[Source]:
     """A source for each level of a benchmark set."""
     manifest = manifest_of(folder)
     model = manifest["model"]
@@ -204,18 +225,17 @@ def _of_set(folder: Path) -> list[Source]:
     ]
 
 
-def _of_run(folder: Path, request: TransferRequest) -> list[Source]:
+def _run_sources(folder: Path, request: TransferRequest) -> list[Source]:
     """A source for each model of a run."""
     run = Run.open(folder)
     if run.manifest["state"] != "finished":
-        raise RequestError(f"{folder} is not finished: go on with brinell audit --resume --out {folder} first")
-    if run.manifest["distance"] != request.norm:
-        raise RequestError(
-            f"{folder} measures eps in {run.manifest['distance']}, not in {request.norm}: give its {option('norm')}"
-        )
+        raise RequestError(f"{folder} is not finished: first run brinell audit --resume --out {folder}")
+    distance = run.manifest["distance"]
+    if distance != request.norm:
+        raise RequestError(f"{folder} measures eps in {distance}, not in {request.norm}: pass {option('norm')} {distance}")
     if run.manifest.get("recommended"):
         raise RequestError(
-            f"the budgets of {folder} are each sample's own: a transfer needs a run whose {option('eps')} are numbers"
+            f"{folder} has a budget for each sample: a transfer needs a run whose {option('eps')} values are numbers"
         )
     return [
         Source(
@@ -229,26 +249,26 @@ def _of_run(folder: Path, request: TransferRequest) -> list[Source]:
     ]
 
 
-def _stage(
-    request: TransferRequest, domain: Domain, distance: Distance, made: Sequence[Source], models: Mapping[str, Shown]
+def _attack_stage(
+    request: TransferRequest, domain: Domain, distance: Distance, sources: Sequence[Source], models: Mapping[str, ModelEntry]
 ) -> Stage:
-    """The attack that makes examples, held against the models on which it makes them."""
-    stages = build_stages((request.attack,))
+    """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
+    stages = build_stages((request.attack,), in_process=request.in_process)
     if len(stages) != 1 or stages[0].waits:
-        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, such as mi-fgsm or apgd-ce")
+        raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
     (stage,) = stages
     attack = stage.attack
     if distance.name not in attack.distances:
-        raise RequestError(f"{stage.name} works in {', '.join(sorted(attack.distances))}, not in {distance.name}")
+        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.distances))}, not {distance.name}")
     if domain.kind not in attack.domains:
-        raise RequestError(f"{stage.name} works on {', '.join(sorted(attack.domains))} inputs, not on a {domain.kind}")
+        raise RequestError(f"{stage.name} supports {', '.join(sorted(attack.domains))} inputs, not {domain.kind} inputs")
     if isinstance(attack, ChoosesData):
         attack.check(domain.free)
-    for source in made:
+    for source in sources:
         for name in source.members:
             if attack.access > models[name].access:
                 raise RequestError(
-                    f"{stage.name} needs {attack.access.name.lower()}, and {name} gives {models[name].access.name.lower()} only: "
-                    "name the sources by their names, without this model"
+                    f"{stage.name} needs {attack.access.name.lower()}, but {name} gives {models[name].access.name.lower()} only: "
+                    "list the sources, without this model"
                 )
     return stage

@@ -1,63 +1,74 @@
-"""What a transfer says, as typed values; `brinell transfer --json` is a dump of them."""
+"""The result of a transfer as typed values; `brinell transfer --json` prints them."""
 
-from brinell.analysis.results import FolderResult, OfClass, Rate, Result, Share
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import OfClass, Rate, Share
 
 
 class Place(Result):
-    """A place in an order, 1 for the first; equal ones share the mean of their places."""
+    """A rank among sources, 1 for the best; equal sources share the mean of their ranks.
+
+    The intervals of all ranks hold together with a confidence of 95 %. They follow from comparisons of all pairs on the same
+    samples, corrected for their number (Holm 1979).
+    """
 
     rank: float
-    """The place on these samples."""
-    low: float
-    """Lower end of its 95 % interval, by drawing samples again."""
-    high: float
-    """Upper end."""
+    """The rank on these samples."""
+    low: int
+    """Lower end: 1 + the number of sources that are shown to be better."""
+    high: int
+    """Upper end: the number of sources less those that are shown to be worse."""
 
 
 class SourceResult(Result):
-    """Where adversarial examples come from."""
+    """A source of adversarial examples."""
 
     name: str
-    """The model or models that they were made on; of a run RUN/MODEL, of a benchmark set SET and its level."""
+    """The model or models that the examples were made on; for a run RUN/MODEL, for a benchmark set SET and its level."""
     kind: str
-    """made, run or set."""
+    """The kind of source: made (in this transfer), run or set."""
     members: list[str]
-    """The models that they were made on."""
+    """The models that the examples were made on."""
     white_box: list[str]
-    """Models of the transfer that are among these members."""
+    """The evaluated models that are among these members."""
     level: float | None
-    """Of a benchmark set: the multiple of its adversarial examples' L2 distance."""
+    """For a benchmark set: the multiple of its adversarial examples' L2 distance; null otherwise."""
     n: int
-    """Examples."""
+    """Number of examples."""
     missing: int
-    """Samples without one: of a run or a set those that were not broken. They are in no figure of this source."""
+    """Number of samples without an example; in a run or a set, the robust ones. No figure of this source counts them."""
     median_l2: float | None
     """Median Euclidean length of the changes."""
     max_linf: float | None
     """Largest change of a value."""
     success: float | None
-    """Mean over the models that are not its members of the success on them; null where there is none."""
-    least: float | None
-    """The smallest of these: what it does to the model that it does least to."""
+    """Mean success on the models that are not members of the source; null if all are members."""
+    min_success: float | None
+    """Smallest success on a model that is not a member of the source."""
     rank: Place | None
-    """Place by that mean among the sources of the same samples, the one that transfers best first; null with fewer than two."""
+    """Rank by `success` among the sources made in this transfer; null with fewer than two."""
+    rivals: list[str]
+    """Sources made in this transfer whose `success` does not differ significantly."""
     forwards: int
-    """Forward evaluations that making them cost; 0 for those that were there."""
+    """Forward evaluations that making the examples cost; 0 for a run or a set."""
     backwards: int
-    """Backward evaluations, likewise."""
+    """Backward evaluations that making the examples cost; 0 for a run or a set."""
     seconds: float
-    """Wall time, likewise."""
+    """Wall time of making the examples, in seconds; 0 for a run or a set."""
 
 
-class ShownModel(Result):
-    """A model that is shown examples."""
+class EvaluatedModel(Result):
+    """A model on which the examples are evaluated."""
 
     model: str
     """Its name."""
     architecture: str | None
-    """What kind of network, where that is known."""
+    """Kind of network, if known."""
     parameters: int | None
-    """Number of weights, where that is known."""
+    """Number of weights, if known."""
+    success: float | None
+    """Mean success of the sources made in this transfer without it; null without one."""
+    rivals: list[str]
+    """Models on which success does not differ significantly (paired, corrected for all pairs)."""
 
 
 class ClassCell(OfClass):
@@ -66,36 +77,36 @@ class ClassCell(OfClass):
     accuracy: Rate
     """Accuracy on the examples of this class."""
     success: Share
-    """Success among those that both got right."""
+    """Success among the examples of this class whose clean inputs both models classify correctly."""
 
 
 class DistortionCell(Result):
-    """One distortion, or several together, of a cell."""
+    """One distortion of a cell, or several placed together."""
 
     distortion: str
     """Names joined by +."""
     accuracy: Rate
-    """Accuracy on the examples on which this was placed."""
+    """Accuracy on the examples with this distortion."""
     success: Share
-    """Success among those that both got right."""
+    """Success among the examples with this distortion whose clean inputs both models classify correctly."""
 
 
 class Cell(Result):
-    """One model on one source's examples."""
+    """Evaluation of one model on one source's examples."""
 
     source: str
     """The source."""
     model: str
     """The model."""
     white_box: bool
-    """Whether the examples were made on this model."""
+    """True if the examples were made on this model."""
     clean: Rate
     """Accuracy on the clean inputs of these examples."""
     accuracy: Rate
     """Accuracy on the examples."""
     success: Share
-    """Of the examples whose clean inputs this model and every member of the source that is shown here got right, those on which
-    it errs."""
+    """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
+    classify correctly."""
     difference: float | None
     """`accuracy` minus `clean`."""
     low: float | None
@@ -107,31 +118,31 @@ class Cell(Result):
     per_class: list[ClassCell]
     """Classes with an example, by index."""
     per_distortion: list[DistortionCell]
-    """By what was placed; empty where nothing was."""
+    """Figures by distortion; empty for other attacks."""
 
 
 class TransferResult(FolderResult):
-    """What `brinell transfer --json` prints."""
+    """The result of `brinell transfer`, as `--json` prints it."""
 
     data: str
     """Name of the data."""
     distance: str
     """Norm in which eps is measured."""
     eps: float
-    """Budget of made examples and of those from runs."""
+    """Budget of the examples made in this transfer and of those read from runs."""
     eps_text: str
-    """The same as it was written."""
+    """The budget as the user wrote it."""
     attack: str | None
-    """The attack that made examples; null where none were made."""
+    """The attack that made examples; null if none were made."""
     sources: list[SourceResult]
-    """The rows of the matrix."""
-    models: list[ShownModel]
-    """Its columns."""
+    """The sources, which are the rows of the matrix."""
+    models: list[EvaluatedModel]
+    """The models, which are the columns of the matrix."""
     cells: list[Cell]
-    """One for each source and model, source by source."""
+    """One cell for each source and model, source by source."""
     passes: int
-    """Inputs that the models were shown to be judged on."""
+    """Forward evaluations on clean inputs and examples, over all models."""
     seconds: float
-    """Wall time of it all."""
+    """Total wall time."""
     notes: list[str]
-    """What keeps figures from comparison."""
+    """Limits on comparing figures, one sentence each."""

@@ -1,4 +1,4 @@
-"""Carries out `brinell transfer`: makes or reads each source's examples, and shows them to every model."""
+"""Carries out `brinell transfer`: makes or reads each source's examples, and evaluates every model on them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,19 +15,28 @@ from brinell.core.model import Model
 from brinell.core.norms import l2, linf
 from brinell.core.record import Array
 from brinell.engine import trust
-from brinell.engine.answers import settled
+from brinell.engine.answers import with_logits
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.runners import parts
 from brinell.runners.loop import Job
-from brinell.runners.meeting import Shard
+from brinell.runners.shard_worker import Shard
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.table import ROWS, Folder
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import summarise
-from brinell.studies.transfer.examples import Examples, check_sets, clean_of, ids_of, make_slice, of_run, of_set, place_of
+from brinell.studies.transfer.examples import (
+    Examples,
+    check_sets,
+    clean_origin,
+    load_clean,
+    make_slice,
+    read_run,
+    read_set,
+    sample_ids,
+)
 from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
 from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
 from brinell.studies.transfer.results import TransferResult
@@ -46,20 +55,25 @@ def make(
     resume: bool = False,
     shard: Shard | None = None,
 ) -> Answer:
-    """Make or read every source's examples, show them to every model, and write the folder, alone or with other processes.
+    """Make or read every source's examples, evaluate every model on them, and write the folder.
+
+    Several processes can share the work.
 
     Args:
-        plan: what to do.
+        plan: the plan.
         out: the folder; with a shard also the address of one (`store.shared`).
-        progress: told what goes on.
-        command: the command line that repeats it, for the manifest.
-        page: writes the page of a whole transfer into its folder.
-        answer: what is made of the whole transfer and the name of its folder; where the store is no folder, it holds no examples.
-        resume: whether to go on with what is there.
-        shard: where this process begins among those that meet in `out`; none works alone, if `out` is a folder.
+        progress: receives progress messages.
+        command: the command line that repeats the transfer, for the manifest.
+        page: writes the page of a finished transfer into its folder.
+        answer: computes the return value from the finished transfer and the name of its folder.
+        resume: True to resume the transfer in `out`.
+        shard: the part of the work where this process starts, among those that share `out`; None for a single process.
+
+    Returns:
+        The value of `answer`.
 
     Raises:
-        RequestError: the folder holds another transfer, or a source's data are not these models' data.
+        RequestError: the folder holds another transfer, or the data of a source differ from the data of the models.
         StoppedError: the folder cannot be written.
     """
     job = Job(
@@ -73,113 +87,121 @@ def make(
         command=command,
     )
 
-    def work(makers: parts.Makers) -> Callable[[Path], None]:
+    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
+        """Make the parts; returns how the folder is finished."""
         with ExitStack() as stack:
             opened: dict[str, Model] = {}
-            for shown in plan.models:
-                opened[shown.name] = shown.open()
-                stack.enter_context(session(opened[shown.name], plan.device))
+            for entry in plan.models:
+                opened[entry.name] = entry.open()
+                stack.enter_context(session(opened[entry.name], plan.device))
 
-            def settle() -> dict[str, Any]:
-                found: dict[str, Any] = {"batches": plan.request.batch_size}
+            def check_answers() -> dict[str, Any]:
+                """Find out what kind of answers each model gives."""
+                record: dict[str, Any] = {"batches": plan.request.batch_size}
                 for name, model in opened.items():
-                    settled(model, plan.dataset, found, plan.device, name=name)
-                return found
+                    with_logits(model, plan.dataset, record, plan.device, name=name)
+                return record
 
-            begun = makers.once("answers", settle)
-            models = {name: settled(model, plan.dataset, begun, plan.device, name=name) for name, model in opened.items()}
+            answers = makers.make_once("answers", check_answers)
+            models = {name: with_logits(model, plan.dataset, answers, plan.device, name=name) for name, model in opened.items()}
             check_sets(plan)
-            cells = Cells(plan, models, begun["batches"], makers.folder, progress)
-            told = makers.make(cells.listed())
-        return lambda whole: _finish(plan, cells, told, whole, command, page)
+            cells = Cells(plan, models, answers["batches"], makers.folder, progress)
+            results = makers.make(cells.list_parts())
+        return lambda folder: _finish(plan, cells, results, folder, command, page)
 
-    def answered(folder: Path, name: str) -> Answer:
+    def make_answer(folder: Path, name: str) -> Answer:
+        """Result of a finished folder."""
         return answer(TABLE.read(folder), name)
 
-    return parts.run(job, shard, work, resume=resume, needed=(ROWS,), answer=answered, message=progress.note)
+    return parts.make_folder(job, shard, work, resume=resume, needed_files=(ROWS,), answer=make_answer, message=progress.note)
 
 
 class Cells:
     """The parts of a transfer: slices of made examples, answers to clean inputs, and a cell for each source and model.
 
     Args:
-        plan: what to do.
-        models: ready to be asked, by name.
-        batches: samples of a batch, by which made examples are cut into slices: that of the process that began.
-        folder: where parts are written.
-        progress: told what goes on.
+        plan: the plan.
+        models: models by name, in a `session`.
+        batches: samples per batch in the process that started the transfer, which determines the slices.
+        folder: the folder of the parts.
+        progress: receives progress messages.
     """
 
     def __init__(self, plan: TransferPlan, models: Mapping[str, Model], batches: int, folder: Path, progress: Progress) -> None:
-        self.slices = {slice_name(at): at for at in _slices(len(plan.ids), batches)}
+        self.slices = {slice_name(rows): rows for rows in _slices(len(plan.ids), batches)}
         self._plan, self._models, self._folder, self._progress = plan, models, folder, progress
-        self._last: Examples | None = None
-        """Those of the source that was read last."""
-        self._named: set[str] = set()
-        """The sources that were told of."""
+        self._last_examples: Examples | None = None
+        """Examples of the source that was read last."""
+        self._announced_sources: set[str] = set()
+        """Sources whose start was reported."""
 
-    def listed(self) -> list[parts.Part]:
-        """All of them, source after source."""
-        found: dict[str, parts.Part] = {}
+    def list_parts(self) -> list[parts.Part]:
+        """All parts, in an order in which they can run: per source the examples, then the clean answers and cells."""
+        by_name: dict[str, parts.Part] = {}
         for source in self._plan.sources:
             slices = self.slices if source.kind == "made" else {}
-            made = {
-                name: self._part(self.made(source, name), partial(self._make_slice, source, at)) for name, at in slices.items()
+            examples = {
+                name: self._part(self.example_name(source, name), partial(self._make_slice, source, rows))
+                for name, rows in slices.items()
             }
-            found |= {one.name: one for one in made.values()}
+            by_name |= {part.name: part for part in examples.values()}
             for model in self._models:
-                clean = self._part(self._clean(source, model), partial(self._ask_clean, source, model))
-                found.setdefault(clean.name, clean)
-                needs = (clean.name, *(one.name for one in made.values()))
-                one = self._part(self.cell(source, model), partial(self._show, source, model), needs)
-                found[one.name] = one
-        return list(found.values())
+                clean = self._part(self._clean_name(source, model), partial(self._predict_clean, source, model))
+                by_name.setdefault(clean.name, clean)
+                needs = (clean.name, *(part.name for part in examples.values()))
+                cell = self._part(self.cell_name(source, model), partial(self._evaluate, source, model), needs)
+                by_name[cell.name] = cell
+        return list(by_name.values())
 
     def _part(self, name: str, make: Callable[[str], dict[str, Any]], needs: tuple[str, ...] = ()) -> parts.Part:
-        return parts.Part(name=name, files=(file_of(name),), make=partial(make, file_of(name)), needs=needs)
+        """A part that writes one file."""
+        return parts.Part(name=name, files=(part_file(name),), make=partial(make, part_file(name)), needs=needs)
 
-    def made(self, source: Source, name: str) -> str:
-        """The part of a slice of a source's examples."""
+    def example_name(self, source: Source, name: str) -> str:
+        """Name of the part that makes a slice of a source's examples."""
         return f"made-{self._plan.sources.index(source):03d}-{name}"
 
-    def cell(self, source: Source, model: str) -> str:
-        """The part of what a model makes of a source."""
+    def cell_name(self, source: Source, model: str) -> str:
+        """Name of the part that evaluates a model on a source."""
         return f"cell-{self._plan.sources.index(source):03d}-{list(self._models).index(model):03d}"
 
-    def _clean(self, source: Source, model: str) -> str:
-        """The part of what a model makes of the clean inputs of a source, which it may share with others."""
-        first = next(at for at, one in enumerate(self._plan.sources) if place_of(one) == place_of(source))
+    def _clean_name(self, source: Source, model: str) -> str:
+        """Name of the part with a model's clean predictions for a source; sources with the same clean inputs share it."""
+        first = next(number for number, peer in enumerate(self._plan.sources) if clean_origin(peer) == clean_origin(source))
         return f"clean-{first:03d}-{list(self._models).index(model):03d}"
 
-    def _make_slice(self, source: Source, at: slice, file: str) -> dict[str, Any]:
-        self._tell(source)
+    def _make_slice(self, source: Source, rows: slice, file: str) -> dict[str, Any]:
+        """Make and write a slice of the examples of a source."""
+        self._announce(source)
         started = time.perf_counter()
-        x, cost = make_slice(self._plan, source, self._models, at)
+        x, cost = make_slice(self._plan, source, self._models, rows)
         write_arrays(self._folder / file, {"x": x.cpu().numpy()})
         return cost | {"seconds": time.perf_counter() - started}
 
-    def _ask_clean(self, source: Source, model: str, file: str) -> dict[str, Any]:
-        """Every clean input that some source has in the same place is asked about once."""
-        started, same = time.perf_counter(), [one for one in self._plan.sources if place_of(one) == place_of(source)]
-        ids = np.unique(np.concatenate([ids_of(self._plan, one) for one in same]))
-        predicted = _classes(self._models[model], clean_of(self._plan, source, ids), self._plan)
+    def _predict_clean(self, source: Source, model: str, file: str) -> dict[str, Any]:
+        """Predict the clean inputs of all sources that share them, each input once."""
+        started, peers = time.perf_counter(), [peer for peer in self._plan.sources if clean_origin(peer) == clean_origin(source)]
+        ids = np.unique(np.concatenate([sample_ids(self._plan, peer) for peer in peers]))
+        predicted = _predict_classes(self._models[model], load_clean(self._plan, source, ids), self._plan)
         write_arrays(self._folder / file, {"sample_id": ids, "pred": predicted})
         return {"passes": len(ids), "seconds": time.perf_counter() - started}
 
-    def _show(self, source: Source, model: str, file: str) -> dict[str, Any]:
+    def _evaluate(self, source: Source, model: str, file: str) -> dict[str, Any]:
+        """Evaluate the examples of a source on a model and write the answers."""
         started = time.perf_counter()
-        if self._last is None or self._last.source is not source:
-            self._tell(source)
-            self._last = self._examples(source)
-        examples, known = self._last, read_arrays(self._folder / file_of(self._clean(source, model)))
-        answers = _answered(self._plan, examples, model, self._models[model], known)
+        if self._last_examples is None or self._last_examples.source is not source:
+            self._announce(source)
+            self._last_examples = self._examples(source)
+        examples, clean = self._last_examples, read_arrays(self._folder / part_file(self._clean_name(source, model)))
+        answers = _evaluate_examples(self._plan, examples, model, self._models[model], clean)
         parquet.write_table(self._folder / file, parquet.to_table(answers))
         seconds = time.perf_counter() - started
         return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
 
     def _examples(self, source: Source) -> Examples:
+        """The examples of a source."""
         if source.kind != "made":
-            return of_set(source) if source.kind == "set" else of_run(self._plan, source)
+            return read_set(source) if source.kind == "set" else read_run(self._plan, source)
         clean = self._plan.dataset.load(self._plan.ids.tolist())
         return Examples(
             source=source,
@@ -187,44 +209,45 @@ class Cells:
             label=self._plan.labels,
             distortion=[""] * len(self._plan.ids),
             clean=clean,
-            x=self.joined(source, self._folder),
+            x=self.join_slices(source, self._folder),
         )
 
-    def joined(self, source: Source, folder: Path) -> Tensor:
-        """(n, *shape): the made examples of a source, whose slices lie in a folder."""
-        held = [read_arrays(folder / file_of(self.made(source, name)))["x"] for name in self.slices]
-        return torch.as_tensor(np.concatenate(held))
+    def join_slices(self, source: Source, folder: Path) -> Tensor:
+        """Join the slices of a source's examples in a folder to one tensor, (n, *shape)."""
+        arrays = [read_arrays(folder / part_file(self.example_name(source, name)))["x"] for name in self.slices]
+        return torch.as_tensor(np.concatenate(arrays))
 
-    def _tell(self, source: Source) -> None:
-        if source.name not in self._named:
-            self._named.add(source.name)
+    def _announce(self, source: Source) -> None:
+        """Print the name of a source once."""
+        if source.name not in self._announced_sources:
+            self._announced_sources.add(source.name)
             self._progress.note(f"source {self._plan.sources.index(source) + 1} of {len(self._plan.sources)}: {source.name}")
 
 
-def file_of(part: str) -> str:
-    """The file of a part, by its path in the folder."""
-    return f"{parts.KEPT}/{part}.{'parquet' if part.startswith('cell') else 'safetensors'}"
+def part_file(part: str) -> str:
+    """Path of a part's file, relative to the folder."""
+    return f"{parts.PARTS}/{part}.{'parquet' if part.startswith('cell') else 'safetensors'}"
 
 
-def slice_name(at: slice) -> str:
-    """How a slice of samples is called."""
-    return f"{at.start:08d}-{at.stop:08d}"
+def slice_name(rows: slice) -> str:
+    """Name of a slice of samples."""
+    return f"{rows.start:08d}-{rows.stop:08d}"
 
 
 def _finish(
-    plan: TransferPlan, cells: Cells, told: Mapping[str, Any], folder: Path, command: str, page: Callable[[Path], object]
+    plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, command: str, page: Callable[[Path], object]
 ) -> None:
-    """Put a folder together in which the files of all parts are."""
-    names = [cells.cell(source, model.name) for source in plan.sources for model in plan.models]
-    answers = [parquet.load_rows(Answers, folder / file_of(name)) for name in names]
+    """Write the examples, rows, manifest and page from the files of all parts."""
+    names = [cells.cell_name(source, model.name) for source in plan.sources for model in plan.models]
+    answers = [parquet.load_rows(Answers, folder / part_file(name)) for name in names]
     for number, source in enumerate(plan.sources):
         if source.kind == "made":
-            x = cells.joined(source, folder).numpy()
-            save_examples(folder, number, {str(one): each for one, each in zip(plan.ids.tolist(), x, strict=True)})
+            x = cells.join_slices(source, folder).numpy()
+            save_examples(folder, number, {str(sample): example for sample, example in zip(plan.ids.tolist(), x, strict=True)})
     request = plan.request.model_dump(mode="json")
     about = {
         "request": request,
-        trust.MARK: trust.mark(request, type(plan.request)),
+        trust.MARK: trust.make_mark(request, type(plan.request)),
         "command": command,
         "cell": plan.cell,
         "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
@@ -233,38 +256,39 @@ def _finish(
         "eps_text": plan.eps_text,
         "attack": plan.stage.name if plan.stage else None,
         "title": plan.stage.title if plan.stage else None,
-        "sources": [_told(plan, cells, source, told) for source in plan.sources],
-        "models": [{"name": one.name, **one.facts} for one in plan.models],
-        "passes": sum(one.get("passes", 0) for one in told.values()),
-        "seconds": sum(one["seconds"] for one in told.values()),
+        "sources": [_source_facts(plan, cells, source, results) for source in plan.sources],
+        "models": [{"name": entry.name, **entry.facts} for entry in plan.models],
+        "passes": sum(result.get("passes", 0) for result in results.values()),
+        "seconds": sum(result["seconds"] for result in results.values()),
     }
     TABLE.write(folder, about, rows.concatenate(answers))
     page(folder)
 
 
-def _told(plan: TransferPlan, cells: Cells, source: Source, told: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {one.name: one.facts["digest"] for one in plan.models}
-    # By the digest, so that a retrained model of the same name is another; of a set, whose exact inputs have no levels any more
-    # and so another domain, which is part of a digest, by the name as well.
-    known = set(source.digests) or {facts[name] for name in source.members}
+def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of a source for the manifest."""
+    digests = {entry.name: entry.facts["digest"] for entry in plan.models}
+    # Digests distinguish a retrained model of the same name. A set also compares names: its inputs have another domain than the
+    # data of its model, and the domain is part of a digest.
+    source_digests = set(source.digests) or {digests[name] for name in source.members}
     names = set(source.members) if source.kind == "set" else set()
-    shown = told[cells.cell(source, plan.models[0].name)]
-    spent = [told[cells.made(source, name)] for name in cells.slices] if source.kind == "made" else []
+    first_cell = results[cells.cell_name(source, plan.models[0].name)]
+    costs = [results[cells.example_name(source, name)] for name in cells.slices] if source.kind == "made" else []
     return {
         "name": source.name,
         "kind": source.kind,
         "members": list(source.members),
-        "white_box": [name for name, digest in facts.items() if digest in known or name in names],
+        "white_box": [name for name, digest in digests.items() if digest in source_digests or name in names],
         "level": source.level,
-        "n": shown["n"],
-        "missing": shown["missing"],
+        "n": first_cell["n"],
+        "missing": first_cell["missing"],
         "folder": None if source.folder is None else str(source.folder),
-        **{key: sum(one[key] for one in spent) for key in ("forwards", "backwards", "seconds")},
+        **{key: sum(cost[key] for cost in costs) for key in ("forwards", "backwards", "seconds")},
     }
 
 
-def _answered(plan: TransferPlan, examples: Examples, name: str, model: Model, known: Mapping[str, Array]) -> Answers:
-    """What one model makes of a source's examples; `known` says what it makes of clean inputs."""
+def _evaluate_examples(plan: TransferPlan, examples: Examples, name: str, model: Model, clean: Mapping[str, Array]) -> Answers:
+    """Evaluate a model on a source's examples; `clean` holds its predictions for clean inputs (`sample_id`, `pred`)."""
     change = examples.x.cpu() - examples.clean.cpu()
     return rows.build(
         Answers,
@@ -276,34 +300,36 @@ def _answered(plan: TransferPlan, examples: Examples, name: str, model: Model, k
         distortion=np.array(examples.distortion, dtype=object),
         linf=linf(change).numpy(),
         l2=l2(change).numpy(),
-        clean_pred=known["pred"][np.searchsorted(known["sample_id"], examples.sample_id)],
-        pred=_classes(model, examples.x, plan),
+        clean_pred=clean["pred"][np.searchsorted(clean["sample_id"], examples.sample_id)],
+        pred=_predict_classes(model, examples.x, plan),
     )
 
 
-def _classes(model: Model, x: Tensor, plan: TransferPlan) -> Array:
-    found: Array = predict(model, x.to(plan.device), plan.request.batch_size).argmax(1).cpu().numpy()
-    return found
+def _predict_classes(model: Model, x: Tensor, plan: TransferPlan) -> Array:
+    """(n,) int64: classes that a model predicts."""
+    classes: Array = predict(model, x.to(plan.device), plan.request.batch_size).argmax(1).cpu().numpy()
+    return classes
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:
-    """Slices of some batches each, so that a ledger's copies stay small."""
+    """Slices of four batches each, which limits the memory of a ledger."""
     step = 4 * size
     for start in range(0, n, step):
         yield slice(start, min(start + step, n))
 
 
 def carry_out(call: Call) -> TransferResult:
-    """Make or read every source's examples, show them to every model, and write the folder.
+    """Make or read every source's examples, evaluate every model on them, and write the folder.
 
     Raises:
-        RequestError: what cannot be carried out; before any query is spent where that can be told.
+        RequestError: the request is invalid.
         StoppedError: the folder cannot be written.
     """
     plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
 
-    def answer(made: Folder[Answers], name: str) -> TransferResult:
-        return summarise(made).model_copy(update={"folder": name})
+    def answer(transfer: Folder[Answers], name: str) -> TransferResult:
+        """Result of a folder."""
+        return summarise(transfer).model_copy(update={"folder": name})
 
     return make(
         plan,
@@ -318,5 +344,5 @@ def carry_out(call: Call) -> TransferResult:
 
 
 def open_result(folder: Path) -> TransferResult:
-    """What a transfer's folder says, from its records alone."""
+    """Compute the result of a transfer from the records in its folder."""
     return summarise(TABLE.read(folder))

@@ -1,19 +1,19 @@
-"""A transfer as a terminal shows it."""
+"""The result of a transfer in a terminal."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from brinell.pages.terminal import reading
-from brinell.studies.transfer.words import reading as sentences
+from brinell.studies.transfer.words import budget, sentences
 
 
 def lines(result: Any) -> Iterator[str]:
-    """The result line by line."""
-    by = f", made by {result.attack}" if result.attack else ""
-    yield f"{result.data}: {result.distance} up to {result.eps_text}{by}"
-    yield "success in percent among samples that both got right; * white-box"
-    width = max(12, *(len(one.model) + 2 for one in result.models))
-    yield f"  {'made on':<24}" + "".join(f"{one.model:>{width}}" for one in result.models) + f"{'others':>10}  place"
+    """Format the result, line by line."""
+    attack = f", made by {result.attack}" if result.attack else ""
+    yield f"{result.data}: {budget(result)}{attack}"
+    yield "success in percent, among samples that both models classify correctly; * white-box"
+    width = max(12, *(len(column.model) + 2 for column in result.models))
+    yield f"  {'made on':<24}" + "".join(f"{column.model:>{width}}" for column in result.models) + f"{'others':>10}  rank"
     cells = {(cell.source, cell.model): cell for cell in result.cells}
     for source in result.sources:
         values = []
@@ -21,8 +21,8 @@ def lines(result: Any) -> Iterator[str]:
             cell = cells[source.name, model.model]
             value = "-" if cell.success.value is None else f"{100 * cell.success.value:.0f}"
             values.append(f"{value + '*' * cell.white_box:>{width}}")
-        other = "-" if source.success is None else f"{100 * source.success:.0f}"
-        place = f"{source.rank.rank:g} ({source.rank.low:g} to {source.rank.high:g})" if source.rank else "-"
-        yield f"  {source.name[:24]:<24}{''.join(values)}{other:>10}  {place}"
+        mean = "-" if source.success is None else f"{100 * source.success:.0f}"
+        rank = f"{source.rank.rank:g} ({source.rank.low:g} to {source.rank.high:g})" if source.rank else "-"
+        yield f"  {source.name[:24]:<24}{''.join(values)}{mean:>10}  {rank}"
     yield from reading(sentences(result), result.notes)
     yield f"page: {result.folder}/report.html"

@@ -1,83 +1,132 @@
-"""A transfer read in plain words, each sentence made from its figures."""
+"""Sentences that summarise a transfer."""
 
-from brinell.pages.format import percent, samples
-from brinell.studies.transfer.results import Cell, SourceResult, TransferResult
+from collections.abc import Sequence
+
+from brinell.analysis.inference import significant
+from brinell.pages.format import norm, percent, samples, short
+from brinell.studies.transfer.results import Cell, EvaluatedModel, SourceResult, TransferResult
+
+MAX_NAMED = 3
+"""Most sources or models that a clause names."""
+PAIRED = "paired on the same samples, corrected for all pairs"
 
 
-def reading(result: TransferResult) -> list[str]:
-    """Which source is best, which model withstands most, what is white-box worth, and where nothing transfers."""
+def sentences(result: TransferResult) -> list[str]:
+    """Summarise the best sources, the most and least affected models, the white-box gap, and the cells without an effect."""
     return [
         sentence
-        for sentence in (_best(result), _all_round(result), _models(result), _worth(result), _nothing(result))
-        if sentence
+        for summarise in (_best_source, _all_round, _most_affected, _white_box_gap, _harmless_cells)
+        if (sentence := summarise(result))
     ]
 
 
-def _best(result: TransferResult) -> str:
-    placed = [one for one in result.sources if one.rank is not None]
-    if not placed:
+def _best_source(result: TransferResult) -> str:
+    """Sentence on the source whose examples transfer best."""
+    ranked = [source for source in result.sources if source.rank is not None]
+    if not ranked:
         return ""
-    first = min(placed, key=_place)
+    first = min(ranked, key=_rank)
     assert first.rank is not None
-    others = [one.name for one in placed if one is not first and one.rank is not None and one.rank.low <= first.rank.high]
-    said = f"{first.name} is the best source: on models that it was not made on, {percent(first.success)} of its examples succeed"
-    if not others:
-        return f"{said}, more than of any other in 19 of 20 draws of the samples."
-    return f"{said}; {', '.join(others)} may be as good."
+    share = f"{percent(first.success)} of its examples succeed on models that it was not made on, on average"
+    if not first.rivals:
+        return f"{first.name} is the best source: {share}. Each other source is shown to be worse ({PAIRED})."
+    rivals = _abbreviate(first.rivals, len(ranked) - 1, "sources")
+    return f"{first.name} has the highest success ({share}), but {rivals} may be as good ({PAIRED})."
 
 
 def _all_round(result: TransferResult) -> str:
-    """The source whose smallest success is the largest, where that is another than the best on average."""
-    known = [one for one in result.sources if one.least is not None and one.kind == "made"]
-    if len(known) < 2:
+    """The source with the largest minimum success on these samples, unless it is also the best on average."""
+    candidates = [source for source in result.sources if source.min_success is not None and source.kind == "made"]
+    if len(candidates) < 2:
         return ""
-    best = max(known, key=lambda one: one.least or 0.0)
-    if not best.least or (best.rank is not None and best.rank.rank == 1):
+    best = max(candidates, key=lambda source: source.min_success or 0.0)
+    if not best.min_success or (best.rank is not None and best.rank.rank == 1):
         return ""
     return (
-        f"{best.name} is the best all-round source: on every other model {percent(best.least)} of its examples or more succeed."
+        f"On these samples {best.name} has the highest minimum: at least {percent(best.min_success)} of its examples succeed on "
+        "every other model."
     )
 
 
-def _place(one: SourceResult) -> float:
-    return one.rank.rank if one.rank else 0.0
+def _rank(source: SourceResult) -> float:
+    """Rank of a source; 0 if it is not known."""
+    return source.rank.rank if source.rank else 0.0
 
 
-def _models(result: TransferResult) -> str:
-    """The model that loses least to examples of others, and the one that loses most."""
-    lost: dict[str, list[float]] = {}
-    for cell in result.cells:
-        if not cell.white_box and cell.success.value is not None:
-            lost.setdefault(cell.model, []).append(cell.success.value)
-    if len(lost) < 2:
+def _most_affected(result: TransferResult) -> str:
+    """The models on which examples made on other models succeed least and most."""
+    models = sorted((model for model in result.models if model.success is not None), key=lambda model: model.success or 0.0)
+    if len(models) < 2:
         return ""
-    means = {name: sum(values) / len(values) for name, values in lost.items()}
-    least, most = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
+    lowest, highest = models[0], models[-1]
+    if highest.model in lowest.rivals:
+        return (
+            f"Examples made on other models succeed on {percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} "
+            f"({highest.model}) of the samples: these samples do not show that the models differ ({PAIRED})."
+        )
+    clauses = [
+        f"{extreme} on {model.model} ({percent(model.success)} on average{_doubt(model, len(models))})"
+        for extreme, model in (("least", lowest), ("most", highest))
+    ]
+    return f"Examples made on other models succeed {' and '.join(clauses)}."
+
+
+def _doubt(model: EvaluatedModel, count: int) -> str:
+    """A clause on the models that may be at the same end of the order; empty without one."""
+    return f"; {_abbreviate(model.rivals, count - 1, 'models')} do not differ significantly" if model.rivals else ""
+
+
+def _abbreviate(names: Sequence[str], total: int, noun: str) -> str:
+    """A few names, or the number of many."""
+    return ", ".join(names) if len(names) <= MAX_NAMED else f"{len(names)} of the other {total} {noun}"
+
+
+def _white_box_gap(result: TransferResult) -> str:
+    """Sentence on success on the model itself and on other models."""
+    white_box = [cell.success.value for cell in result.cells if cell.white_box and cell.success.value is not None]
+    black_box = [cell.success.value for cell in result.cells if not cell.white_box and cell.success.value is not None]
+    if not white_box or not black_box:
+        return ""
+    white_share, black_share = percent(sum(white_box) / len(white_box)), percent(sum(black_box) / len(black_box))
     return (
-        f"Examples made on others succeed least on {least} ({percent(means[least])} on average) and most on {most} "
-        f"({percent(means[most])})."
+        f"{white_share} of the examples succeed on the models that they were made on, and {black_share} on other models "
+        f"(means over {len(white_box)} and {len(black_box)} cells)."
     )
 
 
-def _worth(result: TransferResult) -> str:
-    own = [cell.success.value for cell in result.cells if cell.white_box and cell.success.value is not None]
-    other = [cell.success.value for cell in result.cells if not cell.white_box and cell.success.value is not None]
-    if not own or not other:
+def _harmless_cells(result: TransferResult) -> str:
+    """Sentence on cells in which no loss of accuracy is shown, and on the loss that their intervals allow."""
+    harmless = [
+        cell
+        for cell in result.cells
+        if not cell.white_box and cell.p is not None and not (significant(cell.p) and _is_lower(cell))
+    ]
+    total = sum(not cell.white_box for cell in result.cells)
+    if not harmless:
         return ""
-    here, there = percent(sum(own) / len(own)), percent(sum(other) / len(other))
-    return f"On the models that they were made on, {here} of the examples succeed, on the others {there}."
-
-
-def _nothing(result: TransferResult) -> str:
-    none = [cell for cell in result.cells if not cell.white_box and cell.p is not None and cell.p >= 0.05]
-    of = sum(not cell.white_box for cell in result.cells)
-    if not none:
-        return ""
+    largest = max(-100 * (cell.low or 0.0) for cell in harmless)
     return (
-        f"In {len(none)} of the {of} cells off the diagonal the examples cost the model no accuracy that {_size(none)} can show "
-        "(McNemar, corrected for the number of cells)."
+        f"In {len(harmless)} of the {total} black-box cells no loss of accuracy is shown by {_size(harmless)} (McNemar, "
+        f"corrected for the number of cells); a loss of {largest:.1f} points is not excluded."
     )
+
+
+def _is_lower(cell: Cell) -> bool:
+    """True if the model is less accurate on the examples."""
+    return (cell.difference or 0.0) < 0
+
+
+def budget(result: TransferResult) -> str:
+    """The budget of examples that were made or read from runs, and the largest change of a benchmark set, which has none."""
+    parts = []
+    if any(source.kind != "set" for source in result.sources):
+        parts.append(f"{norm(result.distance)} up to {result.eps_text}")
+    changes = [source.max_linf for source in result.sources if source.kind == "set" and source.max_linf is not None]
+    if changes:
+        parts.append(f"benchmark sets with changes up to {short(max(changes))} in Linf")
+    return ", ".join(parts)
 
 
 def _size(cells: list[Cell]) -> str:
+    """Largest number of samples of the cells as text."""
     return samples(max(cell.accuracy.n for cell in cells))

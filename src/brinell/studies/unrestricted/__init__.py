@@ -1,6 +1,6 @@
-"""Search a generator's latent space for inputs of an intended class on which the models err, within no norm ball.
+"""Search a generator's latent space for inputs of an intended class that the model misclassifies, without a norm ball.
 
-The records say who still sees the intended class, and how far each input is from the training data.
+The records contain who still sees the intended class and the distance of each input to the training data.
 """
 
 from brinell.studies.kit import Study
@@ -17,6 +17,6 @@ STUDY = Study(
     page="page:write",
     layout="records:LAYOUT",
     memory=("model", "data", "judge"),
-    resume="Go on with the run in --out.",
+    resume="Resume the run in --out.",
     examples=("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
 )

@@ -1,7 +1,7 @@
-"""What the records of an unrestricted attack say: two kinds of failure, who sees the intended class, how far the data are.
+"""Figures of an unrestricted attack: two kinds of failure, the witnesses of the class, and distances to the data.
 
-Each rate states its denominator. `clear` attempts are those in whose plain sample the auxiliary classifier and every judge see
-the intended class; the others say something of the generator and nothing of the model.
+Each rate states its denominator. An attempt is `clear` if the auxiliary classifier and every judge see the intended class
+in its plain sample. The other attempts say something about the generator, not about the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from brinell.analysis.results import FolderResult, Result, Share
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core.record import Array
 from brinell.studies.unrestricted.records import CLEAR, NORMS, SEARCHED, Outcome
@@ -17,55 +18,57 @@ from brinell.studies.unrestricted.records import CLEAR, NORMS, SEARCHED, Outcome
 Row = dict[str, Any]
 NAMES = {"l2": "L2", "linf": "Linf"}
 FRACTION = 0.5
-"""Of the distance from a training sample to the nearest of another class: what is closer cannot be as close to both."""
+"""Fraction of the distance to the nearest sample of another class within which the class must stay constant."""
 
 
 class Tally(Result):
-    """Outcomes of some attempts of one model and variant, as two columns of failure."""
+    """Outcomes of some attempts on one model with one variant of the search."""
 
     attempts: int
-    """Inputs that the generator was asked for."""
+    """Inputs that the generator drew."""
     clear: Share
     """Plain samples in which the auxiliary classifier and every judge see the intended class, among all attempts."""
     plain_accuracy: Share
-    """Plain samples that the model gets right, among the clear ones."""
+    """Plain samples that the model classifies correctly, among the clear ones."""
     generalisation: Share
-    """Plain samples that the model gets wrong, among the clear ones: no search was needed."""
+    """Plain samples that the model misclassifies, among the clear ones, without any search."""
     adversarial: Share
-    """Searches that ended at an input on which the model errs while the auxiliary classifier and every judge see the intended
-    class, among the clear attempts."""
+    """Searches that end with an adversarial example, among the clear attempts: the model errs, and the auxiliary classifier
+    and every judge see the intended class."""
     contested: Share
-    """Searches that ended at an error of the model where a judge sees another class, among the clear attempts."""
+    """Searches that end with an error of the model while a judge sees another class, among the clear attempts."""
     searched_accuracy: Share
-    """Clear attempts that the model got right on the plain sample and to the end of the search."""
+    """Clear attempts on which the model is correct on the plain sample and throughout the search."""
     success: Share
-    """Adversarial examples among the searches: adversarial failure with generalisation failure taken out."""
+    """Adversarial examples among the searches, which leave out generalisation failures."""
     success_by_auxiliary: Share
-    """The same with the auxiliary classifier's word alone, as the paper's search has it."""
+    """Success rate if only the auxiliary classifier decides on the class, as in the paper."""
 
 
 class ClassTally(Tally):
-    """One intended class."""
+    """Outcomes for one intended class."""
 
     class_name: str
     """Name of the class."""
 
 
 class Witness(Result):
-    """Somebody who says which class he sees."""
+    """A classifier or nearest-neighbour rule that predicts the class of an input."""
 
     name: str
     """The auxiliary classifier, a judge, or the nearest training sample in a norm."""
+    neighbour: bool
+    """True for a nearest training sample, whose answer decides no outcome."""
     plain: Share
-    """Plain samples in which he sees the intended class, among all attempts."""
+    """Plain samples in which the witness sees the intended class, among all attempts."""
     found: Share
-    """The same of the inputs on which the model errs, as the auxiliary classifier's word has it."""
+    """The same rate among the inputs on which the model errs and the auxiliary classifier sees the intended class."""
 
 
 class Conditions(Result):
-    """How near some inputs are to the training data, in one norm; medians, and the conditions that a sound eps has to meet.
+    """Median distances of some inputs to the training data in one norm, and conditions for a sound eps.
 
-    An input is taken as a change of the training sample of its intended class that is nearest to it.
+    Each input counts as a change of the nearest training sample of its intended class.
     """
 
     norm: str
@@ -87,24 +90,24 @@ class Conditions(Result):
     no_interpolation: Share
     """Inputs whose change is less than the distance from the changed sample to the nearest one of its class."""
     both: Share
-    """Inputs that meet the last two."""
+    """Inputs that meet both conditions."""
 
 
 class Cost(Result):
-    """What the searches of one model and variant cost."""
+    """Cost of the searches of one model and variant."""
 
     forwards: int
     """Forward evaluations of the model by the searches."""
     backwards: int
     """Backward evaluations."""
     judge_forwards: int
-    """Forwards of the model for the verdicts."""
+    """Forward evaluations of the model for the verdicts."""
     median_queries: float | None
-    """Median of the queries of a search that ended with an error of the model."""
+    """Median number of queries of a search that ended with an error of the model."""
     median_latent_l2: float | None
-    """Median L2 distance between the latents where such a search began and ended."""
+    """Median L2 distance between the first and the last latent of such a search."""
     median_moved_l2: float | None
-    """Median L2 distance between the inputs."""
+    """Median L2 length of the change of its input."""
     median_moved_linf: float | None
     """Median of the largest change of a value."""
 
@@ -117,13 +120,13 @@ class VariantResult(Result):
     variant: str
     """latent or noise."""
     noise: float
-    """The largest change of a value beyond what the generator draws."""
+    """Largest change of a value by the noise that is added to the generated input."""
     total: Tally
     """All attempts."""
     classes: list[ClassTally]
     """By intended class."""
     witnesses: list[Witness]
-    """Who sees the intended class."""
+    """The witnesses of the intended class."""
     plain: list[Conditions]
     """Clear plain samples."""
     found: list[Conditions]
@@ -140,25 +143,25 @@ class UnrestrictedResult(FolderResult):
     attempts: int
     """Inputs that the generator was asked for."""
     complete: bool
-    """Whether the run is finished."""
+    """True if the run is finished."""
     towards: str | None
-    """The class that the models were to see; null where any wrong one would do."""
+    """The target class; null for an untargeted attack."""
     judges: list[str]
-    """Names of the judges; without any, the auxiliary classifier's word alone counts."""
+    """Names of the judges. Without judges, only the auxiliary classifier decides on the class."""
     warnings: list[str]
-    """What a reader should know."""
+    """Warnings for the reader."""
     results: list[VariantResult]
     """Every model under every variant."""
 
 
 def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> UnrestrictedResult:
-    """Every figure of the page, from manifest and records alone."""
+    """Compute every figure of the page from the manifest and the records."""
     classes, judges = list(manifest["data"]["classes"]), [judge["name"] for judge in manifest["judges"]]
     results = []
     for model in manifest["models"]:
         for variant, settings in manifest["variants"].items():
-            own = [row for row in rows if row["model"] == model["name"] and row["variant"] == variant]
-            results.append(_variant(own, model["name"], variant, settings["noise"], classes, judges))
+            selected = [row for row in rows if row["model"] == model["name"] and row["variant"] == variant]
+            results.append(_variant(selected, model["name"], variant, settings["noise"], classes, judges))
     return UnrestrictedResult(
         folder=run,
         data=manifest["data"]["name"],
@@ -172,23 +175,25 @@ def summarise(manifest: dict[str, Any], rows: Sequence[Row], run: str) -> Unrest
 
 
 def _variant(rows: list[Row], model: str, variant: str, noise: float, classes: list[str], judges: list[str]) -> VariantResult:
+    """Figures of one model and search."""
     by_class = [(number, [row for row in rows if row["intended"] == number]) for number in range(len(classes))]
     clear = [row for row in rows if row["outcome"] in CLEAR]
-    found = [row for row in rows if row["outcome"] == Outcome.FOOLED]
+    adversarial = [row for row in rows if row["outcome"] == Outcome.FOOLED]
     return VariantResult(
         model=model,
         variant=variant,
         noise=noise,
         total=Tally(**_tally(rows)),
-        classes=[ClassTally(class_name=classes[number], **_tally(own)) for number, own in by_class if own],
+        classes=[ClassTally(class_name=classes[number], **_tally(class_rows)) for number, class_rows in by_class if class_rows],
         witnesses=_witnesses(rows, judges),
         plain=[_conditions(clear, norm, "plain_") for norm in NORMS],
-        found=[_conditions(found, norm, "") for norm in NORMS],
+        found=[_conditions(adversarial, norm, "") for norm in NORMS],
         cost=_cost(rows),
     )
 
 
 def _tally(rows: list[Row]) -> dict[str, Any]:
+    """Shares of the outcomes."""
     outcomes = [row["outcome"] for row in rows]
     clear = [outcome for outcome in outcomes if outcome in CLEAR]
     searched = [outcome for outcome in outcomes if outcome in SEARCHED]
@@ -206,47 +211,55 @@ def _tally(rows: list[Row]) -> dict[str, Any]:
 
 
 def _witnesses(rows: list[Row], judges: list[str]) -> list[Witness]:
-    said = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
+    """Agreement of judges and neighbours with the intended class."""
+    errors = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
 
-    def witness(name: str, sees: Callable[[Row, str], bool]) -> Witness:
-        plain, found = ([sees(row, prefix) for row in some] for some, prefix in ((rows, "plain_"), (said, "")))
-        return Witness(name=name, plain=share(plain), found=share(found))
+    def witness(name: str, sees: Callable[[Row, str], bool], *, neighbour: bool = False) -> Witness:
+        """Figures of one witness."""
+        plain, adversarial = ([sees(row, prefix) for row in group] for group, prefix in ((rows, "plain_"), (errors, "")))
+        return Witness(name=name, neighbour=neighbour, plain=share(plain), found=share(adversarial))
 
     def judge(number: int) -> Callable[[Row, str], bool]:
+        """A test whether a judge sees the intended class."""
         return lambda row, prefix: row[f"{prefix}judges"][number] == row["intended"]
 
     def neighbour(norm: str) -> Callable[[Row, str], bool]:
+        """A test whether the nearest training sample is of the intended class."""
         return lambda row, prefix: row[f"{prefix}{norm}_same"] < row[f"{prefix}{norm}_other"]
 
     return [
         witness("auxiliary classifier", lambda row, prefix: row[f"{prefix}aux"] == row["intended"]),
         *(witness(name, judge(number)) for number, name in enumerate(judges)),
-        *(witness(f"nearest training sample, {NAMES[norm]}", neighbour(norm)) for norm in NORMS),
+        *(witness(f"nearest training sample, {NAMES[norm]}", neighbour(norm), neighbour=True) for norm in NORMS),
     ]
 
 
 def _conditions(rows: list[Row], norm: str, prefix: str) -> Conditions:
+    """Shares of inputs that meet the conditions on eps in one norm."""
     names = ("same", "other", "anchor_same", "anchor_other")
-    same, other, next_same, next_other = (np.array([row[f"{prefix}{norm}_{name}"] for row in rows], float) for name in names)
-    constant, alone = same < FRACTION * next_other, same < next_same
+    to_class, to_others, next_same, next_other = (
+        np.array([row[f"{prefix}{norm}_{name}"] for row in rows], float) for name in names
+    )
+    constant, isolated = to_class < FRACTION * next_other, to_class < next_same
     return Conditions(
         norm=norm,
         n=len(rows),
-        same=_median(same),
-        other=_median(other),
+        same=_median(to_class),
+        other=_median(to_others),
         training_same=_median(next_same),
         training_other=_median(next_other),
-        nearer_to_own=share((same < other).tolist()),
+        nearer_to_own=share((to_class < to_others).tolist()),
         label_constant=share(constant.tolist()),
-        no_interpolation=share(alone.tolist()),
-        both=share((constant & alone).tolist()),
+        no_interpolation=share(isolated.tolist()),
+        both=share((constant & isolated).tolist()),
     )
 
 
 def _cost(rows: list[Row]) -> Cost:
-    ended = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
+    """Queries and distances of the search."""
+    errors = [row for row in rows if row["outcome"] in (Outcome.FOOLED, Outcome.CONTESTED)]
     columns = {"queries": "forwards"} | {name: name for name in ("latent_l2", "moved_l2", "moved_linf")}
-    medians = {f"median_{name}": _median(np.array([row[of] for row in ended], float)) for name, of in columns.items()}
+    medians = {f"median_{name}": _median(np.array([row[column] for row in errors], float)) for name, column in columns.items()}
     return Cost(
         forwards=sum(row["forwards"] for row in rows),
         backwards=sum(row["backwards"] for row in rows),
@@ -256,21 +269,24 @@ def _cost(rows: list[Row]) -> Cost:
 
 
 def _median(values: Array) -> float | None:
-    """The median of those that are finite, a class of one sample having no neighbour; None where there is none."""
+    """Median of the finite values; None if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None
 
 
 def _warnings(manifest: dict[str, Any], results: list[VariantResult]) -> list[str]:
-    said = ["Nobody was asked which class the inputs show: that they show the intended one is the word of classifiers."]
+    """Warnings about what the run cannot show."""
+    warnings = ["No person checked the class of the inputs: only classifiers say that they show the intended class."]
     if not manifest["judges"]:
-        said.append(
-            "There is no judge: the auxiliary classifier, which the search itself satisfies, is the only witness of the class. "
-            "Name models with --judge."
+        warnings.append(
+            "There is no judge: only the auxiliary classifier, which the search optimises for, confirms the class. "
+            "Add models with --judge."
         )
     if not manifest["generator"]["same_data"]:
-        said.append("The generator was not trained on this data, or it has changed since: distances are not to what was learned.")
+        warnings.append("The generator was not trained on this data, so distances are not to its training samples.")
     worst = min((result.total.clear.value for result in results if result.total.clear.value is not None), default=None)
     if worst is not None and worst < 0.8:
-        said.append(f"Only {100 * worst:.0f} % of the plain samples are clear: a better generator would say more.")
-    return said
+        warnings.append(
+            f"Only {100 * worst:.0f} % of the plain samples are clear: train a better generator for more meaningful results."
+        )
+    return warnings

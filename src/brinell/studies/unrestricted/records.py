@@ -2,8 +2,8 @@
 
     records/part-00000.parquet      COLUMNS, a block of attempts at a time
     arrays/part-00000.safetensors   "<attempt>/plain", "<attempt>/<model>/<variant>" and "reference/<position>": float32 inputs;
-                                    "<attempt>/<model>/<variant>/latent": where in the latent space the search ended
-    run.toml  manifest.json         the request; what was run, on what, with what
+                                    "<attempt>/<model>/<variant>/latent": the last latent of the search
+    run.toml  manifest.json         the request; the models, data and generator
     tables/*.csv  report.html
 
 A part is there when its file in records/ is, which is written last. Inputs are kept of searches that ended with an error of the
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import model_validator
 
 from brinell.core.record import Array, Column
-from brinell.manifest import Amount, Content, Count, DataFacts, GrowingManifest, Listing, ModelFacts, Named, Parts, misfit
+from brinell.manifest import Amount, Content, Count, DataFacts, GrowingManifest, Listing, ModelFacts, Parts, TableOf, misfit
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays
 from brinell.store.folder import Layout
@@ -29,7 +29,7 @@ class VariantFacts(Content):
     """A variant of the search."""
 
     noise: Amount
-    """The bound of the noise on each value; 0 where the latent alone is searched."""
+    """Largest change of a value by the added noise; 0 for a search of the latent only."""
 
 
 class GeneratorHistory(Content):
@@ -47,32 +47,32 @@ class GeneratorFacts(Content):
     file: str
     """Its file."""
     digest: str
-    """The hash of all that its drawings depend on."""
+    """Hash of everything that determines the generated inputs."""
     same_data: bool
-    """Whether it was trained on this data."""
+    """True if the generator was trained on this data."""
     about: GeneratorHistory
     """How it was trained."""
 
 
 class UnrestrictedManifest(GrowingManifest):
-    """What the manifest of an unrestricted attack says."""
+    """The manifest of an unrestricted attack."""
 
     cell: str
-    """The hash of all that the rows depend on."""
+    """Hash of everything that determines the rows."""
     parts: Parts
-    """How many parts it has."""
+    """Number of parts."""
     attempts: Count
-    """How many inputs are drawn."""
+    """Number of inputs that the generator draws."""
     data: DataFacts
-    """The data whose classes are drawn."""
+    """The data whose classes the generator draws."""
     models: Listing[ModelFacts]
     """The models under attack."""
     judges: Listing[ModelFacts]
-    """The models that judge the class of what was found."""
-    variants: Named[VariantFacts]
+    """The judges, which check the class of the examples."""
+    variants: TableOf[VariantFacts]
     """The variants of the search."""
     target: Count | None
-    """The target class; null where any wrong class counts."""
+    """The target class; null for an untargeted attack."""
     generator: GeneratorFacts
     """The generator."""
     seconds: Amount
@@ -80,6 +80,7 @@ class UnrestrictedManifest(GrowingManifest):
 
     @model_validator(mode="after")
     def _fits(self) -> "UnrestrictedManifest":
+        """Check models and target class."""
         names = [model.name for model in self.models]
         if not names or len({*names}) < len(names):
             raise misfit("does not list models once each")
@@ -88,39 +89,39 @@ class UnrestrictedManifest(GrowingManifest):
         return self
 
 
-LAYOUT = Layout(verb="unrestricted", what="unrestricted attack", version=2, manifest=UnrestrictedManifest, alone=True)
+LAYOUT = Layout(verb="unrestricted", noun="unrestricted attack", version=2, manifest=UnrestrictedManifest)
 NORMS = ("l2", "linf")
-"""Distances in which nearest neighbours are looked for."""
+"""Norms of the nearest-neighbour search."""
 
 
 class Outcome(StrEnum):
-    """What became of an attempt."""
+    """Outcome of an attempt."""
 
     UNCLEAR = "unclear"
-    """The auxiliary classifier or a judge does not see the intended class in the plain sample: nothing was searched."""
+    """The auxiliary classifier or a judge does not see the intended class in the plain sample. No search follows."""
     GENERALISATION = "generalisation"
-    """They see it, and the model is wrong on the plain sample already: nothing was searched."""
+    """They see the intended class, and the model errs on the plain sample. No search follows."""
     FOOLED = "fooled"
-    """The model is wrong where the search ended, and the auxiliary classifier and every judge see the intended class."""
+    """The model errs on the last input, and the auxiliary classifier and every judge see the intended class."""
     CONTESTED = "contested"
-    """The model is wrong and the auxiliary classifier sees the intended class, but a judge does not: the class may have
-    changed."""
+    """The model errs and the auxiliary classifier sees the intended class, but a judge does not: the class may have changed."""
     SURVIVED = "survived"
-    """The search ended without an input on which the model is wrong and the auxiliary classifier sees the intended class."""
+    """The search found no input on which the model errs while the auxiliary classifier sees the intended class."""
 
 
 CLEAR = frozenset(Outcome) - {Outcome.UNCLEAR}
 SEARCHED = frozenset({Outcome.FOOLED, Outcome.CONTESTED, Outcome.SURVIVED})
 
 
-def _neighbours(prefix: str, what: str, *, null: bool) -> dict[str, Column]:
+def _neighbours(prefix: str, subject: str, *, null: bool) -> dict[str, Column]:
+    """Columns of distances to the nearest training samples."""
     columns = {}
     for norm in NORMS:
-        for side, whose in (("same", "of the intended class"), ("other", "of another class")):
-            nearest = f"the training sample {whose} nearest to {what}"
+        for side, group in (("same", "of the intended class"), ("other", "of another class")):
+            nearest = f"the training sample {group} nearest to {subject}"
             columns[f"{prefix}{norm}_{side}"] = Column("float64", f"{norm} distance to {nearest}", null)
             columns[f"{prefix}{norm}_{side}_at"] = Column("int64", f"position of {nearest}", null)
-            anchored = f"{norm} distance from {prefix}{norm}_same_at to its own nearest training sample {whose}"
+            anchored = f"{norm} distance from {prefix}{norm}_same_at to its own nearest training sample {group}"
             if side == "same":
                 anchored += ", itself left out"
             columns[f"{prefix}{norm}_anchor_{side}"] = Column("float64", anchored, null)
@@ -164,36 +165,36 @@ SCHEMA = parquet.schema_of(COLUMNS, {"list": pa.list_(pa.int32())})
 
 
 class UnrestrictedRun:
-    """The folder, finished or not."""
+    """The run folder of an unrestricted attack, finished or not."""
 
     def __init__(self, path: Path, manifest: dict[str, Any]) -> None:
         self.path, self.manifest, self.parts = path, manifest, manifest["parts"]
 
     @classmethod
     def open(cls, path: Path) -> "UnrestrictedRun":
-        """The folder as its manifest describes it.
+        """Open the folder.
 
         Raises:
-            RequestError: there is none, or it is damaged.
+            RequestError: the folder is missing or damaged.
         """
         return cls(path, LAYOUT.open(path))
 
     def file(self, folder: str, number: int) -> Path:
-        """The file of a part: records or arrays."""
+        """Path of the records or arrays of a part."""
         return self.path / folder / f"part-{number:05d}.{'safetensors' if folder == 'arrays' else 'parquet'}"
 
     def has_part(self, number: int) -> bool:
-        """Whether this part is complete."""
+        """True if the part is complete."""
         return self.file("records", number).exists()
 
     def save_part(self, number: int, rows: Sequence[Mapping[str, Any]], arrays: Mapping[str, Array]) -> None:
-        """Write a part, what it is known by last."""
+        """Write a part. The records come last, since they mark the part as complete."""
         write_arrays(self.file("arrays", number), arrays)
         table = pa.Table.from_pylist([dict(row) for row in rows], schema=SCHEMA)
         parquet.write_table(self.file("records", number), table)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all parts there are, in order.
+        """The rows of all complete parts, in order.
 
         Raises:
             RequestError: a part is damaged.
@@ -202,13 +203,13 @@ class UnrestrictedRun:
         return [row for file in files for row in parquet.read_table(file, schema=SCHEMA).to_pylist()]
 
     def arrays(self, names: Sequence[str]) -> dict[str, Array]:
-        """Those of the named arrays that are there.
+        """The stored arrays among `names`.
 
         Raises:
             RequestError: a file is damaged.
         """
-        wanted = set(names)
-        found: dict[str, Array] = {}
+        requested = set(names)
+        arrays: dict[str, Array] = {}
         for number in filter(self.has_part, range(self.parts)):
-            found |= read_arrays(self.file("arrays", number), wanted.__contains__)
-        return found
+            arrays |= read_arrays(self.file("arrays", number), requested.__contains__)
+        return arrays

@@ -1,4 +1,4 @@
-"""What `brinell unrestricted` is asked for."""
+"""The settings of `brinell unrestricted`."""
 
 from pydantic import Field
 
@@ -7,35 +7,35 @@ from brinell.engine.request import BaseRequest, DataSpec, Device, File, ModelSpe
 
 
 class UnrestrictedRequest(BaseRequest):
-    """What `brinell unrestricted` is asked for."""
+    """The settings of `brinell unrestricted`."""
 
     data: DataSpec = "digits?split=train"
-    """The training data, to whose samples distances are measured."""
+    """The training data, which distances are measured to."""
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model under attack: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     judge: tuple[ModelSpec, ...] = ()
-    """A further model that says which class it sees and is never attacked."""
+    """A judge: a further model that predicts the class of each input and is never attacked."""
     generator: File = ""
-    """A file of brinell train-generator."""
+    """A generator file, written by brinell train-generator."""
     per_class: int = Field(default=20, ge=1, le=100_000)
-    """The attempts for each intended class."""
+    """Number of attempts for each intended class."""
     noise: float = Field(default=0.1, ge=0)
-    """The largest change of a value in the variant with small noise, in the units of the data. 0 leaves that variant out."""
+    """Largest change of a value by added noise, in the units of the data. 0 leaves out the variant with noise."""
     towards: Plain | None = None
-    """The class, by name or number, that the models are to predict. Default: any wrong one."""
+    """The target class, by name or number. Default: untargeted."""
     steps: int = Field(default=200, ge=1)
-    """The most gradient steps of a search."""
+    """Most gradient steps of a search."""
     rate: float = Field(default=0.05, gt=0)
     """The size of a step, in standard deviations of the latent."""
     radius: float = Field(default=0.1, ge=0)
-    """How far each value of the latent may go freely."""
+    """Change of a latent value that costs no penalty."""
     hold: float = Field(default=1.0, ge=0)
-    """The weight of the loss that keeps each value of the latent within the radius."""
+    """Weight of the penalty on latents beyond the radius."""
     keep: float = Field(default=1.0, ge=0)
-    """The weight of the auxiliary classifier's loss."""
+    """Weight of the auxiliary classifier's loss."""
     sure: float = Field(default=0.9, ge=0, lt=1)
-    """The least probability of the intended class that the auxiliary classifier must give."""
+    """Least probability that the auxiliary classifier must give the intended class."""
     seed: Seed = 0
     batch_size: int = Field(default=128, ge=1)
-    """The most inputs shown to a model at once."""
+    """The largest batch that a model evaluates."""
     device: Device = "auto"

@@ -1,4 +1,4 @@
-"""The unrestricted attack: what is asked for, whether it can be done, what is done (design/0014-unrestricted.md)."""
+"""Runs an unrestricted attack: plans it, searches block by block, and writes the folder (design/0014-unrestricted.md)."""
 
 import math
 import time
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.core import losses
 from brinell.core.contracts import Dataset
 from brinell.core.criterion import MISCLASSIFIED, Targeted
 from brinell.core.errors import RequestError, option
@@ -22,28 +23,30 @@ from brinell.core.neighbours import Neighbours, Reference
 from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.streams import Streams
+from brinell.core.suggestions import suggestion
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
-from brinell.engine.answers import settled
-from brinell.engine.cells import cell
-from brinell.engine.plan import check_classes, check_names, choose_device, facts_of, open_data, opener_of
+from brinell.engine.answers import with_logits
+from brinell.engine.cells import content_hash
+from brinell.engine.plan import check_classes, check_names, choose_device, model_facts, model_opener
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
-from brinell.models._answers import classes_of
+from brinell.engine.sources import open_data
+from brinell.models._answers import count_classes
 from brinell.runners import provenance
-from brinell.runners.loop import Job, carry_out, each_part
+from brinell.runners.loop import Job, make_parts, manifest_session
 from brinell.studies.generator.generator import Kept, load
 from brinell.studies.kit import Call
 from brinell.studies.unrestricted import page
 from brinell.studies.unrestricted.analysis import UnrestrictedResult, summarise
 from brinell.studies.unrestricted.records import LAYOUT, NORMS, Outcome, UnrestrictedRun
 from brinell.studies.unrestricted.request import UnrestrictedRequest
-from brinell.studies.unrestricted.search import Found, errs, search, sees, stored
+from brinell.studies.unrestricted.search import SearchResult, errs, quantise, search, sees
 
 SEARCH = {"steps", "rate", "noise", "radius", "hold", "keep", "sure"}
-"""What of the request the searches depend on."""
+"""Settings that determine the searches."""
 BLOCK = 128
-"""Attempts that are searched, judged and written together."""
+"""Number of attempts in a part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,7 @@ class UnrestrictedPlan:
     request: UnrestrictedRequest
     dataset: Dataset
     data_digest: str
-    kept: Kept
+    stored: Kept
     generator_digest: str
     models: tuple[Model, ...]
     judges: tuple[Model, ...]
@@ -66,13 +69,13 @@ class UnrestrictedPlan:
 
     @property
     def parts(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return math.ceil(len(self.intended) / BLOCK)
 
     @property
     def cell(self) -> str:
-        """Hash of all that the content depends on."""
-        return cell(
+        """Hash of everything that determines the rows."""
+        return content_hash(
             format=LAYOUT.version,
             brinell=VERSION,
             models=[[model.name, model.digest()] for model in self.models],
@@ -93,44 +96,44 @@ def make_plan(
     models: tuple[Model, ...] = (),
     judges: tuple[Model, ...] = (),
 ) -> UnrestrictedPlan:
-    """Resolve a request, naming whatever does not fit before any query is spent; what is in memory stands in place of specs.
+    """Resolve a request and check every part before any query. Objects in memory override specs.
 
     Raises:
-        RequestError: any part that cannot be carried out.
+        RequestError: a part cannot be carried out.
     """
     if not request.generator:
-        raise RequestError(
-            "no generator is named: brinell train-generator --out generator.safetensors makes one; add --generator"
-        )
-    kept = load(Path(request.generator))
+        raise RequestError("--generator is missing: train one with brinell train-generator --out generator.safetensors")
+    stored = load(Path(request.generator))
     dataset = open_data(request.data) if dataset is None else dataset
     device = choose_device(request.device)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    kept.check(dataset.domain, len(dataset.classes))
+    stored.check(dataset.domain, len(dataset.classes))
     if missing := sorted(set(range(len(dataset.classes))) - set(labels.tolist())):
-        raise RequestError(f"class {dataset.classes[missing[0]]!r} has no sample in {dataset.name}: give data with all classes")
-    models = models or tuple(opener_of(spec, dataset)() for spec in request.model)
-    judges = judges or tuple(opener_of(spec, dataset)() for spec in request.judge)
+        raise RequestError(
+            f"class {dataset.classes[missing[0]]!r} has no sample in {dataset.name}: use data with samples of all classes"
+        )
+    models = models or tuple(model_opener(spec, dataset)() for spec in request.model)
+    judges = judges or tuple(model_opener(spec, dataset)() for spec in request.judge)
     for model in (*models, *judges):
         check_classes(model, labels)
-        if (known := classes_of(model)) != len(dataset.classes):
-            raise RequestError(f"model {model.name} tells {known} classes apart, and the data has {len(dataset.classes)}")
+        if (outputs := count_classes(model)) != len(dataset.classes):
+            raise RequestError(f"model {model.name} tells {outputs} classes apart, but the data has {len(dataset.classes)}")
     for model in models:
         if model.access < Access.GRADIENTS:
             raise RequestError(
-                f"model {model.name} answers {model.access.name.lower()} only, and a search needs gradients: "
-                f"make it a {option('judge')}"
+                f"model {model.name} answers {model.access.name.lower()} only, but a search needs gradients: "
+                f"use it as a {option('judge')}"
             )
-    for asked in (models, judges):
-        check_names([model.name for model in asked])
+    for group in (models, judges):
+        check_names([model.name for model in group])
     target = None if request.towards is None else _class(request.towards, dataset.classes)
     sources = [number for number in range(len(dataset.classes)) if number != target]
     return UnrestrictedPlan(
         request=request,
         dataset=dataset,
         data_digest=dataset.digest(),
-        kept=kept,
-        generator_digest=kept.digest(),
+        stored=stored,
+        generator_digest=stored.digest(),
         models=models,
         judges=judges,
         variants={"latent": request.model_copy(update={"noise": 0.0})} | ({"noise": request} if request.noise else {}),
@@ -141,20 +144,21 @@ def make_plan(
 
 
 def _class(name: str, classes: tuple[str, ...]) -> int:
+    """Index of a class by its name or number."""
     if name in classes:
         return classes.index(name)
     if name.isdigit() and int(name) < len(classes):
         return int(name)
-    raise RequestError(f"there is no class {name!r}{plugins.nearest(name, classes)}: name one, or give its number")
+    raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: name one, or give its number")
 
 
-class Seen(NamedTuple):
-    """What everybody but the model says of some inputs, and how far they are from the training data."""
+class WitnessAnswers(NamedTuple):
+    """Answers of the auxiliary classifier and the judges to some inputs, and the distances to the training data."""
 
     aux: Tensor
     """(n, classes) logits of the auxiliary classifier."""
-    kept: Tensor
-    """(n,) bool: it sees the intended class, as surely as was asked for."""
+    aux_agrees: Tensor
+    """(n,) bool: the auxiliary classifier sees the intended class with at least the required probability."""
     judges: Tensor
     """(n, judges) int64."""
     clear: Tensor
@@ -165,164 +169,176 @@ class Seen(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A search and all that was said of what it ended at."""
+    """A search, and the witnesses' answers to its last inputs."""
 
-    found: Found
+    result: SearchResult
     z0: Tensor
     plain: Tensor
     logits: Tensor
     errs: Tensor
-    seen: Seen
+    witnesses: WitnessAnswers
     ledger: Ledger
     seconds: float
 
 
 class Engine:
-    """Carries a plan out, a block at a time; a context manager, in which the models are in evaluation mode on their device."""
+    """Runs a plan block by block. As a context manager it holds the models in evaluation mode on their device."""
 
     def __init__(self, plan: UnrestrictedPlan, on_pass: Callable[[int, int], None]) -> None:
-        self.plan, self.on_pass, self._held = plan, on_pass, ExitStack()
+        self.plan, self.on_pass, self._sessions = plan, on_pass, ExitStack()
 
     def __enter__(self) -> "Engine":
         plan = self.plan
         for model in (*plan.models, *plan.judges):
-            self._held.enter_context(session(model, plan.device))
-        plan.kept.generator.to(plan.device)
-        plan.kept.classifier.to(plan.device)
+            self._sessions.enter_context(session(model, plan.device))
+        plan.stored.generator.to(plan.device)
+        plan.stored.classifier.to(plan.device)
         self.x = plan.dataset.load(range(len(plan.dataset))).to(plan.device)
         self.reference = Reference(self.x.flatten(1).numpy(force=True), np.asarray(plan.dataset.labels(), dtype=np.int64))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._sessions.close()
 
     def block(self, number: int) -> tuple[list[dict[str, Any]], dict[str, Array]]:
-        """The rows and arrays of the attempts from `number` * BLOCK on."""
+        """The rows and arrays of block `number`."""
         plan = self.plan
         ids = torch.arange(number * BLOCK, min((number + 1) * BLOCK, len(plan.intended)), device=plan.device)
         y = plan.intended.to(plan.device)[ids]
-        z0 = Streams.of(plan.request.seed, ids).fold("latent").normal(plan.kept.generator.latent)
+        z0 = Streams.of(plan.request.seed, ids).fold("latent").normal(plan.stored.generator.latent)
         with torch.no_grad():
-            plain = stored(plan.kept.generator(z0, y), plan.dataset.domain)
-        seen = self._look(plain, y)
+            plain = quantise(plan.stored.generator(z0, y), plan.dataset.domain)
+        witnesses = self._ask_witnesses(plain, y)
         rows: list[dict[str, Any]] = []
         arrays: dict[str, Array] = {}
         for model in plan.models:
             first = predict(model, plain, plan.request.batch_size)
-            start = seen.clear & (first.argmax(1) == y)
+            start = witnesses.clear & (first.argmax(1) == y)
             for variant, settings in plan.variants.items():
-                at = start.nonzero()[:, 0]
-                trial = self._search(model, settings, plain[at], z0[at], y[at])
-                made = _rows(self, ids, y, first, seen, at, trial)
-                rows += [{"model": model.name, "variant": variant} | row for row in made]
-                arrays |= self._kept(ids, plain, made, f"{model.name}/{variant}", at, trial)
+                index = start.nonzero()[:, 0]
+                trial = self._search(model, settings, plain[index], z0[index], y[index])
+                model_rows = _rows(self, ids, y, first, witnesses, index, trial)
+                rows += [{"model": model.name, "variant": variant} | row for row in model_rows]
+                arrays |= self._example_arrays(ids, plain, model_rows, f"{model.name}/{variant}", index, trial)
         return rows, arrays
 
     def _search(self, model: Model, settings: UnrestrictedRequest, plain: Tensor, z0: Tensor, y: Tensor) -> Trial | None:
-        """Every attempt of a block whose plain sample is clear and right, behind the oracle of a ledger without a norm ball."""
+        """Search all clear and correctly classified attempts of a block, behind a ledger without a norm ball."""
         if not len(y):
             return None
         plan, domain = self.plan, self.plan.dataset.domain
         low, high = domain.bounds(plain)
-        everything = torch.full((len(y),), float((high - low).max()), device=y.device)
+        full_range = torch.full((len(y),), float((high - low).max()), device=y.device)
         criterion = MISCLASSIFIED if plan.target is None else Targeted(torch.full_like(y, plan.target))
-        threat = Threat(distance=plugins.build("distance", "linf", {}), eps=everything, domain=domain, criterion=criterion)
+        threat = Threat(distance=plugins.build("distance", "linf", {}), eps=full_range, domain=domain, criterion=criterion)
         batch = Batch(ids=torch.arange(len(y), device=y.device), x=plain, y=y)
         ledger = Ledger(model, batch, threat, batch_size=plan.request.batch_size, minimal=True, on_pass=self.on_pass)
-        started = time.perf_counter()
-        found = search(ledger.oracle(), plan.kept.generator, plan.kept.classifier, z0, y, domain, settings, criterion)
-        seconds = time.perf_counter() - started
-        logits = predict(model, found.x, plan.request.batch_size)
-        return Trial(found, z0, plain, logits, errs(criterion, logits, y, found.x), self._look(found.x, y), ledger, seconds)
+        start = time.perf_counter()
+        result = search(ledger.oracle(), plan.stored.generator, plan.stored.classifier, z0, y, domain, settings, criterion)
+        seconds = time.perf_counter() - start
+        logits = predict(model, result.x, plan.request.batch_size)
+        return Trial(
+            result, z0, plain, logits, errs(criterion, logits, y, result.x), self._ask_witnesses(result.x, y), ledger, seconds
+        )
 
-    def _look(self, x: Tensor, y: Tensor) -> Seen:
+    def _ask_witnesses(self, x: Tensor, y: Tensor) -> WitnessAnswers:
+        """Answers of the auxiliary classifier and the judges."""
         plan = self.plan
         with torch.no_grad():
-            aux = plan.kept.classifier(x)
+            aux = plan.stored.classifier(x)
         judges = [predict(judge, x, plan.request.batch_size).argmax(1) for judge in plan.judges]
         stacked = torch.stack(judges, 1) if judges else torch.zeros(len(x), 0, dtype=torch.int64, device=x.device)
-        kept = sees(aux, y, plan.request.sure)
-        clear = kept & (stacked == y[:, None]).all(1)
+        aux_agrees = sees(aux, y, plan.request.sure)
+        clear = aux_agrees & (stacked == y[:, None]).all(1)
         values, labels = x.flatten(1).numpy(force=True), y.numpy(force=True)
-        near = {norm: self.reference.nearest(norm, values, labels) for norm in NORMS}
+        nearest = {norm: self.reference.nearest(norm, values, labels) for norm in NORMS}
         anchors = {}
-        for norm, found in near.items():
-            changed = self.x[torch.from_numpy(found.same_at).to(x.device)].flatten(1).numpy(force=True)
-            anchors[norm] = self.reference.nearest(norm, changed, labels, itself=found.same_at)
-        return Seen(aux, kept, stacked, clear, near, anchors)
+        for norm, neighbours in nearest.items():
+            changed = self.x[torch.from_numpy(neighbours.same_at).to(x.device)].flatten(1).numpy(force=True)
+            anchors[norm] = self.reference.nearest(norm, changed, labels, itself=neighbours.same_at)
+        return WitnessAnswers(aux, aux_agrees, stacked, clear, nearest, anchors)
 
-    def _kept(
-        self, ids: Tensor, plain: Tensor, rows: list[dict[str, Any]], name: str, at: Tensor, trial: Trial | None
+    def _example_arrays(
+        self, ids: Tensor, plain: Tensor, rows: list[dict[str, Any]], name: str, index: Tensor, trial: Trial | None
     ) -> dict[str, Array]:
-        """The inputs on which the model errs, searched or plain, and the training samples nearest to them."""
-        place = {row: number for number, row in enumerate(at.tolist())}
+        """The inputs on which the model errs, with their plain samples and the nearest training samples."""
+        position = {row: number for number, row in enumerate(index.tolist())}
         arrays = {}
-        for row, held in enumerate(rows):
-            if held["outcome"] in (Outcome.UNCLEAR, Outcome.SURVIVED):
+        for row, record in enumerate(rows):
+            if record["outcome"] in (Outcome.UNCLEAR, Outcome.SURVIVED):
                 continue
             attempt = int(ids[row])
             arrays[f"{attempt}/plain"] = plain[row].numpy(force=True)
-            searched = held["outcome"] != Outcome.GENERALISATION
+            searched = record["outcome"] != Outcome.GENERALISATION
             if searched and trial is not None:
-                arrays[f"{attempt}/{name}"] = trial.found.x[place[row]].numpy(force=True)
-                arrays[f"{attempt}/{name}/latent"] = trial.found.z[place[row]].numpy(force=True)
+                arrays[f"{attempt}/{name}"] = trial.result.x[position[row]].numpy(force=True)
+                arrays[f"{attempt}/{name}/latent"] = trial.result.z[position[row]].numpy(force=True)
             for side in ("l2_same_at", "l2_other_at"):
-                where = held[side] if searched else held[f"plain_{side}"]
-                arrays[f"reference/{where}"] = self.x[where].numpy(force=True)
+                reference = record[side] if searched else record[f"plain_{side}"]
+                arrays[f"reference/{reference}"] = self.x[reference].numpy(force=True)
         return arrays
 
 
 def _rows(
-    engine: Engine, ids: Tensor, y: Tensor, first: Tensor, seen: Seen, at: Tensor, trial: Trial | None
+    engine: Engine, ids: Tensor, y: Tensor, first: Tensor, witnesses: WitnessAnswers, index: Tensor, trial: Trial | None
 ) -> list[dict[str, Any]]:
-    """A row for each attempt of a block; `at` are those that were searched."""
-    plain = {f"plain_{name}": values for name, values in _said(first, seen, y).items()}
-    found = _ended(trial, y[at]) if trial is not None else {}
-    place = {row: number for number, row in enumerate(at.tolist())}
+    """A row for each attempt of a block. `index` holds the positions of the searched attempts."""
+    plain = {f"plain_{name}": values for name, values in _answer_columns(first, witnesses, y).items()}
+    columns = _search_columns(trial, y[index]) if trial is not None else {}
+    position = {row: number for number, row in enumerate(index.tolist())}
     rows = []
     for row, attempt in enumerate(ids.tolist()):
-        held: dict[str, Any] = {"attempt": attempt, "intended": int(y[row]), "target": engine.plan.target}
-        held |= {name: values[row] for name, values in plain.items()}
-        if row in place:
-            held |= {name: values[place[row]] for name, values in found.items()}
+        record: dict[str, Any] = {"attempt": attempt, "intended": int(y[row]), "target": engine.plan.target}
+        record |= {name: values[row] for name, values in plain.items()}
+        if row in position:
+            record |= {name: values[position[row]] for name, values in columns.items()}
         else:
-            held |= {"forwards": 0, "backwards": 0, "judge_forwards": 1, "seconds": 0.0}
-            held["outcome"] = str(Outcome.GENERALISATION if bool(seen.clear[row]) else Outcome.UNCLEAR)
-        rows.append(held)
+            record |= {"forwards": 0, "backwards": 0, "judge_forwards": 1, "seconds": 0.0}
+            record["outcome"] = str(Outcome.GENERALISATION if bool(witnesses.clear[row]) else Outcome.UNCLEAR)
+        rows.append(record)
     return rows
 
 
-def _said(logits: Tensor, seen: Seen, y: Tensor) -> dict[str, list[Any]]:
-    """What model, auxiliary classifier, judges and neighbours say of some inputs, column by column."""
-    top = logits.softmax(1).max(1)
+def _answer_columns(logits: Tensor, witnesses: WitnessAnswers, y: Tensor) -> dict[str, list[Any]]:
+    """Columns with the answers of model, auxiliary classifier, judges and neighbours to some inputs."""
+    confidence, classes = losses.decision(logits)
     columns: dict[str, list[Any]] = {
-        "pred": top.indices.tolist(),
-        "confidence": top.values.tolist(),
-        "aux": seen.aux.argmax(1).tolist(),
-        "aux_probability": seen.aux.softmax(1).gather(1, y[:, None])[:, 0].tolist(),
-        "judges": seen.judges.tolist(),
+        "pred": classes.tolist(),
+        "confidence": confidence.tolist(),
+        "aux": witnesses.aux.argmax(1).tolist(),
+        "aux_probability": witnesses.aux.softmax(1).gather(1, y[:, None])[:, 0].tolist(),
+        "judges": witnesses.judges.tolist(),
     }
     for norm in NORMS:
-        columns |= {f"{norm}_{name}": values.tolist() for name, values in vars(seen.nearest[norm]).items()}
-        columns |= {f"{norm}_anchor_{name}": getattr(seen.anchors[norm], name).tolist() for name in ("same", "other")}
+        nearest, anchors = witnesses.nearest[norm], witnesses.anchors[norm]
+        columns |= {
+            f"{norm}_same": nearest.same_class.tolist(),
+            f"{norm}_same_at": nearest.same_at.tolist(),
+            f"{norm}_other": nearest.other_class.tolist(),
+            f"{norm}_other_at": nearest.other_at.tolist(),
+            f"{norm}_anchor_same": anchors.same_class.tolist(),
+            f"{norm}_anchor_other": anchors.other_class.tolist(),
+        }
     return columns
 
 
-def _ended(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
-    """The columns of the attempts that were searched."""
-    moved, latent = (trial.found.x - trial.plain).flatten(1), trial.found.z - trial.z0
+def _search_columns(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
+    """Columns of the attempts that were searched."""
+    change, latent = (trial.result.x - trial.plain).flatten(1), trial.result.z - trial.z0
     outcome = [
         str(Outcome.SURVIVED if not (wrong and aux) else Outcome.FOOLED if clear else Outcome.CONTESTED)
-        for wrong, aux, clear in zip(trial.errs.tolist(), trial.seen.kept.tolist(), trial.seen.clear.tolist(), strict=True)
+        for wrong, aux, clear in zip(
+            trial.errs.tolist(), trial.witnesses.aux_agrees.tolist(), trial.witnesses.clear.tolist(), strict=True
+        )
     ]
     ledger = trial.ledger
     work = (ledger.costs.forwards + ledger.costs.backwards).double()
-    return _said(trial.logits, trial.seen, y) | {
+    return _answer_columns(trial.logits, trial.witnesses, y) | {
         "outcome": outcome,
         "latent_l2": latent.norm(dim=1).tolist(),
         "latent_linf": latent.abs().amax(1).tolist(),
-        "moved_l2": moved.norm(dim=1).tolist(),
-        "moved_linf": moved.abs().amax(1).tolist(),
+        "moved_l2": change.norm(dim=1).tolist(),
+        "moved_linf": change.abs().amax(1).tolist(),
         "forwards": ledger.costs.forwards.tolist(),
         "backwards": ledger.costs.backwards.tolist(),
         "queries_to_success": [value or None for value in ledger.best.first_success.tolist()],
@@ -331,83 +347,85 @@ def _ended(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
     }
 
 
-def make(plan: UnrestrictedPlan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
-    """Carry out a plan in the folder `out`, or with `resume` what is missing of it.
+def run_plan(plan: UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
+    """Run a plan in `folder`, or with `resume` complete an interrupted run.
 
     Args and errors are those of `runners.local.run`.
     """
     inputs = "the data, the generator, the weights of a model"
     job = Job(
         LAYOUT,
-        out,
+        folder,
         plan.request,
-        about=_about(plan),
+        about=_manifest_facts(plan),
         inputs=inputs,
         device=plan.device,
         command=command,
-        kept={"seconds": 0.0, "answers": {}, "probes": {}},
+        accumulated={"seconds": 0.0, "answers": {}, "probes": {}},
     )
-    with carry_out(job, resume=resume) as manifest:
-        folder = UnrestrictedRun(out, manifest)
-        missing = [number for number in range(plan.parts) if not folder.has_part(number)]
+    with manifest_session(job, resume=resume) as manifest:
+        run = UnrestrictedRun(folder, manifest)
+        missing = [number for number in range(plan.parts) if not run.has_part(number)]
         sizes = {number: len(plan.intended[number * BLOCK : (number + 1) * BLOCK]) for number in missing}
         names = ", ".join(model.name for model in plan.models)
         forwards = plan.request.steps * len(plan.variants) * len(plan.models)
         if missing:
-            with Engine(_settled(plan, manifest), progress.passes) as engine:
-                LAYOUT.save(out, manifest)
+            with Engine(_with_logits(plan, manifest), progress.count_passes) as engine:
+                LAYOUT.save(folder, manifest)
 
                 def make_part(number: int) -> int:
+                    """Make and save a part; returns the number of attempts with an adversarial input."""
                     rows, arrays = engine.block(number)
-                    folder.save_part(number, rows, arrays)
+                    run.save_part(number, rows, arrays)
                     return len({row["attempt"] for row in rows if row["outcome"] == Outcome.FOOLED})
 
-                each_part(manifest, sizes, make_part, progress, model=names, stage="unrestricted", forwards=forwards)
-    return folder
+                make_parts(manifest, sizes, make_part, progress, model=names, stage="unrestricted", forwards=forwards)
+    return run
 
 
-def _settled(plan: UnrestrictedPlan, manifest: dict[str, Any]) -> UnrestrictedPlan:
-    """The plan, the answers of its models and judges as logits. A judge may have the name of a model."""
-    models = tuple(settled(model, plan.dataset, manifest) for model in plan.models)
-    judges = tuple(settled(judge, plan.dataset, manifest, name=f"judge {judge.name}") for judge in plan.judges)
+def _with_logits(plan: UnrestrictedPlan, manifest: dict[str, Any]) -> UnrestrictedPlan:
+    """The plan with models and judges that answer logits. A judge may share the name of a model."""
+    models = tuple(with_logits(model, plan.dataset, manifest) for model in plan.models)
+    judges = tuple(with_logits(judge, plan.dataset, manifest, name=f"judge {judge.name}") for judge in plan.judges)
     return replace(plan, models=models, judges=judges)
 
 
-def _about(plan: UnrestrictedPlan) -> dict[str, Any]:
-    about = plan.kept.about
+def _manifest_facts(plan: UnrestrictedPlan) -> dict[str, Any]:
+    """Facts of the plan for the manifest."""
+    history = plan.stored.about
     return {
         "cell": plan.cell,
         "parts": plan.parts,
         "attempts": len(plan.intended),
-        "data": provenance.data(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset), "all"),
-        "models": [{"name": model.name, **facts_of(model)} for model in plan.models],
-        "judges": [{"name": judge.name, **facts_of(judge)} for judge in plan.judges],
+        "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.dataset), "all"),
+        "models": [{"name": model.name, **model_facts(model)} for model in plan.models],
+        "judges": [{"name": judge.name, **model_facts(judge)} for judge in plan.judges],
         "variants": {name: {"noise": settings.noise} for name, settings in plan.variants.items()},
         "target": plan.target,
         "generator": {
             "file": plan.request.generator,
             "digest": plan.generator_digest,
-            "same_data": about.get("data_digest") == plan.data_digest,
-            "about": about,
+            "same_data": history.get("data_digest") == plan.data_digest,
+            "about": history,
         },
     }
 
 
 def carry_out_call(call: Call) -> UnrestrictedResult:
-    """Search for examples made from scratch on which models err, and write the folder and its page.
+    """Run `brinell unrestricted`: search for examples on which models err, and write the folder and its page.
 
     Raises:
-        RequestError: what cannot be carried out.
+        RequestError: the request cannot be carried out.
         StoppedError: the folder cannot be written.
     """
     plan = make_plan(call.request, dataset=call.dataset(), models=call.models(), judges=call.models("judge"))
     folder = call.folder(plan.request.data)
-    made = make(plan, folder, call.progress, command=call.command, resume=call.resume)
+    run = run_plan(plan, folder, call.progress, command=call.command, resume=call.resume)
     page.write(folder)
-    return summarise(made.manifest, made.rows(), str(folder))
+    return summarise(run.manifest, run.rows(), str(folder))
 
 
 def open_result(folder: Path) -> UnrestrictedResult:
-    """What a folder of unrestricted examples says, from its records alone."""
-    made = UnrestrictedRun.open(folder)
-    return summarise(made.manifest, made.rows(), str(folder))
+    """Summarise a folder of unrestricted examples from its records."""
+    run = UnrestrictedRun.open(folder)
+    return summarise(run.manifest, run.rows(), str(folder))

@@ -5,10 +5,10 @@ z0 and a class y, minimise over z (and tau)
 
     L0 + l1 * mean(max((z - z0)^2 - radius^2, 0)) + l2 * L2    with x = g(z, y) + noise * tanh(tau), cut at the bounds of the data
 
-where L0 is the model's cross-entropy with the class that is wanted, or with the nearest wrong one where any will do, and L2 the
-auxiliary classifier's with y; the second term is the form of the authors' code. Without noise tau stays away. Deviations:
+where L0 is the model's cross-entropy with the target class, or with the most probable wrong class if untargeted, and L2 the
+auxiliary classifier's with y; the second term is the form of the authors' code. Without noise there is no tau. Deviations:
 
-- Adam, and the search of a sample ends at the first input that counts. Theirs is gradient descent with annealed noise on the
+- Adam, and the search of a sample ends at the first success. Theirs is gradient descent with annealed noise on the
   gradient for a fixed number of steps: on a processor a tenth of them has to do, and a search that is over costs nothing.
 - The auxiliary classifier looks at what the model is shown, noise included; theirs looks at the noiseless drawing. A noise that
   destroys the class should not pass for having kept it.
@@ -32,92 +32,93 @@ from brinell.core.losses import cross_entropy
 from brinell.core.oracle import Oracle
 from brinell.studies.unrestricted.request import UnrestrictedRequest
 
-Draw = Callable[[Tensor, Tensor], Tensor]
+Generator = Callable[[Tensor, Tensor], Tensor]
 """Latents (n, latent) and classes (n,) to inputs (n, *shape), differentiable."""
-Name = Callable[[Tensor], Tensor]
+Classifier = Callable[[Tensor], Tensor]
 """Inputs (n, *shape) to (n, classes) logits, differentiable."""
 BETAS = (0.9, 0.99)
 TINY = 1e-8
 
 
-class Found(NamedTuple):
-    """What a search proposes, found or not; nothing here is a verdict."""
+class SearchResult(NamedTuple):
+    """Outcome of the searches. The ledger, not the search, judges success."""
 
     x: Tensor
-    """(n, *shape): the last input of each search, which is the first that counted where there was one."""
+    """(n, *shape): the last input of each search, which is its first success if it has one."""
     z: Tensor
     """(n, latent)."""
     steps: Tensor
-    """(n,) int64: how many gradient steps were taken."""
-    counted: Tensor
-    """(n,) bool: whether the search believes that it is done."""
+    """(n,) int64: number of gradient steps."""
+    success: Tensor
+    """(n,) bool: True if the search stopped with a success."""
 
 
 def nearest_wrong(logits: Tensor, y: Tensor) -> Tensor:
-    """Minus the cross-entropy with the most probable class that is not `y` (n,): the untargeted loss, which rises."""
+    """(n,) minus the cross-entropy with the most probable class other than `y`: the untargeted loss, which the search ascends."""
     return F.log_softmax(logits, 1).scatter(1, y[:, None], -torch.inf).amax(1)
 
 
-def stored(x: Tensor, domain: Domain) -> Tensor:
-    """`x` cut at the bounds and rounded to the levels of the data; the gradient passes the rounding unchanged."""
+def quantise(x: Tensor, domain: Domain) -> Tensor:
+    """`x` clipped to the bounds and rounded to the levels of the data; gradients pass the rounding unchanged."""
     low, high = domain.bounds(x)
-    cut = torch.minimum(torch.maximum(x, low), high)
-    return cut + (domain.round(cut.detach().clone()) - cut.detach())
+    clipped = torch.minimum(torch.maximum(x, low), high)
+    return clipped + (domain.round(clipped.detach().clone()) - clipped.detach())
 
 
 def search(
     oracle: Oracle,
-    draw: Draw,
-    name: Name,
+    generator: Generator,
+    classifier: Classifier,
     z0: Tensor,
     y: Tensor,
     domain: Domain,
     settings: UnrestrictedRequest,
     criterion: Criterion = MISCLASSIFIED,
-) -> Found:
-    """Search from each latent until an input counts: the model errs and the auxiliary classifier sees the intended class.
+) -> SearchResult:
+    """Search from each latent until the model errs and the auxiliary classifier sees the intended class.
 
     Args:
-        oracle: answers for the model; ids are 0 to n-1.
-        draw: the generator.
-        name: the auxiliary classifier.
-        z0: (n, latent) where to begin.
+        oracle: the model's oracle; ids are 0 to n-1.
+        generator: maps latents and classes to inputs.
+        classifier: the auxiliary classifier.
+        z0: (n, latent) starting points.
         y: (n,) int64 intended classes.
-        domain: where inputs live.
+        domain: the input domain.
         settings: steps, rate, noise, radius, hold (l1), keep (l2) and sure.
-        criterion: when the model errs: any wrong class, or a target class for each sample. The ledger behind the oracle has
-            the same.
+        criterion: untargeted, or a target class for each sample. The oracle's ledger has the same criterion.
     """
     n, shape = len(y), domain.shape
-    now = torch.arange(n, device=y.device)
+    active = torch.arange(n, device=y.device)
     state = _State(z0.clone(), torch.zeros(n, *shape, device=y.device) if settings.noise else None)
-    x, steps, counted = torch.zeros(n, *shape, device=y.device), torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
+    x, steps, success = torch.zeros(n, *shape, device=y.device), torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
     # Towards a target class the oracle turns the cross-entropy round.
     loss = cross_entropy if isinstance(criterion, Targeted) else nearest_wrong
     for step in range(1, settings.steps + 1):
-        leaves = state.leaves(now)
+        leaves = state.leaves(active)
         with torch.enable_grad():
-            shown = draw(leaves[0], y[now])
+            x_active = generator(leaves[0], y[active])
             if settings.noise:
-                shown = shown + settings.noise * torch.tanh(leaves[1])
-            shown = stored(shown, domain)
-            named = name(shown)
-            held = (leaves[0] - z0[now]).square().sub(settings.radius**2).clamp_min(0).mean(1)
-            own = settings.keep * cross_entropy(named, y[now]) + settings.hold * held
-        answer = oracle.gradient(now, shown.detach(), loss)
-        done = errs(criterion.select(now), answer.logits, y[now], shown.detach()) & sees(named.detach(), y[now], settings.sure)
-        x[now], steps[now], counted[now] = shown.detach(), step, done
-        moves = torch.autograd.grad([own.sum(), shown], leaves, [torch.ones_like(own.sum()), -answer.grad])
-        state.step(now, moves, settings.rate, step)
-        now = now[~done & oracle.affordable(now)]
-        if not len(now):
+                x_active = x_active + settings.noise * torch.tanh(leaves[1])
+            x_active = quantise(x_active, domain)
+            aux_logits = classifier(x_active)
+            penalty = (leaves[0] - z0[active]).square().sub(settings.radius**2).clamp_min(0).mean(1)
+            regulariser = settings.keep * cross_entropy(aux_logits, y[active]) + settings.hold * penalty
+        answer = oracle.gradient(active, x_active.detach(), loss)
+        finished = errs(criterion.select(active), answer.logits, y[active], x_active.detach()) & sees(
+            aux_logits.detach(), y[active], settings.sure
+        )
+        x[active], steps[active], success[active] = x_active.detach(), step, finished
+        moves = torch.autograd.grad([regulariser.sum(), x_active], leaves, [torch.ones_like(regulariser.sum()), -answer.grad])
+        state.step(active, moves, settings.rate, step)
+        active = active[~finished & oracle.affordable(active)]
+        if not len(active):
             break
-    return Found(x=x, z=state.shown, steps=steps, counted=counted)
+    return SearchResult(x=x, z=state.last, steps=steps, success=success)
 
 
 def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """(n,) bool: whether the answers to inputs `x` meet the criterion."""
-    return criterion.met(criterion.margin(logits, y, x), logits.abs().amax(1))
+    """(n,) bool: True where the logits of inputs `x` meet the criterion."""
+    return criterion.is_met(criterion.margin(logits, y, x), logits.abs().amax(1))
 
 
 def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:
@@ -126,17 +127,17 @@ def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:
 
 
 class _State:
-    """Latents and noise with Adam's moments; each sample on its own, so that no batch changes another's path."""
+    """Latents and noise with Adam's moments. Each sample has its own, so results do not depend on the batch."""
 
     def __init__(self, z: Tensor, tau: Tensor | None) -> None:
-        self.shown = z.clone()
-        """(n, latent): the latents of the last inputs that were shown."""
+        self.last = z.clone()
+        """(n, latent): the latents of the last inputs that the model evaluated."""
         self.values = [z] if tau is None else [z, tau]
         self.moments = [(torch.zeros_like(value), torch.zeros_like(value)) for value in self.values]
 
     def leaves(self, rows: Tensor) -> list[Tensor]:
-        """What is differentiated."""
-        self.shown[rows] = self.values[0][rows]
+        """The values at `rows` as leaves of the gradient."""
+        self.last[rows] = self.values[0][rows]
         return [value[rows].requires_grad_() for value in self.values]
 
     def step(self, rows: Tensor, grads: tuple[Tensor, ...], rate: float, number: int) -> None:

@@ -1,6 +1,6 @@
-"""Recompute what a run claims: rows, classes, adversarial inputs, costs, checks, tables, and a part of its robust samples.
+"""Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and some of its robust samples.
 
-Of a run that was made elsewhere nothing is run or opened, unless it is named again or trusted; its files alone are checked.
+If the run was made elsewhere, its models and data are not opened unless you name or trust them. Only its files are checked.
 """
 
 from brinell.studies.kit import Output, Study
@@ -14,8 +14,8 @@ STUDY = Study(
     result="result:VerifyResult",
     lines="terminal:lines",
     positional=("run",),
-    data_of="request:data_of",
-    output=Output.NOTHING,
+    data_of="study_folder:data_of",
+    output=Output.ANSWER_ONLY,
     foreign=True,
     passes=True,
     examples=("brinell verify RUN", "brinell verify RUN --signed-by signers"),

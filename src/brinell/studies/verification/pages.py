@@ -1,37 +1,40 @@
-"""The tables and the page of a run against what its records make of them."""
+"""Compares the tables and the page of a run with those that its records produce, byte for byte."""
 
-import re
 from pathlib import Path
 
 from brinell.core import bounded
+from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
 from brinell.pages import html
+from brinell.store.folder import PAGE
+from brinell.store.inventory import DERIVED_FOLDER
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
 
-FOLDER = re.compile(r"<dt>Run</dt><dd>(.*?)</dd>", re.DOTALL)
-"""Where the page says which folder it was made in."""
+REMEDY = "brinell report writes it again"
 
 
-def derived(run: Run, notes: Notes) -> str | None:
-    """Hold tables and page against the records; returns why this cannot be done, None where it was."""
+def check_pages(run: Run, notes: Notes) -> str | None:
+    """Compare tables and page with those that the records produce; returns why that is impossible, or None."""
     if run.manifest.get("brinell") != VERSION:
-        return f"they were written by brinell {run.manifest.get('brinell')}, and this is {VERSION}"
-    page, tables = html.made(run.path)
-    for name in sorted({*tables, *(path.name for path in (run.path / "tables").glob("*.csv"))}):
-        _compare(run.path / "tables" / name, tables.get(name), notes)
-    _compare(run.path / "report.html", page, notes)
-    gone = [name for name in (*(f"tables/{name}" for name in tables), "report.html") if not (run.path / name).is_file()]
-    return f"{len(gone)} of them are not there; brinell report makes them" if gone else None
+        return f"brinell {run.manifest.get('brinell')} wrote them, and this is {VERSION}"
+    try:
+        page, tables = html.render_all(run.path)
+    except RequestError as error:
+        notes.note(PAGE, str(error))
+        return None
+    files = {PAGE: page} | {f"{DERIVED_FOLDER}/{name}": text for name, text in tables.items()}
+    found = {f"{DERIVED_FOLDER}/{path.name}" for path in (run.path / DERIVED_FOLDER).glob("*.csv")}
+    for name in sorted(found - files.keys()):
+        notes.note(name, "the records produce no such table: take it away")
+    missing = [name for name, text in files.items() if not _compare(run.path / name, name, text, notes)]
+    return f"{len(missing)} of them are missing; {REMEDY}" if missing else None
 
 
-def _compare(path: Path, made: str | None, notes: Notes) -> None:
-    where = path.name if made is None or path.suffix == ".html" else f"tables/{path.name}"
-    if made is None:
-        notes.note(where, "no such table is made of the records")
-    elif path.is_file() and _anywhere(bounded.read(path, bounded.MOST_TEXT).decode("utf-8", errors="replace")) != _anywhere(made):
-        notes.note(where, "the file is not what the records make: brinell report writes it anew")
-
-
-def _anywhere(text: str) -> str:
-    return FOLDER.sub("", text)
+def _compare(path: Path, name: str, expected: str, notes: Notes) -> bool:
+    """Compare a file with its expected text; returns False if it is missing."""
+    if not path.is_file():
+        return False
+    if bounded.read(path, bounded.MOST_TEXT) != expected.encode():
+        notes.note(name, f"the file differs from the one that the records produce; {REMEDY}")
+    return True

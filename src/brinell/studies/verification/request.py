@@ -1,31 +1,27 @@
-"""What `brinell verify` is asked for."""
-
-from collections.abc import Mapping
-from typing import Any
+"""The settings of `brinell verify`."""
 
 from pydantic import Field
 
-from brinell.engine.request import AttackSpec, BaseRequest, DataSpec, File, Folder, ModelSpec
-from brinell.store.run import Run
+from brinell.core.settings import Plain
+from brinell.engine.request import AttackSpec, BaseRequest, DataSpec, File, Folder, InProcess, ModelSpec
 
 
 class VerifyRequest(BaseRequest):
-    """What `brinell verify` is asked for."""
+    """The settings of `brinell verify`."""
 
     run: Folder
-    """A run folder, made by brinell audit."""
+    """A run folder that brinell audit made, or the folder or the file of another study."""
     model: tuple[ModelSpec, ...] = ()
-    """A model, named as for audit, in place of the one that RUN names."""
+    """The model to use instead of the one that RUN names, written as for audit."""
     data: DataSpec | None = None
-    """The data, named as for audit, in place of those that RUN names."""
+    """The data to use instead of those that RUN names, written as for audit."""
+    digest: tuple[Plain, ...] = ()
+    """A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the
+    claim of whoever made RUN."""
     attack: tuple[AttackSpec, ...] = ()
-    """An attack of RUN that is a file, as RUN names it: it may run."""
-    rerun: int | None = Field(default=None, ge=0)
-    """Robust samples of each model to attack again. Default: 8, or 2 % where that is more."""
+    """An attack file that RUN names and that you allow to run, written as RUN names it."""
+    replay: int | None = Field(default=None, ge=0)
+    """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more."""
+    in_process: InProcess = False
     signed_by: File | None = None
     """A file of allowed signers, or of public SSH keys: a run that none of them has signed is refused."""
-
-
-def data_of(settings: Mapping[str, Any]) -> str:
-    """The data that a run names, for models in memory."""
-    return str(Run.open(settings["run"]).manifest["request"]["data"])

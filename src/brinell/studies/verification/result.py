@@ -1,70 +1,97 @@
-"""What a verification says."""
+"""The result of a verification."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from brinell.core.record import Array
 
 
+class Status(StrEnum):
+    """What a verification found, with the exit code of the command."""
+
+    PROVED = "proved"
+    """Exit code 0: everything that is not a claim was recomputed, and drawn samples were replayed."""
+    REFUSED = "refused"
+    """Exit code 1: something in the folder is false."""
+    CONSISTENT = "consistent"
+    """Exit code 4: the files agree with each other, but nothing was replayed."""
+
+
+EXIT_CODES = {Status.PROVED: 0, Status.REFUSED: 1, Status.CONSISTENT: 4}
+
+
 class Problem(BaseModel):
-    """Something in a run that does not hold."""
+    """A statement of a folder that is false."""
 
     model_config = ConfigDict(frozen=True)
 
-    where: str
-    """File, or model and stage."""
+    location: str
+    """The file, or the model and stage."""
     samples: tuple[int, ...]
-    """The first few samples concerned; empty where it concerns a whole file."""
+    """The first five of the samples with this problem; empty if it concerns a whole file."""
     count: int
-    """How many samples."""
-    what: str
-    """What was found, in one sentence."""
+    """The number of samples with this problem."""
+    description: str
+    """The problem in one sentence."""
 
 
 class VerifyResult(BaseModel):
-    """Outcome of a verification."""
+    """The outcome of a verification."""
 
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     run: str
-    """The run folder."""
+    """The folder."""
+    status: Status
+    """proved, refused or consistent."""
     passed: bool
-    """Whether no problem was found."""
-    successes: int
-    """Adversarial inputs that were shown to the model again."""
-    predictions: int
-    """Clean predictions that were repeated."""
-    boundary: int
-    """Clean predictions, and robust samples attacked again, that came out differently by rounding alone, or a random model's
-    chance."""
+    """True if the status is proved."""
+    premises: list[str]
+    """What the verdict presupposes: whose data and whose models they are, a sentence each."""
     rows: int
-    """Rows of records that were held against the data, the request and each other."""
-    rerun: int
-    """Robust samples that were attacked again from the start."""
-    proved: list[str]
-    """What was recomputed and holds, each in a sentence; empty where something does not hold."""
-    trusted: list[str]
-    """What was not recomputed and is taken from the run as it says it, each in a sentence."""
+    """Rows that were compared with the data, the request and each other."""
+    predictions: int = 0
+    """Clean predictions that were repeated."""
+    successes: int = 0
+    """Stored adversarial inputs that were judged again."""
+    replayed: int = 0
+    """Rows that were computed again from the start."""
+    samples: int = 0
+    """Samples, over all models, whose rows were computed again."""
+    deviations: int = 0
+    """Repeated answers and replayed rows that came out otherwise by no more than rounding, or the chance of a random model."""
+    verified_claims: list[str]
+    """Statements that were recomputed and hold, a sentence each; empty if there is a problem."""
+    unverified_claims: list[str]
+    """Statements that were not recomputed, a sentence each."""
+    claimed: list[str]
+    """Columns and keys of the manifest that are taken from whoever made the folder (docs/reference/trust.md)."""
     problems: list[Problem]
-    """What does not hold."""
-    refused: str = ""
-    """Why nothing that a folder from elsewhere names was used, in a sentence: then it has not passed; empty where it was."""
+    """The problems."""
+    refusal: str = ""
+    """Why the models and data of the folder were not used; empty if they were used."""
 
     def __bool__(self) -> bool:
-        """Whether the verification passed, so that it can be asserted."""
+        """True if the verification passed: a result can be asserted."""
         return self.passed
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command."""
+        return EXIT_CODES[self.status]
 
 
 class Notes(BaseModel):
-    """Problems as they are found."""
+    """Collects the problems of a folder."""
 
     problems: list[Problem] = Field(default_factory=list)
 
-    def note(self, where: str, what: str, samples: Sequence[int] | Array | None = None) -> None:
-        """A problem with a file or a whole stage; with `samples`, a problem with these, if there are any."""
+    def note(self, location: str, description: str, samples: Sequence[int] | Array | None = None) -> None:
+        """Add a problem of a file or stage, or of some samples. An empty `samples` adds none."""
         if samples is None:
-            self.problems.append(Problem(where=where, samples=(), count=0, what=what))
+            self.problems.append(Problem(location=location, samples=(), count=0, description=description))
         elif len(samples):
             first = tuple(int(sample) for sample in list(samples)[:5])
-            self.problems.append(Problem(where=where, samples=first, count=len(samples), what=what))
+            self.problems.append(Problem(location=location, samples=first, count=len(samples), description=description))

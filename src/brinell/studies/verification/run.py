@@ -1,177 +1,231 @@
-"""A verification from the folder to the verdict."""
+"""Runs a verification, from the folder to the verdict."""
 
+import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from math import comb
+from pathlib import Path
 
-from brinell.core.checks import Code, Finding
+import numpy as np
+
 from brinell.core.errors import RequestError
-from brinell.core.model import Model
 from brinell.core.record import CLEAN
-from brinell.engine.answers import settled
-from brinell.engine.audited_model import AuditedModel
-from brinell.engine.model_checks import ModelChecks
+from brinell.core.version import VERSION
+from brinell.engine.answers import with_logits
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.progress import Progress, Silent
+from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
-from brinell.engine.room import Room
 from brinell.engine.shard import session
-from brinell.engine.state import State
-from brinell.engine.toml import make_request
-from brinell.engine.trust import MARK, refusal, untrusted
-from brinell.store.run import Run
+from brinell.engine.toml import parse_audit_request
+from brinell.engine.trust import MARK, refusal, untrusted_specs
+from brinell.store.run import LAYOUT, Run
 from brinell.store.signature import signers
+from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.kit import Call
-from brinell.studies.verification import against_request, pages
-from brinell.studies.verification.against_model import Claims
-from brinell.studies.verification.alone import verify_unrun
+from brinell.studies.repetition import identify
+from brinell.studies.verification import manifest_check, pages
+from brinell.studies.verification.claims import Claims
+from brinell.studies.verification.comparison import UNNOTICED
+from brinell.studies.verification.folder_check import verify_folder
+from brinell.studies.verification.judgement import Judgement, judge_replay
+from brinell.studies.verification.premises import list_premises
+from brinell.studies.verification.replay import ReplayedAudit
 from brinell.studies.verification.request import VerifyRequest
-from brinell.studies.verification.rerun import Rerun, rerun
-from brinell.studies.verification.result import Notes, VerifyResult
-from brinell.studies.verification.rows import Rows
+from brinell.studies.verification.result import Notes, Status, VerifyResult
+from brinell.studies.verification.rows import RowCheck
+from brinell.studies.verification.study_folder import verify_study
 
-TRUST = (
-    "wall times, the versions and the hardware, which the manifest states",
-    "that stages which waited for an alarm found nothing where they found nothing: they are not attacked again",
-    "the costs of attacks that succeeded, but for the most and least that the plan allows",
-)
-"""What no verification recomputes."""
+MIN_SAMPLES, SHARE = 8, 0.05
+"""Samples replayed by default: at least this many, and at least this share of those that were attacked."""
+
+
+def miss_probability(samples: int, drawn: int, forged: int) -> float:
+    """Probability that none of `forged` false samples, of `samples`, is among the `drawn` ones."""
+    return comb(samples - forged, drawn) / comb(samples, drawn) if forged <= samples else 0.0
+
+
+@dataclass
+class _Outcome:
+    """What was found of one model."""
+
+    name: str
+    attacked: int = 0
+    """Samples that the run attacked."""
+    drawn: int = 0
+    """Samples among them that were replayed."""
+    judgement: Judgement = field(default_factory=Judgement)
+    reason: str = ""
+    """Why nothing was replayed; empty if something was, or if there was nothing to replay."""
 
 
 def verify_run(
-    run: Run, plan: Plan, progress: Progress | None = None, *, count: int | None = None, signed: Sequence[str] = ()
+    run: Run,
+    plan: Plan,
+    progress: Progress | None = None,
+    *,
+    count: int | None = None,
+    premises: Sequence[str] = (),
+    signatures: Sequence[str] = (),
 ) -> VerifyResult:
-    """Recompute what a run claims: from its request, the data, the records and the stored inputs, with the model, and by attacks.
+    """Recompute what a run says from its request, data, records and stored inputs, with its models and by a replay.
 
     Args:
         run: the run.
-        plan: its plan, made again from its request, with the data and the models that it names.
-        progress: told what goes on; nobody where it is left out.
-        count: robust samples of each model that are attacked again; None for 8 or 2 %, whichever is more.
-        signed: whose signature the run carries, in a sentence.
+        plan: its plan, rebuilt from its request, with the data and models that it names.
+        progress: reports progress; None for silence.
+        count: samples of each model to replay; None for 8 or 5 %, whichever is more.
+        premises: a sentence about each premise of the verdict.
+        signatures: a sentence about each signature that the run carries.
     """
-    notes, progress = Notes(), progress or Silent()
-    claims = Claims(run, plan, notes)
-    against_request.manifest(run, plan, notes)
-    against_request.files(run, notes)
-    rows, reruns, unchecked = 0, [], list[str | None]()
-    for source in plan.models:
-        told = Rows(run, plan, source, notes)
-        state = told.check()
-        rows += told.checked
-        model = source.open()
-        with session(model, plan.device):
-            model = settled(model, plan.dataset, run.manifest, plan.device)
-            claims.check(source, model)
-            if state is not None:
-                unchecked.append(_check_model(run, plan, source, model, state, notes, progress))
-        if state is not None and told.broken is not None:
-            reruns.append((source.name, rerun(run, plan, source, told.broken, state.correct, notes, progress, count)))
-    unmade = pages.derived(run, notes) if not notes.problems else "something else does not hold"
-    passed, whys = not notes.problems, [why for why in unchecked if why]
+    notes, progress = Notes(), progress or SilentProgress()
+    claims, rows, outcomes = Claims(run, plan, notes), 0, list[_Outcome]()
+    manifest_check.check_manifest(run, plan, notes)
+    manifest_check.check_files(run, notes)
+    for source in plan.models if not notes.problems else ():
+        row_check = RowCheck(run, plan, source, notes)
+        row_check.check()
+        rows += row_check.row_count
+        outcomes.append(_verify_model(run, plan, source, claims, notes, progress, count))
+    page_reason = "there are problems with the rows" if notes.problems else pages.check_pages(run, notes)
+    status = Status.REFUSED if notes.problems else Status.PROVED
+    if status == Status.PROVED and any(outcome.reason for outcome in outcomes):
+        status = Status.CONSISTENT
     return VerifyResult(
         run=str(run.path),
-        passed=passed,
-        successes=claims.successes,
-        predictions=claims.predictions,
-        boundary=claims.boundary + sum(one.boundary for _, one in reruns),
+        status=status,
+        passed=status == Status.PROVED,
+        premises=list(premises),
         rows=rows,
-        rerun=sum(one.samples for _, one in reruns),
-        proved=[*signed, *_proved(claims, rows, reruns, whys, unmade)] if passed else [],
-        trusted=_trusted(reruns, whys, unmade),
+        predictions=claims.predictions,
+        successes=claims.successes,
+        replayed=sum(outcome.judgement.rows for outcome in outcomes),
+        samples=sum(outcome.drawn for outcome in outcomes),
+        deviations=claims.boundary + sum(outcome.judgement.deviations for outcome in outcomes),
+        verified_claims=[] if notes.problems else [*signatures, *_verified_claims(claims, rows, outcomes, page_reason)],
+        unverified_claims=_unverified_claims(outcomes, page_reason),
+        claimed=claimed_names(RUN_COLUMNS, RUN_KEYS),
         problems=notes.problems,
     )
 
 
-def _proved(claims: Claims, rows: int, reruns: list[tuple[str, Rerun]], whys: list[str], unmade: str | None) -> list[str]:
-    told = [
-        "the manifest is what the request makes of the data and the models, and no file is missing, changed or foreign",
+def _verify_model(
+    run: Run, plan: Plan, source: ModelSource, claims: Claims, notes: Notes, progress: Progress, count: int | None
+) -> _Outcome:
+    """Repeat the answers of a model to clean and stored inputs, and replay its audit on drawn samples."""
+    model, fresh = source.open(), dict[str, object]()
+    with ExitStack() as stack:
+        stack.enter_context(session(model, plan.device))
+        model = with_logits(model, plan.dataset, fresh, plan.device)
+        surrogate = None if plan.surrogate is None else plan.surrogate.open()
+        if surrogate is not None:
+            stack.enter_context(session(surrogate, plan.device))
+            surrogate = with_logits(surrogate, plan.dataset, fresh, plan.device, name=f"surrogate {surrogate.name}")
+        correct = claims.check(source, model)
+        outcome = _Outcome(source.name)
+        if correct is None or notes.problems:
+            return outcome
+        attacked = np.flatnonzero(correct & (plan.units > 0))
+        outcome.attacked = len(attacked) if len(plan.levels) else 0
+        if count == 0 and outcome.attacked:
+            outcome.reason = "no sample was to be replayed"
+        count = max(MIN_SAMPLES, round(SHARE * len(attacked))) if count is None else count
+        drawn = np.zeros(len(plan.ids), bool)
+        drawn[np.random.default_rng().choice(attacked, min(count, len(attacked)), replace=False)] = True
+        outcome.drawn = int(drawn.sum()) if outcome.attacked else 0
+
+        def prepare() -> ReplayedAudit:
+            """A replay in a new folder."""
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brinell-")))
+            return ReplayedAudit(run, plan, source, model, progress, surrogate, drawn, folder)
+
+        def repeat() -> ReplayedAudit:
+            """A further replay, carried out."""
+            further = prepare()
+            further()
+            return further
+
+        replayed = prepare()
+        outcome.judgement = judge_replay(run, plan, source, replayed, replayed(), fresh, notes, repeat)
+    return outcome
+
+
+def _verified_claims(claims: Claims, rows: int, outcomes: list[_Outcome], page_reason: str | None) -> list[str]:
+    """Sentences about what was recomputed and holds."""
+    sentences = [
+        "the manifest follows from the request, the data and the models, and no file is missing, changed or foreign",
         f"{rows:,} rows agree with the labels of the data, the plan, each other and the stored inputs",
         f"the models predict the recorded classes for all {claims.predictions:,} {CLEAN} inputs",
-        f"each of {claims.successes:,} stored adversarial inputs is within its budget and a success",
-        *([] if whys else ["the checks before the attacks come out as recorded"]),
+        f"each of {claims.successes:,} stored adversarial inputs is a success within its budget",
     ]
-    for name, one in reruns:
-        if one.samples:
-            tenth = max(1, round(0.1 * one.of))
-            told.append(
-                f"{name}: {one.samples} of {one.of} robust samples were attacked again, and stayed robust; {tenth} forged ones "
-                f"among them would be missed with probability {one.missed(tenth):.2g}, 1 with {one.missed(1):.2g}"
+    for outcome in outcomes:
+        if not outcome.judgement.is_random:
+            sentences.append(f"{outcome.name}: checks, alarms and warnings come out as recorded")
+        if outcome.drawn:
+            tenth = max(1, round(0.1 * outcome.attacked))
+            single, several = (miss_probability(outcome.attacked, outcome.drawn, forged) for forged in (1, tenth))
+            missed = f"this misses {tenth} forged samples with probability {several:.2g}, and a single one with {single:.2g}"
+            if outcome.judgement.is_random:
+                missed = f"of the replayed ones, up to {UNNOTICED} forged samples or more that answers leave open pass for chance"
+            sentences.append(
+                f"{outcome.name}: {outcome.drawn} of {outcome.attacked} attacked samples were replayed, "
+                f"{outcome.judgement.rows:,} rows{outcome.judgement.text()}; {missed}"
             )
-    return [*told, *(["the tables and the page are what the records make"] if unmade is None else [])]
+    return [*sentences, *(["the tables and the page are those that the records produce"] if page_reason is None else [])]
 
 
-def _trusted(reruns: list[tuple[str, Rerun]], whys: list[str], unmade: str | None) -> list[str]:
-    told = [f"{name}: that robust samples are robust: {one.why}" for name, one in reruns if one.why]
-    told += [f"the checks before the attacks: {why}" for why in whys]
-    told += [] if unmade is None else [f"the tables and the page: {unmade}"]
-    return [*told, *TRUST]
-
-
-def _check_model(
-    run: Run, plan: Plan, source: ModelSource, model: Model, state: State, notes: Notes, progress: Progress
-) -> str | None:
-    """Make the checks of a model before the attacks again; returns why they cannot be compared, None where they were.
-
-    A check near its limit may come out otherwise on another machine; only one that fails clearly now and passed then is noted,
-    or is missing.
-    """
-    kept = {str(one["code"]): one for one in run.manifest.get("checks", {}).get(source.name, [])}
-    where = f"{source.name} checks"
-    if state.failed.all():
-        return None
-    if not kept:
-        notes.note(where, "no check is listed, and they were all to be made")
-        return None
-    room = Room(plan.request.batch_size, lambda remark: None)
-    again = ModelChecks(AuditedModel(plan, source, model, run, progress, room=room))
-    found = room.fit(lambda: again.probe(state)).findings
-    if any(one.code == Code.RANDOM and one.passed is False for one in found):
-        return f"{source.name} answers at random, so that the checks come out otherwise each time"
-    for one in found:
-        said = kept.get(str(one.code))
-        if said is None:
-            notes.note(where, f"{one.code} is not listed")
-        elif one.passed is False and said["passed"] is not False and _clearly(one):
-            notes.note(where, f"{one.code} fails, and the run says that it {'passed' if said['passed'] else 'was not made'}")
-        elif one.passed is True and said["passed"] is None:
-            notes.note(where, f"{one.code} passes, and the run says that it was not made")
-    return None
-
-
-def _clearly(one: Finding) -> bool:
-    return one.figure is None or one.limit is None or abs(one.figure - one.limit) > 0.1 * max(abs(one.limit), abs(one.figure))
+def _unverified_claims(outcomes: list[_Outcome], page_reason: str | None) -> list[str]:
+    """Sentences about what was not recomputed."""
+    sentences = [f"{outcome.name}: the attacked samples, since {outcome.reason}" for outcome in outcomes if outcome.reason]
+    sentences += [f"{outcome.name}: {claim}" for outcome in outcomes for claim in outcome.judgement.claims]
+    sentences += [] if page_reason is None else [f"the tables and the page, since {page_reason}"]
+    return [*sentences, f"taken from whoever made the folder: {', '.join(claimed_names(RUN_COLUMNS, RUN_KEYS))}"]
 
 
 def carry_out(call: Call) -> VerifyResult:
-    """Verify the run that a call names, with the models and data that it names or gives in place of the run's own.
+    """Verify the folder of a call, that of a run or of another study. Models and data of the call replace those of the folder.
 
     Raises:
-        RequestError: no such run, a signature that does not hold, or models and data that are not the run's.
+        RequestError: the folder holds neither, its signature is wrong, or the models and data differ from those of the run.
     """
-    asked: VerifyRequest = call.request
-    run = Run.open(asked.run)
-    signed = signers(asked.run, asked.signed_by)
+    options: VerifyRequest = call.request
+    path = Path(options.run)
+    study, manifest = identify(path)
+    if study.verb != LAYOUT.verb:
+        return verify_study(study, manifest, call)
+    run = Run(path, LAYOUT.read(path))
+    signatures = signers(options.run, options.signed_by)
+    if run.manifest["brinell"] != VERSION:
+        reason = f"brinell {run.manifest['brinell']} made it, and this is {VERSION}: verify it with that version"
+        return verify_folder(run, reason, signatures)
     values = run.manifest["request"]
-    again = {name: value for name, value in (("model", list(asked.model)), ("data", asked.data)) if value}
-    named = {name: value for name, value in again.items() if name not in (*call.datasets, *call.objects)}
+    replacements = {name: value for name, value in (("model", list(options.model)), ("data", options.data)) if value}
+    specs = {name: value for name, value in replacements.items() if name not in (*call.datasets, *call.objects)}
     mark = run.manifest.get(MARK)
-    if found := untrusted(values, Request, run.path, mark, trust=call.trust, given=asked.attack, replaced=set(again)):
-        refused = str(refusal(run.path, found))
-        call.progress.warn(refused)
-        return verify_unrun(run, refused, signed)
-    request = make_request({**values, **named})
+    if references := untrusted_specs(
+        values, Request, run.path, mark, trust=call.trust, repeated=options.attack, replaced=set(replacements)
+    ):
+        reason = str(refusal(run.path, references))
+        call.progress.warn(reason)
+        return verify_folder(run, reason, signatures)
+    request = parse_audit_request({**values, **specs}, in_process=options.in_process)
     _check_in_memory(run, request, call)
     plan = plan_audit(request, dataset=call.dataset(), models=call.models())
-    return verify_run(run, plan, count=asked.rerun, signed=signed)
+    named = {*replacements, *call.datasets, *call.objects}
+    premises = list_premises(plan, named, options.digest)
+    return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures)
 
 
 def _check_in_memory(run: Run, request: Request, call: Call) -> None:
-    """Refuse to verify a run of what was in memory without it, or with models that are called otherwise."""
-    again = "pass it to brinell.verify(run, model, data)"
+    """Refuse a call without the model or data that the run had in memory, or with models of other names."""
+    hint = "pass it to brinell.verify(run, model, data)"
     if call.dataset() is None and request.data.startswith(IN_MEMORY):
-        raise RequestError(f"{run.path} was made from data in memory: {again}")
+        raise RequestError(f"{run.path} was made from data in memory: {hint}")
     if not call.models() and request.model[0].startswith(IN_MEMORY):
-        raise RequestError(f"{run.path} was made from a model in memory: {again}")
-    names, given = [one["name"] for one in run.manifest["models"]], [model.name for model in call.models()]
-    if given and given != names:
-        raise RequestError(f"{run.path} is of {', '.join(names)}, and these are {', '.join(given)}: pass the same")
+        raise RequestError(f"{run.path} was made from a model in memory: {hint}")
+    names, call_names = [str(entry["name"]) for entry in run.manifest["models"]], [model.name for model in call.models()]
+    if call_names and call_names != names:
+        raise RequestError(
+            f"{run.path} contains {', '.join(names)}, but the call gives {', '.join(call_names)}: pass the models of the run"
+        )

@@ -1,0 +1,99 @@
+"""Bases of the results that a command or a study gives: typed, immutable, and with what nobody can prove listed."""
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from markupsafe import escape
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from brinell.core import bounded
+from brinell.store.folder import PAGE
+from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
+
+PAGE_BYTES = 4 * 2**20
+"""A page larger than this is linked and not copied into a notebook."""
+
+
+class Result(BaseModel):
+    """Base of all result models: immutable, no unknown keys, no NaN, each field documented in the schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    def __repr__(self) -> str:
+        """The name and the fields that fit on a line or two; lists and what is nested by their size."""
+        parts = [f"{name}={_short(getattr(self, name))}" for name in type(self).model_fields]
+        return f"{type(self).__name__}({textwrap.shorten(', '.join(parts), 240, placeholder=' ...')})"
+
+    __str__ = __repr__
+
+    def payload(self) -> dict[str, Any]:
+        """The result as JSON has it: what the command prints with --json."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def _short(value: object) -> str:
+    """A field in a `repr`."""
+    if isinstance(value, BaseModel):
+        return f"{type(value).__name__}(...)"
+    if isinstance(value, list | tuple | dict) and len(value) > 1:
+        return f"[{len(value)} of them]"
+    return repr(value)
+
+
+class ClaimingResult(Result):
+    """Base of results of which a part is the word of whoever made the folder."""
+
+    words: ClassVar[frozenset[str]] = frozenset(claimed_names(RUN_COLUMNS, RUN_KEYS)) - {"finished"}
+    """Names of fields, at any depth, that no verification recomputes. Here `finished` says that a stage has all of its rows."""
+
+    claimed: list[str] = []
+    """Fields that `brinell verify` takes from whoever made the folder, with dots between the parts."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _list_claims(cls, data: Any) -> Any:
+        """Fill `claimed`, which follows from the fields of the model."""
+        return {**data, "claimed": sorted(set(_claimed_fields(cls, cls.words, "")))} if isinstance(data, dict) else data
+
+
+def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) -> Iterator[str]:
+    """Paths of the fields of a model, and of the models in it, whose names are among `words`."""
+    for name, field in model.model_fields.items():
+        path = f"{prefix}{name}"
+        if name in words:
+            yield path
+        else:
+            for part in _models_in(field.annotation):
+                yield from _claimed_fields(part, getattr(part, "words", words), f"{path}.")
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation names."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+class FolderResult(ClaimingResult):
+    """Base of the results of studies that leave a folder with a page."""
+
+    folder: str
+    """The folder."""
+
+    def _repr_html_(self) -> str:
+        """The figures in a line, and the page, as a notebook shows them."""
+        return f"<div><p>{escape(repr(self))}</p>{framed_page(self.folder)}</div>"
+
+
+def framed_page(folder: str) -> str:
+    """The page of a folder, folded, for a notebook; a link alone where it is missing or large."""
+    page = Path(folder) / PAGE
+    link = f"<p>{escape(str(page))}</p>"
+    if not page.is_file() or page.stat().st_size > PAGE_BYTES:
+        return link
+    text = escape(bounded.text(page))
+    frame = f'<iframe sandbox="allow-scripts allow-downloads" style="width:100%;height:640px;border:0" srcdoc="{text}"></iframe>'
+    return f"<details><summary>The page, {escape(str(page))}</summary>{frame}</details>"

@@ -1,0 +1,122 @@
+"""What a sentence may say: corrected p-values, orders of objects with ranks, and equivalence.
+
+A sentence that names several comparisons needs p-values that are corrected for all of them (Holm 1979). The rank of an object
+follows from its corrected comparisons with all others (Mogstad, Romano, Shaikh & Wilhelm 2024, Inference for ranks): with
+probability 0.95 all intervals hold together. That two figures are alike is said only if the interval of their difference lies
+within a margin; otherwise the data do not show it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from brinell.core.intervals import Interval
+from brinell.core.record import Array
+
+LEVEL = 0.05
+"""Significance level of every sentence, over all comparisons that it speaks of."""
+EQUIVALENCE = 1 - 2 * LEVEL
+"""Confidence of an interval that must lie within the margin for two figures to count as alike (two one-sided tests)."""
+
+
+def significant(p: float | None) -> bool:
+    """True if a corrected p-value supports a claim."""
+    return p is not None and p <= LEVEL * (1 + 1e-9)
+
+
+def holm(p_values: Sequence[float] | Array) -> list[float]:
+    """P-values corrected for being several (Holm 1979), in the order given: each stays valid with all read together."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * np.arange(len(p), 0, -1), 1.0))
+    return [float(value) for value in adjusted]
+
+
+def equivalent(interval: Interval | None, margin: float) -> bool:
+    """True if an interval of confidence `EQUIVALENCE` lies within `margin` of 0."""
+    return interval is not None and -margin < interval.low and interval.high < margin
+
+
+class Place(NamedTuple):
+    """Rank of an object, 1 for the largest value, with its simultaneous interval. Equal values share their mean rank."""
+
+    rank: float
+    low: int
+    high: int
+
+
+class Order(NamedTuple):
+    """Values of some objects, and which of them differ by more than chance."""
+
+    values: Array
+    """(k,) float64."""
+    p: Array
+    """(k, k) float64: p-value of each pair, corrected for the number of pairs; 1 on the diagonal."""
+
+    def above(self, index: int) -> list[int]:
+        """The objects whose value is significantly larger than that of object `index`."""
+        return [i for i in range(len(self.values)) if self.values[i] > self.values[index] and significant(self.p[i, index])]
+
+    def below(self, index: int) -> list[int]:
+        """The objects whose value is significantly smaller than that of object `index`."""
+        return [i for i in range(len(self.values)) if self.values[i] < self.values[index] and significant(self.p[i, index])]
+
+    def rivals(self, index: int) -> list[int]:
+        """The objects that do not differ significantly from object `index`."""
+        decided = {index, *self.above(index), *self.below(index)}
+        return [i for i in range(len(self.values)) if i not in decided]
+
+    def place(self, index: int) -> Place:
+        """Rank of an object."""
+        value = self.values[index]
+        rank = float((self.values > value).sum() + ((self.values == value).sum() + 1) / 2)
+        return Place(rank, 1 + len(self.above(index)), len(self.values) - len(self.below(index)))
+
+
+def order(values: Sequence[float] | Array, compare: Callable[[int, int], float]) -> Order:
+    """Order objects by their values (k,). `compare` gives the p-value of the difference of two of them."""
+    pairs = [(i, j) for i in range(len(values)) for j in range(i)]
+    p = np.ones((len(values), len(values)))
+    for (i, j), corrected in zip(pairs, holm([compare(i, j) for i, j in pairs]), strict=True):
+        p[i, j] = p[j, i] = corrected
+    return Order(np.asarray(values, dtype=np.float64), p)
+
+
+def compare_groups(values: Array, labels: Array, low: float, high: float) -> Order:
+    """Order groups of independent samples by their means, the classes that occur ascending.
+
+    Args:
+        values: (n,) between `low` and `high`.
+        labels: (n,) group of each value.
+        low: smallest possible value.
+        high: largest possible value.
+    """
+    of, counts = np.unique(labels, return_inverse=True, return_counts=True)[1:]
+    return _compare_means(np.bincount(of, weights=values), np.bincount(of, weights=values**2), counts, low, high)
+
+
+def compare_rates(successes: Array, counts: Array) -> Order:
+    """Order independent proportions, (k,) successes among (k,) samples, by their rates."""
+    return _compare_means(successes, successes, counts, 0.0, 1.0)
+
+
+def _compare_means(sums: Array, squares: Array, counts: Array, low: float, high: float) -> Order:
+    """Order means of independent samples by sums of values and of squares (k,).
+
+    Each mean is taken with two further samples, one at each bound (Agresti & Caffo 2000, Simple and effective confidence
+    intervals for proportions): of a few samples that are all alike, a test would claim too much. The degrees of freedom are
+    those of Welch (1947): the normal distribution has too light a tail for many pairs of small groups.
+    """
+    from scipy.special import stdtr
+
+    n = counts + 2
+    means = (sums + low + high) / n
+    variances = ((squares + low**2 + high**2) / n - means**2) / n
+    i, j = np.tril_indices(len(counts), -1)
+    total = variances[i] + variances[j]
+    dof = total**2 / (variances[i] ** 2 / (counts[i] - 1).clip(1) + variances[j] ** 2 / (counts[j] - 1).clip(1))
+    p = np.ones((len(counts), len(counts)))
+    p[i, j] = p[j, i] = holm(2 * stdtr(dof, -np.abs(means[i] - means[j]) / np.sqrt(total)))
+    return Order(sums / counts, p)

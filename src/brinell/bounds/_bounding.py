@@ -1,0 +1,286 @@
+"""Sound bounds on linear functions of any node of a network, for all inputs within a budget, by linear relaxation."""
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._graph import Activation, Graph, MaxPool, Range
+from brinell.bounds._relaxations import Lines, Windows, relax, relax_maxima
+from brinell.bounds._rows import Rows
+
+__all__ = ["Ball", "Relaxation", "margin_rows"]
+
+EXTRA = 16
+"""Roundings of a step apart from the sums of its map: signs, slopes, sums of branches."""
+MEGABYTES = 24
+"""Size of the coefficients that are passed through the network at a time."""
+
+
+def unit(value: Tensor) -> float:
+    """Twice the largest relative error of one operation in the precision of a value."""
+    return torch.finfo(value.dtype).eps
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """All inputs within `eps` of `x`, and within the bounds of the data."""
+
+    x: Tensor
+    """(n, *shape) float64."""
+    eps: Tensor
+    """(n,) float64."""
+    low: Tensor
+    """(n, *shape) or (*shape): lower bound of the data."""
+    high: Tensor
+    norm: str
+    """linf or l2."""
+
+    @property
+    def box(self) -> Range:
+        """The smallest box that holds the ball, rounded outwards."""
+        eps = self.eps.reshape(-1, *[1] * (self.x.dim() - 1))
+        slack = unit(self.x) * 4 * (self.x.abs() + eps)
+        return torch.maximum(self.x - eps - slack, self.low), torch.minimum(self.x + eps + slack, self.high)
+
+    def to(self, dtype: torch.dtype) -> "Ball":
+        """The same balls in another precision."""
+        return Ball(self.x.to(dtype), self.eps.to(dtype), self.low.to(dtype), self.high.to(dtype), self.norm)
+
+    def select(self, keep: Tensor) -> "Ball":
+        """Some of the samples."""
+        low, high = (b[keep] if b.dim() == self.x.dim() else b for b in (self.low, self.high))
+        return Ball(self.x[keep], self.eps[keep], low, high, self.norm)
+
+
+@dataclass(eq=False)
+class Relaxation:
+    """Ranges of all nodes of a network on some balls, and lines of its activations."""
+
+    graph: Graph
+    ball: Ball
+    ranges: list[Range] = field(default_factory=list)
+    lines: dict[int, Lines | Windows] = field(default_factory=dict)
+    largest: list[Tensor] = field(default_factory=list)
+    """(n, *shape) for each node: the sum of absolute products of its operation, which bounds what one rounding changes."""
+
+    def __len__(self) -> int:
+        return len(self.ball.x)
+
+    def lower(
+        self,
+        node: int,
+        rows: Rows,
+        lines: Mapping[int, Lines | Windows] | None = None,
+        penalties: Mapping[int, Tensor] | None = None,
+        stop: int = 0,
+        record: dict[int, Tensor] | None = None,
+    ) -> Tensor:
+        """(rows,): lower bounds of linear functions of the value of a node.
+
+        Args:
+            node: the node.
+            rows: the functions.
+            lines: other lines of some activations.
+            penalties: (rows, *shape) by activation: subtracted from the coefficients of its argument. Where such a coefficient
+                has the sign of the argument, the bound stays sound.
+            stop: the node at which the functions are bounded by its range.
+            record: gets the coefficients of the value of each activation.
+        """
+        lines = {**self.lines, **(lines or {})}
+        pending, total = {node: rows}, rows.a.new_zeros(len(rows.a))
+        constant = total
+        for k in range(node, stop, -1):
+            if (rows_ := pending.pop(k, None)) is None:
+                continue
+            spec = self.graph.nodes[k]
+            size = self._size(k, rows_)
+            total = total + (rows_.a[0].numel() + EXTRA) * size
+            parts: tuple[Rows, ...]
+            if k in lines:
+                if record is not None:
+                    record[k] = rows_.dense(spec.shape).a
+                pulled, shift = lines[k].pull(rows_)
+                if penalties and k in penalties:
+                    pulled = pulled.dense(self.graph.nodes[spec.arguments[0]].shape)
+                    pulled = pulled.replaced(pulled.a - penalties[k])
+                parts = (pulled,)
+            else:
+                operation = spec.operation
+                assert operation is not None and not isinstance(operation, Activation | MaxPool)
+                shift = operation.offset(rows_)
+                total = total + operation.roundings * size
+                parts = operation.adjoint(rows_, [self.graph.nodes[j].shape for j in spec.arguments])
+            constant = constant + shift
+            for j, part in zip(spec.arguments, parts, strict=True):
+                pending[j] = pending[j].plus(part, self.graph.nodes[j].shape) if j in pending else part
+        if stop in pending:
+            least, size = self._least(pending[stop]) if stop == 0 else self._least_of_range(stop, pending[stop])
+            constant, total = constant + least, total + (pending[stop].a[0].numel() + EXTRA) * size
+        return constant - unit(constant) * (total + len(self.graph.nodes) * constant.detach().abs())
+
+    def _size(self, node: int, rows: Rows) -> Tensor:
+        """(rows,): the sum of absolute products of functions of the value of a node."""
+        return (rows.a.detach().abs() * rows.pick(self.largest[node])).flatten(1).sum(1)
+
+    def within_ranges(self, node: int, rows: Rows) -> Tensor:
+        """(rows,): lower bounds of functions of the value of a node from its range alone."""
+        least, size = self._least_of_range(node, rows)
+        return least - unit(least) * (rows.a[0].numel() + EXTRA) * size
+
+    def select(self, sample: Tensor) -> "Relaxation":
+        """The relaxation of chosen samples, each as often as it is named; its lines are made anew."""
+        ranges = [(low[sample], high[sample]) for low, high in self.ranges]
+        selection = Relaxation(self.graph, self.ball.select(sample), ranges, {}, [value[sample] for value in self.largest])
+        selection.lines = lines_of(self.graph, ranges)
+        return selection
+
+    def _least_of_range(self, node: int, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(rows,): the least value on the range of a node, and the sum of absolute products."""
+        low, high = self.ranges[node]
+        positive = rows.a.clamp(min=0)
+        least = positive * rows.pick(low) + (rows.a - positive) * rows.pick(high)
+        size = rows.a.detach().abs() * rows.pick(torch.maximum(low.abs(), high.abs()))
+        return least.flatten(1).sum(1), size.flatten(1).sum(1)
+
+    def _least(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(rows,): the least value of functions of the input, and the sum of absolute products."""
+        least, size = self._least_of_range(0, rows)
+        if self.ball.norm == "l2":
+            flat = rows.a.flatten(1)
+            centre = (rows.a * rows.pick(self.ball.x)).flatten(1).sum(1)
+            least = torch.maximum(
+                least, centre - self.ball.eps[rows.sample] * flat.norm(dim=1) * (1 + flat.shape[1] * unit(flat))
+            )
+        return least, size
+
+    def lower_in_parts(self, node: int, rows: Rows) -> Tensor:
+        """As `lower`, with few rows at a time, without gradients."""
+        with torch.no_grad():
+            return torch.cat([self.lower(node, part) for part in in_parts(rows, self._widest(node))])
+
+    def _widest(self, node: int) -> int:
+        """Number of coefficients of the largest node before a node."""
+        return max(prod(spec.shape) for spec in self.graph.nodes[: node + 1])
+
+
+def in_parts(rows: Rows, width: int) -> Iterator[Rows]:
+    """Rows, so many at a time that windows of `width` values fit into the memory that is set aside."""
+    count = max(1, MEGABYTES * 2**20 // (rows.a.element_size() * width))
+    for start in range(0, len(rows.a), count):
+        part = slice(start, start + count)
+        corner = None if rows.corner is None else rows.corner[part]
+        yield Rows(rows.a[part], rows.sample[part], corner, rows.size, rows.clipped).grouped()
+
+
+Tighten = Callable[["Relaxation", int, Rows], Tensor]
+"""Lower bounds (rows,) of functions of the value of a node, better than those of CROWN."""
+
+
+def propagate(graph: Graph, ball: Ball, refine: bool, tighten: Tighten | None = None) -> Relaxation:
+    """Ranges and lines of all nodes.
+
+    Args:
+        graph: the network.
+        ball: the inputs.
+        refine: bound the arguments of activations by CROWN; otherwise all ranges are those of interval arithmetic.
+        tighten: a better bound for those arguments whose sign CROWN leaves open.
+    """
+    state = Relaxation(graph, ball)
+    low, high = ball.box
+    state.ranges.append((low, high))
+    state.largest.append(_largest(low, high))
+    before = {j for k in graph.activations for j in graph.nodes[k].arguments}
+    box, exact = {0}, {0} if ball.norm == "linf" else set[int]()
+    for k, spec in enumerate(graph.nodes[1:], start=1):
+        operation = spec.operation
+        assert operation is not None
+        arguments = [state.ranges[j] for j in spec.arguments]
+        least, most = operation.interval(*arguments)
+        if isinstance(operation, Activation | MaxPool):
+            products, roundings = torch.maximum(least.abs(), most.abs()), 4
+        else:
+            products = operation.products(*(torch.maximum(a.abs(), b.abs()) for a, b in arguments))
+            roundings = operation.roundings
+            if all(j in box for j in spec.arguments) and len(spec.arguments) == 1:
+                exact |= {k} if spec.arguments[0] in exact else set()
+                box |= {k} if type(operation).__name__ in ("Scale", "Reshape") else set()
+        slack = unit(low) * (roundings + EXTRA) * products
+        state.ranges.append((least - slack, most + slack))
+        state.largest.append(products)
+        if refine and k in before and k not in exact:
+            _refine(state, k, state.lower_in_parts)
+            if tighten is not None:
+                _refine(state, k, functools.partial(tighten, state))
+        if isinstance(operation, Activation):
+            state.lines[k] = relax(operation, state.ranges[spec.arguments[0]])
+            state.largest[k] = state.lines[k].largest
+        elif isinstance(operation, MaxPool):
+            state.lines[k] = relax_maxima(operation, state.ranges[spec.arguments[0]])
+    return state
+
+
+def lines_of(graph: Graph, ranges: Sequence[Range]) -> dict[int, Lines | Windows]:
+    """Lines of all activations on the ranges of their arguments."""
+    lines: dict[int, Lines | Windows] = {}
+    for k, spec in enumerate(graph.nodes):
+        if isinstance(spec.operation, Activation):
+            lines[k] = relax(spec.operation, ranges[spec.arguments[0]])
+        elif isinstance(spec.operation, MaxPool):
+            lines[k] = relax_maxima(spec.operation, ranges[spec.arguments[0]])
+    return lines
+
+
+def _largest(low: Tensor, high: Tensor) -> Tensor:
+    return torch.maximum(low.abs(), high.abs())
+
+
+def _refine(state: Relaxation, node: int, lower: Callable[[int, Rows], Tensor]) -> None:
+    """Bound the values of a node where their ranges do not tell their sign."""
+    if isinstance(state.graph.nodes[node].operation, Activation | MaxPool):
+        return  # its range follows from that of its argument
+    low, high = state.ranges[node]
+    smooth = any(
+        isinstance(spec.operation, Activation) and not spec.operation.is_piecewise and node in spec.arguments
+        for spec in state.graph.nodes
+    )
+    open_ = torch.ones_like(low, dtype=torch.bool) if smooth else (low < 0) & (high > 0)
+    index = open_.nonzero()
+    if not len(index):
+        return
+    shape, sample = state.graph.nodes[node].shape, index[:, 0]
+    if len(shape) == 3:
+        corner, size = index[:, 2:], (shape[1], shape[2])
+        unit = torch.zeros(len(index), shape[0], 1, 1, dtype=low.dtype, device=low.device)
+    else:
+        corner, size = None, None
+        unit = torch.zeros(len(index), *shape, dtype=low.dtype, device=low.device)
+    unit.view(len(index), -1).scatter_(1, index[:, 1:2] if len(shape) in (1, 3) else _flat(index[:, 1:], shape), 1.0)
+    position = tuple(index.T)
+    low, high = low.clone(), high.clone()
+    low[position] = torch.maximum(low[position], lower(node, Rows(unit, sample, corner, size)))
+    high[position] = torch.minimum(high[position], -lower(node, Rows(-unit, sample, corner, size)))
+    state.ranges[node] = low, high
+
+
+def _flat(index: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(k, 1): positions in the flattened value."""
+    flat = torch.zeros(len(index), dtype=torch.long, device=index.device)
+    for axis, extent in enumerate(shape):
+        flat = flat * extent + index[:, axis]
+    return flat[:, None]
+
+
+def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64) -> tuple[Rows, Tensor]:
+    """Rows of the score of the true class less that of each other class, sample by sample, and the other classes (rows,)."""
+    n = len(labels)
+    rivals = torch.arange(classes, device=labels.device).expand(n, classes)
+    rivals = rivals[rivals != labels[:, None]].reshape(n, classes - 1).flatten()
+    sample = torch.arange(n, device=labels.device).repeat_interleave(classes - 1)
+    a = torch.zeros(len(sample), classes, dtype=dtype, device=labels.device)
+    a[torch.arange(len(a)), labels[sample]] = 1.0
+    a[torch.arange(len(a)), rivals] -= 1.0
+    return Rows(a, sample), rivals

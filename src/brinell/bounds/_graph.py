@@ -1,0 +1,382 @@
+"""A network as a graph of affine maps and activations in float64, as bounds need it.
+
+Node 0 is the input. Every other node applies an operation to nodes before it. Operations know four things: their value, the range
+of their value if the ranges of their arguments are known (interval arithmetic), the adjoint of their linear part on coefficients
+(`_rows.Rows`), and a bound on the sum of absolute products, from which rounding is bounded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.bounds._rows import Rows
+
+__all__ = [
+    "Activation",
+    "AffineMap",
+    "Concatenation",
+    "Convolution",
+    "Gather",
+    "Graph",
+    "Linear",
+    "MaxPool",
+    "Node",
+    "Operation",
+    "Range",
+    "Reshape",
+    "Scale",
+    "Sum",
+]
+
+Range = tuple[Tensor, Tensor]
+"""Least and largest values (n, *shape)."""
+
+
+def centred(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and radius of a range."""
+    return (low + high) / 2, (high - low) / 2
+
+
+def _zero(rows: Rows) -> Tensor:
+    return rows.a.new_zeros(len(rows.a))
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A two-dimensional convolution of (n, channels, height, width); one-dimensional ones have height 1."""
+
+    weight: Tensor
+    bias: Tensor | None
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def roundings(self) -> int:
+        """Additions of one value, or of one value of the adjoint."""
+        return self.weight[0].numel() + self.weight.shape[0] * self.weight[0, 0].numel() + 1
+
+    def value(self, x: Tensor) -> Tensor:
+        """The convolution."""
+        return F.conv2d(x, self.weight, self.bias, *self._geometry)
+
+    @property
+    def _geometry(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
+        return self.stride, self.padding, self.dilation, self.groups
+
+    def interval(self, argument: Range) -> Range:
+        """Centre and radius."""
+        centre, radius = centred(*argument)
+        middle, spread = self.value(centre), F.conv2d(radius, self.weight.abs(), None, *self._geometry)
+        return middle - spread, middle + spread
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The transposed convolution."""
+        return (rows.convolved(self.weight, self.stride, self.padding, self.dilation, self.groups, shapes[0]),)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """The bias at each position."""
+        return _zero(rows) if self.bias is None else rows.clip().a.sum((2, 3)) @ self.bias
+
+    def products(self, largest: Tensor) -> Tensor:
+        """|weight| times the largest values."""
+        bias = None if self.bias is None else self.bias.abs()
+        return F.conv2d(largest, self.weight.abs(), bias, *self._geometry)
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A matrix product on the last of (n, features)."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @property
+    def roundings(self) -> int:
+        """Additions of one value, or of one value of the adjoint."""
+        return sum(self.weight.shape) + 1
+
+    def value(self, x: Tensor) -> Tensor:
+        """The product."""
+        return F.linear(x, self.weight, self.bias)
+
+    def interval(self, argument: Range) -> Range:
+        """Centre and radius."""
+        centre, radius = centred(*argument)
+        middle, spread = self.value(centre), F.linear(radius, self.weight.abs())
+        return middle - spread, middle + spread
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The transposed product."""
+        return (rows.replaced(rows.a @ self.weight),)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """The bias."""
+        return _zero(rows) if self.bias is None else rows.a @ self.bias
+
+    def products(self, largest: Tensor) -> Tensor:
+        """|weight| times the largest values."""
+        return F.linear(largest, self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """`x * factor + shift`, both of the shape of a value (normalisation, batch norm, sums with constants)."""
+
+    factor: Tensor
+    shift: Tensor
+    roundings = 3
+
+    def value(self, x: Tensor) -> Tensor:
+        """The scaled value."""
+        return x * self.factor + self.shift
+
+    def interval(self, argument: Range) -> Range:
+        """Each end scaled."""
+        ends = [self.value(end) for end in argument]
+        return torch.minimum(*ends), torch.maximum(*ends)
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The coefficients, scaled."""
+        return (rows.replaced(rows.a * rows.pick(self.factor)),)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """The shift."""
+        return (rows.a * rows.pick(self.shift)).flatten(1).sum(1)
+
+    def products(self, largest: Tensor) -> Tensor:
+        """The sum of both."""
+        return largest * self.factor.abs() + self.shift.abs()
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape:
+    """The same values in another shape."""
+
+    shape: tuple[int, ...]
+    roundings = 0
+
+    def value(self, x: Tensor) -> Tensor:
+        """The value in its shape."""
+        return x.reshape(len(x), *self.shape)
+
+    def interval(self, argument: Range) -> Range:
+        """Both ends."""
+        return self.value(argument[0]), self.value(argument[1])
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The coefficients in the shape of the argument."""
+        return (rows.dense(self.shape).reshaped(shapes[0]),)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """Nothing."""
+        return _zero(rows)
+
+    def products(self, largest: Tensor) -> Tensor:
+        """The same values."""
+        return self.value(largest)
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """Values at positions of the flattened argument; -1 stands for 0 (slices, permutations, padding)."""
+
+    index: Tensor
+    """Positions, in the shape of the value."""
+    roundings = 64
+
+    def value(self, x: Tensor) -> Tensor:
+        """The values."""
+        flat = F.pad(x.flatten(1), (0, 1))
+        return flat[:, self.index]
+
+    def interval(self, argument: Range) -> Range:
+        """Both ends."""
+        return self.value(argument[0]), self.value(argument[1])
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """Coefficients added up at their positions."""
+        shape = shapes[0]
+        size = int(torch.tensor(shape).prod())
+        rows = rows.dense(tuple(self.index.shape))
+        index = torch.where(self.index < 0, size, self.index).flatten()
+        flat = rows.a.new_zeros(len(rows.a), size + 1).index_add(1, index, rows.a.flatten(1))[:, :-1]
+        return (rows.replaced(flat.reshape(len(flat), *shape)),)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """Nothing."""
+        return _zero(rows)
+
+    def products(self, largest: Tensor) -> Tensor:
+        """The same values."""
+        return self.value(largest)
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """Weighted sum of two values of the same shape."""
+
+    factors: tuple[float, float] = (1.0, 1.0)
+    roundings = 3
+
+    def value(self, first: Tensor, second: Tensor) -> Tensor:
+        """The sum."""
+        return self.factors[0] * first + self.factors[1] * second
+
+    def interval(self, first: Range, second: Range) -> Range:
+        """Ends by the signs of the factors."""
+        ends = [
+            (factor * (least if factor >= 0 else most), factor * (most if factor >= 0 else least))
+            for factor, (least, most) in zip(self.factors, (first, second), strict=True)
+        ]
+        return ends[0][0] + ends[1][0], ends[0][1] + ends[1][1]
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The coefficients for both, scaled."""
+        return tuple(rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors)
+
+    def offset(self, rows: Rows) -> Tensor:
+        """Nothing."""
+        return _zero(rows)
+
+    def products(self, first: Tensor, second: Tensor) -> Tensor:
+        """The sum of absolute values."""
+        return abs(self.factors[0]) * first + abs(self.factors[1]) * second
+
+
+@dataclass(frozen=True, eq=False)
+class Concatenation:
+    """Values side by side along an axis of a value, counted without the batch."""
+
+    axis: int
+    roundings = 0
+
+    def value(self, *arguments: Tensor) -> Tensor:
+        """The values side by side."""
+        return torch.cat(arguments, self.axis + 1)
+
+    def interval(self, *ranges: Range) -> Range:
+        """Both ends."""
+        return self.value(*(low for low, _ in ranges)), self.value(*(high for _, high in ranges))
+
+    def adjoint(self, rows: Rows, shapes: Sequence[tuple[int, ...]]) -> tuple[Rows, ...]:
+        """The coefficients of each part."""
+        extent = list(shapes[0])
+        extent[self.axis] = sum(shape[self.axis] for shape in shapes)
+        rows = rows.dense(tuple(extent))
+        return tuple(map(rows.replaced, torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1)))
+
+    def offset(self, rows: Rows) -> Tensor:
+        """Nothing."""
+        return _zero(rows)
+
+    def products(self, *largest: Tensor) -> Tensor:
+        """The same values."""
+        return self.value(*largest)
+
+
+@dataclass(frozen=True, eq=False)
+class Activation:
+    """A function of each value: `relu`, `leaky_relu`, `sigmoid` or `tanh`."""
+
+    name: str
+    slope: float = 0.0
+    """Slope of leaky ReLU below 0."""
+
+    def value(self, x: Tensor) -> Tensor:
+        """The function."""
+        if self.name == "relu":
+            return x.clamp(min=0)
+        if self.name == "leaky_relu":
+            return torch.where(x >= 0, x, self.slope * x)
+        return torch.sigmoid(x) if self.name == "sigmoid" else torch.tanh(x)
+
+    def interval(self, argument: Range) -> Range:
+        """Both ends: all these functions increase, but for a leaky ReLU of negative slope."""
+        low, high = self.value(argument[0]), self.value(argument[1])
+        if self.name == "leaky_relu" and self.slope < 0:
+            low, high = torch.minimum(low, high), torch.maximum(low, high)
+            low = torch.where((argument[0] < 0) & (argument[1] > 0), low.clamp(max=0), low)
+        return low, high
+
+    @property
+    def is_piecewise(self) -> bool:
+        """True for functions of two linear pieces, which meet at 0."""
+        return self.name in ("relu", "leaky_relu")
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool:
+    """The largest value of each window."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+
+    def value(self, x: Tensor) -> Tensor:
+        """The largest values."""
+        return F.max_pool2d(x, self.kernel, self.stride, self.padding)
+
+    def interval(self, argument: Range) -> Range:
+        """Both ends."""
+        return self.value(argument[0]), self.value(argument[1])
+
+
+AffineMap = Convolution | Linear | Scale | Reshape | Gather | Sum | Concatenation
+"""Coefficients of its value become coefficients of its arguments (`adjoint`) and a constant (`offset`). `roundings` is the most
+roundings on the way of a product through the map or its adjoint, and `products` the sum of the absolute values of all products,
+from the largest absolute values of the arguments."""
+Operation = AffineMap | Activation | MaxPool
+"""What a node applies to its arguments: `value` of (n, *shape) each, and its range by `interval`, which knows no rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operation, the nodes that it takes, and the shape of its value without the batch."""
+
+    operation: Operation | None
+    """None at the input."""
+    arguments: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes in an order in which each comes after its arguments; the last one holds the scores."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def classes(self) -> int:
+        """Number of scores."""
+        return self.nodes[-1].shape[0]
+
+    @property
+    def activations(self) -> tuple[int, ...]:
+        """The nodes that are no affine maps."""
+        return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, Activation | MaxPool))
+
+    def to(self, dtype: torch.dtype) -> "Graph":
+        """The same network with its constants in another precision."""
+        nodes = []
+        for node in self.nodes:
+            operation = node.operation
+            if isinstance(operation, Scale):
+                operation = Scale(operation.factor.to(dtype), operation.shift.to(dtype))
+            elif isinstance(operation, Convolution | Linear):
+                bias = None if operation.bias is None else operation.bias.to(dtype)
+                operation = replace(operation, weight=operation.weight.to(dtype), bias=bias)
+            nodes.append(Node(operation, node.arguments, node.shape))
+        return Graph(tuple(nodes))
+
+    def values(self, x: Tensor) -> list[Tensor]:
+        """The value (n, *shape) of every node at inputs (n, *shape) in float64."""
+        values = [x]
+        for node in self.nodes[1:]:
+            assert node.operation is not None
+            values.append(node.operation.value(*(values[k] for k in node.arguments)))
+        return values

@@ -1,0 +1,160 @@
+"""Linear functions of the value of one node, many at once: of whole maps, or of windows where each function sees a patch.
+
+A neuron of a convolution sees a window of the map before it, and through another convolution a larger window. Kept as windows,
+the linear functions of all neurons of a layer take a small share of the memory and time that whole maps take (the patches of
+Zhang et al. 2020, arXiv 2002.12920, appendix; Xu et al. 2020, arXiv 2011.13824).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["Rows"]
+
+SMALL = 16
+"""Positions of a window up to which a transposed convolution is faster as one product with a matrix."""
+
+
+@lru_cache(maxsize=64)
+def _spread(
+    weight: Tensor, stride: tuple[int, int], dilation: tuple[int, int], window: tuple[int, int]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """The transposed convolution of windows of a size as a matrix, and the shape of its results."""
+    count = weight.shape[0] * prod(window)
+    unit = torch.eye(count, dtype=weight.dtype, device=weight.device).reshape(count, weight.shape[0], *window)
+    matrix = F.conv_transpose2d(unit, weight, None, stride, 0, 0, 1, dilation)
+    return matrix.flatten(1), tuple(matrix.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Linear functions `a . value`, each of one sample."""
+
+    a: Tensor
+    """(rows, *shape) coefficients of whole values, or (rows, channels, h, w) of windows."""
+    sample: Tensor
+    """(rows,) the sample of each."""
+    corner: Tensor | None = None
+    """(rows, 2) the upper left corner of each window in its map, which may lie outside; None for whole values."""
+    size: tuple[int, int] | None = None
+    """Height and width of the map, for windows."""
+    clipped: bool = True
+    """True if coefficients outside of the map are 0."""
+    groups: tuple[Tensor, Tensor] | None = None
+    """Functions whose windows are the same: the first row (groups,) of each group, and the group (rows,) of each row."""
+
+    def grouped(self) -> "Rows":
+        """The same functions, with their groups."""
+        if self.corner is None or self.groups is not None:
+            return self
+        keys = torch.cat([self.sample[:, None], self.corner], 1)
+        _, group = torch.unique(keys, dim=0, return_inverse=True)
+        first = torch.zeros(int(group.max()) + 1, dtype=torch.long, device=group.device)
+        first[group] = torch.arange(len(group), device=group.device)
+        return replace(self, groups=(first, group))
+
+    def replaced(self, a: Tensor) -> "Rows":
+        """Other coefficients of the same functions."""
+        return replace(self, a=a)
+
+    def reshaped(self, shape: Sequence[int]) -> "Rows":
+        """Whole values in another shape."""
+        return self.replaced(self.a.reshape(len(self.a), *shape))
+
+    def pick(self, value: Tensor) -> Tensor:
+        """The parts of values (n, *shape), or of one value (*shape) for all samples, on which the functions depend."""
+        alike = value.dim() < self.a.dim()
+        if self.corner is None:
+            return value if alike else value[self.sample]
+        value = value[None] if alike else value
+        padded, above, before = self._padded(value)
+        windows = padded.unfold(2, self.a.shape[2], 1).unfold(3, self.a.shape[3], 1)
+        sample = torch.zeros_like(self.sample) if alike else self.sample
+        if self.groups is None:
+            return windows[sample, :, self.corner[:, 0] + above, self.corner[:, 1] + before]
+        first, group = self.groups
+        return windows[sample[first], :, self.corner[first, 0] + above, self.corner[first, 1] + before][group]
+
+    def _padded(self, value: Tensor) -> tuple[Tensor, int, int]:
+        """A map with zeros around it wherever windows reach, and the width of the margin above and on the left."""
+        assert self.corner is not None
+        (top, side), (bottom, right) = self.corner.amin(0).tolist(), self.corner.amax(0).tolist()
+        height, width = value.shape[2:]
+        above, before = max(0, -top), max(0, -side)
+        below, after = max(0, bottom + self.a.shape[2] - height), max(0, right + self.a.shape[3] - width)
+        return F.pad(value, (before, after, above, below)), above, before
+
+    def clip(self) -> "Rows":
+        """The same functions, with coefficients outside of the map set to 0."""
+        if self.clipped or self.corner is None:
+            return self
+        assert self.size is not None
+        masks = []
+        for axis in (0, 1):
+            positions = self.corner[:, axis, None] + torch.arange(self.a.shape[2 + axis], device=self.a.device)
+            masks.append((positions >= 0) & (positions < self.size[axis]))
+        mask = masks[0][:, None, :, None] & masks[1][:, None, None, :]
+        return replace(self, a=self.a * mask, clipped=True)
+
+    def dense(self, shape: Sequence[int]) -> "Rows":
+        """The same functions of whole values (*shape)."""
+        if self.corner is None:
+            return self.reshaped(shape)
+        rows, (height, width) = self.clip(), shape[1:]
+        down = self.corner[:, 0, None] + torch.arange(self.a.shape[2], device=self.a.device)
+        across = self.corner[:, 1, None] + torch.arange(self.a.shape[3], device=self.a.device)
+        outside = ((down < 0) | (down >= height))[:, :, None] | ((across < 0) | (across >= width))[:, None, :]
+        index = (down[:, :, None] * width + across[:, None, :]).masked_fill(outside, height * width).flatten(1)
+        flat = self.a.new_zeros(len(self.a), shape[0], height * width + 1)
+        flat = flat.scatter_add(2, index[:, None].expand(-1, shape[0], -1), rows.a.flatten(2))
+        return Rows(flat[:, :, :-1].reshape(len(flat), *shape), self.sample)
+
+    def convolved(
+        self,
+        weight: Tensor,
+        stride: tuple[int, int],
+        padding: tuple[int, int],
+        dilation: tuple[int, int],
+        groups: int,
+        shape: tuple[int, ...],
+    ) -> "Rows":
+        """The functions of the argument (*shape) of a convolution."""
+        if self.corner is None:
+            kernel = [dilation[axis] * (weight.shape[2 + axis] - 1) + 1 for axis in (0, 1)]
+            output_padding = [
+                shape[1 + axis] - ((self.a.shape[2 + axis] - 1) * stride[axis] - 2 * padding[axis] + kernel[axis])
+                for axis in (0, 1)
+            ]
+            return self.replaced(F.conv_transpose2d(self.a, weight, None, stride, padding, output_padding, groups, dilation))
+        rows = self.clip()
+        if rows.a.shape[2] * rows.a.shape[3] <= SMALL and groups == 1:
+            matrix, size = _spread(weight, stride, dilation, tuple(rows.a.shape[2:]))
+            a = (rows.a.flatten(1) @ matrix).reshape(len(rows.a), *size)
+        else:
+            a = F.conv_transpose2d(rows.a, weight, None, stride, 0, 0, groups, dilation)
+        corner = self.corner * torch.tensor(stride, device=a.device) - torch.tensor(padding, device=a.device)
+        windows = Rows(a, self.sample, corner, (shape[1], shape[2]), False, self.groups)
+        return windows.dense(shape) if a.shape[2] * a.shape[3] >= prod(shape[1:]) else windows
+
+    def plus(self, addend: "Rows", shape: Sequence[int]) -> "Rows":
+        """The sum of two functions of the same value (*shape) for each row."""
+        shift = None if self.corner is None or addend.corner is None else addend.corner - self.corner
+        if shift is None or bool((shift != shift[:1]).any()):
+            whole_maps = self.dense(shape)
+            return whole_maps.replaced(whole_maps.a + addend.dense(shape).a)
+        parts, starts = (self.clip(), addend.clip()), (torch.zeros_like(shift[0]), shift[0])
+        origin = torch.minimum(*starts)
+        ends = [start + torch.tensor(part.a.shape[2:]) for start, part in zip(starts, parts, strict=True)]
+        height, width = (torch.maximum(*ends) - origin).tolist()
+        a = self.a.new_zeros(*self.a.shape[:2], height, width)
+        for start, part in zip(starts, parts, strict=True):
+            down, across = (start - origin).tolist()
+            a[:, :, down : down + part.a.shape[2], across : across + part.a.shape[3]] += part.a
+        assert self.corner is not None
+        groups = self.groups  # the same shift everywhere keeps windows together
+        return replace(self, a=a, corner=self.corner + origin, clipped=True, groups=groups)

@@ -1,0 +1,111 @@
+"""Optimisation of what is free in a linear relaxation: slopes of lines below ReLU, and multipliers of splits.
+
+Each function is a sample of its own here, so that it has its own slopes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._bounding import Relaxation
+from brinell.bounds._graph import Activation
+from brinell.bounds._relaxations import Lines, Windows, relax
+from brinell.bounds._rows import Rows
+
+__all__ = ["Optimised", "optimise"]
+
+DECAY = 0.95
+"""Factor of the step size at each step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimised:
+    """The best bounds, and what led to them."""
+
+    lower: Tensor
+    """(rows,) lower bounds."""
+    slopes: Mapping[int, Tensor] = field(default_factory=dict)
+    """(rows, *shape) slopes by activation."""
+    multipliers: Mapping[int, Tensor] = field(default_factory=dict)
+    """(rows, *shape) multipliers of splits by activation."""
+
+
+def optimise(
+    state: Relaxation,
+    rows: Rows,
+    *,
+    steps: int,
+    rate: float,
+    signs: Mapping[int, Tensor] | None = None,
+    start: Optimised | None = None,
+    node: int = -1,
+) -> Optimised:
+    """The best lower bounds of functions of the value of a node that gradient ascent meets.
+
+    Every value of the slopes between 0 and 1 and every multiplier from 0 on gives a sound bound, so what is optimised never
+    matters for soundness.
+
+    Args:
+        state: a relaxation with one sample for each function, in order.
+        rows: the functions.
+        steps: steps of Adam.
+        rate: step size of Adam.
+        signs: (rows, *shape) by activation: 1 where the argument is known to be at least 0, -1 where it is known to be at most 0,
+            by a split that the ranges contain already; 0 elsewhere.
+        start: slopes and multipliers to begin with.
+        node: the node; by default the scores.
+    """
+    last = node % len(state.graph.nodes)
+    signs = signs or {}
+    free = {k: spec for k, spec in enumerate(state.graph.nodes[:last]) if _has_slopes(spec.operation)}
+    slopes = {}
+    for k, spec in free.items():
+        low, high = state.ranges[spec.arguments[0]]
+        initial = start.slopes[k] if start is not None and k in start.slopes else (high >= -low).to(low.dtype)
+        slopes[k] = initial.clone().requires_grad_()
+    multipliers = {
+        k: (start.multipliers[k] if start is not None and k in start.multipliers else torch.zeros_like(sign))
+        .clone()
+        .requires_grad_()
+        for k, sign in signs.items()
+    }
+    parameters = [*slopes.values(), *multipliers.values()]
+    steps = steps if parameters else 0
+    adam = torch.optim.Adam(parameters or [torch.zeros(1)], lr=rate)
+    best = rows.a.new_full((len(rows.a),), -torch.inf)
+    optima = [parameter.detach().clone() for parameter in parameters]
+    for step in range(steps + 1):
+        with torch.set_grad_enabled(step < steps):
+            lines: dict[int, Lines | Windows] = {}
+            for k, spec in free.items():
+                operation = spec.operation
+                assert isinstance(operation, Activation)
+                lines[k] = relax(operation, state.ranges[spec.arguments[0]], slopes[k])
+            extra = {k: multipliers[k] * sign for k, sign in signs.items()}
+            lower = state.lower(last, rows, lines, extra)
+        with torch.no_grad():
+            gain = lower > best
+            best = torch.where(gain, lower, best)
+            for keep, parameter in zip(optima, parameters, strict=True):
+                keep[gain] = parameter[gain]
+        if step == steps or bool((best > 0).all()):
+            break
+        adam.zero_grad()
+        torch.autograd.backward([-lower[best <= 0].sum()])
+        adam.step()
+        with torch.no_grad():
+            for slope in slopes.values():
+                slope.clamp_(0, 1)
+            for multiplier in multipliers.values():
+                multiplier.clamp_(min=0)
+        for group in adam.param_groups:
+            group["lr"] *= DECAY
+    values = dict(zip([*slopes, *(("split", k) for k in multipliers)], optima, strict=True))
+    return Optimised(best, {k: values[k] for k in slopes}, {k: values["split", k] for k in multipliers})
+
+
+def _has_slopes(operation: object) -> bool:
+    """True for activations with a free line below."""
+    return isinstance(operation, Activation) and operation.is_piecewise and 0 <= operation.slope <= 1

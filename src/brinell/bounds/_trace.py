@@ -1,0 +1,64 @@
+"""A network as a graph, read from the operations that torch carries out when the network answers.
+
+Whatever Python code the network runs on the way is carried out, not interpreted: only operations on tensors that depend on the
+input are kept. Weights that are computed from other weights become constants.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._graph import Graph, Node
+from brinell.bounds._readers import READERS
+from brinell.bounds._recorder import BATCH, Recorder, Unbounded
+from brinell.core.errors import one_line
+
+__all__ = ["Unbounded", "trace"]
+
+TOLERANCE = 1e-3
+"""Largest difference between the answers of graph and network, as a share of the largest score."""
+
+
+def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
+    """The graph of a network.
+
+    Args:
+        answer: takes inputs (n, *shape), returns scores (n, classes).
+        x: at least one input (n, *shape), on which graph and network are compared.
+
+    Raises:
+        Unbounded: an operation that has no bound here, or answers of the graph that are not those of the network.
+    """
+    example = x[:1].repeat(BATCH, *[1] * (x.dim() - 1))
+    recorder = Recorder(example, READERS)
+    try:
+        with torch.no_grad(), recorder:
+            scores = answer(example)
+    except Unbounded:
+        raise
+    except RuntimeError as error:  # TorchScript wraps what is raised within it
+        raise Unbounded(f"its operations cannot be followed ({one_line(error, 120)})") from None
+    if id(scores) not in recorder.positions:
+        raise Unbounded("the scores do not depend on the input by operations of torch")
+    last = recorder.positions[id(scores)]
+    graph = _without_unused(recorder.nodes, last)
+    with torch.no_grad():
+        expected, answers = answer(x).double(), graph.values(x.double())[-1]
+    difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise Unbounded(f"the network that was read answers otherwise than the model, by up to {difference:.3g}")
+    return graph
+
+
+def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
+    """The nodes on which the last one depends."""
+    used, waiting = {0}, [last]
+    while waiting:
+        k = waiting.pop()
+        if k not in used:
+            used.add(k)
+            waiting += nodes[k].arguments
+    order = sorted(used)
+    places = {k: place for place, k in enumerate(order)}
+    return Graph(tuple(Node(nodes[k].operation, tuple(places[j] for j in nodes[k].arguments), nodes[k].shape) for k in order))

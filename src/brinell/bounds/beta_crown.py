@@ -1,0 +1,93 @@
+"""Branch and bound on the signs of ReLU arguments, with multipliers for the splits.
+
+Wang et al. 2021, Beta-CROWN: efficient bound propagation with per-neuron split constraints for neural network robustness
+verification (NeurIPS; arXiv 2103.06624), sections 3.1 to 3.3. A margin that stays open is split in two: an argument of a ReLU is
+at least 0 in one half and at most 0 in the other, where its line is exact. The margin is proven when all parts are.
+
+The neuron to split is the one whose line loses most, as in Bunel et al. 2020 (arXiv 1909.06588), section 5.2, without the bias
+terms; among the first few of them the pair of halves with the better weaker bound is taken (De Palma et al. 2021, arXiv
+2104.06718, section 5).
+
+Deviations:
+- Ranges are made once, before the first split; a split changes that of its own neuron alone.
+- Slopes and multipliers of a part begin with those of the part that was split.
+"""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._bounding import Ball, Relaxation, margin_rows, propagate
+from brinell.bounds._graph import Graph
+from brinell.bounds._parts import Parts
+from brinell.bounds._rows import Rows
+from brinell.bounds._slopes import optimise
+from brinell.core.settings import at_least
+
+__all__ = ["BetaCrown"]
+
+LARGEST = 256
+"""Most arguments of a layer that are bounded with slopes of their own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetaCrown:
+    """Branch and bound with optimised slopes and multipliers."""
+
+    parts: int = 2_000
+    """The most parts into which one margin is split."""
+    seconds: float = 0.0
+    """The most processor time of one sample; 0 for no limit. With a limit the machine decides what stays open."""
+    batch: int = 32
+    """Number of parts that are split together."""
+    steps: int = 4
+    """Steps of Adam for each part."""
+
+    def __post_init__(self) -> None:
+        at_least(self, parts=1, seconds=0, batch=1, steps=1)
+
+    def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
+        """(n, classes - 1): lower bounds of the margins to the other classes."""
+        lower = torch.empty(len(labels), graph.classes - 1, dtype=ball.x.dtype)
+        for k in range(len(labels)):
+            start = time.process_time()
+            index = torch.tensor([k])
+            with torch.no_grad():
+                state = propagate(graph, ball.select(index), refine=True, tighten=self._tightened)
+                rows, _ = margin_rows(labels[index], graph.classes, ball.x.dtype)
+                lower[k] = state.lower_in_parts(len(graph.nodes) - 1, rows)
+            order = lower[k].argsort()
+            for j in order[lower[k][order] <= 0].tolist():  # a margin that stays open leaves the sample open
+                end = start + self.seconds if self.seconds else float("inf")
+                lower[k, j] = torch.maximum(lower[k, j], self._split(state, rows.a[j], end))
+                if lower[k, j] <= 0:
+                    break
+        return lower
+
+    def _tightened(self, state: Relaxation, node: int, rows: Rows) -> Tensor:
+        """(rows,): better bounds of the arguments of a small layer, each with slopes of its own."""
+        if rows.corner is not None or len(rows.a) > LARGEST:
+            return rows.a.new_full((len(rows.a),), -torch.inf)
+        with torch.enable_grad():
+            subset = state.select(rows.sample)
+            functions = Rows(rows.a, torch.arange(len(rows.a)))
+            return optimise(subset, functions, steps=self.steps, rate=0.2, node=node).lower
+
+    def _split(self, state: Relaxation, a: Tensor, end: float) -> Tensor:
+        """The largest bound that splitting reaches before the processor time `end`."""
+        waiting = Parts.of(state, a).bounded(steps=6 * self.steps)
+        count = 1
+        while len(waiting) and not bool((waiting.lower > 0).all()):
+            if count >= self.parts or time.process_time() > end:
+                break
+            order = waiting.lower.argsort()
+            leading, remainder = waiting.select(order[: self.batch]), waiting.select(order[self.batch :])
+            halves = leading.halves()
+            if halves is None:
+                break  # every sign is known: the bound is exact up to the multipliers
+            halves = halves.bounded(steps=self.steps)
+            count += len(halves) - len(leading)
+            waiting = remainder.joined(halves.select((halves.lower <= 0).nonzero()[:, 0]))
+        return waiting.lower.min() if len(waiting) else torch.tensor(torch.finfo(a.dtype).tiny, dtype=a.dtype)

@@ -1,0 +1,30 @@
+"""Interval bounds: the range of every value from the ranges before it.
+
+Gowal et al. 2018, On the effectiveness of interval bound propagation for training verifiably robust models (arXiv 1810.12715),
+section 3. As there, the last affine map and the difference of two scores are bounded as one map.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._bounding import Ball, margin_rows, propagate
+from brinell.bounds._graph import Activation, Graph, MaxPool
+
+__all__ = ["Interval"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """Ranges by interval arithmetic."""
+
+    def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
+        """(n, classes - 1): lower bounds of the margins to the other classes."""
+        with torch.no_grad():
+            state = propagate(graph, ball, refine=False)
+            rows, _ = margin_rows(labels, graph.classes, ball.x.dtype)
+            last, spec = len(graph.nodes) - 1, graph.nodes[-1]
+            if isinstance(spec.operation, Activation | MaxPool) or len(spec.arguments) != 1:
+                return state.within_ranges(last, rows).view(len(labels), -1)
+            return state.lower(last, rows, stop=spec.arguments[0]).view(len(labels), -1)

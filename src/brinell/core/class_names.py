@@ -1,0 +1,385 @@
+"""The one rule by which the classes of a model and those of the data are matched.
+
+Names decide wherever both sides have them: first as they are written, then without case and punctuation, then by synonyms and
+WordNet identifiers, then in the singular. Numbers (`7`, `class 7`, `LABEL_7`) are no names: a number stands for the answer at
+that place, unless the model's own classes are other numbers, such as the 1, 2 and 5 of an estimator's `classes_`. Only where one
+side names nothing do places decide, and a remark says so if the numbers of classes differ.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from brinell.core.errors import ModelError, RequestError
+
+NEVER = -1
+"""Stands in an order for a class of the data that the model does not know and no sample has: it is never answered."""
+MOST_LISTED = 6
+"""Number of classes that a message lists."""
+MOST_PROPOSED = 200
+"""Largest number of names that a message proposes as an option."""
+NUMBERED = re.compile(r"(?:(?:label|class|category|target|output|cls|c)[\s_\-]*)?(-?\d{1,6})", re.IGNORECASE)
+SYNSET = re.compile(r"n\d{8}")
+MOST_UNLIKE = 0.05
+"""Largest share of names that may differ in two lists that otherwise name the same classes in the same order."""
+IMAGENET = 1000
+"""Number of classes of the networks whose answers are in the order of ImageNet's sorted WordNet identifiers."""
+
+
+class Match(NamedTuple):
+    """How the answers of a model are brought into the order of the data's classes."""
+
+    order: tuple[int, ...] = ()
+    """The place of the model's answer for each class of the data, then for its further classes; empty if nothing changes."""
+    note: str = ""
+    """What the reader of the report must know about it."""
+
+
+def match_classes(
+    name: str,
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    count: int,
+    present: Iterable[int],
+    synsets: Callable[[], Sequence[str]] = tuple,
+) -> Match:
+    """Match the classes of a model with those of the data.
+
+    Args:
+        name: the model, for messages.
+        model_names: names of its classes in the order of its answers; empty if it has none.
+        data_names: names of the data's classes in the order of the labels.
+        count: number of the model's classes.
+        present: labels that occur in the data.
+        synsets: WordNet identifiers of ImageNet's classes in order, or nothing where they are not known.
+
+    Raises:
+        ModelError: names that do not cover each other, or that match in two ways.
+    """
+    used = sorted({label for label in present if 0 <= label < len(data_names)})
+    if not data_names or tuple(model_names) == tuple(data_names):
+        return Match()
+    model_numbers, data_numbers = _numbers(model_names), _numbers(data_names)
+    if data_numbers is not None and (model_numbers is not None or not model_names):
+        return _by_number(name, model_names, model_numbers, data_names, data_numbers, count, used)
+    if data_numbers is not None:
+        return _by_place(name, model_names, data_names, data_numbers, count, used)
+    if not model_names or _is_count(model_numbers):
+        return _unnamed(name, model_names, data_names, count, used, synsets)
+    if all(SYNSET.fullmatch(data_names[label]) for label in used) and not any(map(_synset, model_names)) and count == IMAGENET:
+        return _unnamed(name, model_names, data_names, count, used, synsets)
+    return _by_name(name, model_names, data_names, count, used)
+
+
+def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, used: Sequence[int]) -> Match:
+    """Match two lists of names; classes without a sample are matched as far as they can be."""
+    tables = [(keys, _lookup(model_names, keys)) for keys in KEYS]
+    candidates = [
+        next(filter(None, (_find(table, keys(data_name)) for keys, table in tables)), list[int]()) for data_name in data_names
+    ]
+    if len(model_names) == len(data_names) and (agreement := _agreement(name, data_names, candidates)) is not None:
+        return agreement
+    places: dict[int, int] = {}
+    for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
+        matches = candidates[label]
+        if label in used:
+            _check_single(name, model_names, data_names, label, matches)
+            _check_injective(name, model_names, data_names, places, label, matches[0])
+        if len(matches) == 1 and matches[0] not in places.values():
+            places[label] = matches[0]
+    return _match_of(name, places, model_names, data_names, count, "name")
+
+
+def _agreement(name: str, data_names: Sequence[str], candidates: Sequence[Sequence[int]]) -> Match | None:
+    """The match of two lists that name the same classes in the same order, a few of them in other words; None if they do not."""
+    strangers = [label for label, matches in enumerate(candidates) if label not in matches]
+    if len(strangers) > MOST_UNLIKE * len(data_names) or any(candidates[label] for label in strangers):
+        return None
+    if not strangers:
+        return Match()
+    example = _quoted(data_names[strangers[0]])
+    return Match((), f"{len(strangers)} of {len(data_names)} classes, such as {example}, have another name in the list of {name}")
+
+
+def _check_single(name: str, model_names: Sequence[str], data_names: Sequence[str], label: int, matches: Sequence[int]) -> None:
+    """Refuse a class of the data that names none of the model's classes, or several."""
+    title = _quoted(data_names[label])
+    if len(matches) > 1:
+        raise ModelError(
+            f"{len(matches)} classes of model {name} match {title}, a class of the data ({_listing(list(map(str, matches)))}): "
+            f"{_remedy(data_names)}"
+        )
+    if not matches:
+        raise ModelError(
+            f"model {name} tells the classes {_listing(model_names)} apart, and those of the data are {_listing(data_names)}; it "
+            f"has no {title}: choose the model made for this data, or {_remedy(data_names)}"
+        )
+
+
+def _check_injective(
+    name: str, model_names: Sequence[str], data_names: Sequence[str], places: Mapping[int, int], label: int, place: int
+) -> None:
+    """Refuse two classes of the data that are one class of the model."""
+    if labels := [earlier_label for earlier_label, earlier_place in places.items() if earlier_place == place]:
+        raise ModelError(
+            f"two classes of the data, {labels[0]} {_quoted(data_names[labels[0]])} and {label} {_quoted(data_names[label])}, "
+            f"match one class of model {name}, {_quoted(model_names[place])}: rename one of them"
+        )
+
+
+def _by_number(
+    name: str,
+    model_names: Sequence[str],
+    model_numbers: Sequence[int] | None,
+    data_names: Sequence[str],
+    data_numbers: Sequence[int],
+    count: int,
+    used: Sequence[int],
+) -> Match:
+    """Match two lists of numbers, by their values; a model without names counts its answers from 0."""
+    numbers = range(count) if model_numbers is None else model_numbers
+    place_of = {number: place for place, number in enumerate(numbers)}
+    needed = [data_numbers[label] for label in used]
+    if len(place_of) == len(numbers) and len(set(data_numbers)) == len(data_numbers) and place_of.keys() >= set(needed):
+        places = {label: place_of[number] for label, number in enumerate(data_numbers) if number in place_of}
+        return _match_of(name, places, model_names, data_names, count, "number")
+    if (_is_count(data_numbers) and sorted(numbers) == [-1, 1]) or model_numbers is None or _is_count(model_numbers):
+        # Labels from 0 on count an estimator's -1 and 1, and folders from 1 on the answers of a model without names.
+        return Match((), _by_place_note(name, model_names, data_names)) if len(data_names) == count else Match()
+    raise ModelError(
+        f"model {name} tells the classes {_listing(model_names)} apart, and the labels of the data are "
+        f"{_listing([data_names[label] for label in used])}: give the labels that it was fitted with, or {_remedy(data_names)}"
+    )
+
+
+def _by_place(
+    name: str, model_names: Sequence[str], data_names: Sequence[str], data_numbers: Sequence[int], count: int, used: Sequence[int]
+) -> Match:
+    """Match a model whose classes have names with data whose classes have numbers alone, which count the model's."""
+    if _is_count(data_numbers) or not all(0 <= data_numbers[label] < count for label in used):
+        return Match((), _by_place_note(name, model_names, data_names))
+    places = {label: number for label, number in enumerate(data_numbers) if 0 <= number < count}
+    return _match_of(name, places, model_names, data_names, count, "number")
+
+
+def _unnamed(
+    name: str,
+    model_names: Sequence[str],
+    data_names: Sequence[str],
+    count: int,
+    used: Sequence[int],
+    synsets: Callable[[], Sequence[str]],
+) -> Match:
+    """Match a model without names, whose answers are ImageNet's if there are a thousand and the data has WordNet identifiers."""
+    if count == IMAGENET and used and all(_synset(data_names[label]) for label in used):
+        place_of = {synset: place for place, synset in enumerate(synsets())}
+        places = {label: place_of[synset] for label, synset in enumerate(map(_synset, data_names)) if synset in place_of}
+        if places.keys() >= set(used) and len(set(places.values())) == len(places):
+            return _match_of(name, places, (), data_names, count, "WordNet identifier")
+    if not model_names and len(data_names) == count:
+        return Match()
+    return Match((), _by_place_note(name, model_names, data_names))
+
+
+def _match_of(
+    name: str, places: Mapping[int, int], model_names: Sequence[str], data_names: Sequence[str], count: int, means: str
+) -> Match:
+    """The order that these places give: the data's classes, the model's further ones behind them."""
+    order = [places.get(label, NEVER) for label in range(len(data_names))]
+    extra_places = [place for place in range(count) if place not in places.values()]
+    if [*order, *extra_places] == list(range(count)):
+        return Match()
+    matched = [label for label in range(len(data_names)) if label in places]
+    note = (
+        f"the classes of {name} are in another order than those of the data, and matched by {means}: its answers "
+        f"{_listing([str(places[label]) for label in matched])} are {_listing([data_names[label] for label in matched])}"
+    )
+    if extra_places:
+        example = model_names[extra_places[0]] if extra_places[0] < len(model_names) else str(extra_places[0])
+        note += f"; further answers of it ({len(extra_places)}, such as {_quoted(example)}) are always wrong"
+    return Match((*order, *extra_places), note)
+
+
+def check_names(subject: str, names: Sequence[Any], count: int) -> tuple[str, ...]:
+    """The names of a model's classes as text.
+
+    Args:
+        subject: whose names they are, for messages.
+        names: one for each class.
+        count: number of the model's classes; 1 for one number that tells two classes apart.
+
+    Raises:
+        RequestError: another number of names than of classes, or an empty name.
+    """
+    texts = tuple(" ".join(str(name).split()) for name in names)
+    if texts and len(texts) != max(2, count):
+        raise RequestError(
+            f"{subject} name {len(texts)} classes, and the model answers {count} number{'s' * (count != 1)}: name each of its "
+            "classes by the option class_names="
+        )
+    if not all(texts):
+        raise RequestError(f"{subject} leave class {texts.index('')} without a name: name it")
+    return texts
+
+
+def names_of_mapping(subject: str, mapping: Mapping[Any, Any], inverse: Mapping[Any, Any] | None = None) -> tuple[str, ...]:
+    """Names in the order of their numbers, from a mapping of numbers to names such as `id2label`.
+
+    Args:
+        subject: what the mapping is, for messages.
+        mapping: number to name.
+        inverse: name to number, as `label2id`, if it is stated as well.
+
+    Raises:
+        RequestError: keys that are not 0, 1, 2, ..., or an inverse that contradicts the mapping.
+    """
+    try:
+        by_number = {int(key): str(name) for key, name in mapping.items()}
+    except (TypeError, ValueError):
+        raise RequestError(f"{subject} maps {_listing(list(map(str, mapping)))} to names: its keys are whole numbers") from None
+    if sorted(by_number) != list(range(len(mapping))):
+        raise RequestError(
+            f"{subject} numbers its {len(mapping)} classes {_listing(list(map(str, mapping)))}: number them from 0 to "
+            f"{len(mapping) - 1}, each once"
+        )
+    names = tuple(by_number[number] for number in range(len(by_number)))
+    stated = {str(name): str(number) for name, number in (inverse or {}).items()}
+    if set(stated) == set(names) and len(set(names)) == len(names):
+        if wrong := [name for number, name in by_number.items() if stated[name] != str(number)]:
+            raise RequestError(
+                f"{subject} and its inverse contradict each other: {_quoted(wrong[0])} is {names.index(wrong[0])} in one and "
+                f"{stated[wrong[0]]} in the other; correct the wrong one"
+            )
+    return names
+
+
+def check_unique(names: Sequence[str], subject: str) -> None:
+    """Refuse a name that occurs twice.
+
+    Raises:
+        RequestError: there is one.
+    """
+    if len(set(names)) == len(names):
+        return
+    duplicate = next(name for index, name in enumerate(names) if name in names[:index])
+    first, second = [index for index, name in enumerate(names) if name == duplicate][:2]
+    raise RequestError(
+        f"{subject} names the classes {first} and {second} both {_quoted(duplicate)}: give each class its own name"
+    )
+
+
+def own_order(class_names: Sequence[str], class_order: Sequence[int]) -> tuple[str, ...]:
+    """Names in the order of a model's own answers, from those in the order of the data's classes."""
+    names = {place: name for place, name in zip(class_order, class_names, strict=True) if place != NEVER}
+    return tuple(names[place] for place in sorted(names))
+
+
+def option_text(names: Sequence[str]) -> str:
+    """The option of a model that names its classes, as far as its text can hold them; empty otherwise."""
+    if len(names) > MOST_PROPOSED or any(mark in name for name in names for mark in "+&"):
+        return ""
+    return f"class_names={'+'.join(names)}"
+
+
+# Keys under which two names are one
+
+
+def _exact(name: str) -> tuple[str, ...]:
+    """The name as it is written."""
+    return (name,)
+
+
+def _plain(name: str) -> tuple[str, ...]:
+    """The name without case, accents' encodings, spaces and punctuation."""
+    squashed = "".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold())).replace("_", "")
+    return (squashed,) if squashed else ()
+
+
+def _synonyms(name: str) -> tuple[str, ...]:
+    """The WordNet identifier in the name, and each of its synonyms (`tench, Tinca tinca`) without it."""
+    synset = _synset(name)
+    words = name.replace(synset, " ", 1) if synset else name
+    return tuple(dict.fromkeys(filter(None, (synset, *(key for part in re.split(r"[,;/|]", words) for key in _plain(part))))))
+
+
+def _singular(name: str) -> tuple[str, ...]:
+    """The synonyms with the endings of plurals taken away."""
+    return tuple(
+        dict.fromkeys(
+            re.sub(r"ies$", "y", key) if key.endswith("ies") else re.sub(r"(?<=[sxzh])es$|(?<!s)s$", "", key)
+            for key in _synonyms(name)
+        )
+    )
+
+
+KEYS: tuple[Callable[[str], tuple[str, ...]], ...] = (_exact, _plain, _synonyms, _singular)
+"""From strict to tolerant; a name is matched by the first that finds it."""
+
+
+def _lookup(names: Sequence[str], keys: Callable[[str], tuple[str, ...]]) -> dict[str, list[int]]:
+    """The places of names by their keys."""
+    table: dict[str, list[int]] = {}
+    for place, name in enumerate(names):
+        for key in keys(name):
+            table.setdefault(key, []).append(place)
+    return table
+
+
+def _find(table: Mapping[str, list[int]], keys: Sequence[str]) -> list[int]:
+    """The places under any of these keys."""
+    return sorted({place for key in keys for place in table.get(key, ())})
+
+
+def _synset(name: str) -> str:
+    """The WordNet identifier that a name begins with, such as n01440764; empty without one."""
+    match = re.match(r"n\d{8}(?!\d)", name.strip())
+    return match[0] if match else ""
+
+
+def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
+    """The numbers of names that are none: `7`, `class 7`, `LABEL_7`; None if one is a name."""
+    matches = [NUMBERED.fullmatch(name.strip()) for name in names]
+    return tuple(int(match[1]) for match in matches if match) if names and all(matches) else None
+
+
+def _is_count(numbers: Sequence[int] | None) -> bool:
+    """True for 0, 1, 2, ... in this order."""
+    return numbers is not None and list(numbers) == list(range(len(numbers)))
+
+
+# Texts
+
+
+def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[str]) -> str:
+    """The remark that places decide, because a side has no names."""
+    numbers = _numbers(model_names)
+    if numbers is not None and not _is_count(numbers):
+        return f"the classes {_listing(model_names)} of {name} are taken for the labels {_listing(data_names)}"
+    unnamed = not model_names or numbers is not None
+    names = data_names if unnamed else model_names
+    first = ", ".join(f"{place} is {_quoted(text)}" for place, text in enumerate(names[:2]))
+    return f"{name if unnamed else 'the data set'} names no classes: answers are taken in the order of the labels, {first}"
+
+
+def _remedy(data_names: Sequence[str]) -> str:
+    """How one names a model's classes in the words of the data."""
+    return (
+        f"name the model's classes in their order by its option class_names=, in the words of the data ({_listing(data_names)})"
+    )
+
+
+def _listing(names: Sequence[str]) -> str:
+    """The first names."""
+    remainder = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
+    return ", ".join(_short(name) for name in names[:MOST_LISTED]) + remainder
+
+
+def _quoted(name: str) -> str:
+    """A name in quotes."""
+    return f"'{_short(name)}'"
+
+
+def _short(name: str) -> str:
+    """A name in one line of at most 40 characters."""
+    return "".join(mark if mark.isprintable() else " " for mark in name)[:40]

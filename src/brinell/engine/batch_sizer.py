@@ -1,0 +1,57 @@
+"""Batch sizes that shrink when the device runs out of memory."""
+
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from brinell.core.data import Remark
+from brinell.core.errors import MemoryShortError
+
+Result = TypeVar("Result")
+
+
+class BatchSizer:
+    """A batch size that halves each time memory runs out.
+
+    A sample's results do not depend on the other samples of its batch, so smaller batches give the same results. Work that was
+    interrupted by the lack of memory is lost and does not appear in the counts of the records.
+
+    Args:
+        size: the most inputs that the model is shown at once.
+        on_reduction: called with a remark each time that the size is halved.
+    """
+
+    def __init__(self, size: int, on_reduction: Callable[[Remark], None]) -> None:
+        self.size, self._requested, self._on_reduction = size, size, on_reduction
+
+    @property
+    def reduced(self) -> bool:
+        """True if memory ran out at least once."""
+        return self.size < self._requested
+
+    def fit(self, work: Callable[[], Result]) -> Result:
+        """Call `work`, which reads `size`; halve the size and call it again while memory runs out, down to size 1.
+
+        Raises:
+            MemoryShortError: memory runs out at size 1.
+        """
+        while True:
+            try:
+                return work()
+            except (MemoryShortError, torch.OutOfMemoryError) as error:
+                if self.size == 1:
+                    if isinstance(error, MemoryShortError):
+                        raise
+                    raise MemoryShortError(f"an attack on one input alone does not fit into memory: {error}") from error
+            # Outside the except block, because the error references the memory of the failed attempt.
+            gc.collect()
+            torch.cuda.empty_cache()
+            previous, self.size = self.size, self.size // 2
+            self._on_reduction(
+                Remark(
+                    f"batch-{self.size}",
+                    f"memory was short for batches of {previous} inputs: from there on they hold {self.size}",
+                )
+            )

@@ -1,0 +1,264 @@
+"""Checks that the margin that a model shows reaches zero where its decision changes.
+
+The class that a model decides on and the scores that it shows may come from different computations. Then gradients and finite
+differences of the scores agree, attacks fail, and neither tells how near the decision boundary is. If scores decide, as in any
+network whose class is the argmax of continuous logits, the lead of the first class over the second is zero on the boundary.
+
+On straight lines between inputs of different classes the check brackets the first change of class that it meets, and compares
+the lead on both sides of the bracket with that at the ends of the line (`JUMP`). A jump is a property of the single line, so one
+line suffices, and faults of a single class or of few samples are found if a line meets them. A lead that is continuous and stays
+large until just before the boundary (`NEAR`) is judged on all lines together, because healthy networks have a few such lines.
+
+The idea of testing an attack's failure by the decision comes from Chen & Gu 2020 (RayS, section 5); bracketing the boundary on a
+line is the first step of decision-based attacks (Brendel et al. 2018, section 3). No source for the comparison of leads is known.
+Figures: docs/results/deciding-scores.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.core.checks import Code, Finding
+from brinell.core.domain import Domain
+from brinell.core.norms import per_sample
+from brinell.core.oracle import Batch, Oracle
+from brinell.core.streams import Streams
+
+LINES = 32
+"""Largest number of lines that a check asks about."""
+TURNS = 32
+"""Largest number of questions by which a boundary is bracketed."""
+SECANTS = 10
+"""Among so many first questions two of three are secants; all others halve the bracket."""
+NARROW = 2.0**-20
+"""Width of the narrowest bracket, as a share of the line; float32 distinguishes few inputs within."""
+CLOSE = 0.05
+"""A bracket is good if the leads on both sides are at most this share of the leads at the ends."""
+JUMP = 0.25
+"""Largest lead beside the boundary, as a share of that at the end of the line: healthy networks stay below `CLOSE`."""
+FLOOR = 0.25
+"""Leads are compared with at least this share of the median clean one, below which they are of the size of rounding."""
+NEAR = (0.02, 0.002, 0.0002)
+"""Distances from the boundary, as shares of the way there, at which the lead is measured again."""
+STEEP = 0.5
+"""A lead that is still above this share near the boundary is steep."""
+MAX_STEEP = (0.6, 0.25, 0.0)
+"""Largest share of the lines that may be steep, for each of `NEAR`: the farther from the boundary, the more healthy ones are."""
+MIN_LINES = 12
+"""Fewest lines with which the check can pass."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Straight lines between inputs, whose ends the model assigns to different classes."""
+
+    ids: Tensor
+    """(n,): the samples at their starts."""
+    start: Tensor
+    """(n, *shape)."""
+    end: Tensor
+    """(n, *shape)."""
+    first: Tensor
+    """(n, classes): logits at the start."""
+    last: Tensor
+    """(n, classes): logits at the end."""
+
+    def at(self, share: Tensor, rows: Tensor) -> Tensor:
+        """(m, *shape): the points of the lines `rows` (m,) at these shares (m,) of the way."""
+        return torch.lerp(self.start[rows], self.end[rows], per_sample(share, self.start[rows]))
+
+
+@dataclass(frozen=True)
+class Crossings:
+    """The decision boundary on each of n lines."""
+
+    before: Tensor
+    """(n,): lead just before the boundary, as a share of that at the start."""
+    after: Tensor
+    """(n,): lead just after it, as a share of that at the end."""
+    near: Tensor
+    """(n, len(NEAR)): lead at `NEAR` or farther from the boundary, as a share of that at the start."""
+    classes: Tensor
+    """(n, 2): the classes on both sides."""
+
+    def jumps(self) -> Tensor:
+        """(n, 2) bool: the sides on which the lead does not go to zero."""
+        return torch.stack([self.before, self.after], 1) > JUMP
+
+    def steep(self) -> Tensor:
+        """(len(NEAR),): share of the lines on which the lead is still large near the boundary."""
+        return (self.near > STEEP).float().mean(0)
+
+
+def lead(logits: Tensor) -> Tensor:
+    """(n,): the largest of the logits (n, classes) minus the second."""
+    top = logits.topk(2, 1).values
+    return top[:, 0] - top[:, 1]
+
+
+def _lead_of(logits: Tensor, classes: Tensor) -> Tensor:
+    """(n,): logit of these classes (n,) minus the largest other one; negative where another class leads."""
+    score = logits.gather(1, classes[:, None])[:, 0]
+    return score - logits.scatter(1, classes[:, None], -torch.inf).amax(1)
+
+
+def find_crossings(oracle: Oracle, lines: Lines, typical: Tensor) -> Crossings:
+    """Bracket the decision boundary on each line by halving and secants in turn, and measure the leads beside it.
+
+    A secant meets the boundary of a continuous lead after a few questions; where the lead jumps, the halving narrows the
+    bracket. Costs at most `TURNS` and `len(NEAR)` forwards a line, and some six on healthy networks.
+
+    Args:
+        oracle: of a ledger whose threat is the whole domain.
+        lines: the lines, at least one.
+        typical: (): the median lead on clean inputs.
+    """
+    classes, leads = lines.first.argmax(1), torch.stack([lead(lines.first), lead(lines.last)], 1)
+    scale = torch.maximum(leads, FLOOR * typical).clamp_min(torch.finfo(leads.dtype).tiny)
+    before, after = lines.first.clone(), lines.last.clone()
+    low, high = torch.zeros(len(classes), device=classes.device), torch.ones(len(classes), device=classes.device)
+    flat, flat_lead = torch.full_like(low, torch.inf), torch.zeros_like(low)  # the first point on the way that is not steep
+    for turn in range(TURNS):
+        gaps = torch.stack([_lead_of(before, classes), -_lead_of(after, classes)], 1)
+        rows = ((high - low > NARROW) & (gaps > CLOSE * scale).any(1)).nonzero()[:, 0]
+        if not len(rows):
+            break
+        part = _secant(gaps, scale) if turn % 3 and turn < SECANTS else torch.full_like(low, 0.5)
+        middle = low[rows] + part[rows] * (high - low)[rows]
+        logits = oracle.scores(lines.ids[rows], lines.at(middle, rows))
+        agreement = logits.argmax(1) == classes[rows]
+        low[rows], high[rows] = torch.where(agreement, middle, low[rows]), torch.where(agreement, high[rows], middle)
+        before[rows] = torch.where(agreement[:, None], logits, before[rows])
+        after[rows] = torch.where(agreement[:, None], after[rows], logits)
+        share = lead(before) / scale[:, 0]
+        turned = torch.isinf(flat) & (low > 0) & (share <= STEEP)
+        flat, flat_lead = torch.where(turned, low, flat), torch.where(turned, share, flat_lead)
+    near = flat_lead[:, None].repeat(1, len(NEAR))
+    for place, distance in enumerate(NEAR):
+        rows = (flat > (1 - distance) * low).nonzero()[:, 0]
+        if len(rows):
+            logits = oracle.scores(lines.ids[rows], lines.at((1 - distance) * low[rows], rows))
+            near[rows, place] = _lead_of(logits, classes[rows]) / scale[rows, 0]
+    rival = after.argmax(1)
+    end_scale = torch.where(rival == lines.last.argmax(1), scale[:, 1], scale.amax(1))
+    return Crossings(
+        before=lead(before) / scale[:, 0],
+        after=lead(after) / end_scale,
+        near=near,
+        classes=torch.stack([classes, rival], 1),
+    )
+
+
+def _secant(gaps: Tensor, scale: Tensor) -> Tensor:
+    """(n,): where in the bracket a linear lead is close to 0, on the side of the boundary on which none is known.
+
+    Args:
+        gaps: (n, 2): the leads at both ends of the bracket, both positive.
+        scale: (n, 2): the leads at the ends of the line.
+    """
+    closeness = gaps[:, 0] <= CLOSE * scale[:, 0]
+    target = CLOSE / 2 * torch.where(closeness, -scale[:, 1], scale[:, 0])
+    return ((gaps[:, 0] - target) / gaps.sum(1)).nan_to_num(0.5).clamp(0.02, 0.98)
+
+
+def lines_between(oracle: Oracle, batch: Batch, logits: Tensor, *, free: bool) -> Lines:
+    """At most `LINES` lines between inputs of different classes, those of all classes in turn; none if there is one class only.
+
+    Args:
+        oracle: of a ledger whose threat is the whole domain.
+        batch: n inputs.
+        logits: (n, classes): the answers to them.
+        free: True if every value of an input may change. Otherwise the ends are asked about, with the fixed values of the
+            samples at the starts.
+    """
+    classes = logits.argmax(1)
+    turns = torch.stack([(classes[:row] == classes[row]).sum() for row in range(len(classes))])
+    order = torch.argsort(turns * logits.shape[1] + classes)
+    starts, ends = list[int](), list[int]()
+    for position, row in enumerate(order[:LINES].tolist()):
+        partners = torch.roll(order, -position - LINES)
+        partners = partners[classes[partners] != classes[row]]
+        if len(partners):
+            starts.append(row)
+            ends.append(int(partners[0]))
+    last = logits[ends] if free or not starts else oracle.scores(batch.ids[starts], batch.x[ends])
+    return crossing_lines(Lines(batch.ids[starts], batch.x[starts], batch.x[ends], logits[starts], last))
+
+
+def crossing_lines(lines: Lines) -> Lines:
+    """The lines whose ends the model assigns to different classes; there may be none."""
+    differ = lines.first.argmax(1) != lines.last.argmax(1)
+    return Lines(lines.ids[differ], lines.start[differ], lines.end[differ], lines.first[differ], lines.last[differ])
+
+
+def join_lines(parts: Sequence[Lines]) -> Lines:
+    """The lines of all parts."""
+    return Lines(*(torch.cat([getattr(part, name) for part in parts]) for name in ("ids", "start", "end", "first", "last")))
+
+
+def check_margin(oracle: Oracle, batch: Batch, logits: Tensor, domain: Domain, rng: Streams, *, free: bool) -> Finding:
+    """Check that the margin reaches zero on the lines between inputs of different classes.
+
+    If all inputs are of one class, the lines end at random inputs or at what mirrors the input in the bounds of the data.
+
+    Args:
+        oracle: of a ledger whose threat is the whole domain.
+        batch: n clean inputs.
+        logits: (n, classes): the answers to them.
+        domain: the domain of the inputs.
+        rng: one stream per sample.
+        free: True if every value of an input may change.
+    """
+    lines, description = lines_between(oracle, batch, logits, free=free), "lines between inputs of different classes"
+    if not len(lines.ids):
+        description = "lines from the inputs, which are all of one class, to others"
+        low, high = domain.bounds(batch.x)
+        random = low + (high - low) * rng.fold("line ends").uniform(*batch.x.shape[1:])
+        lines = join_lines(
+            [
+                crossing_lines(
+                    Lines(batch.ids[:LINES], batch.x[:LINES], end, logits[:LINES], oracle.scores(batch.ids[:LINES], end))
+                )
+                for end in (random[:LINES], (low + high - batch.x)[:LINES])
+            ]
+        )
+    if not len(lines.ids):
+        return Finding.not_made(Code.BOUNDARY, "the inputs and random ones are of one class", limit=0.0)
+    return judge_crossings(Code.BOUNDARY, find_crossings(oracle, lines, lead(logits).median()), description)
+
+
+def judge_crossings(code: Code, crossings: Crossings, description: str, fewest: int = MIN_LINES) -> Finding:
+    """The finding on these crossings; `description` says what lines they are on, `fewest` how many it takes to pass."""
+    jumps, n = crossings.jumps(), len(crossings.before)
+    k, steep = int(jumps.any(1).sum()), crossings.steep()
+    share = k / n
+    remedy = "the scores do not tell how near the decision is; attack by labels alone: --attack ray-s"
+    if k:
+        text = (
+            f"on {k} of {n} {description} the margin beside the decision boundary is above {100 * JUMP:.0f} % of the clean one"
+            f"{_class_list(crossings.classes[jumps], crossings.classes)}: {remedy}"
+        )
+        return Finding(code=code, passed=False, text=text, figure=share, limit=0.0)
+    limits = steep.new_tensor(MAX_STEEP)
+    if n >= MIN_LINES and bool((steep > limits).any()):
+        place = int((steep - limits).argmax())
+        text = (
+            f"on {round(n * float(steep[place]))} of {n} {description} the margin is above "
+            f"{100 * STEEP:.0f} % of the clean one at "
+            f"{100 * (1 - NEAR[place]):g} % of the way to the decision boundary: {remedy}"
+        )
+        return Finding(code=code, passed=False, text=text, figure=float(steep[place]), limit=MAX_STEEP[place])
+    text = f"on all {n} {description} the margin goes to zero at the decision boundary"
+    if n < fewest:
+        return Finding(code=code, passed=None, text=f"cannot tell with {n} line{'s' * (n != 1)}: {text}", figure=share, limit=0.0)
+    return Finding(code=code, passed=True, text=text, figure=share, limit=0.0)
+
+
+def _class_list(jumping: Tensor, classes: Tensor) -> str:
+    """The classes on the side of a jump, if they are at most three of more; empty otherwise."""
+    numbers = sorted(set(jumping.tolist()))
+    if len(numbers) > 3 or 2 * len(numbers) > len(set(classes.flatten().tolist())):
+        return ""
+    return f" (where class {' or '.join(map(str, numbers))} leads)"

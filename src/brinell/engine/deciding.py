@@ -1,0 +1,240 @@
+"""Finds the scores inside a torch model that decide its class, where those that it shows do not.
+
+A model that shows other scores than those that its class comes from (`engine.boundary`) computes the latter on the way, as
+a tensor (n, classes). The search looks at every such tensor in the forward pass, and at every module that gives one from the
+model's own input, which serves a part that runs without gradients. Its leading class must be that of the model on clean inputs
+and far from them, and its lead must go to zero at the decision boundary by the same check that the shown scores failed. Attacks
+then follow its gradient, while the model's own answer judges every input.
+
+It is the adaptive attack by hand of Tramer et al. 2020 (On adaptive attacks to adversarial example defenses, section 4: attack
+the part that decides), made by a search. No source for the search itself is known.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from brinell.core.checks import DECIDING_SCORES, GOOD
+from brinell.core.errors import ModelError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Model, ModelInfo
+from brinell.core.oracle import Batch
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, extent
+from brinell.engine import boundary
+from brinell.engine.adaptive import Repair, disagreement_of
+from brinell.engine.repair import DropHandler, attempt, record_activations
+
+SAMPLES = 32
+"""Largest number of samples at which, and away from which, the leading classes are compared."""
+MOST = 8
+"""Largest number of tensors whose lead is followed to the decision boundary."""
+DISTANCES = (0.1, 0.5, 1.0)
+"""Distances from the clean inputs, as shares of the way to random ones, at which the leading classes are compared."""
+SAME = 1e-3
+"""Largest relative difference of scores that say the same."""
+
+Scores = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""Maps inputs (n, *shape) to the scores within, and to the model's answers, both (n, classes)."""
+
+
+class ClassTensors(TorchFunctionMode):
+    """Keeps the tensors (n, classes) of floating-point numbers that operations return, by the number of the operation.
+
+    Args:
+        n: number of inputs.
+        classes: number of classes.
+        only: keeps the tensor of this operation alone; None for all.
+    """
+
+    def __init__(self, n: int, classes: int, only: int | None = None) -> None:
+        super().__init__()
+        self.shape, self.only = (n, classes), only
+        self.count = 0
+        self.tensors: dict[int, Tensor] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function and keep its result if it has a number for each class."""
+        answer = func(*args, **(kwargs or {}))
+        if isinstance(answer, Tensor) and tuple(answer.shape) == self.shape and answer.is_floating_point():
+            if self.only in (None, self.count):
+                self.tensors[self.count] = answer.clone()  # what follows may write into it
+            self.count += 1
+        return answer
+
+
+class DecidingModel:
+    """The scores within a model in place of those that it shows. Where they lead elsewhere than its answer, the answer counts."""
+
+    access = Access.GRADIENTS
+
+    def __init__(self, model: Model, scores: Scores) -> None:
+        self.judge, self._scores = model, scores
+        self.name, self.domain, self.classes = model.name, model.domain, model.classes
+
+    @property
+    def info(self) -> ModelInfo:
+        """Info of the model itself, without gradients in bf16."""
+        return replace(self.judge.info, bf16=False)
+
+    def digest(self) -> str:
+        """Digest of the model itself."""
+        return self.judge.digest()
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, classes): the scores that decide."""
+        scores, answers = self._scores(x)
+        mismatch = scores.argmax(1, keepdim=True) != answers.argmax(1, keepdim=True)
+        if not bool(mismatch.any()):
+            return scores
+        return torch.where(mismatch, answers.detach() + (scores - scores.detach()), scores)
+
+
+def with_scores_of(model: Model, surrogate: Model) -> DecidingModel:
+    """The scores of a surrogate in place of those that a model shows; the model's own class judges every input."""
+    return DecidingModel(model, lambda x: (surrogate.predict(x), model.predict(x)))
+
+
+def _scores_of_operation(model: Model, number: int) -> Scores:
+    """The result of one operation of the forward pass."""
+
+    def scores(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and answers."""
+        with ClassTensors(len(x), model.classes, number) as mode:
+            answers = model.predict(x)
+        if number not in mode.tensors:
+            raise ModelError(f"model {model.name} computes other operations for other inputs")
+        return mode.tensors[number].float(), answers
+
+    return scores
+
+
+def _scores_of_module(model: Model, module: nn.Module) -> Scores:
+    """The output of a module that takes the model's own input."""
+
+    def scores(x: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores and answers."""
+        return module(x).float(), model.predict(x)
+
+    return scores
+
+
+def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
+    """Scores within a model that lead to its class on inputs (n, *shape), each once, those near the end first.
+
+    Probabilities come last, since they flatten where a model is sure.
+    """
+    candidates = list(_find_candidates(model, x))
+    return [scores for is_flat, scores in sorted(candidates, key=lambda candidate: candidate[0])]
+
+
+def _find_candidates(model: Model, x: Tensor) -> Iterator[tuple[bool, Scores]]:
+    """Scores within a model, each with whether they are probabilities."""
+    with torch.enable_grad(), ClassTensors(len(x), model.classes) as mode:
+        answers = model.predict(x.detach().requires_grad_())
+    label, shown, history = answers.argmax(1), answers.detach().float(), [answers.detach().float()]
+
+    def is_new(scores: Tensor) -> bool:
+        """True for scores that lead to the class, that say something else than those shown, and that nothing before had."""
+        repetition = any(torch.equal(scores, record) for record in history)
+        if repetition or not torch.isfinite(scores).all() or not torch.equal(scores.argmax(1), label):
+            return False
+        history.append(scores)
+        return not _says_the_same(scores, shown)
+
+    for number, tensor in sorted(mode.tensors.items(), reverse=True):
+        if tensor.requires_grad and is_new(tensor.detach().float()):
+            yield _are_probabilities(tensor.detach()), _scores_of_operation(model, number)
+    root = model.info.module
+    if root is None:
+        return
+    with torch.no_grad(), record_activations(root) as activations:
+        model.predict(x)
+    for name, (operand, out) in reversed(activations.items()):
+        if operand.shape == x.shape and torch.equal(operand, x) and out.shape == answers.shape and is_new(out.float()):
+            yield _are_probabilities(out), _scores_of_module(model, root.get_submodule(name))
+
+
+def _are_probabilities(scores: Tensor) -> bool:
+    """True if scores (n, classes) lie between 0 and 1, or are distributions but for a factor."""
+    sums = scores.sum(1)
+    is_bounded = bool((scores <= 1).all()) or bool(sums.amax() - sums.amin() <= SAME * sums.amax())
+    return bool((scores >= 0).all()) and is_bounded
+
+
+def _says_the_same(scores: Tensor, shown: Tensor) -> bool:
+    """True if scores (n, classes) are the shown ones but for a factor, a shift, a softmax or a sigmoid."""
+    leads = boundary.lead(scores), boundary.lead(shown)
+    factor = leads[0] / leads[1].clamp_min(torch.finfo(shown.dtype).tiny)
+    pairs = ((scores, shown), (shown, scores))
+    return bool(factor.amax() - factor.amin() <= SAME * factor.abs().amax()) or any(
+        torch.allclose(first, squashed, atol=SAME)
+        for first, second in pairs
+        for squashed in (second.softmax(1), second.sigmoid())
+    )
+
+
+def find_deciding_scores(
+    model: Model,
+    batch: Batch,
+    distance: Distance,
+    eps: float,
+    rng: Streams,
+    *,
+    batch_size: int,
+    on_drop: DropHandler = lambda description: None,
+) -> tuple[Repair | None, int, int]:
+    """Find the scores within a model that decide its class; None if there are none that it computes with gradients.
+
+    Of several, such as logits and their probabilities, those count with whose gradient finite differences agree.
+
+    Args:
+        model: the model.
+        batch: inputs that it classifies correctly, with ids 0 to n-1.
+        distance: norm of `eps`.
+        eps: the largest budget, above 0; infinite where there is none.
+        rng: one stream per sample.
+        batch_size: the most inputs shown to the model at once.
+        on_drop: called with candidates that the model fails with, and the reason.
+
+    Returns:
+        The model with these scores, and the forwards and backwards that the search cost.
+    """
+    low, high = model.domain.bounds(batch.x)
+    random = low + (high - low) * rng.fold("deciding scores").uniform(*batch.x.shape[1:])
+    few = slice(0, max(1, min(SAMPLES, batch_size // (1 + len(DISTANCES)))))
+    points = torch.cat([batch.x[few], *((batch.x + share * (random - batch.x))[few] for share in DISTANCES)])
+    candidates = attempt(lambda: _list_candidates(model, points), DECIDING_SCORES, on_drop) or []
+    radius = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
+    threat = Threat(distance=distance, eps=radius, domain=model.domain)
+    forwards, backwards, best = 2 * len(points), 0, None
+    for scores in candidates[:MOST]:
+        candidate = DecidingModel(model, scores)
+        ledgers = [Ledger(candidate, batch, threat, batch_size=batch_size, minimal=True) for _ in range(2)]
+        decides = attempt(partial(_decides, ledgers[0], batch, rng), DECIDING_SCORES, on_drop)
+        disagreement = disagreement_of(ledgers[1], distance, eps, rng, on_drop) if decides else torch.inf
+        for ledger in ledgers:
+            forwards, backwards = forwards + int(ledger.costs.forwards.sum()), backwards + int(ledger.costs.backwards.sum())
+        if decides and (best is None or disagreement < best.disagreement):
+            text = (
+                f"attacked with {DECIDING_SCORES}: their lead goes to zero at the decision boundary, and finite differences "
+                f"disagree by {disagreement:.2f}"
+            )
+            best = Repair(candidate, DECIDING_SCORES, text, disagreement)
+        if disagreement <= GOOD:
+            break
+    return best, forwards, backwards
+
+
+def _decides(ledger: Ledger, batch: Batch, rng: Streams) -> bool:
+    """True if the lead of a model's scores goes to zero at its decision boundary."""
+    oracle = ledger.oracle()
+    logits = oracle.scores(batch.ids, batch.x)
+    domain = ledger.threat.domain
+    finding = boundary.check_margin(oracle, batch, logits, domain, rng, free=domain.movable is None)
+    return finding.passed is not False and finding.reason is None

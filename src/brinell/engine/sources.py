@@ -1,0 +1,136 @@
+"""Data, models, attacks and distances by their specs: built from them, and checked by name before anything large is imported.
+
+A mistyped name or a missing file is refused without torch, whose import takes longer than all of these checks. Each check raises
+the error that the same name would raise later, or says nothing.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brinell import plugins
+from brinell.core.errors import RequestError
+from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.request import IN_MEMORY, BaseRequest
+from brinell.engine.spelling import expand_spec
+from brinell.store.run import LAYOUT
+from brinell.store.shared import address_of
+
+if TYPE_CHECKING:
+    from brinell.core.data import Dataset
+
+RUN = "run"
+"""The setting that names the folder of a run."""
+MOST_BYTES = 1 << 24
+"""Largest size of a file of data that is opened for its check: it is opened once more later."""
+MODEL_FILES = {"torch": "check the path before the colon", "onnx": "write onnx:FILE", "sklearn": "write sklearn:FILE.skops"}
+"""Plugins of models whose path is a file, and what to do if there is none."""
+WEIGHTS = (".safetensors", ".pt", ".pth")
+"""Endings of files of weights."""
+
+
+def build_source(kind: str, spec: str) -> Any:
+    """The plugin that a spec names, with its settings.
+
+    Raises:
+        RequestError: an unknown name or setting, or an object in memory.
+    """
+    if spec.startswith(f"{IN_MEMORY}:"):
+        raise RequestError(f"{kind} {spec!r} was given in memory, from Python: repeat it there, with the same objects")
+    name, path, options = plugins.parse(spec)
+    return plugins.build(kind, name, options | ({"path": path} if path else {}))
+
+
+def open_data(spec: str) -> "Dataset":
+    """The data set that a spec names."""
+    dataset: Dataset = build_source("dataset", expand_spec("dataset", spec))()
+    return dataset
+
+
+def check_sources(request: BaseRequest) -> None:
+    """Refuse names of a request that mean nothing, files that do not exist, and small files of data that do not open.
+
+    Raises:
+        RequestError: as the study would raise it.
+    """
+    marks = {setting: mark for setting in type(request).model_fields if (mark := request.names_of(setting)) and mark.kind}
+    for setting, mark in sorted(marks.items(), key=lambda item: item[1].kind == "dataset"):  # the dearest last
+        value, check = getattr(request, setting), CHECKS.get(mark.kind) or CHECKS.get(setting)
+        for text in value if isinstance(value, tuple) else (value,):
+            if check and isinstance(text, str) and text not in mark.words and not text.startswith(IN_MEMORY):
+                check(text)
+
+
+def _check_data(spec: str) -> None:
+    """Open data that take no time: a file that is small, or one that does not exist."""
+    expanded = expand_spec("dataset", spec)
+    name, text, _ = plugins.parse(expanded)
+    if plugins.is_scratch(name):
+        return
+    plugins.check_name("dataset", name)
+    path = Path(text).expanduser()
+    if plugins.is_built_in("dataset", name) and text and (not path.exists() or _is_small(path)):
+        build_source("dataset", expanded)()
+
+
+def _is_small(path: Path) -> bool:
+    """True for a file that is quickly read."""
+    return path.is_file() and path.stat().st_size <= MOST_BYTES
+
+
+def _check_model(spec: str) -> None:
+    """Refuse a model without a plugin, without its file, or with an option that its plugin lacks."""
+    name, path, options = plugins.parse(expand_spec("model", spec))
+    if plugins.is_scratch(name):
+        return
+    plugins.check_name("model", name)
+    plugins.check_options("model", name, set(options) - {"class_names"})
+    source = path.rpartition(":")[0] if name == "torch" else path
+    if name in MODEL_FILES and source and not Path(source).expanduser().is_file():
+        name_text = source if name == "torch" else repr(str(Path(source).expanduser()))
+        raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}")
+    weights = options.get("weights", "")
+    if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
+        raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights=")
+
+
+def _check_attack(spec: str) -> None:
+    """Refuse an attack that is neither a cascade nor a plugin."""
+    if ALIASES.get(spec, spec) not in CASCADES:
+        check_attack_name(plugins.parse(spec).name)
+
+
+def _check_plugin(kind: str) -> Callable[[str], None]:
+    """A check that refuses a spec whose name is that of no plugin of a kind."""
+
+    def check(spec: str) -> None:
+        """Refuse such a spec."""
+        if not plugins.is_scratch(name := plugins.parse(spec).name):
+            plugins.check_name(kind, name)
+
+    return check
+
+
+def _check_run(text: str) -> None:
+    """Refuse the folder of a run that does not exist; an address is left to the study."""
+    if address_of(text) is None and not Path(text).exists():
+        LAYOUT.read(Path(text))
+
+
+def _check_budgets(text: str) -> None:
+    """Refuse budgets that are no numbers; those of other kinds are left to the study."""
+    if "recommended" not in text:
+        parse_eps(text)
+
+
+CHECKS: dict[str, Callable[[str], None]] = {
+    "dataset": _check_data,
+    "model": _check_model,
+    "attack": _check_attack,
+    "distance": _check_plugin("distance"),
+    "explainer": _check_plugin("explainer"),
+    "budgets": _check_budgets,
+    RUN: _check_run,
+}
+"""Checks by the kind of a setting's name, or by the setting."""

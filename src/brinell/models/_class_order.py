@@ -1,0 +1,152 @@
+"""Models whose answers are brought into the order of the data's classes, matched by their names (`core.class_names`)."""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core import bounded
+from brinell.core.class_names import NEVER, check_names, match_classes, names_of_mapping
+from brinell.core.contracts import Dataset
+from brinell.core.errors import RequestError, one_line
+from brinell.core.model import Access, Model, ModelInfo
+
+CLASSES_FILE = "classes.json"
+"""The file beside a model's weights that names its classes, in the order of its answers."""
+
+
+class OrderedModel:
+    """A model whose answers are in another order: that of the data's classes.
+
+    Args:
+        model: the inner model.
+        order: for each answer its place in the answer of the inner model, or `NEVER`; empty if only the note is new.
+        class_names: names of the classes in the new order.
+        note: what the reader of the report must know about the order.
+    """
+
+    def __init__(self, model: Model, order: Sequence[int], class_names: Sequence[str], note: str) -> None:
+        self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
+        self.order, self.classes, self._names, self._note = tuple(order), len(order) or model.classes, tuple(class_names), note
+        self._never = torch.tensor([place == NEVER for place in order])
+        self._index = torch.tensor([max(place, 0) for place in order])
+
+    @property
+    def info(self) -> ModelInfo:
+        """The facts of the inner model, with the names and the order of the classes."""
+        info = self.model.info
+        notes = (*info.notes, self._note) if self._note else info.notes
+        return replace(info, class_names=self._names, class_order=self.order, notes=notes)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of inputs (n, *shape), in the order of the data's classes."""
+        answer = self.model.predict(x)
+        if not self.order or answer.ndim != 2 or answer.shape[1] != self.model.classes:  # which whoever asks refuses
+            return answer
+        ordered = answer.index_select(1, self._index.to(answer.device))
+        if not bool(self._never.any()):
+            return ordered
+        low, high = answer.detach().amin(1, keepdim=True), answer.detach().amax(1, keepdim=True)
+        return torch.where(self._never.to(answer.device), low - (high - low) - 1, ordered)
+
+    def digest(self) -> str:
+        """Hash of the inner model's digest and the order."""
+        if not self.order:
+            return self.model.digest()
+        return hashlib.blake2b(f"{self.model.digest()} {self.order}".encode(), digest_size=16).hexdigest()
+
+
+def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ()) -> Model:
+    """The model with its answers in the order of the data's classes; the model itself if they are.
+
+    Args:
+        model: brings names of its classes, or none.
+        dataset: brings names of its classes, or numbers.
+        class_names: names of the model's classes that the user states, instead of its own.
+
+    Raises:
+        ModelError: the classes cannot be matched by name.
+        RequestError: another number of names than of classes, or one answer whose kind must be known before it is turned round.
+    """
+    info = model.info
+    declared = info.answers is not None or model.access == Access.LABELS
+    count = 2 if model.classes == 1 else model.classes
+    source = "the option class_names= of" if class_names else "the class names of"
+    names = check_names(f"{source} {model.name}", class_names or info.class_names, count)
+    present = np.unique(np.asarray(dataset.labels())).tolist()
+    match = match_classes(model.name, names, tuple(dataset.classes), count, present, imagenet_synsets)
+    if not match.order:
+        return OrderedModel(model, (), names, match.note) if match.note or class_names else model
+    if not declared and (model.classes == 1 or NEVER in match.order):
+        raise RequestError(f"{match.note}: say what model {model.name} answers by its option answers=, such as answers=logits")
+    own = [names[place] if names and place != NEVER else "" for place in match.order]
+    ordered = [*dataset.classes, *own[len(dataset.classes) :]]
+    return OrderedModel(model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note)
+
+
+def imagenet_synsets() -> tuple[str, ...]:
+    """The WordNet identifiers of ImageNet's thousand classes in order, from timm's table; empty without timm."""
+    spec = importlib.util.find_spec("timm")
+    if spec is None or spec.origin is None:
+        return ()
+    file = Path(spec.origin).parent / "data" / "_info" / "imagenet_synsets.txt"
+    return tuple(bounded.text(file).split()) if file.is_file() else ()
+
+
+def names_of_file(file: Path) -> tuple[str, ...]:
+    """The names in a classes.json: a list of names, or of {index, name}, or a mapping of numbers to names.
+
+    Raises:
+        RequestError: the file holds something else.
+    """
+    try:
+        return names_of_json(str(file), json.loads(bounded.text(file)))
+    except (OSError, ValueError, RecursionError) as error:
+        raise RequestError(f"{file} is no JSON that can be read ({one_line(error, 100)}): correct it, or remove it") from None
+
+
+def names_of_json(subject: str, content: Any) -> tuple[str, ...]:
+    """The names of classes in JSON; refuses what is no list or mapping of names."""
+    if isinstance(content, Mapping) and content:
+        if all(isinstance(value, int) for value in content.values()):  # names to numbers, as class_to_idx
+            numbers = [str(number) for number in content.values()]
+            if len(set(numbers)) < len(numbers):
+                twice = next(number for number in numbers if numbers.count(number) > 1)
+                raise RequestError(f"{subject} gives the number {twice} to two classes: give each its own")
+            content = {number: name for name, number in content.items()}
+        return names_of_mapping(subject, content)
+    if isinstance(content, list) and content:
+        if all(isinstance(entry, Mapping) and {"index", "name"} <= entry.keys() for entry in content):
+            numbers = [str(entry["index"]) for entry in content]
+            if len(set(numbers)) < len(numbers):
+                raise RequestError(f"{subject} gives one index to two classes: give each its own")
+            return names_of_mapping(subject, dict(zip(numbers, (entry["name"] for entry in content), strict=True)))
+        if not any(isinstance(entry, Mapping | list) for entry in content):
+            return tuple(map(str, content))
+    raise RequestError(f"{subject} is no list of class names, of {{index, name}}, nor a mapping of numbers to names: correct it")
+
+
+def names_beside(*files: str | Path) -> tuple[str, ...]:
+    """The names in the classes.json in the folder of the first of these files that has one; empty without one."""
+    for file in files:
+        beside = Path(file).expanduser().parent / CLASSES_FILE
+        if str(file) and beside.is_file():
+            return names_of_file(beside)
+    return ()
+
+
+def names_of_config(network: object, name: str) -> tuple[str, ...]:
+    """The names in the `id2label` of a network of transformers; empty without one."""
+    config = getattr(network, "config", None)
+    mapping = getattr(config, "id2label", None)
+    inverse = getattr(config, "label2id", None)
+    if not isinstance(mapping, Mapping) or not mapping:
+        return ()
+    return names_of_mapping(f"id2label of {name}", mapping, inverse if isinstance(inverse, Mapping) else None)

@@ -1,0 +1,186 @@
+"""Copies of a model in memory, and a model that answers each question by a new copy.
+
+`copy.deepcopy` shares functions, so a closure that counts its calls would count those of its copies too. Here the user's own
+functions are copied as well, with their closures, defaults, attributes, and the globals that they refer to; so are random
+generators and locks. Classes are shared, and with them what a method keeps in its class or in the globals of its file.
+"""
+
+import copy
+import functools
+import threading
+import types
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.errors import ModelError, one_line
+from brinell.core.model import Model, ModelInfo
+
+LIBRARIES = ("brinell", "functools", "numpy", "scipy", "sklearn", "timm", "torch", "torchvision", "transformers")
+"""Packages whose functions keep nothing between calls and are shared."""
+LOCKS = {type(make()): make for make in (threading.Lock, threading.RLock)}
+
+
+def model_copier(model: Model) -> Callable[[], Model]:
+    """A function that returns copies of the model as it is now; each call raises ModelError if it cannot be copied."""
+    try:
+        pristine = copy_object(model)
+    except Exception as error:
+        text = f"the model cannot be copied ({type(error).__name__}: {one_line(error, 100)})"
+
+        def refuse() -> Model:
+            """Raise the reason."""
+            raise ModelError(text)
+
+        return refuse
+    return lambda: cast(Model, copy_object(pristine))
+
+
+def copy_object(value: Any) -> Any:
+    """A deep copy of an object that shares no state with it but that of classes."""
+    memo: dict[int, Any] = {}
+    functions, scopes = list[types.FunctionType](), dict[int, dict[str, Any]]()
+    for part in _reachable(value):
+        if isinstance(part, types.FunctionType):
+            functions.append(part)
+            scope = scopes.setdefault(id(part.__globals__), dict(part.__globals__))
+            cells = tuple(types.CellType() for _ in part.__closure__ or ())
+            memo[id(part)] = types.FunctionType(part.__code__, scope, part.__name__, None, cells)
+        elif isinstance(part, torch.Generator):
+            memo[id(part)] = part.clone_state()
+        elif type(part) in LOCKS:
+            memo[id(part)] = LOCKS[type(part)]()
+    for function in functions:
+        _fill(function, memo[id(function)], memo)
+    return copy.deepcopy(value, memo)
+
+
+def _fill(function: types.FunctionType, made: types.FunctionType, memo: dict[int, Any]) -> None:
+    """Give the copy of a function copies of what the function refers to."""
+    made.__defaults__ = copy.deepcopy(function.__defaults__, memo)
+    made.__kwdefaults__ = copy.deepcopy(function.__kwdefaults__, memo)
+    made.__module__, made.__qualname__ = function.__module__, function.__qualname__
+    made.__dict__.update(copy.deepcopy(function.__dict__, memo))
+    for cell, empty in zip(function.__closure__ or (), made.__closure__ or (), strict=True):
+        try:
+            empty.cell_contents = copy.deepcopy(cell.cell_contents, memo)
+        except ValueError:  # not assigned yet
+            continue
+    for name, value in _globals_of(function):
+        made.__globals__[name] = copy.deepcopy(value, memo)
+
+
+def _globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Names and values of the globals of a function that may hold state."""
+    for name in _names(function.__code__):
+        value = function.__globals__.get(name)
+        if value is not None and not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+            yield name, value
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Names that code and its inner functions use."""
+    return set(code.co_names).union(*(_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)))
+
+
+def _reachable(root: Any) -> Iterator[Any]:
+    """Every user's function, generator and lock that an object refers to, each once."""
+    waiting, visited = [root], dict[int, Any]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in visited or isinstance(part, type | types.ModuleType | Tensor | np.ndarray | str | bytes | int | float):
+            continue
+        visited[id(part)] = part
+        if isinstance(part, torch.Generator) or type(part) in LOCKS or _is_users(part):
+            yield part
+        waiting += _parts(part)
+
+
+def _is_users(part: Any) -> bool:
+    """True for a function that belongs to no library."""
+    return isinstance(part, types.FunctionType) and (part.__module__ or "").partition(".")[0] not in LIBRARIES
+
+
+def _parts(part: Any) -> list[Any]:
+    """The values that an object refers to."""
+    if isinstance(part, types.FunctionType):
+        return _of_function(part) if _is_users(part) else []
+    if isinstance(part, functools.partial):
+        return [part.func, *part.args, *part.keywords.values()]
+    if isinstance(part, types.MethodType):
+        return [part.__self__, part.__func__]
+    if isinstance(part, dict):
+        return list(part.values())
+    inner = list(part) if isinstance(part, list | tuple | set | frozenset) else []
+    return [*inner, *getattr(part, "__dict__", {}).values()]
+
+
+def _of_function(function: types.FunctionType) -> list[Any]:
+    """The values that a function refers to."""
+    contents = []
+    for cell in function.__closure__ or ():
+        try:
+            contents.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            continue
+    return [
+        *(function.__defaults__ or ()),
+        *(function.__kwdefaults__ or {}).values(),
+        *contents,
+        *function.__dict__.values(),
+        *(value for _, value in _globals_of(function)),
+    ]
+
+
+class FreshModel:
+    """A model that answers each question by a copy that has answered no other, so that nothing it keeps can matter.
+
+    Args:
+        open_copy: returns a copy of the model that has answered nothing.
+    """
+
+    def __init__(self, open_copy: Callable[[], Model]) -> None:
+        self._open_copy, self._device = open_copy, torch.device("cpu")
+        self._last: tuple[Model, ExitStack] | None = None
+        model = open_copy()
+        self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
+        self._digest = model.digest()
+        self.info: ModelInfo = replace(
+            model.info,
+            bf16=False,
+            module=None,
+            features=None,
+            training=None,
+            session=self._session,
+            notes=(*model.info.notes, "each question is answered by a fresh copy of the model"),
+        )
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of a copy on inputs (n, *shape)."""
+        model, stack = self._open_copy(), ExitStack()
+        stack.enter_context(model.info.session(self._device))
+        self._last = model, stack  # a backward pass may follow, so the session stays open until the next question
+        return model.predict(x)
+
+    def digest(self) -> str:
+        """Hash of the model."""
+        return self._digest
+
+    def _session(self, device: torch.device) -> AbstractContextManager[None]:
+        """Ask copies on this device until the context ends."""
+
+        @contextmanager
+        def session() -> Iterator[None]:
+            """Set the device and restore it."""
+            previous, self._device = self._device, device
+            try:
+                yield
+            finally:
+                self._device, self._last = previous, None
+
+        return session()

@@ -1,0 +1,144 @@
+"""Answers of several parts (tuples, dicts, data classes): which part holds the logits.
+
+A part is named by its path, such as `logits`, `0` or `heads.1`. Without a name it is `logits` where a part has that name, or the
+only part with a row of scores for each input, of as many columns as the data have classes where that decides between several.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from brinell.core.errors import RequestError
+
+Output = str | int | None
+"""Path of the part that holds the logits; None to find it."""
+MOST = 8
+"""Largest number of parts that a message lists."""
+DEPTH = 4
+"""Largest depth to which an answer is searched."""
+ARRAYS = (Tensor, np.ndarray)
+
+
+def has_parts(answer: Any) -> bool:
+    """True if an answer has parts with names or places; a list of plain rows has none."""
+    if isinstance(answer, (*ARRAYS, str, bytes, int, float)) or answer is None or isinstance(answer, type):
+        return False
+    if isinstance(answer, list):
+        return any(
+            isinstance(part, ARRAYS) and part.ndim > 1 or (not isinstance(part, list) and has_parts(part)) for part in answer
+        )
+    if isinstance(answer, tuple):
+        return any(isinstance(part, ARRAYS) or has_parts(part) for part in answer)
+    return isinstance(answer, Mapping) or is_dataclass(answer) or any(isinstance(part, ARRAYS) for part in _attributes(answer))
+
+
+def _attributes(answer: Any) -> list[Any]:
+    """The values of the attributes of an object."""
+    return list(vars(answer).values()) if "__dict__" in dir(answer) else []
+
+
+def parts_of(answer: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """The arrays in an answer, each with its path."""
+    if isinstance(answer, ARRAYS):
+        yield path, answer
+        return
+    if depth > DEPTH or not has_parts(answer):
+        return
+    for key, part in _named(answer):
+        yield from parts_of(part, f"{path}.{key}" if path else str(key), depth + 1)
+
+
+def _named(answer: Any) -> list[tuple[Any, Any]]:
+    """Names or places of the direct parts of an answer."""
+    if isinstance(answer, Mapping):
+        return list(answer.items())
+    if isinstance(answer, tuple | list):
+        names = getattr(answer, "_fields", range(len(answer)))
+        return list(zip(names, answer, strict=True))
+    if is_dataclass(answer):
+        return [(field.name, getattr(answer, field.name)) for field in fields(answer)]
+    return list(vars(answer).items())
+
+
+def pick(answer: Any, path: str) -> Any:
+    """The part of an answer at a path; None if it has none there."""
+    if path == "" or answer is None:
+        return answer
+    values = {str(key): part for key, part in _named(answer)} if has_parts(answer) else {}
+    if isinstance(answer, tuple | list):  # also by place, where the parts have names
+        values = {str(place): part for place, part in enumerate(answer)} | values
+    for key, part in values.items():
+        if path == key or path.startswith(f"{key}."):
+            return pick(part, path[len(key) + 1 :])
+    return getattr(answer, path, None) if "." not in path and not isinstance(answer, ARRAYS) else None
+
+
+def find_output(answer: Any, output: Output, n: int, classes: int | None, name: str) -> str:
+    """The path of the logits in an answer to `n` inputs; empty for the answer itself.
+
+    Args:
+        answer: what the model answers.
+        output: the path that the user names.
+        n: number of inputs.
+        classes: number of classes of the data, if it is known.
+        name: name of the model, for messages.
+
+    Raises:
+        RequestError: the part does not exist, or several parts may be the logits.
+    """
+    parts = dict(parts_of(answer))
+    if output is not None:
+        if isinstance(pick(answer, str(output)), ARRAYS):
+            return str(output)
+        raise RequestError(
+            f"{name} answers no part {output!r}; {_listing(parts)}: take one of these, such as {_example(parts, n)}"
+        )
+    if not has_parts(answer):
+        return ""
+    if isinstance(pick(answer, "logits"), ARRAYS):
+        return "logits"
+    rows = [path for path, part in parts.items() if part.ndim == 2 and len(part) == n] or [
+        path for path, part in parts.items() if part.ndim == 1 and len(part) == n
+    ]
+    fitting = [path for path in rows if parts[path].ndim == 2 and parts[path].shape[1] == classes]
+    candidates = fitting or rows
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        remedy = "none has a row of scores for each input: wrap the model so that one has"
+    else:
+        example = _example({path: parts[path] for path in candidates}, n)
+        spec = example.replace('"', "")
+        remedy = f"several may be the logits: say which by {example}, in a spec ?{spec}"
+    raise RequestError(f"{name} answers with a {type(answer).__name__}, {_listing(parts)}; {remedy}")
+
+
+def _listing(parts: Mapping[str, Any]) -> str:
+    """The parts with their shapes."""
+    texts = [f"{path} {tuple(part.shape)}" for path, part in list(parts.items())[:MOST]]
+    return (
+        f"its parts are {', '.join(texts)}{', ...' if len(parts) > MOST else ''}" if parts else "it has no parts that are arrays"
+    )
+
+
+def _example(parts: Mapping[str, Any], n: int) -> str:
+    """The setting that names the first part, as Python and a spec write it."""
+    path = next((path for path, part in parts.items() if part.ndim == 2 and len(part) == n), next(iter(parts), "0"))
+    return f"output={path}" if path.isdigit() else f'output="{path}"'
+
+
+def is_output(value: Any) -> bool:
+    """True for a place or a path."""
+    return value is None or isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool))
+
+
+def note_of(path: str, output: Output, name: str) -> tuple[str, ...]:
+    """What a run says of a part that was found rather than named."""
+    return (
+        (f"{name} answers several parts, of which {path} is read: its shape is that of logits",)
+        if (path not in ("", "logits") and output is None)
+        else ()
+    )

@@ -1,0 +1,70 @@
+"""A fixture of pytest: `def test_robust(brinell_audit): brinell_audit(model, data, eps=8 / 255, robust=0.3)`.
+
+pytest finds it by the entry point `pytest11` wherever Brinell is installed, so that this file imports nothing but pytest.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONDITIONS = ("robust", "worst_class", "clean", "baseline")
+"""Keywords of which a test needs at least one."""
+OTHERS = ("max_drop", "allow", "without_checks")
+"""Keywords that are the gate's as well."""
+FLAG = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
+
+
+@pytest.fixture
+def brinell_audit(tmp_path: Path) -> Callable[..., Any]:
+    """A function that audits a model and fails the test where its gate fails.
+
+    It takes what `brinell.audit` takes, and the conditions of `brinell.gate`: `robust`, `worst_class`, `clean`, `baseline`,
+    `max_drop`, `allow`, `without_checks`. It returns the result of the audit.
+    """
+    numbers = count(1)
+
+    def check(*inputs: Any, **settings: Any) -> Any:
+        """Audit a model, and hold the run against the conditions."""
+        __tracebackhide__ = True
+        conditions = {name: settings.pop(name) for name in (*CONDITIONS, *OTHERS) if name in settings}
+        if all(conditions.get(name) is None for name in CONDITIONS):
+            pytest.fail(f"brinell_audit needs a condition: {', '.join(CONDITIONS)}", pytrace=False)
+        settings.setdefault("out", tmp_path / f"brinell-{next(numbers)}")
+        result, failures = _audit(inputs, settings, conditions)
+        if failures:
+            pytest.fail("\n".join([*failures, f"the run: {result.folder}"]), pytrace=False)
+        return result
+
+    return check
+
+
+def _audit(inputs: tuple[Any, ...], settings: dict[str, Any], conditions: dict[str, Any]) -> tuple[Any, list[str]]:
+    """The audit, and the lines of the gate's conditions that do not hold."""
+    __tracebackhide__ = True
+    import brinell
+    from brinell.studies.gate.terminal import failure
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", brinell.BrinellWarning)  # the gate fails on these checks by itself
+            result = brinell.audit(*inputs, **settings)
+            verdict = brinell.gate(result, **conditions)
+    except brinell.BrinellError as error:
+        pytest.fail(f"brinell: {error}", pytrace=False)
+    lines = [_python(failure(check)) for check in verdict.failures]
+    not_made = [check for check in verdict.checks if check.passed is None]
+    if not verdict.passed and not lines:
+        lines = [
+            f"FAIL  {check.name}: not made ({check.reason or check.text}); without_checks=True allows it" for check in not_made
+        ]
+    return result, lines
+
+
+def _python(line: str) -> str:
+    """A line of the terminal with its options as keywords."""
+    return FLAG.sub(lambda match: match[1].replace("-", "_"), line)

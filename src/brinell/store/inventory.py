@@ -1,0 +1,114 @@
+"""The closed inventory of a folder: the exact files that its manifest lists, each with its digest, and none beside them.
+
+A reader of a finished folder reads these files and no others. So a file that somebody adds, removes or changes is refused by
+every command alike. Pages and tables follow from the files and are written again at will; they are no part of the inventory.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brinell.core.errors import RequestError
+from brinell.store.files import digest
+
+FILES = "files"
+"""The key of a manifest that holds the inventory: the digest of each file by its path in the folder."""
+DERIVED_FOLDER = "tables"
+"""The folder whose CSV files follow from the rows."""
+SHARDS = "shards"
+"""The folder through which several processes share the work on an unfinished folder; nothing in it counts afterwards."""
+GONE = "is missing"
+FOREIGN = "was not there when the run ended"
+CHANGED = "was changed after the run ended"
+MANIFEST = "manifest.json"
+
+
+def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
+    """Paths of all files in a folder that a command may read, sorted, without hidden ones and those that follow from others.
+
+    A folder within it that has a manifest has an inventory of its own: of its files only the manifest is listed.
+
+    Args:
+        folder: the folder.
+        derived: names of files in it that are no part of an inventory, such as its manifest and its page.
+
+    Raises:
+        RequestError: one of them is a symbolic link, which could lead anywhere.
+    """
+    names = []
+    for parent, folders, files in os.walk(folder):
+        place = Path(parent)
+        if place != folder and MANIFEST in files:
+            folders[:], files = [], [MANIFEST]
+        folders[:] = [name for name in folders if not name.startswith(".") and place / name != folder / SHARDS]
+        for name in [*files, *(name for name in folders if (place / name).is_symlink())]:
+            if name.startswith("."):
+                continue
+            if (place / name).is_symlink():
+                raise RequestError(f"{place / name} is a symbolic link: replace it by the file")
+            if _is_derived(place / name, folder, derived):
+                continue
+            names.append((place / name).relative_to(folder).as_posix())
+    return sorted(names)
+
+
+def _is_derived(path: Path, folder: Path, derived: frozenset[str]) -> bool:
+    """True if a file follows from others: one of `derived` at the top, or a table."""
+    if path.parent == folder:
+        return path.name in derived
+    return path.parent == folder / DERIVED_FOLDER and path.suffix == ".csv"
+
+
+def take_inventory(folder: Path, derived: frozenset[str]) -> dict[str, str]:
+    """The digest of each file of a folder, by its path."""
+    return {name: digest(folder / name) for name in list_files(folder, derived)}
+
+
+def find_faults(folder: Path, manifest: Mapping[str, Any], derived: frozenset[str]) -> list[tuple[str, str]]:
+    """Files of a finished folder that are not as its manifest lists them: the path of each in the folder, and what is wrong."""
+    listed = manifest.get(FILES) or {}
+    try:
+        found = set(list_files(folder, derived))
+    except RequestError as error:
+        return [(MANIFEST, str(error))]
+    faults = [(name, GONE) for name in listed.keys() - found] + [(name, FOREIGN) for name in _foreign(found, set(listed))]
+    return sorted(faults + [(name, CHANGED) for name in listed.keys() & found if digest(folder / name) != listed[name]])
+
+
+def _foreign(found: set[str], listed: set[str]) -> list[str]:
+    """Files beside those that are listed. A folder with another manifest is none of them, since no reader looks into it."""
+    return sorted(name for name in found - listed if not name.endswith(f"/{MANIFEST}"))
+
+
+def check_names(
+    folder: Path, manifest: Mapping[str, Any], derived: frozenset[str], *, missing: bool = True, remedy: str = ""
+) -> None:
+    """Refuse a finished folder whose files are not those that its manifest lists.
+
+    Args:
+        folder: the folder.
+        manifest: its manifest.
+        derived: as for `list_files`.
+        missing: whether a missing file is refused; a resumed command makes it again.
+        remedy: what to do about a missing file.
+
+    Raises:
+        RequestError: a file is missing, or one was added.
+    """
+    listed, found = set(manifest.get(FILES) or {}), set(list_files(folder, derived))
+    if missing and (lost := sorted(listed - found)):
+        raise RequestError(f"{folder / lost[0]} is missing: {remedy}")
+    if unlisted := _foreign(found, listed):
+        raise RequestError(f"{folder / unlisted[0]} {FOREIGN}: take it away")
+
+
+def check_digests(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a finished folder of which a file was changed.
+
+    Raises:
+        RequestError: the digest of a file is not the one in the manifest.
+    """
+    for name, expected in (manifest.get(FILES) or {}).items():
+        if digest(folder / name) != expected:
+            raise RequestError(f"{folder / name} {CHANGED}: restore it from a copy of the folder")

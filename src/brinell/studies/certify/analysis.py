@@ -1,0 +1,142 @@
+"""The result of a certification: rates that proofs and attacks bound from both sides, over all budgets and by class."""
+
+import numpy as np
+
+from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.results import Rate
+from brinell.analysis.robust_accuracy import rate
+from brinell.core.record import Array
+from brinell.store import rows
+from brinell.store.table import Folder
+from brinell.studies.certify.records import BROKEN, CERTIFIED, FAILED, OPEN, WRONG, Outcomes
+
+
+class Counts(Result):
+    """Samples by outcome at a budget, in the words of ISO/IEC 24029-2."""
+
+    eps: float
+    proof: int
+    """Proven robust."""
+    counterexample: int
+    """A stored input within the budget is misclassified, or the sample is wrong without a change."""
+    inconclusive: int
+    """Neither."""
+
+
+class Band(Result):
+    """The two bounds of robust accuracy over the budgets."""
+
+    certified: list[Rate]
+    """Share of samples that are proven robust: never above the truth."""
+    robust: list[Rate]
+    """Share of samples that no attack broke: never below the truth."""
+    open: list[Rate]
+    """Share of samples that are neither proven nor broken."""
+
+
+class ClassBand(Band):
+    """The bounds on one class."""
+
+    class_: int
+    name: str
+    n: int
+
+
+class MethodCount(Result):
+    """Proofs by a method."""
+
+    method: str
+    proofs: int
+    """Pairs of sample and budget whose largest proof is the method's."""
+
+
+class CertifyResult(FolderResult, Band):
+    """What `brinell certify --json` prints."""
+
+    model: str
+    data: str
+    distance: str
+    n: int
+    clean: Rate
+    """Accuracy without a change."""
+    eps: list[float]
+    """Budgets, 0 first."""
+    counts: list[Counts]
+    """By budget."""
+    per_class: list[ClassBand]
+    methods: list[MethodCount]
+    seconds: float
+    """Wall time of the computation."""
+
+
+def summarise(folder: Folder[Outcomes]) -> CertifyResult:
+    """Figures of a folder from its rows."""
+    manifest, table = folder.manifest, folder.rows
+    names = manifest["data"]["classes"]
+    levels = np.unique(table.eps)
+    band = _band(table, levels)
+    right = table.eps == 0
+    per_class = []
+    for number in np.unique(table.label).tolist():
+        part = rows.take(table, table.label == number)
+        part_band = _band(part, levels)
+        name = names[number] if number < len(names) else str(number)
+        per_class.append(ClassBand(class_=number, name=name, n=int((part.eps == 0).sum()), **part_band.model_dump()))
+    methods, counts = np.unique(table.method[table.method != ""].astype(str), return_counts=True)
+    return CertifyResult(
+        folder=str(folder.path),
+        model=manifest["models"][0]["name"],
+        data=manifest["data"]["name"],
+        distance=manifest["request"]["norm"],
+        n=int(right.sum()),
+        clean=_rate(table.outcome[right] == CERTIFIED, table.outcome[right], 0.0),
+        eps=levels.tolist(),
+        counts=[_counts(table, level) for level in levels.tolist()],
+        per_class=per_class,
+        methods=[MethodCount(method=str(m), proofs=int(c)) for m, c in zip(methods, counts, strict=True)],
+        seconds=float(manifest.get("seconds") or 0.0),
+        **band.model_dump(),
+    )
+
+
+def _band(table: Outcomes, levels: Array) -> Band:
+    """The rates of some rows."""
+    certified, robust, undecided = [], [], []
+    for level in levels.tolist():
+        outcome = table.outcome[table.eps == level].astype(str)
+        certified.append(_rate(outcome == CERTIFIED, outcome, level))
+        robust.append(_rate(np.isin(outcome, (CERTIFIED, OPEN)), outcome, level))
+        undecided.append(_rate(outcome == OPEN, outcome, level))
+    return Band(certified=certified, robust=robust, open=undecided)
+
+
+def _rate(counted: Array, outcome: Array, eps: float) -> Rate:
+    """The share of samples that count, among those that could be valid."""
+    valid = outcome != FAILED
+    return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
+
+
+def _counts(table: Outcomes, level: float) -> Counts:
+    """Samples by outcome at a budget."""
+    outcome = table.outcome[table.eps == level].astype(str)
+    return Counts(
+        eps=level,
+        proof=int((outcome == CERTIFIED).sum()),
+        counterexample=int(np.isin(outcome, (BROKEN, WRONG)).sum()),
+        inconclusive=int((outcome == OPEN).sum()),
+    )
+
+
+def sentence(result: CertifyResult) -> str:
+    """The result at the largest budget in one sentence."""
+    low, high, last = result.certified[-1], result.robust[-1], result.eps[-1]
+    if low.value is None or high.value is None:
+        return "No sample could be valid."
+    if low.k == high.k:
+        return (
+            f"Robust accuracy at {last:g} is {100 * low.value:.1f} %: each of {low.n} samples is proven or has a counterexample."
+        )
+    return (
+        f"Robust accuracy at {last:g} lies between {100 * low.value:.1f} % (proofs) and {100 * high.value:.1f} % (attacks): "
+        f"{high.k - low.k} of {low.n} samples are neither proven nor broken."
+    )

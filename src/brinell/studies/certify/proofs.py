@@ -1,0 +1,96 @@
+"""The largest budget of each sample at which a proof succeeds: bisection over the budgets, many samples at once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from brinell.bounds._bounding import Ball
+from brinell.bounds._graph import Graph
+from brinell.core.domain import Domain
+
+AT_A_TIME = 32
+"""Number of samples that are bounded together."""
+FLOAT32_MARGIN = 0.05
+"""Largest bound below 0 in float32 that float64, whose rounding costs less, is tried on."""
+TOLERANCE = 1e-5
+"""Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by rounding."""
+
+Method = Callable[[Graph, Ball, Tensor], Tensor]
+"""A bound: lower bounds (n, classes - 1) of the margins on balls, from the labels (n,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prover:
+    """A network and the threat, in both precisions."""
+
+    graph: Graph
+    coarse: Graph
+    """The network in float32."""
+    domain: Domain
+    norm: str
+
+    @classmethod
+    def of(cls, graph: Graph, domain: Domain, norm: str) -> "Prover":
+        """A prover for a network in float64."""
+        return cls(graph, graph.to(torch.float32), domain, norm)
+
+    def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
+        """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
+        lower = [
+            self._margins(method, *part) for part in zip(*(torch.split(value, AT_A_TIME) for value in (x, y, eps)), strict=True)
+        ]
+        return torch.cat(lower)
+
+    def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
+        """In float32, and again in float64 where rounding may have cost the proof."""
+        low, high = (bound.double() for bound in self.domain.bounds(x))
+        ball = Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
+        lower = method(self.coarse, ball.to(torch.float32), y).amin(1).double()
+        index = ((lower <= 0) & (lower > -FLOAT32_MARGIN)).nonzero()[:, 0]
+        if len(index):
+            lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
+        return lower.nan_to_num(-torch.inf)
+
+
+@dataclass(eq=False)
+class Proofs:
+    """What is proven so far, for n samples and ascending budgets."""
+
+    level: Tensor
+    """(n,) the largest budget that is proven, by its position; -1 for none."""
+    method: list[str]
+    """(n,) the method of that proof; empty without one."""
+    margin: Tensor
+    """(n,) the lower bound there; NaN without a proof."""
+
+    @classmethod
+    def none(cls, n: int) -> "Proofs":
+        """Nothing proven."""
+        return cls(torch.full((n,), -1), [""] * n, torch.full((n,), torch.nan, dtype=torch.float64))
+
+    def extend(
+        self, prover: Prover, name: str, method: Method, x: Tensor, y: Tensor, levels: Sequence[float], limit: Tensor
+    ) -> None:
+        """Raise the proven budgets by a method.
+
+        Args:
+            prover: the network.
+            name: name of the method.
+            method: the method.
+            x: (n, *shape) inputs.
+            y: (n,) labels.
+            levels: ascending budgets.
+            limit: (n,) position of the first budget that cannot be proven, since a counterexample is known.
+        """
+        budgets = torch.tensor(levels, dtype=torch.float64)
+        low, high = self.level.clone(), limit.clone()
+        while len(index := (high - low > 1).nonzero()[:, 0]):
+            middle = (low[index] + high[index]) // 2
+            lower = prover.margins(method, x[index], y[index], budgets[middle])
+            proven = lower > 0
+            for k, level, bound in zip(index[proven].tolist(), middle[proven].tolist(), lower[proven].tolist(), strict=True):
+                self.level[k], self.method[k], self.margin[k] = level, name, bound
+            low[index] = torch.where(proven, middle, low[index])
+            high[index] = torch.where(proven, high[index], middle)

@@ -1,0 +1,25 @@
+"""Show versions, devices, threads and disk, and which extra is missing for which kind of model and data.
+
+It attacks nothing and downloads nothing. The exit code is 1 if a package that Brinell needs is missing or too old.
+"""
+
+from brinell.engine.request import BaseRequest
+from brinell.studies.kit import Output, Study
+
+
+class DoctorRequest(BaseRequest):
+    """What `brinell doctor` is asked for: nothing."""
+
+
+STUDY = Study(
+    package=__name__,
+    verb="doctor",
+    request=DoctorRequest,
+    run="run:carry_out",
+    result="result:DoctorResult",
+    lines="result:lines",
+    output=Output.ANSWER_ONLY,
+    passes=True,
+    examples=("brinell doctor", "brinell doctor --json"),
+)
+"""The state of an installation."""

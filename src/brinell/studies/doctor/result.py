@@ -1,0 +1,129 @@
+"""The state of an installation, as JSON and as a terminal shows it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from brinell.analysis.folder_result import Result
+
+
+class PackageResult(Result):
+    """A package that Brinell needs, or that an extra brings."""
+
+    name: str
+    """Its name on the package index."""
+    needed: str
+    """The oldest version that works; empty for any."""
+    version: str | None
+    """The installed version; null where there is none."""
+    ready: bool
+    """True if the installed version is new enough."""
+
+
+class ExtraResult(Result):
+    """An extra of Brinell."""
+
+    name: str
+    """What to write in brackets."""
+    purpose: str
+    """What it is for."""
+    packages: list[PackageResult]
+    """The packages that it brings."""
+    ready: bool
+    """True if all are installed."""
+
+
+class KindResult(Result):
+    """A kind of model or data, and what it needs."""
+
+    kind: str
+    """model or dataset."""
+    name: str
+    """How a spec begins."""
+    missing: list[str]
+    """Extras to install for it; empty if it is ready."""
+
+
+class DeviceResult(Result):
+    """A device that computes."""
+
+    name: str
+    """What to write after --device."""
+    text: str
+    """Model and memory."""
+
+
+class DiskResult(Result):
+    """A folder and its free space."""
+
+    purpose: str
+    """What lies there."""
+    folder: str
+    """The path."""
+    exists: bool
+    """True if the folder is there."""
+    free_bytes: int | None
+    """Free space; null where the folder is not there."""
+    content: list[str]
+    """For shared data, the folders that it holds."""
+
+
+class DoctorResult(Result):
+    """What `brinell doctor --json` prints."""
+
+    brinell: str
+    """The version of Brinell."""
+    python: str
+    """The version of Python."""
+    platform: str
+    """Operating system and processor."""
+    packages: list[PackageResult]
+    """The packages that Brinell needs."""
+    extras: list[ExtraResult]
+    """The extras, and what each is for."""
+    kinds: list[KindResult]
+    """Kinds of models and data."""
+    devices: list[DeviceResult]
+    """The devices, the processor first."""
+    processors: int
+    """Processors that this process may use."""
+    threads: dict[str, str | None]
+    """Variables that limit threads; null for one that is not set."""
+    disks: list[DiskResult]
+    """Folders of runs, of temporary files and of shared data."""
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command: 1 if a package that Brinell needs is missing or too old."""
+        return int(not all(package.ready for package in self.packages))
+
+
+def lines(state: Any) -> Iterator[str]:
+    """The result line by line."""
+    yield f"Brinell {state.brinell}, Python {state.python}, {state.platform}"
+    yield f"packages  {', '.join(map(_package, state.packages))}"
+    for package in state.packages:
+        if not package.ready:
+            yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
+    for device in state.devices:
+        yield f"device    {device.name}: {device.text}"
+    limits = ", ".join(f"{name}={value}" for name, value in state.threads.items() if value) or "no limit is set"
+    yield f"threads   {state.processors} processors; {limits}"
+    for disk in state.disks:
+        space = f"{disk.free_bytes / 2**30:.1f} GiB free" if disk.free_bytes is not None else "not there"
+        content = f"; holds {', '.join(disk.content)}" if disk.content else ""
+        yield f"disk      {disk.purpose}: {disk.folder}, {space}{content}"
+    width = max((len(extra.name) for extra in state.extras), default=0)
+    for extra in state.extras:
+        what = ", ".join(map(_package, extra.packages)) if extra.ready else f"pip install 'brinell[{extra.name}]'"
+        yield f"{'extra' if extra.ready else 'missing':<9} {extra.name:<{width}} {extra.purpose} ({what})"
+    for kind, noun in (("model", "models"), ("dataset", "data")):
+        entries = [entry for entry in state.kinds if entry.kind == kind]
+        yield f"{noun:<9} ready: {', '.join(entry.name for entry in entries if not entry.missing)}"
+        for entry in entries:
+            if entry.missing:
+                yield f"{noun:<9} {entry.name} needs pip install 'brinell[{','.join(entry.missing)}]'"
+
+
+def _package(package: PackageResult) -> str:
+    """A package and its version."""
+    return f"{package.name} {package.version or 'is missing'}"

@@ -1,0 +1,156 @@
+"""Verifies the folder of a study: carries its request out again in another folder, and compares both.
+
+The manifest, the rows and the stored arrays must come out again, and the tables and the page must be those that the records
+produce. What a study does not make again, because it is dear or because people answered, its record lists as `claimed`.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError
+from brinell.core.version import VERSION
+from brinell.engine.progress import SilentProgress
+from brinell.engine.toml import parse_request
+from brinell.engine.trust import MARK
+from brinell.runners.loop import settings_text
+from brinell.store.differences import (
+    Claims,
+    Comparison,
+    compare_folders,
+    compare_single_files,
+    compare_texts,
+    is_data,
+    list_files,
+    read_manifest,
+)
+from brinell.store.folder import MANIFEST, REQUEST, fitting
+from brinell.studies.kit import Call, Study
+from brinell.studies.register import studies, study_of
+
+ALWAYS_CLAIMED = {
+    f"{MANIFEST}:{key}": reason
+    for keys, reason in (
+        (("seconds", "*.seconds", "created", "finished"), "wall times and dates"),
+        (("command",), "the command line that repeats it"),
+        (("brinell", "revision", "versions", "hardware"), "the versions and the machine"),
+        ((MARK,), "the mark of whoever made it"),
+    )
+    for key in keys
+} | {"*.parquet:seconds": "wall times and dates"}
+"""What no folder of a study can prove, as patterns of `store.differences.Claims`."""
+
+
+def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims:
+    """The claims of a study's folders; `replaced` are settings that the person gave in place of the folder's."""
+    names = {f"{MANIFEST}:request.{name}": "the names of models and data that you replaced" for name in replaced or {}}
+    if names:
+        names |= {f"{MANIFEST}:{key}": next(iter(names.values())) for key in ("cell", "*.spec", "data.name")}
+    return Claims({**ALWAYS_CLAIMED, **dict(study.claimed), **names})
+
+
+def repeat(call: Call, folder: Path, replaced: Mapping[str, Any] | None = None) -> Comparison:
+    """Carry the request of a folder out again, and compare both folders.
+
+    Args:
+        call: the call of the study, with the request of the folder and the models and data that the person gives.
+        folder: the folder.
+        replaced: settings that the person gave in place of the folder's.
+
+    Raises:
+        RequestError: the request cannot be carried out, or a file of the folder is damaged.
+    """
+    comparison, claims = Comparison(), claims_of(call.study, replaced)
+    with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+        again = Path(directory) / f"again{folder.suffix if folder.is_file() else ''}"
+        quiet = replace(call, out=again, progress=SilentProgress())
+        if call.study.repeat is None:
+            call.study.resolve(call.study.run)(quiet)
+        else:
+            call.study.resolve(call.study.repeat)(quiet, folder)
+        with fitting(folder):
+            if folder.is_file():
+                compare_single_files(folder, again, claims, comparison)
+            else:
+                compare_folders(folder, again, claims, comparison)
+                if not comparison.differences:
+                    check_texts(folder, claims, comparison)
+    return comparison
+
+
+def identify(path: Path) -> tuple[Study, dict[str, Any]]:
+    """The study that made a folder or a file, and its manifest.
+
+    Raises:
+        RequestError: none did, or the manifest is damaged.
+    """
+    if not path.is_file():
+        study = study_of(path)
+        return study, study.resolve(study.layout).read(path)
+    for study in (study for study in studies().values() if study.file is not None):
+        with suppress(RequestError):
+            return study, study.resolve(study.file)(path)
+    makers = ", ".join(f"brinell {study.verb}" for study in studies().values() if study.file is not None)
+    raise RequestError(f"{path} is no file that can be verified, which {makers} writes: name such a file, or a folder")
+
+
+def check_texts(folder: Path, claims: Claims, comparison: Comparison) -> None:
+    """Compare request file, tables and page of a folder with those that its manifest and records produce.
+
+    Nothing is compared if another version of Brinell wrote them.
+    """
+    if same_version(folder):
+        for manifest in (Path(name) for name in list_files(folder) if Path(name).name == MANIFEST):
+            _check_request_file(folder / manifest.parent, (manifest.parent / REQUEST).as_posix(), comparison)
+        with _written_anew(folder) as anew:
+            compare_texts(folder, anew, claims, comparison)
+
+
+def same_version(folder: Path) -> bool:
+    """True if this version of Brinell wrote a folder."""
+    return folder.is_file() or bool(read_manifest(folder).get("brinell", VERSION) == VERSION)
+
+
+def proved_manifests(study: Study, folder: Path, manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The manifest of a study and those of the audits in its folder, without the keys that they claim."""
+    paths = [Path(name) for name in list_files(folder) if Path(name).name == MANIFEST] if folder.is_dir() else []
+    nested = {path.as_posix(): read_manifest(folder / path.parent) for path in paths if path.as_posix() != MANIFEST}
+    claims = claims_of(study)
+    return [
+        {key: value for key, value in content.items() if not claims.covers(name, key)}
+        for name, content in {MANIFEST: manifest, **nested}.items()
+    ]
+
+
+@contextmanager
+def _written_anew(folder: Path) -> Iterator[Path]:
+    """A copy of a folder with its data, and with tables and pages that are written anew from them."""
+    with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
+        copy = Path(directory) / "copy"
+        for name in list_files(folder):
+            if is_data(name):
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                if (folder / name).is_symlink():
+                    raise RequestError(f"{folder / name} is a link: put the file in its place")
+                shutil.copyfile(folder / name, copy / name)
+        for manifest in sorted(copy.rglob(MANIFEST), key=lambda path: -len(path.parts)):
+            study = study_of(manifest.parent)
+            if (reference := study.rewrite or study.page) is not None:
+                study.resolve(reference)(manifest.parent)
+        yield copy
+
+
+def _check_request_file(folder: Path, name: str, comparison: Comparison) -> None:
+    """Compare the request file of a folder with the request in its manifest."""
+    file, study, manifest = folder / REQUEST, study_of(folder), read_manifest(folder)
+    if not file.exists():
+        return
+    request = parse_request(study.request, dict(manifest["request"]))
+    text = settings_text(study.resolve(study.layout), request, str(manifest.get("command")), manifest.get(MARK))
+    if bounded.text(file) != text:
+        comparison.note(name, "the file differs from the request in the manifest")

@@ -1,0 +1,120 @@
+"""Premises of a verdict: whose data and whose models were verified.
+
+A run on the easiest samples, on labels that are the model's own answers, or on another model is a correct run. So a verdict is
+worth what is known of its data and models. They are known where the person who verifies names them, gives their digests, or where
+they come with Brinell or are a published set. Otherwise they are the claim of whoever made the folder.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from brinell.core.errors import RequestError
+from brinell.engine.plan import Plan
+
+PUBLISHED: Mapping[str, str] = {
+    "a8d3cbfcb8943f0167b0af6a6be510da": "the 539 handwritten digits for tests that come with Brinell",
+    "068c9ec85a0b022d3ecb252c203a58cf": "the 10,000 test images of MNIST",
+    "85568064be5b7f462b4bd4c7e971534a": "the 60,000 training images of MNIST",
+    "15361c8fa4580db634e33f164ebc720d": "the 10,000 test images of CIFAR-10",
+}
+"""Published data sets by the digest of their content, whatever files they are read from."""
+BUILT_IN = "digits-cnn"
+"""The model that comes with Brinell."""
+WARNING = "a run on the easiest samples, on labels made from answers or on another model would verify too"
+
+
+def list_premises(plan: Plan, named: Collection[str], digests: Collection[str]) -> list[str]:
+    """Sentences about the data and the models of a run: those that are on trust first, then those that are known.
+
+    Args:
+        plan: the plan of the run.
+        named: `data` and `model`, as far as the person named them for this verification.
+        digests: digests that the person knows.
+
+    Raises:
+        RequestError: a given digest is that of no data and of no model.
+    """
+    share = "" if len(plan.ids) == len(plan.dataset) else f", of which the run takes {len(plan.ids):,}"
+    facts = [Fact("data", plan.dataset.name, plan.data_digest, share)]
+    facts += [
+        Fact("model", source.name, str(source.facts["digest"]), is_built_in=source.spec == BUILT_IN) for source in plan.models
+    ]
+    return _sentences(facts, named, digests)
+
+
+def list_study_premises(manifests: Sequence[Mapping[str, Any]], named: Collection[str], digests: Collection[str]) -> list[str]:
+    """Sentences about the data and the models whose digests the manifests of a study state, as `list_premises`.
+
+    Args:
+        manifests: the manifest of the study, then those of the audits in its folder, without what they claim.
+        named: as for `list_premises`.
+        digests: as for `list_premises`.
+    """
+    return _sentences(_all_facts(manifests), named, digests)
+
+
+class Fact(NamedTuple):
+    """Data or a model that figures come from."""
+
+    role: str
+    """data or model."""
+    name: str
+    digest: str
+    share: str = ""
+    """A clause about the part of the data that was used."""
+    is_built_in: bool = False
+    """True for the model that comes with Brinell."""
+
+
+def _all_facts(manifests: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    """Data and models of manifests; where none has a digest, those that the request of the first one names."""
+    facts = list(dict.fromkeys(fact for manifest in manifests for fact in _facts(manifest, "")))
+    request = manifests[0].get("request") or {}
+    return facts or [Fact(role, str(request[role]), "not recorded") for role in ("data", "model") if request.get(role)]
+
+
+def _facts(value: Any, key: str) -> Iterator[Fact]:
+    """Data and models with digests in a JSON value."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("digest"), str):
+            role = "model" if key.startswith("model") or key == "surrogate" else "data"
+            yield Fact(role, str(value.get("name", value.get("spec", key))), value["digest"])
+        for name, part in value.items():
+            yield from _facts(part, name)
+    elif isinstance(value, list):
+        for part in value:
+            yield from _facts(part, key)
+
+
+def _sentences(facts: Sequence[Fact], named: Collection[str], digests: Collection[str]) -> list[str]:
+    """A sentence about all facts that are on trust, and one about each that is known."""
+    found = {fact.digest for fact in facts}
+    if unknown := sorted(set(digests) - found):
+        raise RequestError(
+            f"digest {unknown[0]} is that of no data and of no model of the folder: those are {', '.join(sorted(found))}"
+        )
+    trusted, known = [], []
+    for fact in facts:
+        if reason := _reason(fact, named, digests):
+            known.append(f"the {fact.role} {fact.name}: {reason}")
+        else:
+            trusted.append(f"the {fact.role} {fact.name} (digest {fact.digest})")
+    claims = [f"on trust: {' and '.join(trusted)}; {WARNING}: name yours, or give digests that you know"] if trusted else []
+    return [*claims, *known]
+
+
+def _reason(fact: Fact, named: Collection[str], digests: Collection[str]) -> str:
+    """Why data or a model are known; empty if they are on trust."""
+    if fact.digest in digests:
+        return "has the digest that you gave"
+    if fact.role in named:
+        return "is the one that you named"
+    if fact.role == "data" and fact.digest in PUBLISHED:
+        return PUBLISHED[fact.digest] + fact.share
+    return "comes with Brinell" if fact.is_built_in else ""
+
+
+def list_unopened(manifest: Mapping[str, Any]) -> list[str]:
+    """A sentence about the data and the models of a folder that a verification of files alone has not opened."""
+    names = [f"the {fact.role} {fact.name} (digest {fact.digest})" for fact in _all_facts([manifest])]
+    return [f"on trust: {' and '.join(names)}"] if names else []

@@ -1,0 +1,170 @@
+"""Replays a finished audit on samples that the verifier draws: every check anew, and every stage on the drawn samples.
+
+Stored files cannot prove that an attack failed, what it cost, or how near it came. So the whole audit of a model is repeated from
+its request. What depends on all samples (checks, alarms, conditions of waiting stages, repairs, warnings) is derived again from
+the model and from the recorded rows of all samples. The attacks themselves run on the drawn samples alone, with the same random
+streams, and each of their rows is compared. By induction over the stages, a run whose rows all agree is the run of its request.
+
+An answer to a batch depends on the size of the batch by rounding, and some attacks amplify that until a path splits. So where a
+row of a stage comes out otherwise, the stage runs once more in the company that it had, on all of its samples.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.core.model import Model
+from brinell.core.record import Array, Records
+from brinell.engine.audited_model import AuditedModel
+from brinell.engine.cascade import Stage
+from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.engine import ModelAudit
+from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.progress import Progress
+from brinell.engine.stage_run import AttackRun
+from brinell.engine.state import State
+from brinell.runners.local import ACCUMULATED_KEYS
+from brinell.store import rows
+from brinell.store.run import Run
+from brinell.studies.verification.comparison import compare_rows
+
+DERIVED_KEYS = (*ACCUMULATED_KEYS, "repairs")
+"""Keys of the manifest, by model, that an audit fills while it runs."""
+
+
+class Draft(Run):
+    """A finished run whose rows stay in its files, with a manifest that is filled again in memory and never written.
+
+    The failed samples stay: `claims` tries each of them again.
+    """
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(run.path, {**run.manifest, **{key: {} for key in DERIVED_KEYS if key != "failed"}})
+        self.gallery: dict[str, Mapping[int, Array]] = {}
+        """Clean inputs that the audit would have kept, by cell and sample."""
+
+    def save_manifest(self) -> None:
+        """Write nothing."""
+
+    def check_rows(self) -> None:
+        """Check nothing: the rows were checked with the manifest as it is stored."""
+
+    def drop_shards(self, cell: str) -> None:
+        """Delete nothing."""
+
+    def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
+        """Keep what the run should have written."""
+        self.gallery[cell] = arrays
+
+
+class Scratch(Run):
+    """A folder for the rows of replayed stages, in place of the run's."""
+
+    def __init__(self, path: Path, run: Run) -> None:
+        super().__init__(path, {**run.manifest, **{key: {} for key in DERIVED_KEYS}, "state": "running", "files": {}})
+
+    def save_manifest(self) -> None:
+        """Write nothing: only rows and arrays are read again."""
+
+
+class ReplayedAudit(ModelAudit):
+    """The audit of one model over the recorded rows, in which each stage also runs on the drawn samples.
+
+    Args:
+        run: the recorded run.
+        plan: its plan, rebuilt from its request.
+        source: the model.
+        model: the model, opened.
+        progress: reports progress.
+        surrogate: the model whose gradients some stages follow.
+        drawn: (n,) bool: samples to attack again.
+        folder: a folder for the new rows.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        plan: Plan,
+        source: ModelSource,
+        model: Model,
+        progress: Progress,
+        surrogate: Model | None,
+        drawn: Array,
+        folder: Path,
+    ) -> None:
+        self.draft = Draft(run)
+        super().__init__(plan, source, model, self.draft, progress, surrogate)
+        self.scratches = Scratch(folder / "drawn", run), Scratch(folder / "all", run)
+        self._again = [
+            AuditedModel(plan, source, model, scratch, progress, sizer=self.audited.sizer) for scratch in self.scratches
+        ]
+        self._drawn, self._clean_margins = drawn, np.zeros(len(plan.ids))
+        self._in_company = set[str]()
+        self.attacking = set[str]()
+        """Stages that attacked a drawn sample again."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """What the audit would have written: checks, probes, repairs and answers, made anew."""
+        return self.draft.manifest
+
+    def gallery_differs(self) -> bool:
+        """True if the clean inputs for the gallery are not those that the audit keeps."""
+        cell = clean_cell(self.plan, self.source)
+        stored, made = self.draft.clean(cell), self.draft.gallery.get(cell, {})
+        return stored.keys() != made.keys() or not all(np.array_equal(stored[sample], made[sample]) for sample in made)
+
+    def _run_stage(self, stage: Stage, state: State) -> dict[str, str]:
+        """Attack the drawn samples again, then go on with the recorded rows of all samples."""
+        self._clean_margins = state.clean_margin
+        if stage.name not in self.source.skipped:
+            unbroken = np.full_like(state.broken, len(self.plan.levels))
+            before = replace(state, broken=unbroken) if stage.turn.alone else state
+            followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
+            spared = self._spared_samples(stage, before)
+            if (self._drawn & ~spared & before.correct & (before.broken > 0)).any():
+                self.attacking.add(stage.name)
+            AttackRun(self._again[0], stage, before, spared | ~self._drawn, followed)()
+            if self._comes_out_otherwise(stage):
+                self._in_company.add(stage.name)
+                AttackRun(self._again[1], stage, before, spared, followed)()
+        return super()._run_stage(stage, state)
+
+    def _comes_out_otherwise(self, stage: Stage) -> bool:
+        """True if a row of the drawn samples differs from the recorded one."""
+        rows = self.stage_rows(stage)
+        return rows is not None and bool(compare_rows(*rows, self.clean_margin(rows[0].sample_id)).deviates.any())
+
+    def scratch(self, stage: Stage) -> Scratch:
+        """The folder that holds what the stage made in the end."""
+        return self.scratches[stage.name in self._in_company]
+
+    def clean_margin(self, ids: Array) -> Array:
+        """(m,) lead of the true class on the clean inputs of samples, by their ids."""
+        return np.asarray(self._clean_margins[np.searchsorted(self.plan.ids, ids)])
+
+    def stage_rows(self, stage: Stage) -> tuple[Records, Records] | None:
+        """The recorded and the new rows of the drawn samples in a stage, aligned; None for a stage that was skipped."""
+        if stage.name in self.source.skipped:
+            return None
+        return self._rows(stage, self.run), self._rows(stage, self.scratch(stage))
+
+    def unstable_rows(self, stage: Stage, clean_margin: Array) -> Array:
+        """(rows,) bool: rows of the drawn samples that come out otherwise in other company, aligned with `stage_rows`."""
+        if stage.name not in self._in_company:
+            return np.zeros(len(clean_margin), bool)
+        alone, in_company = (self._rows(stage, scratch) for scratch in self.scratches)
+        return compare_rows(alone, in_company, clean_margin).deviates
+
+    def _rows(self, stage: Stage, run: Run) -> Records:
+        """The rows of the drawn samples in a stage, by sample and budget."""
+        return _of_samples(run.part(stage_cell(self.plan, self.source, stage)), self.plan.ids[self._drawn])
+
+
+def _of_samples(records: Records, ids: Array) -> Records:
+    """The rows of some samples, by sample and budget."""
+    order = np.lexsort((records.eps, records.sample_id))
+    return rows.take(records, order[np.isin(records.sample_id[order], ids)])

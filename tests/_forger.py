@@ -1,0 +1,66 @@
+"""Changes rows, arrays and manifest of a run as a forger does who updates the files that depend on them."""
+
+import json
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file
+
+from brinell.core.errors import BrinellError
+from brinell.pages import html
+from brinell.store.files import write_arrays
+from brinell.store.parquet import write_table
+from brinell.store.run import LAYOUT
+
+
+class Forger:
+    """Changes the rows, arrays and manifest of a run, and updates the files that depend on them."""
+
+    def __init__(self, path):
+        self.path = path
+        self.files = {file: pq.read_table(file) for file in sorted((path / "records").glob("part-*.parquet"))}
+        self.rows = {file: table.to_pylist() for file, table in self.files.items()}
+        self.manifest = json.loads((path / "manifest.json").read_text())
+
+    def select(self, attack=None, outcome=None, samples=None):
+        """Rows of an attack, an outcome and samples; all where one is None."""
+        for rows in self.rows.values():
+            for row in rows:
+                attack_matches = attack is None or row["attack"] == attack
+                outcome_matches = outcome is None or row["outcome"] == outcome
+                if attack_matches and outcome_matches and (samples is None or row["sample_id"] in samples):
+                    yield row
+
+    def change(self, column, value, **selection):
+        rows = list(self.select(**selection))
+        assert rows, "the forgery changes nothing"
+        for row in rows:
+            row[column] = value(row) if callable(value) else value
+
+    def delete_inputs(self, samples, attack=None):
+        """Delete the stored inputs of samples."""
+        cells = [stage["cells"] for stage in self.manifest["stages"] if attack in (None, stage["name"])]
+        for cell in cells:
+            for file in (self.path / "arrays").glob(f"part-{next(iter(cell.values()))}*"):
+                remaining = {name: array for name, array in load_file(file).items() if int(name) not in samples}
+                write_arrays(file, remaining)
+
+    def first(self, attack="fgsm", outcome="fooled"):
+        return next(self.select(attack, outcome))
+
+    def save(self):
+        """Write all files, with digests, tables and page."""
+        for file, rows in self.rows.items():
+            schema = self.files[file].schema
+            write_table(file, pa.Table.from_pylist(rows, schema))
+        LAYOUT.save(self.path, self.manifest)
+        with suppress(BrinellError):
+            html.write(self.path)
+
+
+def survive(row):
+    """Change a fooled row into that of an attack that failed."""
+    for name in ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0", "quantised_pred", "quantised_within"):
+        row[name] = None
+    row |= {"outcome": "survived", "queries_to_success": None, "judge_forwards": 0, "best_margin": -0.5}

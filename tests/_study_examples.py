@@ -1,0 +1,68 @@
+"""Small runs of every study that leaves a folder, for tests that loop over the register."""
+
+import numpy as np
+
+import brinell
+from _hardening import MODEL, samples
+from brinell.engine.sources import open_data
+from brinell.studies.review import page, run
+from brinell.studies.review.records import Answer
+from brinell.studies.review.request import ReviewRequest
+
+SMALL = "digits-cnn?width=4"
+EXAMPLES = {
+    "audit": {"model": SMALL, "data": "digits", "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=3"]},
+    "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
+    "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
+    "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
+    "detect": {"train": "digits?split=train", "detector": ["background"], "fit": 40, "samples": 10, "steps": 5},
+    "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
+    "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
+    "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
+    "study": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"], "draws": 100},
+    "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
+    "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
+}
+REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
+AGENT = {"samples": 60, "episode_steps": 20, "probes": 2, "fits": 10, "slots": 8, "steps": 40, "eps": "2"}
+
+
+def make_review(folder):
+    """A review whose pairs somebody has judged."""
+    request = ReviewRequest(**REVIEW)
+    review = run.make_review(request, open_data(request.data), folder)
+    for trial in review.trials:
+        review.add(Answer(trial=trial.number, reviewer="", differs=trial.eps > 0.2, named=None, seconds=1.0))
+    page.write(folder)
+
+
+class Needs:
+    """Makes what the example of a study needs besides its settings, in a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.makers = {"detect": self.audit, "harden": self.training, "unrestricted": self.generator}
+
+    def __call__(self, verb):
+        """The settings that an example lacks."""
+        return self.makers.get(verb, dict)()
+
+    def audit(self):
+        run = self.folder / "run"
+        if not run.exists():
+            brinell.audit(SMALL, "digits", samples=20, eps="0.1,0.3", attack="fgsm", out=run)
+        return {"run": str(run)}
+
+    def training(self):
+        (self.folder / "model.py").write_text(MODEL)
+        for name, n in (("train", 256), ("test", 60)):
+            x, y = samples(n, n)
+            np.savez(self.folder / f"{name}.npz", x=x, y=y)
+        parts = {"data": f"npz:{self.folder}/test.npz", "train": f"npz:{self.folder}/train.npz"}
+        return parts | {"model": f"torch:{self.folder}/model.py:network"}
+
+    def generator(self):
+        file = self.folder / "generator.safetensors"
+        if not file.exists():
+            brinell.train_generator(out=file, width=8, steps=50, rate=0.004)
+        return {"generator": str(file)}

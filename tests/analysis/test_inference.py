@@ -1,0 +1,78 @@
+"""Corrected p-values, orders with simultaneous ranks, and equivalence: by hand, and properties of orders made at random."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brinell.analysis.inference import compare_groups, compare_rates, equivalent, holm, order, significant
+from brinell.core.intervals import Interval
+
+
+def test_holm():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
+def test_holm_lies_between_the_p_value_and_bonferronis(p_values):
+    for p, corrected in zip(p_values, holm(p_values), strict=True):
+        assert p <= corrected <= min(1, len(p_values) * p) + 1e-12
+    corrected = holm(p_values)
+    assert [corrected[i] for i in np.argsort(p_values, kind="stable")] == sorted(corrected), "the order stays"
+
+
+@given(st.integers(0, 10**6), st.integers(2, 7))
+def test_ranks_follow_from_the_pairs(seed, k):
+    """Property: a rank lies in its interval, nothing above an object is below it, and one told from nobody may have any rank."""
+    rng = np.random.default_rng(seed)
+    values, p = rng.integers(0, 4, k) / 3, rng.random((k, k)) ** 6
+    objects = order(values, lambda i, j: p[i, j] if values[i] != values[j] else 1.0)
+    for i in range(k):
+        rank, low, high = objects.place(i)
+        assert 1 <= low <= rank <= high <= k
+        assert len(objects.above(i)) + len(objects.below(i)) + len(objects.rivals(i)) == k - 1
+        assert all(i in objects.below(other) for other in objects.above(i))
+        if len(objects.rivals(i)) == k - 1:
+            assert (low, high) == (1, k)
+    assert sorted(objects.place(i).rank for i in range(k)) == sorted(
+        np.sum([values > v, 0.5 * (values == v)]) + 0.5 for v in values
+    )
+
+
+@pytest.mark.parametrize(("p", "verdict"), [(0.05, True), (0.0500001, False), (None, False), (0.0, True)])
+def test_significance(p, verdict):
+    assert significant(p) is verdict
+
+
+@pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [((-0.05, 0.05), True), ((-0.05, 0.2), False), ((-0.2, 0.05), False), (None, False), ((0.1, 0.1), False)],
+)
+def test_equivalence_needs_the_whole_interval_inside(interval, verdict):
+    assert equivalent(interval and Interval(*interval), 0.1) is verdict
+
+
+@given(st.integers(1, 4), st.integers(2, 9))
+def test_classes_of_a_few_samples_are_not_told_apart(n, classes):
+    """Property: one class loses all its few samples and the others nothing, and still nothing is claimed."""
+    labels = np.repeat(np.arange(classes), min(n, 2))
+    values = -(labels == 0).astype(float)
+    assert compare_groups(values, labels, -1.0, 0.0).rivals(0) == list(range(1, classes))
+
+
+def test_classes_of_many_samples_are_told_apart():
+    labels = np.repeat(np.arange(4), 50)
+    objects = compare_groups(-np.isin(labels, (1, 3)).astype(float), labels, -1.0, 0.0)
+    assert objects.above(1) == [0, 2] and objects.rivals(1) == [3]
+    assert objects.place(0) == (1.5, 1, 2) and objects.place(3) == (3.5, 3, 4)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 8))
+def test_rates_are_compared_like_values_of_zero_and_one(seed, classes):
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.arange(classes), rng.integers(0, classes, 60)])
+    values = (rng.random(len(labels)) < 0.2 + 0.6 * (labels % 2)).astype(float)
+    successes, counts = np.bincount(labels, weights=values), np.bincount(labels)
+    rates, groups = compare_rates(successes, counts), compare_groups(values, labels, 0.0, 1.0)
+    assert rates.p == pytest.approx(groups.p) and rates.values == pytest.approx(groups.values)

@@ -1,0 +1,233 @@
+"""Whoever watches a network that writes into its own tensors sees what it sees in the same network that does not."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from brinell.core.domain import Domain
+from brinell.core.hooks import Call, watch_calls
+from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.distances.l2 import L2
+from brinell.engine.deciding import ClassTensors
+from brinell.engine.repair import find_culprits, record_activations, repair_candidates, with_straight_through
+from brinell.explainers.grad_cam import GradCAM
+from brinell.explainers.guided_backprop import GuidedBackprop
+from brinell.models._torch_model import TorchModel
+
+IMAGE = Domain(kind="image", shape=(2, 8, 8))
+X = torch.rand(4, 2, 8, 8, generator=torch.Generator().manual_seed(0))
+LAYERS = ("conv", "norm", "act", "second", "last")
+
+
+class Network(nn.Module):
+    """A network with each kind of writing in place: a module, a function, a residual sum, a scaling of logits."""
+
+    def __init__(self, inplace: bool, act: type[nn.Module] = nn.ReLU) -> None:
+        super().__init__()
+        self.inplace = inplace
+        self.conv, self.norm, self.act = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), act(inplace=inplace)
+        self.second, self.last, self.fc = nn.Conv2d(4, 4, 3, padding=1), act(inplace=inplace), nn.Linear(4, 3)
+        rng = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for value in self.parameters():
+                value.copy_(torch.randn(value.shape, generator=rng) / 2)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.act(self.norm(self.conv(x)))
+        y = self.second(x)
+        y = y.add_(x) if self.inplace else y + x
+        y = F.relu_(y) if self.inplace else F.relu(y)
+        y = self.last(y - 0.3).mean((2, 3))
+        features = y.mul_(2) if self.inplace else 2 * y
+        logits = self.fc(features)
+        return logits.div_(3).sub_(1) if self.inplace else logits / 3 - 1
+
+
+def pair(act: type[nn.Module] = nn.ReLU) -> list[TorchModel]:
+    return [TorchModel(Network(inplace, act), IMAGE, classes=3) for inplace in (False, True)]
+
+
+def batch_of(model: TorchModel) -> Batch:
+    return Batch(ids=torch.arange(len(X)), x=X, y=model.predict(X).argmax(1))
+
+
+def explain(model: TorchModel, explainer: Any) -> Tensor:
+    batch = batch_of(model)
+    threat = Threat(distance=L2(), eps=torch.full((len(X),), 1.0), domain=IMAGE)
+    return explainer(Ledger(model, batch, threat).oracle(), batch, IMAGE, Streams.of(0, batch.ids))
+
+
+def test_the_networks_answer_the_same() -> None:
+    plain, inplace = pair()
+    assert torch.allclose(plain.predict(X), inplace.predict(X))
+
+
+@pytest.mark.parametrize("layer", ["", *LAYERS])
+@pytest.mark.parametrize("act", [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU])
+def test_grad_cam(layer: str, act: type[nn.Module]) -> None:
+    maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
+    assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
+
+
+def test_guided_backpropagation() -> None:
+    maps = [explain(model, GuidedBackprop()) for model in pair()]
+    assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
+
+
+class Statement(nn.Module):
+    """Writes in place by statements whose values nobody takes."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.layer, self.fc, self.form = nn.Linear(128, 4), nn.Linear(4, 3), form
+        rng = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for value in self.parameters():
+                value.copy_(torch.randn(value.shape, generator=rng) / 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.layer(x.flatten(1))
+        if self.form == "plain":
+            h = torch.relu(h)
+        elif self.form == "method":
+            h.relu_()
+        elif self.form == "function":
+            torch.relu_(h)
+        else:
+            F.relu(h, inplace=True)
+        return self.fc(h)
+
+
+@pytest.mark.parametrize("form", ["method", "function", "keyword"])
+def test_guided_backpropagation_of_statements(form: str) -> None:
+    maps = [explain(TorchModel(Statement(name), IMAGE), GuidedBackprop()) for name in ("plain", form)]
+    assert torch.allclose(*maps, atol=1e-6)
+
+
+def test_features_and_their_gradients() -> None:
+    features, gradients = [], []
+    for model in pair():
+        x = X.clone().requires_grad_()
+        features.append(model.features(x))
+        gradients.append(torch.autograd.grad(features[-1].square().sum(), x)[0])
+    assert torch.allclose(*features) and torch.allclose(*gradients, atol=1e-6)
+
+
+def test_recorded_activations() -> None:
+    records = []
+    for model in pair():
+        with torch.no_grad(), record_activations(model.module) as activations:
+            model.predict(X)
+        records.append(activations)
+    assert list(records[0]) == list(records[1])
+    for name, values in records[0].items():
+        assert all(torch.allclose(*both) for both in zip(values, records[1][name], strict=True)), name
+    assert (records[1]["act"][0] < 0).any()
+
+
+def test_tensors_with_a_number_for_each_class() -> None:
+    tensors = []
+    for model in pair():
+        with ClassTensors(len(X), 3) as mode:
+            model.predict(X)
+        tensors.append(list(mode.tensors.values()))
+    assert torch.allclose(tensors[0][0], tensors[1][0]) and torch.allclose(tensors[0][-1], tensors[1][-1])
+    assert not torch.allclose(tensors[1][0], tensors[1][-1])
+
+
+class Rounded(nn.Module):
+    """A module without a gradient, which writes into its input if it is told to."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.inplace = inplace
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mul_(8).round_().div_(8) if self.inplace else (x * 8).round() / 8
+
+
+def rounded(inplace: bool, first: bool) -> TorchModel:
+    rng = torch.Generator().manual_seed(3)
+    layers = [nn.Flatten(), nn.Linear(128, 12), Rounded(inplace), nn.Linear(12, 3)]
+    if first:
+        layers = [nn.Hardtanh(0.0, 1.0, inplace=inplace), Rounded(inplace), nn.Flatten(), nn.Linear(128, 3)]
+    network = nn.Sequential(*layers)
+    with torch.no_grad():
+        for value in network.parameters():
+            value.copy_(torch.randn(value.shape, generator=rng) / 4)
+    # Scaled, so that the module gets a tensor of its own to write into.
+    return TorchModel(network, IMAGE, preprocessing={"mean": 0.1, "std": 0.9})
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_culprits_and_every_repair(first: bool) -> None:
+    culprits, gradients = [], []
+    for inplace in (False, True):
+        model, drops = rounded(inplace, first), list[str]()
+        culprits.append(find_culprits(model, X, drops.append))
+        gradients.append({})
+        for name, repair in repair_candidates(model, X, culprits[-1], drops.append):
+            x = X.clone().requires_grad_()
+            answers = repair.predict(x)
+            assert torch.allclose(answers, model.predict(X), atol=1e-5), name
+            gradients[-1][name] = torch.autograd.grad(answers.square().sum(), x)[0]
+        assert not drops
+    assert str(culprits[0]) == str(culprits[1]) and culprits[0]
+    assert list(gradients[0]) == list(gradients[1]) and len(gradients[0]) > 1
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+
+
+@pytest.mark.parametrize("function", ["round", "floor", "ceil", "trunc", "sign"])
+def test_straight_through(function: str) -> None:
+    class Net(nn.Module):
+        def __init__(self, inplace: bool) -> None:
+            super().__init__()
+            self.inplace = inplace
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = 3 * x.flatten(1)[:, :5] - 1
+            if self.inplace:
+                getattr(h, function + "_")()
+                h.detach_()
+                return h * 2
+            return getattr(h, function)().detach() * 2
+
+    gradients = []
+    for inplace in (False, True):
+        x = X.clone().requires_grad_()
+        answers = with_straight_through(TorchModel(Net(inplace), IMAGE), attach=True).predict(x)
+        assert torch.equal(answers, Net(False)(X))
+        gradients.append(torch.autograd.grad(answers.sum(), x)[0])
+    assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
+
+
+def test_a_watcher_gets_copies_and_the_network_its_own_tensors() -> None:
+    calls: list[Call] = []
+    network = nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(inplace=True), nn.Sequential(nn.ReLU6(inplace=True), nn.Flatten()))
+    modules = dict(network.named_modules())
+    plain = network(X)
+    with watch_calls(modules, calls.append):
+        out = network(X)
+    assert torch.equal(out, plain)
+    assert [call.name for call in sorted(calls, key=lambda call: call.number)] == ["", "0", "1", "2", "2.0", "2.1"]
+    by_name = {call.name: call for call in calls}
+    assert torch.equal(by_name["0"].answer, by_name["1"].args[0]) and (by_name["0"].answer < 0).any()
+    assert torch.equal(by_name["1"].answer, by_name["0"].answer.relu())
+    assert not any(part._forward_hooks or part._forward_pre_hooks for part in network.modules())
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torchscript_takes_no_hooks_and_is_left_out() -> None:
+    calls: list[Call] = []
+    network = nn.Sequential(nn.Flatten(), torch.jit.trace(nn.Linear(128, 3), torch.rand(2, 128)))
+    with watch_calls(dict(network.named_modules()), calls.append):
+        network(X)
+    assert [call.name for call in calls] == ["0", ""]

@@ -1,0 +1,309 @@
+"""The shown margin on the way to the decision boundary: known answers, and scores made at random that decide or do not."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from _helpers import VECTOR, Recorder, batch_of, distance, mlp, plan_of, run_plan, threshold
+from brinell.core.checks import Code
+from brinell.core.domain import Column, Domain
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
+from brinell.engine import boundary
+from brinell.engine.checks import make_checks
+from brinell.engine.survivors import check_survivors
+
+CUBE = Domain(kind="vector", shape=(6,))
+CLASSES = 4
+
+
+def label(z):
+    return F.one_hot(z.argmax(1), z.shape[1]).float()
+
+
+def network(seed):
+    return mlp(6, CLASSES, seed)
+
+
+def inputs(seed, n=64, features=6):
+    return torch.rand(n, features, generator=torch.Generator().manual_seed(seed))
+
+
+def oracle_of(function, x, domain=CUBE, classes=CLASSES):
+    """An oracle, its ledger, the model, the batch of what it answers, and the answers."""
+    model = Recorder(function, domain, classes)
+    with torch.no_grad():
+        logits = function(x)
+    batch = batch_of(x, logits.argmax(1))
+    ledger = Ledger(model, batch, Threat(distance=distance("linf"), eps=torch.ones(len(x)), domain=domain), minimal=True)
+    return ledger.oracle(), ledger, model, ledger.batch, logits
+
+
+def check(function, x, domain=CUBE, classes=CLASSES):
+    oracle, _, _, batch, logits = oracle_of(function, x, domain, classes)
+    return boundary.check_margin(oracle, batch, logits, domain.free, Streams.of(0, batch.ids), free=domain.movable is None)
+
+
+def crossings(function, x, classes=CLASSES):
+    oracle, _, _, batch, logits = oracle_of(function, x, classes=classes)
+    return boundary.find_crossings(
+        oracle, boundary.lines_between(oracle, batch, logits, free=True), boundary.lead(logits).median()
+    )
+
+
+# Known answers
+
+
+def test_a_linear_margin_reaches_zero():
+    x = torch.tensor([[0.1, 0.5], [0.9, 0.2], [0.3, 0.7], [0.8, 0.1]])
+    oracle, ledger, model, batch, logits = oracle_of(threshold(0.5), x, VECTOR, 2)
+    lines = boundary.lines_between(oracle, batch, logits, free=True)
+    found = boundary.find_crossings(oracle, lines, boundary.lead(logits).median())
+    assert len(found.before) == 4 and float(torch.stack([found.before, found.after]).amax()) <= boundary.CLOSE
+    assert not found.jumps().any() and float(found.steep().amax()) == 0
+    assert sorted(found.classes[:, 0].tolist()) == [0, 0, 1, 1]
+    assert int(ledger.costs.forwards.sum()) == model.queries <= 5 * 4
+
+
+def test_a_label_with_a_constant_stays():
+    found = crossings(lambda x: 7 * label(network(0)(x)), inputs(0))
+    assert found.jumps().all() and torch.allclose(found.before, torch.ones(1)) and torch.allclose(found.after, torch.ones(1))
+    finding = check(lambda x: 7 * label(network(0)(x)), inputs(0))
+    assert finding.passed is False and "on 32 of 32 lines" in finding.text and "--attack ray-s" in finding.text
+
+
+def test_the_bracket_holds_the_boundary():
+    """A lead of 1 on one side and of 3 on the other: no secant finds it, halving does."""
+    x = torch.tensor([[0.0], [1.0]]).repeat(8, 1)
+
+    def function(x):
+        return torch.where(x < 0.3, torch.tensor([1.0, 0.0]), torch.tensor([0.0, 3.0]))
+
+    oracle, _, model, batch, logits = oracle_of(function, x, Domain(kind="vector", shape=(1,)), 2)
+    boundary.find_crossings(oracle, boundary.lines_between(oracle, batch, logits, free=True), torch.tensor(1.0))
+    asked = torch.cat(model.calls)[:, 0]
+    assert 0.3 - 1e-5 < float(asked[asked < 0.3].max()) and float(asked[asked >= 0.3].min()) < 0.3 + 1e-5
+
+
+def test_every_class_and_sample_is_on_a_line():
+    x = inputs(3)
+    oracle, _, _, batch, logits = oracle_of(network(3), x)
+    lines = boundary.lines_between(oracle, batch, logits, free=True)
+    ends = torch.cat([lines.first, lines.last]).argmax(1)
+    assert set(ends.tolist()) == set(logits.argmax(1).tolist()) and len(lines.ids) == boundary.LINES
+    assert (lines.first.argmax(1) != lines.last.argmax(1)).all() and len(lines.ids.unique()) == len(lines.ids)
+    assert len(torch.cat([lines.start, lines.end]).unique(dim=0)) > 48, "the ends are other samples than the starts"
+
+
+def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
+    x = inputs(0) / 2 + 0.5
+    finding = check(lambda x: torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1), x, classes=2)
+    assert finding.passed is True and "all of one class" in finding.text
+    assert check(lambda x: label(torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1)), x, classes=2).passed is False
+    finding = check(lambda x: torch.cat([x[:, :1] + 1, x[:, :1]], 1), x, classes=2)
+    assert finding.passed is None and finding.reason == "the inputs and random ones are of one class"
+
+
+def test_few_lines_can_fail_and_not_pass():
+    x = inputs(0, 6)
+    assert check(network(0), x).passed is None
+    assert check(lambda x: label(network(0)(x)), x).passed is False
+
+
+def test_fixed_values_are_those_of_the_start():
+    """The last value is fixed and decides alone, so no line between inputs changes the class."""
+    columns = (Column("a"), Column("b"), Column("c", fixed=True))
+    domain = Domain(kind="vector", shape=(3,), columns=columns)
+    finding = check(lambda x: torch.stack([x[:, 2], 1 - x[:, 2]], 1), inputs(0, 32, 3), domain, 2)
+    assert finding.reason == "the inputs and random ones are of one class"
+    assert check(lambda x: torch.stack([x[:, 0], 1 - x[:, 0]], 1), inputs(0, 32, 3), domain, 2).passed
+
+
+# Made at random
+
+
+@given(seed=st.integers(0, 10**6), scale=st.floats(-30, 30), power=st.sampled_from([0.5, 1.0, 2.0]))
+def test_scores_that_decide_pass(seed, scale, power):
+    net = network(seed % 50)
+    with torch.no_grad():
+        centre = net(inputs(1)).mean(0)
+    x = inputs(seed)
+
+    def function(x):
+        z = net(x) - centre
+        return 10.0**scale * z.sign() * z.abs() ** power
+
+    finding = check(function, x)
+    assert finding.passed is not False, finding.text
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    weight=st.floats(0, 0.2),
+    base=st.floats(0.5, 20),
+    slope=st.floats(-0.4, 30),
+    scale=st.floats(-20, 20),
+)
+def test_scores_that_do_not_decide_fail(seed, weight, base, slope, scale):
+    """The class of the network with a lead of another origin, whatever its size."""
+    net, x = network(seed % 50), inputs(seed)
+    if len(net(x).argmax(1).unique()) < 2:
+        return
+
+    def function(x):
+        z, confidence = net(x), base + slope * x.mean(1, keepdim=True)
+        return 10.0**scale * (weight * base * z / (z.abs().amax(1, keepdim=True) + 1) + label(z) * confidence)
+
+    assert check(function, x).passed is False
+
+
+@given(seed=st.integers(0, 10**6))
+def test_a_single_class_is_seen_and_named(seed):
+    net, x = network(seed % 50), inputs(seed)
+    classes, counts = net(x).argmax(1).unique(return_counts=True)
+    if len(classes) < 3 or counts.min() < 3:
+        return
+    fault = int(classes[seed % len(classes)])
+
+    def function(x):
+        z = net(x)
+        return z + label(z) * 5 * (z.argmax(1) == fault)[:, None]
+
+    finding = check(function, x)
+    assert finding.passed is False and f"class {fault} leads" in finding.text
+
+
+def test_a_few_samples_are_seen():
+    net, x = network(0), inputs(0)
+
+    def function(x):
+        z = net(x)
+        return z + label(z) * 10 * ((x[:, :1] > 0.4) & (x[:, :1] < 0.5))
+
+    finding = check(function, x)
+    assert finding.passed is False and finding.figure < 0.5
+
+
+@pytest.mark.parametrize("width", [0.02, 2e-3, 1e-4])
+def test_a_cliff_is_no_slope(width):
+    """The lead is continuous and reaches its height within a small distance of the boundary."""
+
+    def function(x):
+        z = network(0)(x)
+        top = z.topk(2, 1).values
+        return 0.01 * z + label(z) * 5 * ((top[:, :1] - top[:, 1:]) / width).tanh()
+
+    finding = check(function, inputs(0))
+    assert finding.passed is False and "of the way to the decision boundary" in finding.text
+
+
+# Of the samples that attacks left
+
+
+def survivors(function, x, examples=None, model_access=Access.GRADIENTS):
+    model = Recorder(function, CUBE, CLASSES)
+    model.access = model_access
+    with torch.no_grad():
+        batch = batch_of(x, function(x).argmax(1))
+    result = check_survivors(model, batch, examples or (x[:0], x[:0]), distance("linf"), 0.05, batch_size=16)
+    assert model.queries == result[1] and max(len(call) for call in model.calls) <= 16
+    return result
+
+
+@given(seed=st.integers(0, 10**6), access=st.sampled_from([Access.GRADIENTS, Access.SCORES]))
+def test_robust_samples_of_a_healthy_network_pass(seed, access):
+    net, x = network(seed % 50), inputs(seed, 20)
+    finding, forwards, _ = survivors(net, x, model_access=access)
+    assert finding.passed is not False and forwards <= 30 * len(x)
+
+
+def flagged(x):
+    """Inputs of which the last value, which decides nothing, marks a tenth."""
+    return x[:, 5:] > 0.9
+
+
+def network_with_a_fault():
+    net = network(0)
+    with torch.no_grad():
+        net[1].weight[:, 5] = 0
+
+    def function(x):
+        z = net(x)
+        return z + label(z) * 20 * flagged(x)
+
+    return function
+
+
+def test_a_fault_of_the_robust_samples_alone_is_seen_on_them():
+    function, x = network_with_a_fault(), inputs(0)
+    marked = flagged(x)[:, 0]
+    assert 0 < marked.sum() < 12
+    assert survivors(function, x[~marked][:20])[0].passed is True
+    finding, *_ = survivors(function, torch.cat([x[marked], x[~marked][:10]]))
+    assert finding.passed is False and finding.code == Code.SURVIVORS
+
+
+def test_the_way_to_an_adversarial_example_is_asked_about():
+    x = inputs(0)
+    function = network_with_a_fault()
+    marked = x[flagged(x)[:, 0]]
+    crossed = marked.clone()
+    crossed[:, :5] = 1 - crossed[:, :5]
+    changed = function(crossed).argmax(1) != function(marked).argmax(1)
+    healthy = x[~flagged(x)[:, 0]][:20]
+    assert survivors(function, healthy, (marked[changed], crossed[changed]))[0].passed is False
+
+
+def test_a_run_checks_what_its_attacks_left(tmp_path):
+    function, x = network_with_a_fault(), inputs(0)
+    healthy = Recorder(network(0), CUBE, CLASSES)
+    for name, subject, passed in (("faulty", Recorder(function, CUBE, CLASSES), False), ("healthy", healthy, True)):
+        plan = plan_of(subject, x, subject.function(x).argmax(1), eps="0.02", attack=("fgsm", "square?steps=20"))
+        run = run_plan(plan, tmp_path / name)
+        records = {record["code"]: record for record in run.manifest["checks"]["recorder"]}
+        found = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
+        assert (False in found) is not passed
+        before = subject.queries
+        assert run_plan(plan, tmp_path / name, resume=True).manifest["checks"] == run.manifest["checks"]
+        assert passed is False or subject.queries == before  # the scores that decide are sought again
+
+
+# Among the other checks
+
+
+@pytest.mark.parametrize(("access", "made"), [(Access.GRADIENTS, True), (Access.SCORES, True), (Access.LABELS, False)])
+def test_it_takes_scores(access, made):
+    model = Recorder(network(0), CUBE, CLASSES)
+    model.access = access
+    x = inputs(0)
+    batch = batch_of(x, network(0)(x).argmax(1))
+    findings = {
+        finding.code: finding for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
+    }
+    assert findings[Code.BOUNDARY].passed is (True if made else None)
+
+
+def test_random_answers_have_no_boundary():
+    model = Recorder(lambda x: network(0)(x) + torch.randn(len(x), CLASSES), CUBE, CLASSES)
+    x = inputs(0)
+    batch = batch_of(x, network(0)(x).argmax(1))
+    findings = {
+        finding.code: finding for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
+    }
+    assert findings[Code.BOUNDARY].passed is None
+
+
+def test_a_run_says_that_its_scores_do_not_decide(tmp_path):
+    def function(x):
+        z = network(0)(x)
+        return 0.05 * z + label(z) * (2 + 30 * x.mean(1, keepdim=True))
+
+    x = inputs(5)
+    model = Recorder(function, CUBE, CLASSES)
+    run = run_plan(plan_of(model, x, function(x).argmax(1), eps="0.05", attack=("fgsm", "square?steps=20")), tmp_path / "run")
+    records = {record["code"]: record for record in run.manifest["checks"]["recorder"]}
+    assert records[Code.BOUNDARY]["passed"] is False

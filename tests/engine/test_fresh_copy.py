@@ -1,0 +1,258 @@
+"""Models that keep state between questions answer otherwise than a copy that was asked nothing; healthy models do not."""
+
+import functools
+import inspect
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _defences import Wrapper
+from _helpers import mlp
+from brinell.core.checks import Code
+from brinell.core.errors import RequestError
+from brinell.models._copies import copy_object
+
+EPS = 0.12
+N = 48
+X = torch.rand(N, 6, generator=torch.Generator().manual_seed(1)).numpy()
+Y = mlp(6, 3)(torch.as_tensor(X)).argmax(1).numpy()
+
+
+def audit(model, folder, **settings):
+    settings = {"eps": EPS, "attack": "apgd-ce?steps=20", "samples": N} | settings
+    return brinell.audit(model, (X, Y), out=folder, **settings)
+
+
+def check_of(result, code=Code.FRESH):
+    return next(check for check in result.models[0].checks if check.code == code)
+
+
+class Memory(Wrapper):
+    """Remembers inputs, and answers a share of those near one of them as it answered that one."""
+
+    def __init__(self, net, radius, share):
+        super().__init__(net)
+        self.radius, self.share, self.seen = radius, share, []
+
+    def forward(self, x):
+        rows = []
+        for row, logits in zip(x, self.net(x), strict=True):
+            near = [answer for known, answer in self.seen if float((row - known).detach().abs().amax()) <= self.radius]
+            if not near:
+                self.seen.append((row.detach(), logits.detach()))
+            rows.append(near[0] + 0 * logits if near and float(near[0].detach().amax() * 1000) % 1 < self.share else logits)
+        return torch.stack(rows)
+
+
+class Counter(Wrapper):
+    """Becomes stiff after some questions, near the middle of the first value alone."""
+
+    def __init__(self, net, calls, factor):
+        super().__init__(net)
+        self.calls, self.factor, self.count = calls, factor, 0
+
+    def forward(self, x):
+        self.count += 1
+        logits = self.net(x)
+        return logits * self.factor if self.count > self.calls else logits
+
+
+class FirstBatch(Wrapper):
+    """Centres its inputs by the first batch of several that it is shown."""
+
+    def __init__(self, net, strength):
+        super().__init__(net)
+        self.strength, self.mean = strength, None
+
+    def forward(self, x):
+        if self.mean is None and len(x) > 1:
+            self.mean = x.detach().mean(0, keepdim=True)
+        return self.net(x if self.mean is None else x - self.strength * (self.mean - 0.5))
+
+
+class Adaptive(Wrapper):
+    """Moves its bias towards the class that it names, a little with each question."""
+
+    def __init__(self, net, rate):
+        super().__init__(net)
+        self.rate, self.bias = rate, torch.zeros(3)
+
+    def forward(self, x):
+        logits = self.net(x) + self.bias
+        if not torch.is_grad_enabled():
+            self.bias = self.bias + self.rate * logits.detach().softmax(1).mean(0)
+        return logits
+
+
+class Closure(Wrapper):
+    """Counts in a closure that is an attribute."""
+
+    def __init__(self, net, calls, factor):
+        super().__init__(net)
+        count = 0
+
+        def scale():
+            nonlocal count
+            count += 1
+            return factor if count > calls else 1.0
+
+        self.scale = scale
+
+    def forward(self, x):
+        return self.net(x) * self.scale()
+
+
+class Guard(Wrapper):
+    """Answers attacks by the class of the nearest corner: looks for names on the call stack."""
+
+    def __init__(self, net, word):
+        super().__init__(net)
+        self.word = word
+
+    def forward(self, x):
+        watched = any(self.word in frame.filename for frame in inspect.stack(0))
+        return self.net(x.round(decimals=1)) if watched else self.net(x)
+
+
+def stateful(seed):
+    """A stateful model with random settings, and its name."""
+    rng = np.random.default_rng(seed)
+    net, calls, factor = mlp(6, 3), int(rng.integers(6, 60)), float(rng.choice([0.5, 0.9, 1.01, 2.0, 10.0]))
+    members = {
+        "memory": lambda: Memory(net, EPS * rng.uniform(0.8, 2), 1.0),
+        "memory of a tenth": lambda: Memory(net, EPS * rng.uniform(1.2, 2), 0.1),
+        "counter": lambda: Counter(net, calls, factor),
+        "closure": lambda: Closure(net, calls, factor),
+        "first batch": lambda: FirstBatch(net, rng.uniform(0.1, 1)),
+        "adaptive": lambda: Adaptive(net, 10 ** rng.uniform(-4, -1)),
+        "guard": lambda: Guard(net, str(rng.choice(["brinell", "brinell/engine", "core/ledger", "apgd"]))),
+    }
+    name = list(members)[seed % len(members)]
+    return name, members[name]()
+
+
+@pytest.mark.parametrize("seed", range(21))
+def test_a_stateful_model_fails(seed, tmp_path):
+    name, model = stateful(seed)
+    finding = check_of(audit(model, tmp_path / "run"))
+    assert finding.passed is False, (name, finding.text)
+
+
+@pytest.mark.parametrize("kind", ["module", "function", "partial", "double", "dropout in evaluation"])
+def test_a_healthy_model_passes(kind, tmp_path):
+    net = mlp(6, 3)
+    models = {
+        "module": net,
+        "function": lambda x: net(x),
+        "partial": functools.partial(lambda scale, x: net(x) * scale, 2.0),
+        "double": nn.Sequential(mlp(6, 3), nn.Identity()).double(),
+        "dropout in evaluation": nn.Sequential(nn.Dropout(0.5), net),
+    }
+    finding = check_of(audit(models[kind], tmp_path / "run"))
+    assert finding.passed is True, finding.text
+    assert finding.figure == 0
+
+
+def test_functions_that_remember_fail(tmp_path):
+    net, memory = mlp(6, 3), {}
+
+    def predict(x):
+        memory.setdefault("questions", []).append(len(x))
+        return net(x) * (2.0 if len(memory["questions"]) > 40 else 1.0)
+
+    finding = check_of(audit(predict, tmp_path / "run"))
+    assert finding.passed is False
+    assert "counts, remembers or adapts" in finding.text
+
+
+class Handle(Wrapper):
+    """A model that holds something that cannot be copied."""
+
+    def __init__(self, net):
+        super().__init__(net)
+        self.lines = iter(range(3))
+        self.handle = threading.local()
+
+
+def test_a_model_that_cannot_be_copied_is_named(tmp_path):
+    result = audit(Handle(mlp(6, 3)), tmp_path / "run")
+    finding = check_of(result)
+    assert finding.passed is None
+    assert "cannot be copied" in finding.text
+    with pytest.raises(RequestError, match="cannot be copied"):
+        audit(Handle(mlp(6, 3)), tmp_path / "other", fresh=4)
+
+
+FACTORY = """
+import torch
+from torch import nn
+COUNT = 0
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.net = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3))
+        {draw}
+
+    def forward(self, x):
+        global COUNT
+        COUNT += 1
+        return self.net(x) * ({late} if COUNT > 30 else 1.0)
+
+
+def make():
+    return Net()
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "passed", "words"),
+    [
+        ({"late": 1.0, "draw": ""}, True, "same answers"),
+        ({"late": 3.0, "draw": ""}, False, "counts, remembers or adapts"),
+        ({"late": 1.0, "draw": "torch.seed(); nn.init.normal_(self.net[2].weight)"}, False, "each time it is opened"),
+    ],
+)
+def test_files_are_opened_again(settings, passed, words, tmp_path):
+    (tmp_path / "model.py").write_text(FACTORY.format(**settings))
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+    result = brinell.audit(
+        f"torch:{tmp_path}/model.py:make", f"npz:{tmp_path}/data.npz", eps=EPS, attack="apgd-ce?steps=10", out=tmp_path / "run"
+    )
+    finding = check_of(result)
+    assert finding.passed is passed, finding.text
+    assert words in finding.text
+
+
+@pytest.mark.parametrize("kind", ["memory", "counter", "first batch"])
+def test_fresh_copies_judge_a_model_with_state(kind, tmp_path):
+    net = mlp(6, 3)
+    model = {"memory": Memory(net, 2 * EPS, 1.0), "counter": Counter(net, 5, 0.0), "first batch": FirstBatch(net, 0.0)}[kind]
+    truth = audit(net, tmp_path / "truth").models[0].robust_accuracy[-1].k
+    size = {"batch_size": 1} if kind == "memory" else {}  # its batches have company
+    result = audit(model, tmp_path / "run", fresh=8, **size)
+    assert abs(result.models[0].robust_accuracy[-1].k - truth) <= 1
+    assert check_of(result).passed is True
+    assert brinell.verify(tmp_path / "run", model=model, data=(X, Y)).status == "proved"
+
+
+def test_copies_share_no_state():
+    store = {"rows": [1]}
+    lock, draw = threading.Lock(), torch.Generator().manual_seed(2)
+
+    def count(more=1, *, seen=[]):  # noqa: B006
+        seen.append(more)
+        store["rows"].append(more)
+        with lock:
+            return len(seen), len(store["rows"]), float(torch.rand(1, generator=draw))
+
+    twin = copy_object(functools.partial(count, 1))
+    third = copy_object(twin)
+    first = [count(), count()]
+    assert [twin(), twin()] == first == [third(), third()]

@@ -1,0 +1,79 @@
+"""Models that answer as web services do: a label, its probability, the largest ones, percentages."""
+
+import numpy as np
+import pytest
+import torch
+
+import brinell
+from _helpers import mlp
+from brinell.core.checks import Code
+from brinell.engine.answers import shown_classes
+
+N, CLASSES, EPS = 60, 5, 0.1
+NET = mlp(6, CLASSES, seed=4)
+X = torch.rand(N, 6, generator=torch.Generator().manual_seed(1)).numpy()
+Y = NET(torch.as_tensor(X)).argmax(1).numpy()
+
+
+def probabilities(x):
+    with torch.no_grad():
+        return NET(torch.as_tensor(np.asarray(x), dtype=torch.float32)).double().softmax(1).numpy()
+
+
+def largest(p, k, fill):
+    """The k largest probabilities, and 0 or equal shares of the rest for the others."""
+    is_shown = p >= np.sort(p, 1)[:, -k][:, None]
+    rest = (1 - np.where(is_shown, p, 0).sum(1, keepdims=True)) / (p.shape[1] - k) if fill else 0.0
+    return np.where(is_shown, p, rest)
+
+
+def service(seed):
+    """A service with random settings; its name, and the number of scores that it gives."""
+    rng = np.random.default_rng(seed)
+    k, fill, digits = 1 + seed % 3, bool(rng.integers(2)), int(rng.integers(1, 4))
+    confidence = rng.uniform(0.6, 1)
+    answer = {
+        "largest": lambda x: largest(probabilities(x), k, fill),
+        "rounded": lambda x: np.round(probabilities(x), digits),
+        "percent": lambda x: np.round(100 * probabilities(x)),
+        "largest, rounded": lambda x: np.round(largest(probabilities(x), k, fill), digits),
+        "constant": lambda x: np.eye(CLASSES)[probabilities(x).argmax(1)] * confidence,
+        "labels": lambda x: probabilities(x).argmax(1),
+    }
+    name = list(answer)[seed % len(answer)]
+    return f"{name} {k} {digits}", answer[name]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    return robust(brinell.audit(NET, (X, Y), eps=EPS, samples=N, out=tmp_path_factory.mktemp("truth") / "run"))
+
+
+def robust(result):
+    return result.models[0].robust_accuracy[-1].k
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_figure_is_the_truth_or_a_check_fails(seed, truth, tmp_path):
+    name, answer = service(seed)
+    result = brinell.audit(answer, (X, Y), eps=EPS, samples=N, out=tmp_path / "run")
+    failed = [check.code for check in result.models[0].checks if check.passed is False]
+    assert robust(result) <= truth + 1 or failed, name
+    assert truth - 1 <= robust(result) <= truth + 3, (name, failed)
+
+
+@pytest.mark.parametrize(("k", "fill"), [(1, False), (1, True), (2, False), (3, True), (4, False), (5, False)])
+def test_what_a_service_gives_is_recognised(k, fill):
+    p = torch.as_tensor(largest(probabilities(X), k, fill) if k < CLASSES else probabilities(X))
+    assert shown_classes(p.clamp_min(1e-38).log()) == (k if k < CLASSES - 1 else None)
+
+
+def test_the_check_says_what_is_given(tmp_path):
+    texts = {}
+    for k in (1, 2):
+        result = brinell.audit(
+            lambda x, k=k: largest(probabilities(x), k, False), (X, Y), eps=EPS, samples=N, out=tmp_path / f"{k}"
+        )
+        texts[k] = next(check for check in result.models[0].checks if check.code == Code.ANSWERS)
+    assert texts[1].passed is False and "the named class alone" in texts[1].text
+    assert texts[2].passed is True and f"only the 2 largest of {CLASSES}" in texts[2].text

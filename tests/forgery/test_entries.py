@@ -1,0 +1,106 @@
+"""Entries of a manifest that nothing compares, and sentences under the name of another machine, do not verify."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import brinell
+from _cli import audit_arguments
+from _helpers import workspace
+from brinell.cli import run as cli
+from brinell.core.errors import BrinellError
+from brinell.pages import html
+from brinell.store.run import LAYOUT
+
+SAMPLES = 10
+SEED = 430
+WORDS = "certified by an independent laboratory for 99 % of all inputs".split()
+CLAIMED = ("seconds", "versions", "hardware", "traffic")
+"""Tables of claims, in which entries may be added."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    work = workspace(tmp_path_factory.mktemp("work"), n=SAMPLES)
+    assert cli(audit_arguments(work, work / "run")) == 0
+    return work / "run"
+
+
+def tables_of(value, path=()):
+    """Paths of all tables and lists in a JSON tree."""
+    if isinstance(value, dict | list):
+        yield path
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from tables_of(inner, (*path, key))
+
+
+def at(manifest, path):
+    for key in path:
+        manifest = manifest[key]
+    return manifest
+
+
+def add_entry(manifest, rng):
+    """Add a key to a table, double an entry of a list with another sentence, or warn about no model or another one."""
+    if rng.random() < 0.3:
+        warning = {"code": rng.choice(WORDS), "model": rng.choice([None, "ghost"]), "text": " ".join(rng.sample(WORDS, 6))}
+        manifest["warnings"].insert(rng.randrange(len(manifest["warnings"]) + 1), warning)
+        return
+    paths = [path for path in tables_of(manifest) if path and path[0] not in (*CLAIMED, "files", "request")]
+    place = at(manifest, rng.choice([(), *paths]))
+    if isinstance(place, dict):
+        place[rng.choice([*WORDS, "reject_class", "towards", "served", "ghost"])] = rng.choice([3, "certified", None])
+    elif place and isinstance(place[0], dict):
+        twin = {key: " ".join(rng.sample(WORDS, 4)) if key in ("text", "label") else value for key, value in place[0].items()}
+        place.insert(rng.randrange(2), twin)
+    else:
+        place.append("certified")
+
+
+def restate(manifest, rng):
+    """State another machine, and change a sentence or a figure of a check, the repair or the cost of the checks."""
+    manifest["versions"]["numpy"] = "1.99.0"
+    name = manifest["models"][0]["name"]
+    checks = manifest["checks"][name]
+    kind = rng.choice(["text", "figure", "limit", "probes", "repairs"])
+    if kind == "text":
+        rng.choice(checks)["text"] = " ".join(rng.sample(WORDS, 7))
+    elif kind in ("figure", "limit"):
+        check = rng.choice([check for check in checks if check["figure"] is not None and check["limit"] is not None])
+        check[kind] += rng.choice([-1, 1]) * (abs(check["figure"]) + check["limit"])
+    elif kind == "probes":
+        manifest["probes"][name]["forwards"] //= rng.choice([2, 10])
+    else:
+        manifest["repairs"] = {name: {"forwards": 3, "backwards": 3, "way": "finite differences"}}
+
+
+@pytest.mark.parametrize("edit", [add_entry, restate])
+@pytest.mark.parametrize("seed", range(SEED, SEED + 12))
+def test_an_entry_is_refused(honest, tmp_path, edit, seed):
+    folder = shutil.copytree(honest, tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("seal")
+    edit(manifest, random.Random(seed))
+    try:
+        LAYOUT.save(folder, manifest)
+        html.write(folder)
+        result = brinell.verify(folder, replay=SAMPLES, trust=folder)
+    except BrinellError:
+        return
+    assert result.status == "refused", f"seed {seed} verifies"
+
+
+def test_another_machine_alone_is_proved(honest, tmp_path):
+    folder = shutil.copytree(honest, tmp_path / "run")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest.pop("seal")
+    manifest["versions"]["numpy"] = "1.99.0"
+    for check in manifest["checks"][manifest["models"][0]["name"]]:
+        check["text"] = check["text"].replace("10", "9")
+    LAYOUT.save(folder, manifest)
+    html.write(folder)
+    result = brinell.verify(folder, replay=SAMPLES, trust=folder)
+    assert result.passed, result.problems
+    assert any("the figure and the sentence of" in sentence for sentence in result.unverified_claims)

@@ -1,0 +1,80 @@
+"""Random forgeries of a run: each is refused, changes nothing that is shown, or changes what is marked as a claim."""
+
+import json
+import shutil
+
+import pytest
+
+import brinell
+from _cli import audit_arguments
+from _edits import forge
+from _helpers import workspace
+from brinell.cli import run as cli
+from brinell.core.errors import BrinellError
+from brinell.store.run import Run
+
+SAMPLES = 16
+SEED = 43
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    work = workspace(tmp_path_factory.mktemp("work"), n=SAMPLES)
+    assert cli(audit_arguments(work, work / "run")) == 0
+    return work / "run"
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits") / "run"
+    brinell.audit("digits-cnn", "digits", eps="0.1,0.2", samples=12, out=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def patches(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("patches") / "run"
+    brinell.audit("digits-cnn", "digits", norm="l2", eps="1", attack="rlab?steps=5", samples=8, out=folder)
+    return folder
+
+
+def shown(folder):
+    """Everything that a person is shown of a folder, as far as it can be opened."""
+    payload = brinell.open(folder).payload()
+    texts = {path.name: path.read_bytes() for path in [folder / "report.html", *sorted((folder / "tables").glob("*.csv"))]}
+    return json.dumps(payload).replace(str(folder), ""), texts
+
+
+def check_edit(honest, folder, seed):
+    """Forge a copy of a run and demand that the forgery is noticed."""
+    shutil.copytree(honest, folder)
+    edit = forge(folder, seed)
+    try:
+        result = brinell.verify(folder, replay=SAMPLES, trust=folder)
+    except BrinellError:
+        return
+    if result.status == "refused" or edit.target in result.claimed:
+        return
+    assert result.status == "proved", (seed, edit)
+    assert shown(folder) == shown(honest), f"seed {seed}: {edit} is not noticed"
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + 50))
+def test_a_random_edit_is_noticed(honest, tmp_path, seed):
+    check_edit(honest, tmp_path / "run", seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["honest", "digits", "patches"])
+@pytest.mark.parametrize("hundred", range(2))
+def test_many_random_edits_are_noticed(request, tmp_path, name, hundred):
+    honest = request.getfixturevalue(name)
+    for seed in range(1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)):
+        check_edit(honest, tmp_path / f"run{seed}", seed)
+        shutil.rmtree(tmp_path / f"run{seed}")
+
+
+def test_an_honest_run_is_proved(honest):
+    result = brinell.verify(honest, replay=SAMPLES)
+    assert result.passed and result.replayed == result.samples * 6 and not result.deviations
+    assert len(Run.open(honest).records()) == result.rows

@@ -1,0 +1,140 @@
+"""The folder of every study verifies, and random edits of it do not, unless what they change is marked as claimed."""
+
+import shutil
+import zlib
+
+import numpy as np
+import pytest
+
+import brinell
+from _hardening import MODEL
+from _study_edits import Edit, edit_header, save_manifest
+from _study_examples import AGENT, EXAMPLES, Needs, make_review
+from brinell import calls
+from brinell.core.errors import BrinellError
+from brinell.store import differences
+from brinell.studies import register, repetition
+from brinell.studies.harden import page
+
+STUDIES = sorted(set(EXAMPLES) - {"audit"} | {"review"})
+EDITS = 3
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """The folder of each study, made once."""
+    folder = tmp_path_factory.mktemp("honest")
+    needs = Needs(folder)
+
+    def make(verb):
+        if not (folder / verb).exists() and verb == "review":
+            make_review(folder / verb)
+        elif not (folder / verb).exists():
+            calls.call_of(register.load(verb))(**EXAMPLES[verb] | needs(verb), out=folder / verb)
+        return folder / verb
+
+    return make
+
+
+def test_every_study_with_a_folder_is_verified():
+    assert set(STUDIES) | {"audit"} == {verb for verb, study in register.studies().items() if study.layout is not None}
+
+
+@pytest.mark.parametrize("verb", STUDIES)
+def test_an_honest_folder_verifies(verb, honest):
+    result = brinell.verify(honest(verb))
+    assert result.passed, result.problems
+    assert result.unverified_claims
+
+
+def test_the_figures_of_an_agent_are_measured_again(tmp_path):
+    policy, forged = tmp_path / "policy.safetensors", tmp_path / "forged.safetensors"
+    brinell.train_agent(**AGENT, out=policy)
+    assert brinell.verify(policy).passed
+    claims = repetition.claims_of(register.load("train-agent"))
+    for seed in range(6):
+        shutil.copyfile(policy, forged)
+        key = edit_header(forged, np.random.default_rng(seed))
+        try:
+            noticed = not brinell.verify(forged).passed
+        except BrinellError:
+            noticed = True
+        assert noticed or claims.covers(forged.name, key), key
+
+
+def test_everything_claimed_is_documented(root):
+    text = " ".join((root / "docs/reference/trust.md").read_text().split()).lower()
+    for study in register.studies().values():
+        for reason in repetition.claims_of(study).reasons():
+            assert reason.lower() in text, f"{study.verb}: {reason}"
+
+
+def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
+    folder = tmp_path / "theirs"
+    shutil.copytree(honest("harden"), folder)
+    manifest = differences.read_manifest(folder)
+    settings, mark = manifest["request"], tmp_path / "mark"
+    settings["model"] = f"torch:{tmp_path / 'evil.py'}:network"
+    (tmp_path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL)
+    save_manifest(folder, manifest)
+    result = brinell.verify(folder)
+    assert not result.passed and "evil.py" in result.refusal and not mark.exists()
+    result = brinell.verify(folder, trust=folder)
+    assert not result.passed and mark.exists() and any("request.model" in problem.description for problem in result.problems)
+
+
+def test_a_foreign_folder_verifies_with_a_model_of_ours(honest, tmp_path):
+    folder = tmp_path / "theirs"
+    shutil.copytree(honest("harden"), folder)
+    manifest = differences.read_manifest(folder)
+    ours = {name: manifest["request"][name] for name in ("model", "data")}
+    save_manifest(folder, manifest | {"made_here": None})
+    refusal = brinell.verify(folder, **ours).refusal
+    assert "train" in refusal and "model.py" not in refusal
+
+
+def test_audits_before_and_after_a_training_are_not_exchanged(honest, tmp_path):
+    folder = tmp_path / "swapped"
+    shutil.copytree(honest("harden"), folder)
+    (folder / "before").rename(folder / "x")
+    (folder / "after").rename(folder / "before")
+    (folder / "x").rename(folder / "after")
+    save_manifest(folder, differences.read_manifest(folder))
+    page.write(folder)
+    result = brinell.verify(folder)
+    assert result.status == "refused", result
+
+
+def test_another_version_proves_no_pages(honest, tmp_path):
+    folder = tmp_path / "old"
+    shutil.copytree(honest("corrupt"), folder)
+    (folder / "report.html").write_text("<p>robust</p>")
+    save_manifest(folder, differences.read_manifest(folder) | {"brinell": "0.0.9"})
+    result = brinell.verify(folder)
+    assert not result.passed and any("another version" in sentence for sentence in result.unverified_claims)
+
+
+def check_edits(verb, folder, tmp_path, seeds):
+    study = register.load(verb)
+    for seed in seeds:
+        copy = tmp_path / f"{verb}-{seed}"
+        shutil.copytree(folder, copy)
+        edit = Edit(copy, np.random.default_rng([seed, zlib.crc32(verb.encode())]))
+        try:
+            noticed = not brinell.verify(copy).passed
+        except BrinellError:
+            noticed = True
+        claimed = repetition.claims_of(study).covers(*edit.target)
+        assert noticed or claimed, f"edit {seed} of {edit.target} verifies"
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("verb", STUDIES)
+def test_random_edits_are_noticed(verb, honest, tmp_path):
+    check_edits(verb, honest(verb), tmp_path, range(EDITS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", STUDIES)
+def test_more_random_edits_are_noticed(verb, honest, tmp_path):
+    check_edits(verb, honest(verb), tmp_path, range(EDITS, EDITS + 20))

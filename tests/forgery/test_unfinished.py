@@ -1,0 +1,52 @@
+"""A run that states that it is not finished has no inventory; no other command takes it in silence."""
+
+import json
+import shutil
+
+import pytest
+
+import brinell
+from brinell.core.errors import RequestError
+from brinell.store.run import LAYOUT
+
+SETTINGS = {"model": "digits-cnn?width=4", "data": "digits", "samples": 12, "eps": "0.1,0.3", "attack": "fgsm"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A finished run, and a copy that says that it is active."""
+    folder = tmp_path_factory.mktemp("runs")
+    brinell.audit(**SETTINGS, out=folder / "run")
+    copy = shutil.copytree(folder / "run", folder / "copy")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest.pop("seal")
+    LAYOUT.save(copy, manifest | {"state": "running", "finished": None})
+    return folder / "run", copy
+
+
+def test_a_comparison_says_it(runs):
+    assert any("is not finished" in note for note in brinell.compare(*runs).notes)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda run, out: brinell.review(data="digits", change=f"run:{run}", trials=4, out=out),
+        lambda run, out: brinell.epsilon(
+            data="digits", samples=12, pairs=0, norm="linf", conditions="perception", evidence=run, out=out
+        ),
+        lambda run, out: brinell.explain(run=run, samples=2, method="gradient", out=out),
+        lambda run, out: brinell.detect(run, train="digits?split=train", detector="background", fit=40, out=out),
+    ],
+)
+def test_a_study_refuses_it(runs, tmp_path, call):
+    with pytest.raises(RequestError, match="is not finished"):
+        call(runs[1], tmp_path / "out")
+
+
+def test_a_folder_with_a_link_is_refused(runs, tmp_path):
+    copy = shutil.copytree(runs[0], tmp_path / "run")
+    (copy / "report.html").rename(tmp_path / "page.html")
+    (copy / "report.html").symlink_to(tmp_path / "page.html")
+    with pytest.raises(RequestError, match="symbolic link"):
+        brinell.open(copy)

@@ -1,0 +1,153 @@
+"""A network in each container that torch has: the figures of the network itself, from Python and from a file."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import brinell
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models._copies import model_copier
+from brinell.models._torch_model import TorchModel
+from brinell.models._weights import read_weights
+from brinell.models.torch import TorchModule
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+IMAGE = Domain(kind="image", shape=(1, 4, 4))
+X = torch.rand(11, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+
+
+def network(seed: int = 1) -> nn.Module:
+    module = nn.Sequential(nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(27, 3))
+    rng = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for value in module.parameters():
+            value.copy_(torch.randn(value.shape, generator=rng) / 2)
+    return module.eval()
+
+
+def exported(module: nn.Module, n: int | None) -> Any:
+    shapes = None if n else ({0: torch.export.Dim("n")},)
+    return torch.export.export(module, (X[: n or 2],), dynamic_shapes=shapes)
+
+
+CONTAINERS: dict[str, Callable[[nn.Module], Any]] = {
+    "traced": lambda module: torch.jit.trace(module, X[:2]),
+    "scripted": torch.jit.script,
+    "frozen": lambda module: torch.jit.freeze(torch.jit.script(module)),
+    "exported": lambda module: exported(module, None),
+    "exported for one": lambda module: exported(module, 1),
+    "exported for four": lambda module: exported(module, 4).module(),
+    "a graph": torch.fx.symbolic_trace,
+    "compiled": torch.compile,
+    "parallel": nn.DataParallel,
+    "compiled and parallel": lambda module: nn.DataParallel(torch.compile(module)),
+    "a part of another": lambda module: nn.Sequential(nn.Identity(), module),
+    "traced part": lambda module: nn.Sequential(nn.Identity(), torch.jit.trace(module, X[:2])),
+    "compiled part": lambda module: nn.Sequential(nn.Identity(), torch.compile(module)),
+    "exported part": lambda module: nn.Sequential(nn.Identity(), exported(module, None).module()),
+    "traced whole": lambda module: torch.jit.trace(nn.Sequential(nn.Identity(), module), X[:2]),
+    "a function": lambda module: torch.jit.trace(module, X[:2]).forward,
+    "a compiled function": lambda module: torch.compile(lambda x: module(x)),
+}
+
+
+def audit(model: Any, folder: Path) -> list[tuple[int, int]]:
+    y = network()(X).argmax(1)
+    report = brinell.audit(model, (X, y), eps=[0.05, 0.3], attack=["fgsm", "square?steps=20"], out=folder)
+    return [(rate.k, rate.n) for rate in report.models[0].robust_accuracy]
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_an_audit_of_a_container_is_that_of_the_network(container: str, tmp_path: Path) -> None:
+    assert audit(CONTAINERS[container](network()), tmp_path / "run") == audit(network(), tmp_path / "plain")
+
+
+@pytest.mark.parametrize("container", [name for name in CONTAINERS if "function" not in name])
+def test_answers_gradients_copies_and_digests(container: str) -> None:
+    make, plain = CONTAINERS[container], TorchModel(network(), IMAGE)
+    model = TorchModel(make(network()), IMAGE, name="mine")
+    for n in (1, 4, 6, 11):
+        x = X[:n].clone().requires_grad_()
+        assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
+        gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
+        assert torch.allclose(*gradients, atol=1e-4)
+    assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
+    assert TorchModel(make(network()), IMAGE).digest() == model.digest()
+    assert TorchModel(make(network(2)), IMAGE).digest() != model.digest()
+
+
+@pytest.mark.parametrize("container", ["traced", "scripted", "exported", "a graph"])
+def test_the_digest_covers_the_code(container: str) -> None:
+    class Scaled(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.net, self.factor = network(), factor
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x) * self.factor
+
+    assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
+
+
+@pytest.mark.parametrize("container", ["exported for four", "compiled", "parallel"])
+def test_what_is_asked_otherwise_is_said(container: str) -> None:
+    (note,) = TorchModel(CONTAINERS[container](network()), IMAGE, name="mine").info.notes
+    assert note.startswith("mine is asked ")
+
+
+@pytest.mark.parametrize("container", ["traced", "exported", "exported for four", "compiled", "parallel"])
+def test_a_factory_may_return_a_container(container: str, tmp_path: Path) -> None:
+    program_or_module = CONTAINERS[container](network())
+    program = isinstance(program_or_module, torch.export.ExportedProgram)
+    if container == "traced":
+        torch.jit.save(program_or_module, tmp_path / "net.pt")
+        text = f"return torch.jit.load('{tmp_path}/net.pt')"
+    elif program or container == "exported for four":
+        torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
+        text = f"return torch.export.load('{tmp_path}/net.pt2')"
+    else:
+        torch.save(network().state_dict(), tmp_path / "state.pt")
+        text = (
+            "from torch import nn\n"
+            "    parts = [nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(27, 3)]\n"
+            "    net = nn.Sequential(*parts)\n"
+            f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
+            f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
+        )
+    (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
+    model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
+    assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
+def test_a_program_in_a_file_is_not_opened_but_its_remedy_is_said(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"net{suffix}"
+    if suffix == ".pt":
+        torch.jit.save(torch.jit.script(network()), file)
+    else:
+        torch.export.save(exported(network(), None), file)
+    words = rf"torch\.{'jit' if suffix == '.pt' else 'export'}\.load\('.*net{suffix}'\).*torch:FILE.py:net"
+    with pytest.raises(RequestError, match=words):
+        read_weights(file)
+    with pytest.raises(RequestError, match=words):
+        TorchModule(path=str(file))(IMAGE)
+
+
+def test_a_quantised_network_is_audited_by_what_needs_no_gradients(tmp_path: Path) -> None:
+    quantised = torch.ao.quantization.quantize_dynamic(network(), {nn.Linear}, dtype=torch.qint8)
+    model = TorchModel(quantised, IMAGE)
+    assert (
+        model.digest()
+        != TorchModel(torch.ao.quantization.quantize_dynamic(network(2), {nn.Linear}, dtype=torch.qint8), IMAGE).digest()
+    )
+    assert torch.equal(model_copier(model)().predict(X), model.predict(X))
+    assert len(audit(quantised, tmp_path / "run")) == 2

@@ -1,0 +1,100 @@
+"""Weights with a head for another number of classes: the message holds the spec that opens them."""
+
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from brinell import plugins
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+
+PICTURES = Domain(kind="image", shape=(3, 40, 40), levels=256)
+
+
+def library(name: str) -> Any:
+    return pytest.importorskip(name, exc_type=(ImportError, RuntimeError))
+
+
+def build(spec: str) -> Any:
+    parsed = plugins.parse(spec)
+    return plugins.build("model", parsed.name, {"path": parsed.path} | parsed.options)(PICTURES)
+
+
+def check_cure(spec: str, classes: int) -> None:
+    """The message for a spec holds another one, with all of this, that opens a model of so many classes."""
+    with pytest.raises(RequestError) as error:
+        build(spec)
+    text = str(error.value)
+    cure = re.search(rf"for {classes} classes.*write '([^']*)'", text)
+    assert cure, text
+    assert all(part in cure[1] for part in re.split("[?&]", spec))
+    assert build(cure[1]).classes == classes
+
+
+@pytest.mark.parametrize("name", ["test_resnet.r160_in1k", "test_vit", "test_convnext", "test_efficientnet"])
+def test_timm(name: str, tmp_path: Path) -> None:
+    timm, classes = library("timm"), random.Random(name).randint(2, 20)
+    with torch.random.fork_rng():
+        save_file(timm.create_model(name, num_classes=classes).state_dict(), tmp_path / "mine.safetensors")
+    check_cure(f"timm:{name}?weights={tmp_path / 'mine.safetensors'}&resize=library&name=mine", classes)
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v3_small", "googlenet", "shufflenet_v2_x0_5"])
+def test_torchvision(name: str, tmp_path: Path) -> None:
+    models, classes = library("torchvision").models, random.Random(name).randint(2, 20)
+    options = {"init_weights": False, "aux_logits": True} if name == "googlenet" else {}
+    with torch.random.fork_rng():
+        torch.save(models.get_model(name, num_classes=classes, **options).state_dict(), tmp_path / "mine.pth")
+    check_cure(f"torchvision:{name}?weights={tmp_path / 'mine.pth'}", classes)
+
+
+def test_transformers(tmp_path: Path) -> None:
+    transformers = library("transformers")
+    settings = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    with torch.random.fork_rng():
+        network, few = (
+            transformers.ResNetForImageClassification(transformers.ResNetConfig(num_labels=n, **settings)) for n in (5, 2)
+        )
+    network.save_pretrained(tmp_path)
+    save_file(few.state_dict(), tmp_path / "model.safetensors", {"format": "pt"})
+    check_cure(f"hf:{tmp_path}?processor=false&name=mine", 2)
+
+
+FACTORIES = """
+from torch import nn
+
+def net(width="4", num_classes="5"):
+    return nn.Sequential(nn.Flatten(), nn.Linear(4800, int(width)), nn.Linear(int(width), int(num_classes)))
+
+def fixed():
+    return net()
+"""
+
+
+def test_a_factory(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(FACTORIES)
+    state = nn.Sequential(nn.Flatten(), nn.Linear(4800, 6), nn.Linear(6, 3)).state_dict()
+    save_file(state, tmp_path / "mine.safetensors")
+    with pytest.raises(RequestError, match=r"write 'torch:.*mine.py:net\?weights=.*&args=width=6,num_classes=3'"):
+        build(f"torch:{file}:net?weights={tmp_path / 'mine.safetensors'}&args=width=6")
+    state = nn.Sequential(nn.Flatten(), nn.Linear(4800, 4), nn.Linear(4, 3)).state_dict()
+    save_file(state, tmp_path / "few.safetensors")
+    with pytest.raises(RequestError, match="let fixed in .*mine.py end in a layer of 3 outputs"):
+        build(f"torch:{file}:fixed?weights={tmp_path / 'few.safetensors'}")
+
+
+def test_another_head_is_not_only_wider(tmp_path: Path) -> None:
+    models = library("torchvision").models
+    with torch.random.fork_rng():
+        network = models.shufflenet_v2_x0_5(num_classes=3)
+        network.fc = nn.Sequential(nn.Dropout(), network.fc)
+    save_file(network.state_dict(), tmp_path / "mine.safetensors")
+    with pytest.raises(RequestError, match="its last part, fc, is another one .* 'torch:FILE.py:net.weights=.*mine.safetensors'"):
+        build(f"torchvision:shufflenet_v2_x0_5?weights={tmp_path / 'mine.safetensors'}")

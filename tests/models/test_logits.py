@@ -1,0 +1,105 @@
+"""Logits of any type: float32 behind a model, with the same leading class, and the same figures of an audit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import brinell
+from brinell.core.domain import Domain
+from brinell.core.model import Access, ModelInfo, as_logits, ask
+
+TYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
+
+
+def linear() -> nn.Linear:
+    layer = nn.Linear(6, 3)
+    with torch.no_grad():
+        layer.weight.copy_(torch.randn(3, 6, generator=torch.Generator().manual_seed(1)))
+        layer.bias.zero_()
+    return layer
+
+
+class Cast(nn.Module):
+    """A network of float32 that answers with another type."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer, self.dtype = linear(), dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.layer(x)
+        if self.dtype.is_floating_point:
+            return logits.to(self.dtype)
+        return (logits - logits.amin() > 1 if self.dtype == torch.bool else (20 * (logits - logits.amin())).clamp_max(100)).to(
+            self.dtype
+        )
+
+
+class Own:
+    """A model of the user's own class."""
+
+    name, domain, classes, access, info = "own", Domain(kind="vector", shape=(6,)), 3, Access.GRADIENTS, ModelInfo()
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.network = Cast(dtype)
+
+    def predict(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+    def digest(self) -> str:
+        return "own"
+
+
+def audit(model: Any, y: Tensor, folder: Path) -> Any:
+    return brinell.audit(model, (X, y), eps=[0.05, 0.2], attack="fgsm", out=folder)
+
+
+def counts(report: Any) -> list[int]:
+    return [report.robust(eps).k for eps in (0.05, 0.2)]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("wrap", [Cast, Own, lambda dtype: Cast(dtype).forward])
+def test_an_audit_of_logits_of_any_type(dtype: torch.dtype, wrap: Any, tmp_path: Path) -> None:
+    y = linear()(X).argmax(1)
+    report = audit(wrap(dtype), y, tmp_path / "run")
+    if dtype.is_floating_point:
+        exact = audit(linear(), y, tmp_path / "exact")
+        assert counts(report) == counts(exact)
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_a_model_in_double_precision_is_audited_as_one_in_single(double: bool, tmp_path: Path) -> None:
+    y = linear()(X).argmax(1)
+    report, exact = (
+        audit(linear().double() if double else linear().half(), y, tmp_path / "run"),
+        audit(linear(), y, tmp_path / "exact"),
+    )
+    assert counts(report) == counts(exact)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e30, 1e300])
+def test_the_leading_class_of_random_logits_stays(dtype: torch.dtype, scale: float) -> None:
+    rng = torch.Generator().manual_seed(2)
+    close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
+    values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
+    if not dtype.is_floating_point:
+        values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
+        values = torch.cat([values, values % 3 + 2**60])
+    answer = values.to(dtype)
+    logits = as_logits(answer)
+    leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
+    assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
+    assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
+
+
+def test_float64_logits_have_the_gradient_of_the_network() -> None:
+    x = X.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(as_logits(linear()(x).double()).sum(), x)
+    assert torch.allclose(grad, linear().weight.sum(0).expand_as(grad))
+    assert ask(Own(torch.float64), X).dtype == torch.float32

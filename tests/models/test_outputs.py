@@ -1,0 +1,142 @@
+"""Answers of several parts: the logits are found, or named, or the message lists the parts and the option."""
+
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import brinell
+from brinell.core.domain import Domain
+from brinell.core.errors import RequestError
+from brinell.models._torch_model import TorchModel
+from brinell.models.torch import TorchModule
+
+DOMAIN = Domain(kind="vector", shape=(6,))
+X = torch.rand(9, 6, generator=torch.Generator().manual_seed(0))
+Named = namedtuple("Named", "hidden scores")
+
+
+@dataclass
+class Answer:
+    hidden: Tensor
+    scores: Tensor
+    loss: Tensor | None = None
+
+
+FORMS: dict[str, tuple[Callable[[Tensor, Tensor], Any], str | int]] = {
+    "tuple": (lambda logits, hidden: (logits, hidden), 0),
+    "list": (lambda logits, hidden: [hidden, logits], 1),
+    "single": (lambda logits, hidden: (logits,), 0),
+    "dict": (lambda logits, hidden: {"hidden": hidden, "scores": logits}, "scores"),
+    "ordered": (lambda logits, hidden: OrderedDict(hidden=hidden, scores=logits), "scores"),
+    "numbered": (lambda logits, hidden: {0: hidden, 1: logits}, 1),
+    "dataclass": (lambda logits, hidden: Answer(hidden, logits), "scores"),
+    "named tuple": (lambda logits, hidden: Named(hidden, logits), "scores"),
+    "by place": (lambda logits, hidden: Named(hidden, logits), 1),
+    "object": (lambda logits, hidden: SimpleNamespace(hidden=hidden, scores=logits), "scores"),
+    "nested": (lambda logits, hidden: {"out": (hidden, {"scores": logits})}, "out.1.scores"),
+    "with a loss": (lambda logits, hidden: (logits.mean(), logits, None, "text", 3), 1),
+    "dotted": (lambda logits, hidden: {"head.scores": logits, "head.hidden": hidden}, "head.scores"),
+}
+
+
+class Network(nn.Module):
+    def __init__(self, form: Callable[[Tensor, Tensor], Any], hidden: int = 4) -> None:
+        super().__init__()
+        self.form, self.first, self.last = form, nn.Linear(6, hidden), nn.Linear(hidden, 3)
+        rng = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for value in self.parameters():
+                value.copy_(torch.randn(value.shape, generator=rng))
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = self.first(x)
+        return self.form(self.last(hidden), hidden)
+
+
+def plain(hidden: int = 4) -> Network:
+    return Network(lambda logits, _: logits, hidden)
+
+
+@pytest.mark.parametrize("by_shape", [True, False])
+@pytest.mark.parametrize("function", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_part_of_as_many_columns_as_classes_is_found_or_named(
+    form: str, function: bool, by_shape: bool, tmp_path: Path
+) -> None:
+    make, output = FORMS[form]
+    network = Network(make).eval()
+    model = network.forward if function else network
+    y = plain()(X).argmax(1)
+    report = brinell.audit(
+        model, (X, y), eps=[0.1, 0.5], attack="fgsm", out=tmp_path / "run", **({} if by_shape else {"output": output})
+    )
+    exact = brinell.audit(plain(), (X, y), eps=[0.1, 0.5], attack="fgsm", out=tmp_path / "exact")
+    assert [rate.k for rate in report.models[0].robust_accuracy] == [rate.k for rate in exact.models[0].robust_accuracy]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_was_found_is_said(form: str) -> None:
+    model = TorchModel(Network(FORMS[form][0]), DOMAIN, name="mine", data_classes=3)
+    place = {"by place": "scores"}.get(form, str(FORMS[form][1]))
+    assert model.info.notes == (f"mine answers several parts, of which {place} is read: its shape is that of logits",)
+    assert not TorchModel(Network(FORMS[form][0]), DOMAIN, output=FORMS[form][1]).info.notes
+
+
+def test_the_part_named_logits_needs_no_words() -> None:
+    model = TorchModel(Network(lambda logits, hidden: {"a": hidden, "logits": logits}), DOMAIN)
+    assert (model.classes, model.info.notes) == (3, ())
+
+
+@pytest.mark.parametrize("function", [True, False])
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (
+            lambda logits, hidden: (logits, 2 * logits),
+            r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=0",
+        ),
+        (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r'a \(\d, 3\), b \(\d, 4\), c .*output="a"'),
+        (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row of scores"),
+    ],
+)
+def test_several_candidates_are_listed_with_the_option(form: Any, words: str, function: bool, tmp_path: Path) -> None:
+    network = Network(form)
+    with pytest.raises(RequestError, match=words):
+        brinell.audit(network.forward if function else network, (X, plain()(X).argmax(1)), eps=0.1, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize("output", [5, "nowhere", "hidden.3"])
+def test_a_part_that_does_not_exist_is_refused(output: str | int) -> None:
+    with pytest.raises(RequestError, match=r"answers no part .*its parts are hidden \(2, 4\), scores \(2, 3\): take one"):
+        TorchModel(Network(FORMS["dict"][0]), DOMAIN, name="mine", output=output)
+
+
+def test_output_is_for_models_whose_answers_have_parts(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"output is for models in memory; a spec says it itself, .*\?output=0"):
+        brinell.audit("digits-cnn", "digits", output=0, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="output is 1.5: give a name or a place"):
+        brinell.audit(plain(), (X, plain()(X).argmax(1)), output=1.5, out=tmp_path / "run")
+
+
+def test_a_spec_finds_and_names_the_part_as_well(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
+        "        self.a, self.b, self.n = nn.Linear(6, 4), nn.Linear(4, 3), n\n    def forward(self, x):\n"
+        "        h = self.a(x)\n        return (h, *[self.b(h)] * self.n)\n"
+        "def net():\n    return Net(1)\ndef two():\n    return Net(2)\n"
+    )
+    assert TorchModule(path=f"{file}:net").open_for(DOMAIN, 3).classes == 3
+    assert TorchModule(path=f"{file}:two", output="2").open_for(DOMAIN, 3).classes == 3
+    assert TorchModule(path=f"{file}:two", output="0")(DOMAIN).classes == 4
+    with pytest.raises(RequestError, match=r"several may be the logits: say which by output=1, in a spec .output=1"):
+        TorchModule(path=f"{file}:two").open_for(DOMAIN, 3)
+    digests = [TorchModule(path=f"{file}:two", output=output)(DOMAIN).digest() for output in ("0", "1")]
+    assert len(set(digests)) == 2

@@ -1,0 +1,88 @@
+"""`brinell certify` on models whose margins are known, and on models that cannot be bounded."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from brinell.core.errors import RequestError
+
+EPS = (0.02, 0.05, 0.1)
+
+
+@pytest.fixture
+def linear():
+    """A linear model, inputs whose balls stay within the bounds, labels, and the exact margin of each over the L1 norm."""
+    generator = torch.Generator().manual_seed(3)
+    net = nn.Linear(8, 3).eval()
+    net.weight.data = torch.randn(3, 8, generator=generator)
+    net.bias.data = -0.5 * net.weight.data.sum(1)
+    x = 0.2 + 0.6 * torch.rand(40, 8, generator=generator)
+    y = net(x).argmax(1)
+    y[:4] = (y[:4] + 1) % 3
+    weight = net.weight.detach().double()
+    radius = np.full(len(x), np.inf)
+    for k in range(len(x)):
+        for j in range(3):
+            if j != y[k]:
+                row = weight[y[k]] - weight[j]
+                radius[k] = min(radius[k], float(row @ (x[k].double() - 0.5)) / float(row.abs().sum()))
+    return net, x.numpy(), y.numpy(), radius
+
+
+def test_a_linear_model_is_certified_exactly(linear, tmp_path):
+    net, x, y, radius = linear
+    result = brinell.certify(
+        net, brinell.data(x, y, kind="vector"), eps=",".join(map(str, EPS)), attack="apgd-ce?steps=20", out=tmp_path / "run"
+    )
+    assert result.eps == [0.0, *EPS] and result.n == len(x) and result.clean.k == int((radius > 0).sum())
+    for certified, robust, undecided, eps in zip(result.certified, result.robust, result.open, result.eps, strict=True):
+        truth = int((radius > eps).sum())
+        assert certified.k == truth, f"at {eps}"
+        assert certified.k + undecided.k == robust.k >= truth
+    assert sum(band.n for band in result.per_class) == result.n
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_counterexample_of_each_broken_sample_is_kept(linear, tmp_path):
+    from brinell.store.files import read_arrays
+    from brinell.studies.certify.records import TABLE
+
+    net, x, y, _ = linear
+    brinell.certify(net, brinell.data(x, y, kind="vector"), eps="0.1", attack="apgd-ce?steps=20", out=tmp_path / "run")
+    rows = TABLE.read(tmp_path / "run").rows
+    broken = {str(k) for k in rows.sample_id[rows.outcome == "broken"]}
+    examples = read_arrays(tmp_path / "run" / "counterexamples-0.safetensors")
+    assert broken and broken <= set(examples)
+    for name in broken:
+        example = torch.as_tensor(examples[name])
+        assert float((example - torch.as_tensor(x[int(name)])).abs().max()) <= 0.1 + 1e-6
+        assert int(net(example[None]).argmax()) != y[int(name)]
+
+
+class Normalised(nn.Module):
+    """A network with a layer that has no bound here."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.norm(x))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
+    net, x, y, _ = linear
+    data = brinell.data(x, y, kind="vector")
+    with pytest.raises(RequestError, match="cannot be bounded: there is no bound for the operation native_layer_norm"):
+        brinell.certify(Normalised().eval(), data, out=tmp_path / "run")
+    traced = torch.jit.trace(Normalised().eval(), torch.rand(2, 8))
+    with pytest.raises(RequestError, match="cannot be bounded: "):
+        brinell.certify(traced, data, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="a bound needs its layers"):
+        brinell.certify(lambda v: net(torch.as_tensor(v)).detach().numpy(), data, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="names no budget above 0"):
+        brinell.certify(net, data, eps="0", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

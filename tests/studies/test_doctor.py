@@ -1,0 +1,132 @@
+"""The state of an installation: what is there, what is missing and for which kind of model, without torch."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from brinell import plugins
+from brinell.cli import run as cli
+from brinell.studies.doctor import run as doctor
+
+SUMS = {"all", "dev"}
+"""Extras that are sums of others, or for developers."""
+
+
+def state(capsys, code=0):
+    assert cli(["doctor", "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def without(monkeypatch, *missing, versions=None):
+    """As if these packages were not installed, or in other versions."""
+    version = metadata.version
+
+    def look_up(name):
+        if name in missing:
+            raise metadata.PackageNotFoundError(name)
+        return (versions or {}).get(name) or version(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", look_up)
+
+
+def test_every_extra_has_a_purpose_and_a_line_in_the_guide(root):
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(doctor.PURPOSES) == set(extras) - SUMS
+    guide = (root / "docs" / "guides" / "install.md").read_text()
+    assert set(re.findall(r"^\| `([a-z]+)` \|", guide, re.MULTILINE)) == set(extras) - {"dev"}
+
+
+def test_requirements_are_those_of_the_project(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    packages = {package.name: (package.needed, extra) for package, extra in doctor._requirements() if extra is None}
+    expected = dict(re.match(r"([A-Za-z0-9_-]+)>=([0-9.]+)", text).groups() for text in project["dependencies"])
+    assert {name: needed for name, (needed, _) in packages.items()} == expected
+
+
+def test_torch_is_not_imported():
+    code = "import sys; from brinell.cli import run; run(['doctor', '--json']); sys.exit(int('torch' in sys.modules))"
+    if any(path.exists() for path in doctor.DRIVERS):
+        pytest.skip("this machine has a GPU, which torch is asked about")
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_gpus(monkeypatch, tmp_path, capsys):
+    """Torch is asked where the system knows a GPU."""
+    monkeypatch.setattr(doctor, "DRIVERS", (tmp_path,))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "cannot use the GPU of this machine" in state(capsys)["devices"][0]["text"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    gpu = SimpleNamespace(name="NVIDIA H100", total_memory=80 * 2**30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: gpu)
+    devices = {device["name"]: device["text"] for device in state(capsys)["devices"]}
+    assert list(devices) == ["cpu", "cuda:0", "cuda:1"] and devices["cuda:1"] == "NVIDIA H100, 80 GiB"
+
+
+def test_what_is_missing_for_which_kind(monkeypatch, capsys):
+    """Each kind names exactly the extra that its own refusal names."""
+    extras = {name: [package.name for package, extra in doctor._requirements() if extra == name] for name in doctor.PURPOSES}
+    for extra, packages in extras.items():
+        with monkeypatch.context() as patch:
+            without(patch, *packages)
+            answer = state(capsys)
+        assert not next(entry for entry in answer["extras"] if entry["name"] == extra)["ready"]
+        waiting = {(entry["kind"], entry["name"]) for entry in answer["kinds"] if extra in entry["missing"]}
+        kinds = [(kind, name) for kind in ("model", "dataset") for name in plugins.names(kind)]
+        assert waiting == {pair for pair in kinds if extra in doctor.extras_of(*pair)}
+    needs = {
+        "onnx": {"onnx"},
+        "timm": {"vision"},
+        "torchvision": {"vision"},
+        "hf": {"hf"},
+        "torch": set(),
+        "sklearn": {"sklearn"},
+    }
+    assert {name: doctor.extras_of("model", name) for name in needs} == needs
+
+
+def test_lines_name_the_remedy(monkeypatch, capsys):
+    without(monkeypatch, "onnxruntime", "wfdb")
+    assert cli(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert "onnx needs pip install 'brinell[onnx]'" in text and "wfdb needs pip install 'brinell[ecg]'" in text
+    assert "GiB free" in text and "cpu" in text and "processors" in text
+
+
+@pytest.mark.parametrize("versions", [{"numpy": "1.26.4"}, {"torch": "2.2.0+cpu"}])
+def test_a_needed_package_that_is_too_old(monkeypatch, capsys, versions):
+    without(monkeypatch, versions=versions)
+    answer = state(capsys, code=1)
+    assert [package["name"] for package in answer["packages"] if not package["ready"]] == list(versions)
+
+
+@pytest.mark.parametrize(
+    ("version", "needed", "ready"),
+    [
+        ("2.14.1+cu130", "2.11", True),
+        ("2.9", "2.11", False),
+        ("3", "2.11", True),
+        ("2.11", "2.11", True),
+        ("2.11.0rc1", "2.11", True),
+    ],
+)
+def test_versions(monkeypatch, version, needed, ready):
+    without(monkeypatch, versions={"torch": version})
+    assert doctor._package("torch", needed).ready is ready
+
+
+def test_shared_data(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mnist").mkdir()
+    monkeypatch.setenv("BRINELL_SHARED", str(tmp_path))
+    (disk,) = (disk for disk in state(capsys)["disks"] if disk["purpose"] == "shared data")
+    assert disk["content"] == ["mnist"] and disk["free_bytes"] > 0
+    monkeypatch.setenv("BRINELL_SHARED", str(tmp_path / "none"))
+    (disk,) = (disk for disk in state(capsys)["disks"] if disk["purpose"] == "shared data")
+    assert not disk["exists"] and disk["free_bytes"] is None

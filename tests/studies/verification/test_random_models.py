@@ -1,0 +1,77 @@
+"""Runs of models that answer at random: honest ones verify, and runs with more robust samples than there are do not."""
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import brinell
+from _forger import Forger, survive
+from brinell.core.errors import BrinellError
+from brinell.store.files import write_arrays
+from brinell.studies.verification.comparison import CHANCE, is_suspicious, rank_chance
+
+SAMPLES = 12
+
+
+class Noisy(torch.nn.Module):
+    """A linear model of the mean, whose answers scatter."""
+
+    def forward(self, x):
+        z = 40 * (x.flatten(1).mean(1) - 0.5) + torch.randn(len(x))
+        return torch.stack([z, -z], 1)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (SAMPLES, 1, 4, 4)).astype(np.float32)
+    x += np.where(np.arange(SAMPLES) % 2, 0.25, -0.25).astype(np.float32)[:, None, None, None]
+    return x.clip(0, 1), (np.arange(SAMPLES) % 2 == 0).astype(np.int64)
+
+
+@pytest.fixture(scope="module", params=["fgsm", "pgd?steps=3&eot=4"])
+def honest(request, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("random") / "run"
+    brinell.audit(Noisy(), *data, eps="0.1,0.4", attack=request.param, out=folder)
+    return folder
+
+
+def test_an_honest_run_of_a_random_model_is_proved(honest, data):
+    for _ in range(5):
+        result = brinell.verify(honest, Noisy(), *data, replay=SAMPLES)
+        assert result.passed, result.problems
+    assert any("pass for chance" in sentence for sentence in result.verified_claims)
+
+
+def test_robust_samples_of_a_random_model_are_not_invented(honest, data, tmp_path):
+    forger = Forger(shutil.copytree(honest, tmp_path / "run"))
+    stage = forger.manifest["stages"][0]["name"]
+    samples = sorted({row["sample_id"] for row in forger.select(stage, "fooled")})[:6]
+    cost = {name: max(row[name] for row in forger.select(stage)) for name in ("forwards", "backwards")}
+    for sample in samples:
+        rows = sorted(forger.select(stage, samples=[sample]), key=lambda row: row["eps"])
+        for row in rows:
+            survive(row)
+            row |= {"outcome": "survived_above", "forwards": 0, "backwards": 0, "best_margin": None}
+        rows[-1] |= {"outcome": "survived", "best_margin": -0.5} | cost
+    for file in (forger.path / "arrays").glob("part-*"):
+        write_arrays(file, {name: array for name, array in load_file(file).items() if int(name) not in samples})
+    forger.save()
+    try:
+        result = brinell.verify(forger.path, Noisy(), *data, replay=SAMPLES)
+    except BrinellError:
+        return
+    assert result.status == "refused" and "more often than chance" in result.problems[0].description
+
+
+def test_rows_made_alike_rank_by_chance():
+    rng = np.random.default_rng(1)
+    ranks = [rank_chance(rng.integers(0, 3, (12, 16))) for _ in range(200)]
+    assert 0.4 < np.mean(ranks) < 0.6 and min(ranks) > CHANCE
+    levels = np.zeros((12, 16), int)
+    assert rank_chance(levels) == 1 and not is_suspicious(levels[:2])
+    levels[0, :3] = 2
+    assert rank_chance(levels) < CHANCE and is_suspicious(levels[:2])

@@ -1,0 +1,141 @@
+"""Paths of users: home folders in full wherever a path is taken, drive letters, and outputs that are refused before any work."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import brinell
+from brinell import plugins
+from brinell.cli import run as cli
+from brinell.core.errors import BrinellError, RequestError
+from brinell.core.user_files import expand_home, user_path
+from brinell.engine.spelling import expand_spec
+from brinell.store.files import write_text
+from brinell.studies import register
+from brinell.studies.kit import Call, Output
+
+STUDIES = register.studies()
+NAMING = [
+    (verb, request, field)
+    for verb, study in STUDIES.items()
+    for request in (study.request, study.options)
+    for field in (request.model_fields if request else ())
+    if (mark := request.names_of(field)) is not None and mark.kind and mark.kind != "address"
+]
+SPECS = (
+    "~",
+    "~/T",
+    "npz:~/X.npz",
+    "model.py:f?weights=~/W.pt",
+    "recommended:~/r",
+    "rlab?policy=~/p&steps=3",
+    "~/a.py:F+~/b.py:G",
+)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """A home folder and a working folder of the test's own."""
+    monkeypatch.setenv("HOME", str(tmp_path / "Home"))
+    (tmp_path / "Home").mkdir()
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "Home"
+
+
+@pytest.mark.parametrize(("verb", "request_type", "field"), NAMING, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_every_setting_that_names_something_takes_home_folders(verb, request_type, field, home):
+    for spec in (*SPECS, Path("~/T")):
+        (full,) = request_type.with_paths({field: [spec]})[field]
+        assert full == str(spec).replace("~", str(home)), (verb, field)
+        assert request_type.with_paths({field: spec})[field] == full
+
+
+@pytest.mark.parametrize("text", ["a~b", "x~", "file~1.npz", "npz:a~", "mean=0~1", "2 ~ 3", "~nobody-here/x", "s3://bucket/~/x"])
+def test_other_tildes_stay(text):
+    assert expand_home(text) == text
+
+
+@pytest.mark.parametrize("verb", [verb for verb, study in STUDIES.items() if study.output is not Output.ANSWER_ONLY])
+def test_outputs_that_cannot_be_written_are_refused_before_any_work(verb, tmp_path):
+    study = STUDIES[verb]
+
+    def begin(out):
+        """The refusal of a call with this output."""
+        with pytest.raises(RequestError) as caught:
+            Call(study=study, request=None, command="", progress=None, out=out)
+        return str(caught.value)
+
+    file, full = tmp_path / "File", tmp_path / "Full"
+    file.write_text("content")
+    full.mkdir()
+    (full / "Notes.txt").write_text("mine")
+    assert f"{file / 'Sub'} cannot be written" in begin(file / "Sub") or f"{file} cannot be written" in begin(file / "Sub")
+    if study.output is Output.FILE:
+        assert f"{full} is a folder" in begin(full)
+    else:
+        assert f"{file} cannot be written (a file has that name)" in begin(file)
+        assert study.layout is None or f"{full} is not empty" in begin(full)
+    assert sorted(os.listdir(tmp_path)) == ["File", "Full", "Home", "work"] and os.listdir(full) == ["Notes.txt"]
+    fresh = tmp_path / "New" / "Deep"
+    Call(study=study, request=None, command="", progress=None, out=fresh)
+    assert not (tmp_path / "New").exists()
+
+
+def test_a_call_writes_into_the_home_folder(home):
+    run = brinell.audit("digits-cnn", "digits", samples=4, eps=0.1, attack="fgsm", out="~/Runs/T")
+    assert run.folder == str(home / "Runs" / "T") and (home / "Runs" / "T" / "report.html").is_file()
+    assert brinell.open("~/Runs/T").n == 4
+    assert cli(["gate", "~/Runs/T", "--clean", "0.1", "--junit", "~/gate.xml"]) in (0, 1) and (home / "gate.xml").is_file()
+    assert cli(["audit", "~/Runs/T/run.toml", "--out", "~/Runs/U"]) == 0 and (home / "Runs" / "U").is_dir()
+    assert os.listdir(".") == []
+
+
+def test_data_and_models_of_the_home_folder(home):
+    x, y = np.random.default_rng(0).random((12, 1, 8, 8), dtype=np.float32), np.arange(12) % 10
+    np.savez(home / "Data.npz", x=x, y=y)
+    (home / "net.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
+    )
+    for model in ("~/net.py:make", Path("~/net.py:make"), "torch:~/net.py:make"):
+        for data in ("~/Data.npz", Path("~/Data.npz"), "npz:~/Data.npz"):
+            audit = brinell.audit(model, data, eps=0.1, attack="fgsm", samples=4, out=f"~/r{len(os.listdir(home))}")
+            assert audit.n == 4
+    assert os.listdir(".") == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "message"),
+    [
+        ("data", r"C:\data\X.npz", r"there is no file C:\data\X.npz"),
+        ("data", "C:/data/X.npz", "there is no file C:/data/X.npz"),
+        ("data", r"d:\Pictures", r"there is no file or folder d:\Pictures"),
+        ("data", "D:/Pictures?size=8", "there is no file or folder D:/Pictures"),
+        ("data", r"npz:C:\X.npz", r"there is no file C:\X.npz"),
+        ("model", r"C:\nets\Net.onnx", r"C:\nets\Net.onnx"),
+        ("model", r"C:\nets\Net.py:make", r"there is no file C:\nets\Net.py"),
+        ("attack", r"C:\Mine.py:Attack", r"C:\Mine.py"),
+    ],
+)
+def test_drive_letters_begin_paths(kind, spec, message):
+    with pytest.raises(BrinellError) as caught:
+        brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1, in_process=True)
+    assert message in str(caught.value).replace("\\\\", "\\"), caught.value
+
+
+def test_files_with_drive_letters_are_found():
+    for spec in (r"C:\data.npz", "E:/x/data.npz"):
+        path = Path(spec)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, x=np.zeros((4, 1, 8, 8), np.float32), y=np.arange(4) % 2)
+        assert expand_spec("dataset", spec) == f"npz:{spec}"
+        assert plugins.parse(f"npz:{spec}?layout=first") == ("npz", spec, {"layout": "first"})
+
+
+def test_messages_keep_the_case_of_a_path(tmp_path):
+    (tmp_path / "A").write_text("")
+    with pytest.raises(BrinellError, match=f"{tmp_path}/A/Result.csv cannot be written: [a-z]"):
+        write_text(tmp_path / "A" / "Result.csv", "")
+    assert user_path("~/Case") == Path(os.environ["HOME"]) / "Case"
