@@ -56,13 +56,14 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache for the session, one for all workers, so that the built-in model is trained once and never at home."""
+def _environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache for the session, one for all workers: the built-in model is trained once, never at home. And where the data lie."""
     base = tmp_path_factory.getbasetemp()
     cache = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
     cache.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BRINELL_CACHE", str(cache))
+        patch.setenv("BRINELL_SHARED", str(SHARED))  # an example that a test copies elsewhere finds the data too
         yield cache
 
 
