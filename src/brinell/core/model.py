@@ -64,6 +64,8 @@ class ModelInfo:
     """Names of the modules that are in training mode at the time of the call; None if the model is not a torch module."""
     notes: tuple[str, ...] = ()
     """Choices made because the user gave no setting, in lines that the run prints and its manifest keeps."""
+    gradients: str = ""
+    """Spec under which the same network gives gradients; empty if there is none."""
     server: Server | None = None
     """Present where the model runs on another machine."""
     changes: dict[str, None] = field(default_factory=dict, compare=False)

@@ -414,7 +414,8 @@ def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model:
         return line
     if model.access == Access.LABELS:
         return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
-    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only"
+    other = f", or name the model as {model.info.gradients} for attacks by gradients" if model.info.gradients else ""
+    return f"{line}: ask for {option('attack', 'black-box')}, which needs scores only{other}"
 
 
 def _skip_reason(stage: Stage, model: Model, distance: Distance, *, targeted: bool = False) -> str:

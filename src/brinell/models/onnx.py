@@ -1,5 +1,8 @@
 """`onnx:FILE`: a network in ONNX, run by ONNX Runtime on the processor: scores, no gradients.
 
+`onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. The converted
+network must give the answers of ONNX Runtime on random inputs.
+
 The file takes one array of numbers, with the samples along its first axis, and returns one row of logits or probabilities for
 each sample. The answers to random inputs show which of the two they are; probabilities are converted by their logarithm.
 
@@ -16,7 +19,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -29,6 +32,9 @@ from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, at_least, at_most
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._class_order import names_of_json
+
+if TYPE_CHECKING:
+    from brinell.models._torch_model import TorchModel
 
 __all__ = ["Onnx"]
 
@@ -65,6 +71,8 @@ class Onnx:
     """Values to subtract from the inputs first: one number, or one per channel joined by +."""
     std: tuple[float, ...] = ()
     """Values by which to divide afterwards, like mean; 0.00392156862745098 converts 0 to 1 into 0 to 255."""
+    gradients: bool = False
+    """Convert the network to torch, so that it gives gradients and its layers can be bounded."""
     threads: int = 1
     """Threads of ONNX Runtime."""
     name: Plain = ""
@@ -76,12 +84,13 @@ class Onnx:
         if 0.0 in self.std:
             raise ValueError("std divides by 0")
 
-    def __call__(self, domain: Domain) -> "OnnxModel":
+    def __call__(self, domain: Domain) -> "OnnxModel | TorchModel":
         """Open the file and send it random inputs.
 
         Raises:
             RequestError: onnxruntime is not installed, or the file is missing, damaged, has several inputs, no axis for the
-                samples, another shape or type than the data, or no output of scores.
+                samples, another shape or type than the data, or no output of scores; with `gradients`, an operation that has no
+                counterpart in torch, or other answers.
         """
         file = Path(self.path).expanduser()
         if not self.path or not file.is_file():
@@ -93,9 +102,20 @@ class Onnx:
         digest, packed = _digest(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
             model = OnnxModel(_open(file, self.threads), domain, self, digest, name)
+            if self.gradients:
+                return self._convert(model, file)
             if model.batch is None or (freed := _session_of_any_batch(file, self.threads)) is None:
                 return model
             return model.of_any_batch(freed) or model
+
+    def _convert(self, model: "OnnxModel", file: Path) -> "TorchModel":
+        """The network in torch."""
+        from brinell.models._onnx_network import Form, convert
+
+        (output, last, sides), numbers = model.form, {"mean": self.mean, "std": self.std}
+        preprocessing = {key: list(values) if len(values) > 1 else values[0] for key, values in numbers.items() if values}
+        form = Form(output=output, last=last, sides=sides, element_type=model.element_type)
+        return convert(model, file, form, {"axis": -len(model.domain.shape), **preprocessing})
 
 
 class OnnxModel:
@@ -140,8 +160,13 @@ class OnnxModel:
         if self._sides is not None:
             self._notes = (f"{name} takes inputs of shape {self._sides}: those of the data are flattened row by row",)
         batches = () if self.batch is None else (f"{name} takes {_count_text(self.batch)} at a time, and is asked that many",)
+        gradients = f"onnx:{options.path}?gradients=true" if options.path else ""
         self.info = ModelInfo(
-            class_names=_class_names(session, name), architecture="ONNX", answers=answer_kind, notes=self._notes + batches
+            class_names=_class_names(session, name),
+            architecture="ONNX",
+            answers=answer_kind,
+            notes=self._notes + batches,
+            gradients=gradients,
         )
 
     def of_any_batch(self, session: Any) -> "OnnxModel | None":
@@ -163,6 +188,16 @@ class OnnxModel:
         answer = self._ask(self._convert(x), [self._output])[0]
         logits = torch.from_numpy(answer)
         return (logits_of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
+
+    @property
+    def element_type(self) -> str:
+        """Name of the type of numbers that the file takes."""
+        return np.dtype(self._type).name
+
+    @property
+    def form(self) -> tuple[str, bool, tuple[int, ...] | None]:
+        """The output that is read, and the inputs that the file takes: channels last, and the sides of flattened ones."""
+        return self._output, self._last, self._sides
 
     def digest(self) -> str:
         """Hash of the file, the settings and the domain."""

@@ -84,7 +84,8 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
     """
     if model.access < Access.GRADIENTS:
         raise RequestError(
-            f"model {model.name} gives {model.access.name.lower()} only, and a bound needs its layers: use brinell audit for it"
+            f"model {model.name} gives {model.access.name.lower()} only, and a bound needs its layers: name it as "
+            f"{model.info.gradients or 'torch:FILE.py:FACTORY'}; brinell audit attacks it as it is"
         )
     try:
         return trace(model.predict, x)

@@ -1,0 +1,206 @@
+"""A network in ONNX as a module of torch, so that attacks get gradients and proofs see its layers.
+
+The module carries out the nodes of the graph one after another (`models._onnx_operations`). Whoever uses it compares its answers
+with those of ONNX Runtime first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell.core.errors import RequestError, one_line
+from brinell.core.model import Model
+from brinell.models._answers import random_inputs
+from brinell.models._onnx_operations import OPERATIONS, Attributes, Inputs, Unconvertible
+from brinell.models._torch_model import TorchModel
+
+__all__ = ["Form", "OnnxNetwork", "Unconvertible", "convert"]
+
+COMPARED = 8
+"""Number of random inputs on which both networks must agree."""
+TOLERANCE = 1e-3
+"""Largest difference between their answers, as a share of the largest score."""
+
+DEFAULT_DOMAINS = ("", "ai.onnx")
+"""Names of the domain of ONNX's own operations."""
+MOST_NODES = 100_000
+"""Maximum number of nodes of a graph."""
+
+
+class OnnxNetwork(nn.Module):
+    """A graph of ONNX with one input that depends on the samples.
+
+    Args:
+        model: the parsed file, an `onnx.ModelProto`.
+        folder: the folder of its external weights.
+        output: name of the output to answer. If it is a softmax over the classes, its argument is answered in its place.
+
+    Raises:
+        Unconvertible: an operation that is not known here.
+    """
+
+    def __init__(self, model: Any, folder: Path, output: str) -> None:
+        super().__init__()
+        from onnx import numpy_helper
+
+        graph = model.graph
+        output = next((str(node.input[0]) for node in graph.node if output in node.output and _is_last_softmax(node)), output)
+        if len(graph.node) > MOST_NODES:
+            raise Unconvertible(f"has {len(graph.node)} nodes, and at most {MOST_NODES} are converted")
+        self._output = output
+        self._constants: dict[str, str] = {}
+        """Name of the buffer of each constant."""
+        for tensor in graph.initializer:
+            self._add_constant(tensor.name, numpy_helper.to_array(tensor, base_dir=str(folder)))
+        (self._input,) = (port.name for port in graph.input if port.name not in self._constants)
+        self._batch = _batch_of(next(port for port in graph.input if port.name == self._input))
+        unknown = sorted({_public_name(node) for node in graph.node if _operation_name(node) is None})
+        if unknown:
+            raise Unconvertible(f"has operations without a counterpart in torch here: {', '.join(unknown)}")
+        self._nodes = [
+            (str(node.op_type), tuple(node.input), tuple(node.output), _attributes(node, str(folder))) for node in graph.node
+        ]
+        self._last_use = {
+            name: k for k, (_, inputs, outputs, _) in enumerate(self._nodes) for name in (*inputs, *outputs) if name != output
+        }
+
+    def _add_constant(self, name: str, value: "np.ndarray[Any, Any]") -> None:
+        """Keep a constant as a buffer."""
+        buffer = f"constant_{len(self._constants)}"
+        self.register_buffer(buffer, torch.from_numpy(np.array(value)))
+        self._constants[name] = buffer
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The output for inputs (n, *shape) in the layout of the file."""
+        values: dict[str, Tensor] = {name: getattr(self, buffer) for name, buffer in self._constants.items()}
+        values[self._input] = x
+        for k, (operation, names, outputs, attributes) in enumerate(self._nodes):
+            inputs = Inputs([values[name] if name else None for name in names], attributes, self._batch, len(x))
+            try:
+                result = OPERATIONS[operation](inputs)
+            except Unconvertible as error:
+                raise Unconvertible(f"has an operation {operation} that {error}") from None
+            results = result if isinstance(result, tuple) else (result,)
+            values.update((name, value) for name, value in zip(outputs, results, strict=False) if name)
+            for name in names:
+                if self._last_use.get(name) == k:
+                    values.pop(name, None)  # activations are not kept longer than they are needed
+        return values[self._output]
+
+
+class _Rows(nn.Module):
+    """The network on inputs (n, *shape) with the channels first."""
+
+    def __init__(self, network: OnnxNetwork, last: bool, sides: tuple[int, ...] | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.network, self._last, self._sides, self._dtype = network, last, sides, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, classes) scores."""
+        x = x.to(self._dtype)
+        x = x.movedim(1, -1) if self._last else x
+        scores: Tensor = self.network(x if self._sides is None else x.reshape(len(x), *self._sides))
+        return scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What a file takes and answers."""
+
+    output: str
+    """Name of the output that holds the scores."""
+    last: bool
+    """True if images have their channels last."""
+    sides: tuple[int, ...] | None
+    """Shape of flattened inputs; None for inputs of the data's shape."""
+    element_type: str
+    """Name of the type of numbers, as numpy calls it."""
+
+
+def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, Any]) -> TorchModel:
+    """The network of a file in torch.
+
+    Args:
+        model: the same network in ONNX Runtime, with whose answers those in torch are compared.
+        file: the file.
+        form: what it takes and answers.
+        preprocessing: as of a TorchModel.
+
+    Raises:
+        RequestError: an operation that has no counterpart in torch here, or answers that are not those of ONNX Runtime.
+    """
+    import onnx
+
+    remedy = "leave out gradients=true, which leaves attacks that need scores alone, or give the network in torch"
+    try:
+        network = OnnxNetwork(onnx.load(file), file.parent, form.output)
+        converted = TorchModel(
+            _Rows(network, form.last, form.sides, TORCH_TYPES[form.element_type]).eval(),
+            model.domain,
+            classes=model.classes,
+            name=model.name,
+            preprocessing=preprocessing,
+            code=model.digest(),
+            architecture="ONNX",
+            class_names=model.info.class_names,
+        )
+        x = random_inputs(model.domain, COMPARED)
+        with torch.no_grad():
+            expected, answers = (scores.double().log_softmax(1) for scores in (model.predict(x), converted.predict(x)))
+    except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
+        clause = str(error) if isinstance(error, Unconvertible) else f"cannot be carried out in torch ({one_line(error, 120)})"
+        raise RequestError(f"{file} {clause}: {remedy}") from None
+    difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
+    if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
+        raise RequestError(f"{file} answers otherwise in torch than in ONNX Runtime, by up to {difference:.3g}: {remedy}")
+    return converted
+
+
+TORCH_TYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16}
+"""Element types by the names of numpy."""
+
+
+def _is_last_softmax(node: Any) -> bool:
+    """True for a softmax along the last of two axes."""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), -1)
+    return node.op_type == "Softmax" and node.domain in DEFAULT_DOMAINS and axis in (-1, 1)
+
+
+def _operation_name(node: Any) -> str | None:
+    """Name of an operation that is known here, or None."""
+    return node.op_type if node.domain in DEFAULT_DOMAINS and node.op_type in OPERATIONS else None
+
+
+def _public_name(node: Any) -> str:
+    """Name of an operation as a message shows it."""
+    return f"{node.domain}.{node.op_type}" if node.domain not in DEFAULT_DOMAINS else str(node.op_type)
+
+
+def _batch_of(port: Any) -> int | None:
+    """Number of samples that a file was exported for; None for any number."""
+    lengths = port.type.tensor_type.shape.dim
+    return int(lengths[0].dim_value) or None if lengths else None
+
+
+def _attributes(node: Any, folder: str) -> Attributes:
+    """Attributes of a node as numbers, text, lists and tensors."""
+    from onnx import AttributeProto, helper, numpy_helper
+
+    attributes: dict[str, Any] = {"outputs": len(node.output)}
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.TENSOR:
+            attributes[attribute.name] = torch.from_numpy(np.array(numpy_helper.to_array(attribute.t, base_dir=folder)))
+            continue
+        value = helper.get_attribute_value(attribute)
+        attributes[attribute.name] = value.decode() if isinstance(value, bytes) else list(value) if _is_list(value) else value
+    return attributes
+
+
+def _is_list(value: Any) -> bool:
+    """True for repeated numbers."""
+    return not isinstance(value, str | bytes | int | float) and hasattr(value, "__iter__")
