@@ -22,7 +22,8 @@ from brinell.core.errors import RequestError, in_python, one_line, short
 from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
 from brinell.core.values import as_array
-from brinell.datasets._arrays import Bounds, Layout
+from brinell.datasets._arrays import Bounds
+from brinell.datasets._axes import Layout
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
@@ -54,6 +55,7 @@ def data(
     kind: Kind | None = None,
     layout: Layout | None = None,
     bounds: Bounds | None = None,
+    divide: float | None = None,
     name: str = "arrays",
 ) -> Dataset:
     """Inputs and labels as data for any call of Brinell, with what cannot be read off them said.
@@ -67,13 +69,15 @@ def data(
         classes: names of the classes, in the order of the model's answers.
         kind: image, signal, video or vector.
         layout: where the channels are, first or last.
-        bounds: (low, high) in the units of `x`; for vectors also one for each column, or "columns" for their own ranges.
+        bounds: (low, high) in the units of `x`, after the division; for vectors also one for each column, or "columns" for their
+            own ranges.
+        divide: number by which the inputs are divided; the model gets the quotients.
         name: how reports call it.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds)
+    return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
 
 
 def open_dataset(value: Any) -> Dataset | None:

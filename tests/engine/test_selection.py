@@ -109,7 +109,7 @@ def test_classes_without_samples_are_told_before_the_first_attack():
 def test_labels_that_are_counted_from_one_are_told_before_the_first_attack():
     notes = [line for line in planned(SORTED + 1, classes=11).notes if "counted from 1" in line]
     assert len(notes) == 1 and "take 1 from each" in notes[0]
-    with pytest.raises(BrinellError, match=r"the labels of the data run from 1 to 10: they are counted from 1"):
+    with pytest.raises(BrinellError, match=r"the labels of the data run from 1 to 10: .*counted from 1"):
         planned(SORTED + 1)
     with pytest.raises(BrinellError, match=r"counted from 1"):  # also where no sample of the run is of the last class
         planned(SORTED + 1, samples=20, select="first")

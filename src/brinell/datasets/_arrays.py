@@ -5,165 +5,44 @@ import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from brinell.core.data import DataInfo
-from brinell.core.domain import Column, Domain, Kind
+from brinell.core.domain import Column, Domain
 from brinell.core.errors import RequestError, short
 from brinell.core.record import Array as Array
+from brinell.datasets._advice import DARK, Outline, Span, advise, head_of
+from brinell.datasets._axes import Arrangement
 from brinell.datasets._labels import Labels
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Layout = Literal["first", "last"]
 Bounds = Literal["columns"] | tuple[Any, Any]
 
-CHANNELS = (1, 3, 4)
-"""Sizes by which the axis of the channels is recognised."""
-AXES: dict[Kind, int] = {"vector": 1, "signal": 2, "image": 3, "video": 4}
-"""Number of axes of one input of each kind, channels included."""
 TOLERANCE = 1e-6
 """Share of the width of the bounds by which a value may exceed them; such values are moved onto the bound."""
-NORMALISED = -0.05
-"""Inputs with values below this have been normalised, or were never pictures."""
 BLOCK = 1 << 22
 """Bytes read at once when a whole array is scanned."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arrangement:
-    """The conversion of stored inputs to inputs with channels first."""
-
-    kind: Kind
-    """Kind of an input."""
-    shape: tuple[int, ...]
-    """Shape of an input, channels first."""
-    axes: tuple[int, ...]
-    """Order of the axes of the stored array, the axis of the samples first."""
-
-    @classmethod
-    def identity(cls, domain: Domain) -> "Arrangement":
-        """The arrangement of inputs that are stored as the domain has them."""
-        return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
-
-    def __call__(self, block: Array) -> Array:
-        """(n, *stored) values as (n, *shape)."""
-        return block.transpose(self.axes).reshape(len(block), *self.shape)
-
-
-def arrange(
-    shape: tuple[int, ...], *, kind: Kind | None = None, layout: Layout | None = None, subject: str = "the array of inputs"
-) -> Arrangement:
-    """Find the axis of the channels.
-
-    (N, D) is a vector, (N, H, W) a grey image, (N, H, W, C) or (N, C, H, W) an image, one more axis a video; with kind
-    `signal`, (N, T) or (N, C, T). The axis of size 1, 3 or 4 holds the channels, those of a signal come first; `layout`
-    overrides both.
-    """
-    sides, order = len(shape) - 1, tuple(range(len(shape)))
-    if kind is None and not 1 <= sides <= 4:
-        raise RequestError(f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples")
-    kind = kind or ("vector", "image", "image", "video")[sides - 1]
-    if kind != "vector" and sides == AXES[kind] - 1:
-        return Arrangement(kind=kind, shape=(1, *shape[1:]), axes=order)
-    if sides != AXES[kind]:
-        raise RequestError(f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind=")
-    if kind == "vector" or (layout or _layout(shape, kind, subject)) == "first":
-        return Arrangement(kind=kind, shape=shape[1:], axes=order)
-    return Arrangement(kind=kind, shape=(shape[-1], *shape[1:-1]), axes=(0, sides, *order[1:-1]))
-
-
-def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
-    """Position of the channels in arrays of this shape: first or last."""
-    layout: Layout | None = "first" if kind == "signal" else _size_layout(shape)
-    if layout is None:
-        places = "first or last" if shape[1] in CHANNELS else "anywhere"
-        raise RequestError(
-            f"{subject} has shape {shape}, whose channels could be {places}: give the option layout=first or layout=last"
-        )
-    return layout
-
-
-def _size_layout(shape: tuple[int, ...]) -> Layout | None:
-    """Position of the axis of size 1, 3 or 4; None if both ends or neither have such a size."""
-    first, last = shape[1] in CHANNELS, shape[-1] in CHANNELS
-    return None if first == last else "first" if first else "last"
-
-
-def arrange_axes(shape: tuple[int, ...], domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
-    """Decide how arrays of memory become inputs with channels first; refuses shapes that can be read in several ways."""
-    subject = f"the array of inputs has shape {shape}"
-    if len(shape) < 2 or 0 in shape:
-        reason = "is empty: give at least one sample of at least one value" if 0 in shape else "needs the samples first"
-        raise RequestError(f"{subject}; it {reason}{'' if 0 in shape else ' and then each input'}")
-    if domain is not None:
-        if shape[1:] != domain.shape:
-            raise RequestError(f"inputs of shape {shape[1:]} do not live in a domain of shape {domain.shape}")
-        return Arrangement.identity(domain)
-    if kind not in (None, *AXES):
-        raise RequestError(f"kind is {short(kind)}; it is one of {', '.join(AXES)}")
-    if layout not in (None, "first", "last"):
-        raise RequestError(f"layout is {short(layout)}; it is first or last")
-    if kind is None:
-        kind = {axes: kind for kind, axes in AXES.items()}.get(len(shape) - 1)
-        if kind is None:
-            raise RequestError(f"{subject}; give a Domain that says what an input is")
-        if kind == "signal" and layout is None and not (shape[1] == 1 or 4 * shape[1] <= shape[2]):
-            raise RequestError(
-                f"{subject}, which may be grey pictures or signals of {shape[1]} channels: for pictures write x[:, None], for "
-                "signals brinell.data(x, y, kind='signal')"
-            )
-    if kind in ("image", "video") and layout is None and len(shape) == AXES[kind] + 1:
-        layout = _layout_by_size(shape, kind, subject)
-    return arrange(shape, kind=kind, layout=layout)
-
-
-def _layout_by_size(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
-    """Position of the channels of images and videos; refuses a shape that leaves it open."""
-    first, *middle, last = shape[1:]
-    if kind == "video" and middle[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
-        raise RequestError(f"{subject} with frames before channels: write x.swapaxes(1, 2)")
-    if layout := _size_layout(shape):
-        return layout
-    if first < min(*middle, last):
-        return "first"
-    if last < min(first, *middle):
-        return "last"
-    raise RequestError(
-        f"{subject}, whose channels could be first or last: say it by brinell.data(x, y, layout='first') or layout='last'"
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """Summary of all values of an array."""
-
-    minimum: float
-    """Smallest value."""
-    maximum: float
-    """Largest value."""
-    bytes8: bool
-    """True if each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
 
 
 def span(x: "Array | Rows", subject: str = "the array of inputs") -> Span:
     """Scan all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{subject} has type {x.dtype}; inputs must be real numbers")
-    minimum, maximum, bytes8 = np.inf, -np.inf, True
+    minimum, maximum, bytes8, whole = np.inf, -np.inf, True, True
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
             raise RequestError(f"{subject} holds NaN or infinity: correct or drop those samples")
         minimum, maximum = min(minimum, low), max(maximum, high)
+        whole = whole and (x.dtype.kind != "f" or bool((rows == np.floor(rows)).all()))
         if bytes8:
             grid = rows * np.float32(255)
             bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
-    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8)
+    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8, whole=whole)
 
 
 def blocks(x: "Array | Rows") -> Iterator[Array]:
@@ -190,19 +69,25 @@ def domain_of(
     levels: int | None = None,
     divide: float = 1.0,
     subject: str = "the array of inputs",
-    remedy: Callable[[Span], str] = lambda span: "",
+    remedy: Callable[[Outline], str] = lambda outline: "",
 ) -> tuple[Domain, float]:
     """The domain of stored inputs, and the number by which to divide stored values.
 
-    Bytes without bounds are divided by 255. Everything else is divided by `divide` and must then lie between `low` (default 0)
-    and `high` (default 1); `remedy` returns advice for values that do not. The storage levels are 256 for bytes and for images
-    whose values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels`
-    overrides this (0 for none).
+    Bytes without bounds are divided by 255, and refused if none exceeds 127. Everything else is divided by `divide` and must
+    then lie between `low` (default 0) and `high` (default 1); `remedy` returns advice for values that do not. The storage levels
+    are 256 for bytes and for images whose values all are multiples of 1/255, the whole numbers between the bounds for integers,
+    none otherwise; `levels` overrides this (0 for none).
     """
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
     grid: int | None = 256
     if x.dtype == np.uint8 and low is None and high is None and divide == 1:
         divide = 255.0
+        if 0 < (largest := _byte_maximum(x)) <= DARK:
+            outline = Outline(kind=arrangement.kind, span=span(x, subject), dtype=x.dtype, head=head_of(x))
+            raise RequestError(
+                f"{subject} holds bytes up to {largest}, which would be divided by 255: "
+                f"{remedy(outline) or 'give their scale by divide or by low and high'}; for dark images of 8 bits, divide=255"
+            )
     else:
         values = span(x, subject)
         slack = TOLERANCE * (upper - lower)
@@ -210,7 +95,10 @@ def domain_of(
         if minimum < lower - slack or maximum > upper + slack:
             raise RequestError(
                 f"{subject} holds values from {minimum:g} to {maximum:g}, outside the bounds {lower:g} to {upper:g}: "
-                + (remedy(values) or "give bounds that hold them (low and high), or scale the data")
+                + (
+                    remedy(Outline(kind=arrangement.kind, span=values, dtype=x.dtype, head=head_of(x)))
+                    or "give bounds that hold them (low and high), or scale the data"
+                )
             )
         if x.dtype.kind != "f":
             grid = round((upper - lower) * divide) + 1 if upper > lower else None
@@ -218,6 +106,16 @@ def domain_of(
             grid = None
     grid = grid if levels is None else levels or None
     return make_domain(subject, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid), divide
+
+
+def _byte_maximum(x: "Array | Rows") -> int:
+    """The largest of the bytes, or the first that images of 8 bits alone reach."""
+    largest = 0
+    for rows in blocks(x):
+        largest = max(largest, int(rows.max()))
+        if largest > DARK:
+            break
+    return largest
 
 
 def make_domain(subject: object, **settings: Any) -> Domain:
@@ -229,7 +127,12 @@ def make_domain(subject: object, **settings: Any) -> Domain:
 
 
 def fit_domain(
-    x: "Array | Rows", arrangement: Arrangement, domain: Domain | None, columns: tuple[str, ...], bounds: Bounds | None
+    x: "Array | Rows",
+    arrangement: Arrangement,
+    domain: Domain | None,
+    columns: tuple[str, ...],
+    bounds: Bounds | None,
+    divide: float | None,
 ) -> tuple["Array | Rows", Domain, float, tuple[str, ...]]:
     """Inputs of memory in their domain.
 
@@ -239,22 +142,33 @@ def fit_domain(
         domain: the user's domain, or None.
         columns: names of columns with separate units, if any.
         bounds: the user's (low, high) or "columns", or None.
+        divide: the user's divisor, or None.
 
     Returns:
         The inputs, their domain, the divisor of stored values, and notes on the decisions made.
     """
+    if divide is not None and not (_is_number(divide) and divide > 0):
+        raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
     if domain is not None:
+        if divide is not None:
+            raise RequestError("divide is for data without a domain: divide the inputs, or leave the domain out")
         check_bounds(x, domain)
         return x, domain, 1.0, ()
     pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
     if columns or (bounds is not None and arrangement.kind == "vector" and not pair):
+        if divide is not None:
+            raise RequestError("divide is for inputs of one scale, and these have bounds for each column: leave one of them out")
         x, domain = scale_columns(x, columns, bounds)
         return x, domain, 1.0, ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
+    divisor = 1.0 if divide is None else float(divide)
     if bounds is None:
-        return x, *domain_of(x, arrangement, remedy=lambda span: _remedy(span, x.ndim)), ()
+        source = "data" if isinstance(x, Rows) else "x, y"
+        if divide == 1 and x.dtype == np.uint8:  # taken at its word, where bytes are divided by 255 otherwise
+            return x, *domain_of(x, arrangement, low=0.0, high=1.0), ()
+        return x, *domain_of(x, arrangement, divide=divisor, remedy=lambda outline: advise(outline).in_python(source)), ()
     if not pair:
         raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
-    return x, *domain_of(x, arrangement, low=float(bounds[0]), high=float(bounds[1])), ()
+    return x, *domain_of(x, arrangement, low=float(bounds[0]), high=float(bounds[1]), divide=divisor), ()
 
 
 def _is_number(value: Any) -> bool:
@@ -263,17 +177,6 @@ def _is_number(value: Any) -> bool:
         return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
     except (OverflowError, TypeError):
         return False
-
-
-def _remedy(span: Span, axes: int) -> str:
-    """Advice on values outside [0, 1]: their probable cause and what to write instead."""
-    if span.minimum < NORMALISED and axes > 3:
-        return "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model"
-    if axes == 2:
-        return "for columns in units of their own write brinell.data(x, y, bounds='columns')"
-    if 1 < span.maximum <= 255:
-        return "divide them by 255, or write brinell.data(x, y, bounds=(0, 255)) for a model that takes them as they are"
-    return ""
 
 
 def check_bounds(x: "Array | Rows", domain: Domain) -> None:

@@ -11,20 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from brinell.core.domain import Kind
+from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.core.suggestions import nearest_names
+from brinell.datasets._advice import DARK, Outline, advise, head_of, outward
+from brinell.datasets._arrays import span
+from brinell.datasets._axes import Layout, arrange, looks_like_signals
 
 SIGNALS = ("beats", "beat", "ecg", "eeg", "emg", "ppg", "signal", "signals", "audio", "wave", "waves", "waveforms", "heartbeats")
 """Words in the name of an array that holds signals."""
 LABEL_NAMES = ("y", "labels", "targets", "classes_of_samples")
-SHORTEST_SIGNAL = 32
-"""Fewest values per channel that make a row a signal by its smoothness alone."""
-SMOOTH = 0.5
-"""Largest ratio of the mean step between neighbours to the deviation, in a signal that is sampled finely enough."""
-SAMPLE = 256
-"""Number of inputs that are looked at, fewer of large ones."""
-VALUES = 1 << 22
-"""Number of values that are looked at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +74,8 @@ def is_named_signal(name: str, members: Mapping[str, Any]) -> bool:
     return "fs" in members or bool(set(words) & set(SIGNALS))
 
 
-def complete(x: Array, name: str, members: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Options beyond those that were given: kind, layout, and the scale or bounds that hold the values.
+def complete(x: Array, name: str, members: Mapping[str, Any], settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """Options beyond those that were given (kind, layout, and the scale or bounds that hold the values), and a further choice.
 
     Args:
         x: (n, *stored) the inputs.
@@ -86,57 +83,40 @@ def complete(x: Array, name: str, members: Mapping[str, Any], settings: Mapping[
         members: names of all arrays of the archive.
         settings: the user's options, by name; unset ones are missing.
     """
-    head = np.asarray(x[: max(2, min(SAMPLE, VALUES // max(1, math.prod(x.shape[1:]))))], dtype=np.float64)
-    kind = settings.get("kind") or _kind(head, name, members)
-    options = {} if kind is None or "kind" in settings else {"kind": kind}
-    if "layout" not in settings and (layout := _layout(head.shape, kind)):
+    options: dict[str, str] = {}
+    kind: Kind | None = settings.get("kind")
+    layout: Layout | None = settings.get("layout")
+    named = is_named_signal(name, members)
+    try:
+        arrangement = arrange(x.shape, kind=kind, layout=layout, dtype=x.dtype, named_signal=named)
+    except RequestError:
+        if x.ndim != 4 or x.shape[1] == x.shape[3] or layout is not None:
+            raise
+        layout = "first" if x.shape[1] < x.shape[3] else "last"
         options["layout"] = layout
-    return options | _bounds(x, kind, settings)
+        arrangement = arrange(x.shape, kind=kind, layout=layout)
+    head = head_of(x)
+    if kind is None and arrangement.kind != "signal" and looks_like_signals(head, arrangement.kind):
+        kind = "signal"
+        options["kind"] = kind
+        arrangement = arrange(x.shape, kind=kind, layout=layout)
+    scale, choice = _scale(x, Outline(kind=arrangement.kind, span=span(x), dtype=x.dtype, head=head), settings)
+    scale = {key: value for key, value in scale.items() if key not in settings or key in ("low", "high")}
+    if arrangement.kind == "signal" and kind is None and scale and not named:
+        options["kind"] = "signal"
+    return options | scale, choice
 
 
-def _kind(x: Array, name: str, members: Mapping[str, Any]) -> str | None:
-    """`signal` for rows that are named so or change smoothly; None where the number of axes tells the kind."""
-    if x.ndim not in (2, 3):
-        return None
-    if is_named_signal(name, members):
-        return "signal"
-    long, narrow = max(x.shape[1:]), min(x.shape[1:]) if x.ndim == 3 else 1
-    if long < SHORTEST_SIGNAL or 4 * narrow > long:
-        return None
-    axis = 1 + int(np.argmax(x.shape[1:]))
-    steps = np.abs(np.diff(x, axis=axis)).mean()
-    return "signal" if x.ndim == 3 or steps < SMOOTH * x.std() else None
-
-
-def _layout(shape: tuple[int, ...], kind: str | None) -> str | None:
-    """Position of the channels where sizes alone leave it open or read it wrongly; None where nothing has to be said."""
-    if kind == "signal":
-        return "last" if len(shape) == 3 and shape[1] > shape[2] else None
-    if len(shape) != 4 or kind not in (None, "image"):
-        return None
-    first, last = shape[1], shape[3]
-    if (first in (1, 3, 4)) != (last in (1, 3, 4)):
-        return None
-    return "first" if first < last else "last" if last < first else None
-
-
-def _bounds(x: Array, kind: str | None, settings: Mapping[str, Any]) -> dict[str, str]:
-    """The divisor or the bounds that hold all values; none where those that were given do, and for bytes."""
-    if x.dtype == np.uint8 and not {"low", "high", "divide"} & settings.keys():
-        return {}
-    low, high = float(np.min(x)), float(np.max(x))
-    divide = float(settings.get("divide", 1.0))
-    if not math.isfinite(high - low) or (low / divide >= settings.get("low", 0.0) and high / divide <= settings.get("high", 1.0)):
-        return {}
-    picture = kind in ("image", "video") or (kind is None and x.ndim > 2)
-    if picture and low >= 0 and high <= 255 and not {"low", "high", "divide"} & settings.keys():
-        return {"divide": "255"}
-    return {"low": f"{_outward(low / divide, -1):g}", "high": f"{_outward(high / divide, 1):g}"}
-
-
-def _outward(value: float, sign: int) -> float:
-    """The value rounded away from the others to two digits."""
-    if value == 0 or sign * value < 0 and abs(value) < 1e-12:
-        return 0.0
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    return sign * math.ceil(sign * value / unit - 1e-9) * unit
+def _scale(x: Array, outline: Outline, settings: Mapping[str, Any]) -> tuple[dict[str, str], str]:
+    """The divisor or the bounds that hold all values, and a further choice; none where those that were given do."""
+    stated = {"low", "high", "divide"} & settings.keys()
+    low, high = outline.span.minimum, outline.span.maximum
+    if stated:
+        divide = float(settings.get("divide", 1.0))
+        if low / divide >= settings.get("low", 0.0) and high / divide <= settings.get("high", 1.0):
+            return {}, ""
+        return {"low": f"{outward(low / divide, -1):g}", "high": f"{outward(high / divide, 1):g}"}, ""
+    if (0 <= low and high <= 1 and x.dtype != np.uint8) or (x.dtype == np.uint8 and not 0 < high <= DARK):
+        return {}, ""
+    advice = advise(outline)
+    return advice.in_spec(), advice.in_spec_as_they_are

@@ -19,12 +19,18 @@ from brinell.core.errors import RequestError, is_foreign, one_line, short
 from brinell.core.maite import class_of, metadata_of
 from brinell.core.settings import MOST_COUNT
 from brinell.core.values import FORMS, as_array
-from brinell.datasets._arrays import Array, Bounds, Layout, Rows, StoredArrays, arrange_axes, fit_domain
+from brinell.datasets._advice import head_of
+from brinell.datasets._arrays import Array, Bounds, Rows, StoredArrays, fit_domain
+from brinell.datasets._axes import Layout, arrange_in_memory, looks_like_signals, reading_note
 from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, code_signs
+from brinell.datasets._wrapped import class_names_of
 
 INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
 LABELS = ("y", "labels", "label", "targets", "target", "class", "fine_label")
 """Names of inputs and labels in dicts and tables, the most reliable first."""
+
+REPEATED = 16
+"""Number of items that are read twice, by which a data set with random transforms is recognised."""
 
 
 class ArrayDataset(StoredArrays):
@@ -51,14 +57,20 @@ class ArrayDataset(StoredArrays):
         kind: Kind | None = None,
         layout: Layout | None = None,
         bounds: Bounds | None = None,
+        divide: float | None = None,
     ) -> None:
         source = read_source(x, y)
         codes, names, notes = encode_labels(source, classes)
         if source.layout and (domain, kind, layout) == (None, None, None):
             kind, layout = "image", source.layout
-        arrangement = arrange_axes(source.inputs.shape, domain, kind, layout)
+        shape, said = source.inputs.shape, (domain, kind, layout) != (None, None, None)
+        arrangement = arrange_in_memory(shape, source.inputs.dtype, domain, kind, layout)
         labels = check_labels(codes, len(source.inputs))
-        inputs, domain, divisor, units = fit_domain(source.inputs, arrangement, domain, source.columns, bounds)
+        inputs, domain, divisor, units = fit_domain(source.inputs, arrangement, domain, source.columns, bounds, divide)
+        if not said and not source.columns:
+            units += reading_note(
+                shape, source.inputs.dtype, arrangement, looks_like_signals(head_of(source.inputs), arrangement.kind)
+            )
         super().__init__(
             name=name,
             x=inputs,
@@ -152,9 +164,8 @@ def _read_object(data: Any) -> Source:
     if (metadata := metadata_of(data)) is not None:
         return _read_maite(data, metadata.classes)
     items = Items(data)
-    names = getattr(data, "classes", None)  # of data sets of torchvision
-    listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    return Source(items, items.labels, classes=tuple(names or ()) if listed else (), layout=items.layout)
+    names, notes = class_names_of(data)
+    return Source(items, items.labels, classes=names, notes=notes, layout=items.layout)
 
 
 def _read_maite(dataset: Any, names: tuple[str, ...]) -> Source:
@@ -238,7 +249,8 @@ def _read_loader(loader: Any) -> Source:
         raise RequestError(
             f"the DataLoader draws its samples by a {sampler}, otherwise each time: give one with shuffle=False, or its data set"
         )
-    return _read_stream(loader, "the DataLoader", batched=True)
+    source, (names, notes) = _read_stream(loader, "the DataLoader", batched=True), class_names_of(loader.dataset)
+    return source._replace(classes=names, notes=(*source.notes, *notes))
 
 
 def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> Source:
@@ -297,9 +309,26 @@ class Items(Rows):
         self.layout: Layout | None = None if isinstance(first, Tensor | np.ndarray) else "last"
         example = _input(first, 0)
         super().__init__(count, example.shape, example.dtype)
-        if labels is None:
-            labels = np.array([_label(self._pair(index)[1], index) for index in range(count)])
-        self.labels = labels
+        self.labels = labels if labels is not None else self._read_labels()
+        self._check_repeatable(labels is None)
+
+    def _read_labels(self) -> Array:
+        """The label of each item."""
+        return np.array([_label(self._pair(index)[1], index) for index in range(len(self))])
+
+    def _check_repeatable(self, labelled: bool) -> None:
+        """Refuse items that are drawn anew each time they are read, as random augmentation does; `labelled` if with labels."""
+        indices = range(0, len(self), max(1, len(self) // REPEATED))[:REPEATED]
+        changed = 0
+        for index in indices:
+            (x, _), (x_again, y_again) = self._pair(index), self._pair(index)
+            same = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
+            changed += not (same and (not labelled or _label(y_again, index) == self.labels[index]))
+        if changed:
+            raise RequestError(
+                f"the data set answers differently each time: {changed} of {len(indices)} items changed between two readings; "
+                "take random transforms (crops, flips, noise) out of it, since an audit asks for each input several times"
+            )
 
     def row(self, index: int) -> Array:
         """The input of one item."""

@@ -22,7 +22,9 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Arrangement, Array, Layout, Rows, StoredArrays, arrange, domain_of
+from brinell.datasets._advice import head_of
+from brinell.datasets._arrays import Array, Rows, StoredArrays, domain_of
+from brinell.datasets._axes import Arrangement, Layout, arrange, looks_like_signals, reading_note
 from brinell.datasets._completion import choose_arrays, complete, headers, is_named_signal
 from brinell.datasets._files import existing_path, npz_array, read_error
 from brinell.datasets._labels import check_labels, class_names, code_signs
@@ -91,30 +93,33 @@ class Npz:
         try:
             return self._read(file)
         except RequestError as error:
-            if spec := self._completed(file):
-                raise RequestError(error.line, remedy=f"write {spec}") from None
-            raise
+            spec, choice = self._completed(file)
+            if not spec:
+                raise
+            raise RequestError(error.line, choice, remedy=f"write {spec}") from None
 
-    def _completed(self, file: Path) -> str:
-        """The spec with the options that make the archive open; empty if the arrays do not tell them."""
+    def _completed(self, file: Path) -> tuple[str, str]:
+        """The spec with the options that make the archive open, and a further choice; empty if the arrays do not tell them."""
         settings = {name: value for name, value in vars(self).items() if name != "path" and value != getattr(Npz, name)}
         try:
             with zipfile.ZipFile(file) as archive:
                 arrays = list(headers(archive))
                 options: dict[str, Any] = choose_arrays(arrays, self.x, self.y)
                 if not options:
-                    return ""
+                    return "", ""
                 members = {array.name: array for array in arrays}
                 options = {key: name for key, name in options.items() if name not in (INPUTS if key == "x" else LABELS)[:1]}
                 x_name = options.get("x", INPUTS[0])
-                options |= complete(npz_array(archive, x_name, file), x_name, members, settings)
+                added, choice = complete(npz_array(archive, x_name, file), x_name, members, settings)
+                options |= added
             typed = {key: value for key, value in settings.items() if key not in options}
             completed = replace(self, **{key: _typed(key, value) for key, value in options.items()})
             completed._read(file)
         except Exception:  # of a damaged archive the library raises whatever comes its way
-            return ""
+            return "", ""
         texts = {key: "+".join(value) if isinstance(value, tuple) else str(value) for key, value in typed.items()} | options
-        return f"npz:{self.path}?{'&'.join(f'{key}={value}' for key, value in texts.items())}" if options else ""
+        spec = f"npz:{self.path}?{'&'.join(f'{key}={value}' for key, value in texts.items())}"
+        return (spec, choice) if options else ("", "")
 
     def _read(self, file: Path) -> Dataset:
         """Open the archive with the settings as they are."""
@@ -144,14 +149,17 @@ class Npz:
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
             raise read_error(file, error) from None
         inputs = f"array {x_name} of {file}"
-        is_signal = x.ndim in (2, 3) and is_named_signal(x_name, numbers)
-        arrangement = arrange(x.shape, kind=self.kind or ("signal" if is_signal else None), layout=self.layout, subject=inputs)
+        named = is_named_signal(x_name, numbers)
+        arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, dtype=x.dtype, named_signal=named, subject=inputs)
         y, signs = code_signs(y)
         names = np.array(signs) if names is None and signs is not None else names
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
         domain, divisor = domain_of(
             x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, subject=inputs
         )
+        notes: tuple[str, ...] = ()
+        if self.kind is None and self.layout is None and not named:
+            notes = reading_note(x.shape, x.dtype, arrangement, looks_like_signals(head_of(x), arrangement.kind))
         rows = None if groups is None else self._rows(groups, len(x), file)
         fixed_channels = None
         if intervals and groups is not None:
@@ -169,7 +177,7 @@ class Npz:
             domain=domain,
             classes=class_names(None if names is None else names.tolist(), labels, f"array classes of {file}"),
             divisor=divisor,
-            info=DataInfo(sampling=self._sampling(arrangement, numbers, file)),
+            info=DataInfo(sampling=self._sampling(arrangement, numbers, file), notes=notes),
             groups=None if groups is None else groups[rows],
             fixed_channels=fixed_channels,
         )

@@ -16,6 +16,7 @@ from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, attacks_title, build_stages
+from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import Budgets, SampleBudgets, budget_notes, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
@@ -164,8 +165,8 @@ def make_plan(
         openers = [(spec, _fresh_opener(copy), copy) for spec, _, copy in openers]
     notes += missing_class_notes(labels[selection.ids], labels, classes)
     notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
-    shared = labels, distance, stages, request.precision, target is not None
-    sources = tuple(_make_source(spec, opener, copy, *shared) for spec, opener, copy in openers)
+    shared = distance, stages, request.precision, target is not None
+    sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
     sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
     if target is not None:
@@ -324,7 +325,7 @@ def _make_source(
     spec: str,
     opener: Callable[[], Model],
     copy: Callable[[], Model],
-    labels: Array,
+    dataset: Dataset,
     distance: Distance,
     stages: tuple[Stage, ...],
     precision: Precision,
@@ -332,7 +333,7 @@ def _make_source(
 ) -> ModelSource:
     """Open a model and find out which stages it can run."""
     model: Model = check_complete(Model, opener())
-    check_classes(model, labels)
+    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     if precision != "float32" and not model.info.bf16:
         raise RequestError(
             f"precision {precision} is for torch modules, and {model.name} is none: leave {option('precision')} out"
@@ -367,26 +368,6 @@ def split_class_names(spec: str) -> tuple[str, tuple[str, ...]]:
     check_unique(names, f"the option {CLASS_NAMES}=")
     rest = "&".join(pair for pair in pairs if not pair.startswith(f"{CLASS_NAMES}="))
     return f"{body}?{rest}" if rest else body, names
-
-
-def check_classes(model: Model, labels: Array) -> None:
-    """Raise ModelError if labels (n,) are out of range of the model's answers."""
-    count = count_classes(model)
-    if labels.max(initial=0) == count and labels.min(initial=count) == 1:
-        raise ModelError(
-            f"model {model.name} tells {count} classes apart, and the labels of the data run from 1 to {count}: they are counted "
-            "from 1; take 1 from each"
-        )
-    if labels.max(initial=0) >= count or labels.min(initial=0) < 0:
-        raise ModelError(
-            f"model {model.name} tells {count} classes apart, and the data has labels from {labels.min()} to "
-            f"{labels.max()}: choose the model made for this data"
-        )
-    if count < 2:
-        raise ModelError(
-            f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
-            "answers=logit or answers=probability"
-        )
 
 
 def model_facts(model: Model) -> dict[str, Any]:

@@ -105,5 +105,9 @@ def missing_class_notes(labels: Array, all_labels: Array, classes: tuple[str, ..
     listing = ", ".join(absent[:MAX_LISTED]) + (f" and {len(absent) - MAX_LISTED} more" if len(absent) > MAX_LISTED else "")
     text = f"{len(absent)} of {len(classes)} classes have no sample among the {len(labels)} of this run ({listing})"
     if 0 not in all_present and len(all_present) > MIN_CLASS_SHARE * len(classes):
-        return [f"{text}: if labels are counted from 1, take 1 from each, for classes are counted from 0"]
+        last = max(all_present)
+        return [
+            f"{text}: classes are counted from 0; if labels are counted from 1, take 1 from each (y - 1), and if class 0 is "
+            f"written as {last}, take the remainder (y % {last})"
+        ]
     return [f"{text}: nothing is known about them"]

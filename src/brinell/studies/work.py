@@ -20,7 +20,8 @@ from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
-from brinell.engine.plan import check_classes, check_names, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.class_counts import check_classes
+from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import choose_samples
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
@@ -52,7 +53,7 @@ def open_plan(call: Call, kind: type[SomePlan], **fields: Any) -> SomePlan:
     models = call.models() or tuple(model_opener(spec, dataset)() for spec in specs)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     for model in models:
-        check_classes(model, labels)
+        check_classes(model, labels, dataset)
     check_names([model.name for model in models])
     selection = choose_samples(request, dataset)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())

@@ -19,8 +19,9 @@ from brinell.core.record import Array
 from brinell.core.suggestions import suggestion
 from brinell.core.version import VERSION
 from brinell.engine.cells import content_hash
+from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.plan import TRIAL_SAMPLES, check_classes, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.plan import TRIAL_SAMPLES, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.sources import open_data
 from brinell.rlab.variants import Variant

@@ -19,7 +19,8 @@ from brinell.core.version import VERSION
 from brinell.engine import trust
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
-from brinell.engine.plan import check_classes, choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.class_counts import check_classes
+from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.shard import session
 from brinell.engine.sources import open_data
@@ -88,7 +89,7 @@ def explain(
         adversarial, model = open_adversarial(request.run, trusted)
     dataset = adversarial or (open_data(request.data) if dataset is None else dataset)
     model = check_complete(Model, model_opener(request.model, dataset)()) if model is None else model
-    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64))
+    check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     truth = None if request.truth is None else open_truth(request.truth, dataset)
     methods, unfit = build_methods(request, model, dataset)
     selection = select_explained(request, dataset, adversarial)

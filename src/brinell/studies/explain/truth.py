@@ -10,6 +10,7 @@ voc:DIR        boxes of XML files in Pascal VOC's format, named like the samples
 spans:FILE     intervals of signals, a CSV with the columns sample (its position in the data), start and end, in seconds where the
                data have a rate, else in values.
 beat           the QRS complex of heartbeats that are cut around their R peak: `?before=0.06` and `?after=0.06` seconds around it.
+               An npz archive needs the numbers `fs` and `r_index` for it; `wfdb:` data know both.
 """
 
 import csv
@@ -225,7 +226,12 @@ def _read_beat(path: Path, dataset: Dataset, options: Mapping[str, str]) -> Grou
     """Ground truth of heartbeats: the interval around the R peak at second 0, the same for every sample."""
     length, sampling = _signal_length(dataset, "beat"), dataset.info.sampling
     if sampling is None or not sampling.start < 0:
-        raise RequestError("truth beat needs signals that are cut around a beat at second 0: load wfdb: data, or use spans:FILE")
+        missing = "rate and the position of the R peak are" if sampling is None else "position of the R peak is"
+        raise RequestError(
+            f"truth beat needs signals cut around their R peak, and the {missing} not known of {dataset.name}: store fs (values "
+            "per second) and r_index (position of the peak in each beat, one number) in the npz archive beside the beats, load "
+            "wfdb: data, or use spans:FILE"
+        )
     before, after = (float(options.get(end, 0.06)) for end in ("before", "after"))
     mask = np.zeros(length, dtype=np.uint8)
     first, last = (round((second - sampling.start) * sampling.rate) for second in (-before, after))

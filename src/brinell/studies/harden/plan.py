@@ -19,8 +19,9 @@ from brinell.core.streams import seeded
 from brinell.core.version import VERSION
 from brinell.datasets.bench import manifest_of
 from brinell.engine.cells import content_hash
+from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import budget_notes, parse_eps
-from brinell.engine.plan import check_classes, choose_device, model_opener, open_distance, usual_eps
+from brinell.engine.plan import choose_device, model_opener, open_distance, usual_eps
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
 from brinell.engine.spelling import expand_spec
@@ -116,8 +117,8 @@ def make_plan(
         classifier = check_complete(Model, model_opener(request.model, dataset)() if model is None else model)
     _check_network(classifier)
     labels = np.asarray(train.labels(), dtype=np.int64)
-    check_classes(classifier, labels)
-    check_classes(classifier, np.asarray(dataset.labels(), dtype=np.int64))
+    check_classes(classifier, labels, train)
+    check_classes(classifier, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     eps = parse_eps(request.eps or usual_eps(dataset.domain, distance.name).split(":")[1])
     if len(eps.values) != 1 or not eps.values[0] > 0:
         raise RequestError(f"eps {request.eps!r} is not a single budget above 0: give the training budget, such as 8/255")

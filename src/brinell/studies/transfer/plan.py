@@ -18,9 +18,9 @@ from brinell.core.version import VERSION
 from brinell.datasets.bench import Bench, manifest_of
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.cells import content_hash
+from brinell.engine.class_counts import check_classes
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import (
-    check_classes,
     check_names,
     choose_device,
     model_facts,
@@ -181,7 +181,7 @@ def _model_entries(request: TransferRequest, dataset: Dataset, objects: tuple[Mo
     entries = []
     for opener in openers:
         model = opener()
-        check_classes(model, labels)
+        check_classes(model, labels, dataset)
         entries.append(ModelEntry(name=model.name, open=opener, facts=model_facts(model), access=model.access))
     check_names([entry.name for entry in entries])
     return tuple(entries)

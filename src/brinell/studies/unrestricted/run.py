@@ -28,7 +28,8 @@ from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
-from brinell.engine.plan import check_classes, check_names, choose_device, model_facts, model_opener
+from brinell.engine.class_counts import check_classes
+from brinell.engine.plan import check_names, choose_device, model_facts, model_opener
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
@@ -115,7 +116,7 @@ def make_plan(
     models = models or tuple(model_opener(spec, dataset)() for spec in request.model)
     judges = judges or tuple(model_opener(spec, dataset)() for spec in request.judge)
     for model in (*models, *judges):
-        check_classes(model, labels)
+        check_classes(model, labels, dataset)
         if (outputs := count_classes(model)) != len(dataset.classes):
             raise RequestError(f"model {model.name} tells {outputs} classes apart, but the data has {len(dataset.classes)}")
     for model in models:

@@ -1,0 +1,90 @@
+"""Data sets within data sets keep the names of their classes, and data sets that are drawn anew are refused."""
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset, default_collate, random_split
+
+import brinell
+from brinell.core.errors import RequestError
+
+NAMES = ("cat", "dog", "emu")
+N = 18
+
+
+class Pictures(Dataset):
+    """Pictures of three classes with their names, as an image folder has them."""
+
+    def __init__(self, names=NAMES, noise=0.0):
+        self.classes, self.noise = list(names), noise
+        self.x = torch.rand(N, 3, 6, 7, generator=torch.Generator().manual_seed(0))
+
+    def __len__(self):
+        return N
+
+    def __getitem__(self, index):
+        x = self.x[index]
+        return (x.flip(-1) if self.noise and torch.rand(()) < self.noise else x), index % 3
+
+
+class Wrapper(Dataset):
+    """A data set around another, which may change labels."""
+
+    def __init__(self, dataset, change=lambda label: label):
+        self.dataset, self.change = dataset, change
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, index):
+        x, label = self.dataset[index]
+        return x, self.change(label)
+
+
+class Numbered(Pictures):
+    """The same with a mapping in place of a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.class_to_idx = {"emu": 2, "cat": 0, "dog": 1}
+        del self.classes
+
+
+DS = Pictures()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Subset(DS, [0, 1, 2, 8]),
+        Subset(Subset(DS, range(2, 16)), [0, 5, 9]),
+        random_split(DS, [9, 9])[1],
+        ConcatDataset([DS, Subset(DS, [1, 2])]),
+        Subset(ConcatDataset([Subset(DS, [3, 4, 5]), DS]), [0, 1, 2, 3]),
+        DataLoader(Subset(DS, range(12)), batch_size=4),
+        DataLoader(ConcatDataset([DS, DS]), shuffle=True),
+        DataLoader(Subset(DS, range(12)), batch_size=5, collate_fn=lambda items: default_collate(items)),
+        DataLoader(Subset(DS, range(17)), batch_size=5, drop_last=True),
+        Wrapper(Subset(DS, range(9))),
+        Subset(Wrapper(Numbered()), range(6)),
+        Numbered(),
+    ],
+)
+def test_names_come_through_any_nesting(data):
+    assert brinell.data(data).classes == NAMES
+
+
+def test_names_of_other_labels_are_left_out():
+    assert brinell.data(Wrapper(DS, lambda label: int(label == 1))).classes == ("0", "1")
+    joined = brinell.data(ConcatDataset([DS, Pictures(("ant", "bee", "fly"))]))
+    assert (
+        joined.classes == ("0", "1", "2") and "name different classes (cat, dog, emu and ant, bee, fly)" in joined.info.notes[0]
+    )
+
+
+@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Subset(data, range(16)), DataLoader])
+def test_data_that_are_drawn_anew_are_refused(wrap):
+    with pytest.raises(RequestError, match=r"answers differently each time: .* take random transforms"):
+        brinell.data(wrap(Pictures(noise=0.5)))
+    labels = Wrapper(DS, lambda label: int(torch.randint(3, ())))
+    with pytest.raises(RequestError, match="answers differently each time"):
+        brinell.data(labels)
