@@ -33,7 +33,8 @@ def test_counts_by_hand(two):
     assert [c.n for c in result.per_class] == [3, 3]
     assert result.per_class[1].difference == pytest.approx([-1 / 3, -1 / 3, 0])
     assert [(c.clean.both_robust, c.clean.only_b, c.p_clean) for c in result.per_class] == [(3, 0, 1.0), (2, 1, 1.0)]
-    assert result.notes == []
+    assert [(family.n, family.needed) for family in result.attainable] == [(6, 6), (3, 7)]
+    assert result.notes == [result.attainable[1].sentence()], "three samples of a class show nothing"
 
 
 def test_classes_on_untouched_inputs_are_corrected_for_their_number(synthetic):

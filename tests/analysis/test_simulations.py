@@ -1,11 +1,13 @@
 """Intervals hold the truth, and sentences claim nothing where there is nothing, at the sizes that the defaults use.
 
-`benchmarks/inference.py` prints the same figures with more repetitions; docs/results/inference.md holds them.
+`python -m benchmarks.inference` prints the same figures with more repetitions; docs/results/inference.md holds them.
 """
 
 import pytest
 
-from benchmarks.inference import LIMITS, MOST_ERRORS, coverage, errors
+from benchmarks.inference import LIMITS, MOST_ERRORS
+from benchmarks.inference.coverage import coverage
+from benchmarks.inference.errors import errors
 
 REPETITIONS = 2000
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from brinell.analysis.attainable import Attainable, attainable, sentences, smallest_mcnemar
 from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
 from brinell.analysis.inference import holm
 from brinell.analysis.proportions import mcnemar, paired_difference
@@ -64,6 +65,7 @@ def compare(a: Side, b: Side) -> CompareResult:
         _class(int(c), names, (clean_a[labels == c], clean_b[labels == c]), (robust_a[labels == c], robust_b[labels == c]), eps)
         for c in np.unique(labels)
     ]
+    families = _families(len(ids), by_class)
     return CompareResult(
         a=a.model,
         b=b.model,
@@ -74,7 +76,8 @@ def compare(a: Side, b: Side) -> CompareResult:
         clean=_paired(clean_a, clean_b, 0.0),
         robust=[_paired(robust_a[:, j], robust_b[:, j], float(e)) for j, e in enumerate(eps)],
         per_class=_corrected(by_class),
-        notes=_notes(a, b, len(ids), len(eps)),
+        attainable=families,
+        notes=[*_notes(a, b, len(ids), len(eps)), *sentences(families)],
     )
 
 
@@ -165,6 +168,21 @@ def _class(index: int, names: list[str], clean: tuple[Array, Array], robust: tup
         low=[p.low for p in paired],
         high=[p.high for p in paired],
     )
+
+
+def _families(n: int, classes: list[ClassComparison]) -> list[Attainable]:
+    """The comparisons of both models at one eps, and class by class on clean inputs."""
+    largest = max(comparison.n for comparison in classes)
+    return [
+        attainable("difference of the two models can be shown", 1, "common samples", n, smallest_mcnemar),
+        attainable(
+            "difference on clean inputs of one class can be shown",
+            len(classes),
+            "samples of the largest class",
+            largest,
+            smallest_mcnemar,
+        ),
+    ]
 
 
 def _corrected(classes: list[ClassComparison]) -> list[ClassComparison]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field
 
+from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import ClaimingResult, Result
 
 
@@ -366,5 +367,7 @@ class CompareResult(Result):
     """At each common eps, ascending."""
     per_class: list[ClassComparison]
     """Classes with a common sample, by index; over the same eps as `robust`."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Differences between the two runs that affect the comparison."""

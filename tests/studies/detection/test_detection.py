@@ -12,11 +12,12 @@ from safetensors.numpy import load_file
 
 from _browser import check_everywhere, chromium
 from _mutations import count_refused
+from brinell.analysis.auc import auc
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.sources import open_data
 from brinell.store.rows import take
-from brinell.studies.detection.analysis import auc, curve, interval, summarise
+from brinell.studies.detection.analysis import curve, summarise
 from brinell.studies.detection.page import render, summary_text
 from brinell.studies.detection.records import CLEAN, EVADING, TABLE
 
@@ -133,13 +134,6 @@ def test_a_folder_that_is_taken_and_one_that_is_none(work, detection_folder, cap
 
 
 # Figures
-
-
-def test_area_by_hand():
-    assert auc(np.array([0.0, 1.0]), np.array([1.0, 2.0])) == pytest.approx((0.75 + 1.0) / 2)
-    assert auc(np.array([]), np.array([1.0])) is None
-    low, high = interval(0.9, 50, 50)
-    assert low == pytest.approx(0.8361, abs=0.002) and high == pytest.approx(0.9639, abs=0.002)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=20), st.lists(st.integers(0, 5), min_size=1, max_size=20))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from brinell.analysis.attainable import Attainable, attainable, pairs, sentences, smallest_mcnemar, smallest_mean
 from brinell.analysis.inference import Order, holm, order
 from brinell.analysis.means import mean_difference, pseudo_values
 from brinell.analysis.proportions import mcnemar, paired_difference
@@ -85,6 +86,9 @@ def summarise(corruption: Folder[Answers]) -> CorruptResult:
     base = None if reference is None else errors.names.index(reference)
     notes = _notes(errors, base, int(facts["request"]["placed"]))
     models = [_model(errors, number, base, facts) for number in range(len(errors.names))]
+    levels = [_level(errors, name, kind, s) for name in errors.names for kind in errors.kinds for s in errors.severities]
+    placed = [level.placed.n for level in levels if level.placed is not None]
+    possible = families(len(errors.active), errors.clean.shape[1], len(placed), max(placed, default=0))
     headline = next((model for model in models if model.model != reference), models[0])
     return CorruptResult(
         folder=str(corruption.path),
@@ -92,12 +96,18 @@ def summarise(corruption: Folder[Answers]) -> CorruptResult:
         n=errors.clean.shape[1],
         reference=reference,
         mce=headline.mce,
-        kinds=_correct_p_values(
-            [_level(errors, name, kind, s) for name in errors.names for kind in errors.kinds for s in errors.severities]
-        ),
+        kinds=_correct_p_values(levels),
         models=models,
-        notes=notes,
+        attainable=possible,
+        notes=[*notes, *sentences(possible)],
     )
+
+
+def families(kinds: int, n: int, cells: int, placed: int) -> list[Attainable]:
+    """The comparisons of a study: of `kinds` corruptions on `n` samples, and of `cells` with `placed` corruptions each."""
+    order_of_kinds = attainable("corruption can be shown to cost more than another", pairs(kinds), "samples", n, smallest_mean)
+    cost = attainable("cost of placement can be shown", cells, "placed samples", placed, smallest_mcnemar)
+    return [order_of_kinds] * (kinds > 1) + [cost] * (cells > 0)
 
 
 def _notes(errors: _Errors, base: int | None, placed: int) -> list[str]:

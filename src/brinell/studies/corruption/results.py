@@ -1,5 +1,6 @@
 """Typed results of a corruption study, which `brinell corrupt --json` prints."""
 
+from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.results import OfClass, Rate
 
@@ -115,5 +116,7 @@ class CorruptResult(FolderResult):
     """Every corruption at every severity on every model."""
     models: list[CorruptModel]
     """The models."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Notes on undefined figures and limits of comparisons."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from brinell import plugins
+from brinell.analysis.attainable import sentences
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
@@ -28,7 +29,7 @@ from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_atomically
 from brinell.studies import work
-from brinell.studies.corruption.analysis import CLEAN, FIFTEEN
+from brinell.studies.corruption.analysis import CLEAN, FIFTEEN, families
 from brinell.studies.corruption.records import Answers
 from brinell.studies.corruption.request import CorruptRequest
 from brinell.studies.kit import Call, Piece, Plan
@@ -61,6 +62,9 @@ def make_plan(call: Call) -> CorruptPlan:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
     kinds = open_kinds(request.kind, request.suite, plan.dataset, in_process=request.in_process)
+    cells = len(plan.models) * len(kinds) * len(severities) * bool(request.placed)
+    for sentence in sentences(families(len(kinds), len(plan.ids), cells, min(request.placed, len(plan.ids)))):
+        call.progress.note(sentence)
     return replace(plan, kinds=kinds, about={"kinds": list(kinds), "severities": list(severities)})
 
 

@@ -1,10 +1,10 @@
 """Figures of detectors: ROC curves for every attack, and robust accuracy against static and adaptive attacks."""
 
-import math
 from typing import Any
 
 import numpy as np
 
+from brinell.analysis.auc import auc, auc_interval
 from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
@@ -23,7 +23,7 @@ class Roc(Result):
     auc: float | None
     """Probability that an adversarial input has a higher score than a clean one, with ties counted half; null if n is 0."""
     low: float | None
-    """Lower end of its 95 % interval (Hanley & McNeil 1982)."""
+    """Lower end of its 95 % interval; null with fewer than two adversarial inputs."""
     high: float | None
     detected: Rate
     """Share of the adversarial inputs with an alarm at the threshold."""
@@ -118,26 +118,9 @@ def _detector(detection: Folder[Scores], model: dict[str, Any], detector: dict[s
 def _roc(attack: str, clean: Array, adversarial: Array, threshold: float) -> Roc:
     """ROC figures of one attack."""
     area = auc(clean, adversarial)
-    low, high = (None, None) if area is None else interval(area, len(adversarial), len(clean))
+    low, high = auc_interval(clean, adversarial) or (None, None)
     detected = rate(int((adversarial > threshold).sum()), len(adversarial))
     return Roc(attack=attack, n=len(adversarial), auc=area, low=low, high=high, detected=detected)
-
-
-def auc(clean: Array, adversarial: Array) -> float | None:
-    """Probability that an adversarial score exceeds a clean one, with ties counted half; None if either array is empty."""
-    if not len(clean) or not len(adversarial):
-        return None
-    ordered = np.sort(clean)
-    lower, upper = np.searchsorted(ordered, adversarial, "left"), np.searchsorted(ordered, adversarial, "right")
-    return float((lower + upper).mean() / 2 / len(clean))
-
-
-def interval(area: float, positives: int, negatives: int) -> tuple[float, float]:
-    """95 % interval of an area under a ROC curve (Hanley & McNeil 1982, The meaning and use of the area under a ROC curve)."""
-    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
-    variance = area * (1 - area) + (positives - 1) * (q1 - area**2) + (negatives - 1) * (q2 - area**2)
-    half = 1.96 * math.sqrt(max(variance, 0.0) / (positives * negatives))
-    return max(0.0, area - half), min(1.0, area + half)
 
 
 def curve(clean: Array, adversarial: Array) -> tuple[Array, Array]:

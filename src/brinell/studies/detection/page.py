@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup, escape
 
+from brinell.analysis.auc import auc
 from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
 from brinell.pages.format import percent
 from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.store.table import Folder
-from brinell.studies.detection.analysis import DetectionResult, DetectorResult, auc, curve, detector_rows, summarise
+from brinell.studies.detection.analysis import DetectionResult, DetectorResult, curve, detector_rows, summarise
 from brinell.studies.detection.records import CLEAN, EVADING, TABLE, Scores
 
 ADAPTIVE = dict(zip(EVADING, ("adaptive attack", "adaptive, background kept"), strict=True))

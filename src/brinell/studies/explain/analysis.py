@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from brinell.analysis.attainable import Attainable, attainable, sentences, smallest_mean
 from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import MIN_GROUPS, Mean, mean, mean_difference
@@ -16,6 +17,12 @@ REFERENCE = "rlab"
 """Method that every other method is compared with, if the request names it."""
 SAME_CORRELATION = 0.5
 """Smallest rank correlation at which maps count as unchanged by shuffled weights."""
+FAITHFUL = "method can be told from its blurred copy and its inverse"
+"""The claim that a method is faithful."""
+FORGETS = "method can be shown to change with the weights or to stay"
+"""The claim that a method forgets, or does not."""
+DIFFERS = f"method can be shown to differ from {REFERENCE}"
+"""The claim that a method is above or below the reference."""
 COMPARED = ("dice", "iou", "insertion", "deletion")
 LOWER_IS_BETTER = frozenset({"deletion", "infidelity", "sensitivity", "carries", "breaks", "similarity"})
 """Measures for which lower values are better."""
@@ -146,6 +153,8 @@ class ExplainResult(FolderResult):
     """Methods in the order of the request, each followed by its controls."""
     pairs: list[Pair]
     """Comparisons of the RLAB mask with each other method."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
     agreement: list[Agreement]
     """Every pair of methods, without controls."""
 
@@ -158,19 +167,42 @@ def summarise(folder: Folder[Rows]) -> ExplainResult:
     names.sort(key=lambda name: list(titles).index(base_method(name)))
     samples = np.unique(rows.sample_id)
     faithful, forgets = _faithful_p_values(rows, names), _forgetting(rows, names)
+    pairs = [pair for measure in COMPARED for pair in _compare_methods(rows, names, measure)]
+    groups = len(set(_sample_groups(rows, names[0])))
+    compared = max((sum(pair.measure == measure for pair in pairs) for measure in COMPARED), default=0)
     return ExplainResult(
         folder=str(folder.path),
         data=facts["data"]["name"],
         model=facts["model"]["name"],
         n=len(samples),
-        groups=len(set(_sample_groups(rows, names[0]))),
+        groups=groups,
         left_out=[Exclusion(count=count, reason=reason) for reason, count in facts["left_out"].items()],
         cascade=facts.get("cascade", []),
         unfit=facts["unfit"],
         methods=[_summarise_method(folder, name, titles, faithful.get(name), forgets.get(name)) for name in names],
-        pairs=[pair for measure in COMPARED for pair in _compare_methods(rows, names, measure)],
+        pairs=pairs,
+        attainable=families(len(faithful), len(forgets), compared, groups, len(samples)),
         agreement=_agreements(folder, list(titles)),
     )
+
+
+def families(faithful: int, forgets: int, compared: int, groups: int, n: int) -> list[Attainable]:
+    """The comparisons of a study over `groups` groups of related samples, or over `n` samples.
+
+    Args:
+        faithful: number of methods with controls.
+        forgets: number of methods that run with shuffled weights.
+        compared: number of methods and controls that the reference is compared with in a measure.
+        groups: number of groups of related samples; a sample without a group counts as one.
+        n: number of samples.
+    """
+    unit = "samples" if groups == n else "groups of related samples"
+    claims = {
+        FAITHFUL: faithful,
+        FORGETS: forgets,
+        DIFFERS: compared,
+    }
+    return [attainable(claim, count, unit, groups, smallest_mean) for claim, count in claims.items() if count]
 
 
 def base_method(name: str) -> str:
@@ -295,21 +327,26 @@ def _agreements(folder: Folder[Rows], names: list[str]) -> list[Agreement]:
 
 def describe(result: ExplainResult) -> list[str]:
     """Conclusions from the result, one sentence each."""
-    sentences = [*_faithful_sentences(result), *_forgetting_sentences(result)]
-    sentences += [
+    impossible = {family.claim for family in result.attainable if not family.possible}
+    conclusions = [] if FAITHFUL in impossible else _faithful_sentences(result)
+    conclusions += [] if FORGETS in impossible else _forgetting_sentences(result)
+    conclusions += sentences(result.attainable)
+    conclusions += [
         f"The map of {method.name} is constant on {method.blank} of {result.n} samples; its measures exclude them."
         for method in result.methods
         if method.blank and base_method(method.name) == method.name
     ]
-    sentences += [
-        text for measure, label in (("dice", "Dice"), ("insertion", "insertion")) if (text := _above(result, measure, label))
+    conclusions += [
+        text
+        for measure, label in (("dice", "Dice"), ("insertion", "insertion"))
+        if DIFFERS not in impossible and (text := _above(result, measure, label))
     ]
     if result.groups < MIN_GROUPS:
         units = "groups of related samples" if result.groups < result.n else "samples"
-        sentences.append(
+        conclusions.append(
             f"These are {result.groups} {units}: how far the means hold for others cannot be told with fewer than {MIN_GROUPS}."
         )
-    return sentences
+    return conclusions
 
 
 def _faithful_sentences(result: ExplainResult) -> list[str]:

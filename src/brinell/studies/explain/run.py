@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from brinell.analysis.attainable import count_units, sentences
 from brinell.core.contracts import Dataset, Model, check_complete
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
@@ -33,9 +34,9 @@ from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.table import ROWS, Folder
 from brinell.studies.explain import page
-from brinell.studies.explain.analysis import ExplainResult, summarise
+from brinell.studies.explain.analysis import REFERENCE, ExplainResult, families, summarise
 from brinell.studies.explain.group import ExplainTask, Explanations, Group
-from brinell.studies.explain.methods import Method, build_methods
+from brinell.studies.explain.methods import CONTROLS, Method, build_methods
 from brinell.studies.explain.of_run import TITLES, AdversarialDataset, open_adversarial
 from brinell.studies.explain.records import CASCADE, INPUTS, LAYOUT, MAPS, TABLE, Rows
 from brinell.studies.explain.request import ExplainRequest
@@ -151,6 +152,7 @@ def explain(
                 }
 
             selected = makers.make_once("groups", begin)
+            _report_limits(request, methods, truth, sum(selected["groups"], []), notify)
             task = make_task(with_logits(model, dataset, dict(selected), device))
             groups = GroupParts(task, methods, selected["groups"], makers.folder, notify)
             results = makers.make(groups.list_parts())
@@ -289,6 +291,23 @@ def _arrays_file(part: str) -> str:
 def _rows_file(part: str) -> str:
     """Relative path of the rows of a part."""
     return f"{parts.PARTS}/{part}.parquet"
+
+
+def _report_limits(
+    request: ExplainRequest,
+    methods: Sequence[Method],
+    truth: GroundTruth | None,
+    ids: Sequence[int],
+    notify: Callable[[str], None],
+) -> None:
+    """Report what no maps of these samples could show, before the first is computed."""
+    groups = count_units(["" if truth is None else truth.group(sample) for sample in ids])
+    names = [method.name.partition("?")[0] for method in methods]
+    checked = sum(name not in CONTROLS for name in names)
+    compared = len(names) - 1 + 2 * checked if REFERENCE in names and (request.steps or truth is not None) else 0
+    shuffled = len(names) if request.randomise or request.cascade else 0
+    for sentence in sentences(families(checked if request.steps else 0, shuffled, compared, groups, len(ids))):
+        notify(sentence)
 
 
 def _input_arrays(dataset: Dataset, truth: GroundTruth | None, ids: Sequence[int]) -> dict[str, Array]:

@@ -18,13 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brinell.analysis.auc import pair_auc
 from brinell.analysis.folder_result import Result
+from brinell.analysis.means import mean_difference
 from brinell.analysis.results import Share
 from brinell.analysis.robust_accuracy import share
 from brinell.core import pairs
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
-from brinell.core.intervals import CONFIDENCE, deviations
+from brinell.core.intervals import Interval
 from brinell.core.record import Array
 from brinell.core.splits import stratified
 from brinell.core.streams import initial
@@ -42,64 +44,24 @@ class Gain(NamedTuple):
 
     before: float
     after: float
-    low: float
-    """Of `after - before`, at 95 %."""
-    high: float
+    interval: Interval | None
+    """Of `after - before`, at 95 %; None if the samples are too few or nearly all alike."""
 
 
-def gain(before: Tensor, after: Tensor, labels: Array, seed: int, draws: int = 200) -> Gain:
-    """AUC in two distances, with a bootstrap interval of the difference.
-
-    The AUC is the share of pairs of pairs in which the one within a class is nearer than the one between; ties count half.
-    Pairs share samples, so samples are drawn anew and not pairs: a pair counts as often as both of its samples together were
-    drawn, and no sample is its own pair. The interval is normal, with the standard deviation of the drawn differences. It covers
-    the choice of samples, not that of the training run.
+def gain(before: Tensor, after: Tensor, labels: Array) -> Gain:
+    """AUC in two distances, with the interval of the difference over samples. It does not cover the choice of the training run.
 
     Args:
         before: (n, d) float32 points, between which the first distance is L2.
         after: (n, k) points of the same samples in another space.
         labels: (n,) int64, with two samples of some class and more than one class.
-        seed: of the draws.
-        draws: how many.
 
     Raises:
         ValueError: no pair within a class, or none between classes.
     """
-    first, second = np.triu_indices(len(labels), 1)
-    same_class = labels[first] == labels[second]
-    if same_class.all() or not same_class.any():
-        raise ValueError("separation takes pairs within a class and pairs between classes")
-    pairs = np.stack([first, second], 1)
-    ranked = [_Ranked(torch.pdist(points).numpy(), same_class, pairs) for points in (before, after)]
-    uniform = np.ones(len(labels))
-    old, new = (ranking.auc(uniform) for ranking in ranked)
-    rng = np.random.default_rng(seed)
-    differences = []
-    for _ in range(draws):
-        count = np.bincount(rng.integers(len(labels), size=len(labels)), minlength=len(labels)).astype(np.float64)
-        a, b = (ranking.auc(count) for ranking in ranked)
-        differences.append(b - a)
-    reach = deviations(CONFIDENCE) * float(np.nanstd(differences, ddof=1))
-    return Gain(old, new, new - old - reach, new - old + reach)
-
-
-class _Ranked:
-    """Pairs in the order of their distance, which stays the same however often each counts."""
-
-    def __init__(self, size: Array, same_class: Array, pairs: Array) -> None:
-        order = np.argsort(size, kind="stable")
-        ordered = size[order]
-        self.starts = np.flatnonzero(np.concatenate([[True], ordered[1:] > ordered[:-1]]))
-        self.same, self.first, self.second = same_class[order], pairs[order, 0], pairs[order, 1]
-
-    def auc(self, count: Array) -> float:
-        """AUC if sample i counts `count[i]` times (n,); NaN if a class of pairs has no weight."""
-        weight = count[self.first] * count[self.second]
-        weight_within = np.add.reduceat(np.where(self.same, weight, 0), self.starts)
-        weight_between = np.add.reduceat(np.where(self.same, 0, weight), self.starts)
-        total = weight_within.sum() * weight_between.sum()
-        beyond = weight_between.sum() - np.cumsum(weight_between) + weight_between / 2
-        return float((weight_within * beyond).sum() / total) if total > 0 else float("nan")
+    (old, old_values), (new, new_values) = (pair_auc(torch.pdist(points).numpy(), labels) for points in (before, after))
+    estimate = mean_difference(new_values - old_values)
+    return Gain(old, new, None if estimate is None else estimate.interval)
 
 
 def votes(points: Tensor, reference: Tensor, reference_labels: Array, classes: int, k: int) -> Array:
@@ -163,8 +125,9 @@ class MetricResult(Result):
     """Semi-hard triplets seen in all."""
     seconds: float
     """Processor time of the training."""
-    auc: dict[str, float]
-    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second."""
+    auc: dict[str, float | None]
+    """pixels and embedding: how often a pair of one class is nearer than a pair of two; gain, low, high: of the second;
+    low and high are null if the samples are too few or nearly all alike."""
     neighbours: int
     """How many voted."""
     knn: dict[str, Share]
@@ -370,13 +333,14 @@ def _judge(request: MetricRequest, trained: Embedding, split: tuple[Tensor, Arra
     if len(np.unique(held_y[subset])) in (1, len(subset)):
         raise RequestError(f"too few held-out samples of one class to judge a distance by: name more by {option('test')}")
     index = torch.from_numpy(subset)
-    separation = gain(spaces["pixels"][1][index], spaces["embedding"][1][index], held_y[subset], request.seed)
+    separation = gain(spaces["pixels"][1][index], spaces["embedding"][1][index], held_y[subset])
+    low, high = separation.interval or (None, None)
+    areas = {"pixels": separation.before, "embedding": separation.after, "gain": separation.after - separation.before}
     return MetricResult(
         trained_on=len(y),
         held_out=len(held_y),
         auc_samples=len(subset),
-        auc={"pixels": separation.before, "embedding": separation.after, "gain": separation.after - separation.before}
-        | {"low": separation.low, "high": separation.high},
+        auc={**areas, "low": low, "high": high},
         neighbours=request.neighbours,
         knn={name: _votes(points, held_points, y, held_y, request.neighbours) for name, (points, held_points) in spaces.items()},
         eps={name: _limits(points, y, held_points[index], held_y[subset]) for name, (points, held_points) in spaces.items()},

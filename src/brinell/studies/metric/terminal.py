@@ -15,6 +15,7 @@ def lines(answer: Any) -> Iterator[str]:
         label = answer.eps[name].label
         middle, low = (f"{label[key]:.3g}" if label[key] is not None else "-" for key in ("median", "percent_1"))
         yield f"{name:10} {auc[name]:7.4f} {percent(votes.value):>8} {middle:>12} {low:>8}"
-    yield f"gain in AUC {auc['gain']:.4f} ({auc['low']:.4f} to {auc['high']:.4f}); eps: half the distance to another class"
+    interval = "no interval" if auc["low"] is None else f"{auc['low']:.4f} to {auc['high']:.4f}"
+    yield f"gain in AUC {auc['gain']:.4f} ({interval}); eps: half the distance to another class"
     out = answer.embedding
     yield f"embedding: {out} (brinell audit --norm 'embedding:{out}' --eps ... --attack apgd-ce)"

@@ -81,16 +81,19 @@ def shared_budgets(sides: Sequence[Side], requested_eps: float | None) -> tuple[
     return common, texts, int(index)
 
 
-def telling_budget(models: Sequence[Aligned], budgets: Array) -> int:
+def telling_budget(clean: Array, robust: Array, budgets: Array) -> int:
     """The largest budget at which the models keep the share `TELLING` of their clean accuracy on average, else the smallest one.
 
     The average over all models decides and not their difference, so that the choice favours no model.
+
+    Args:
+        clean: (models, samples) bool.
+        robust: (models, samples, budgets) bool.
+        budgets: (budgets,) ascending.
     """
-    robust = np.mean([model.robust.mean(0) for model in models], 0)
-    clean = float(np.mean([model.clean.mean() for model in models]))
     positive = np.flatnonzero(budgets > 0)
-    telling = positive[robust[positive] >= TELLING * clean]
-    return int(telling[-1] if clean and len(telling) else positive[0 if clean else -1])
+    telling = positive[robust.mean((0, 1))[positive] >= TELLING * clean.mean()]
+    return int(telling[-1] if clean.any() and len(telling) else positive[0 if clean.any() else -1])
 
 
 def align(sides: Sequence[Side], budgets: Array, texts: list[str]) -> tuple[list[Aligned], list[str]]:

@@ -9,6 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from brinell.analysis.attainable import (
+    Attainable,
+    attainable,
+    pairs,
+    sentences,
+    smallest_mcnemar,
+    smallest_of_groups,
+    smallest_rank,
+    smallest_shuffle,
+)
 from brinell.analysis.compare import Side
 from brinell.analysis.inference import EQUIVALENCE, Order, compare_groups, equivalent, holm, order
 from brinell.analysis.proportions import mcnemar
@@ -17,7 +27,7 @@ from brinell.analysis.results import ClassResult, ModelResult
 from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Array
 from brinell.studies.per_class.alignment import TELLING, Aligned, align, check_sides, shared_budgets, telling_budget
-from brinell.studies.per_class.results import Rank, RankResult, Spread, StageColumn, StudyClass, StudyModel, StudyResult
+from brinell.studies.per_class.results import FIGURES, Rank, RankResult, Spread, StageColumn, StudyClass, StudyModel, StudyResult
 
 ENOUGH = 5
 """Samples of a class that a model must classify correctly on clean inputs for its losses to count in an order of classes."""
@@ -61,7 +71,8 @@ def study(sides: Sequence[Side], folder: str, *, eps: float | None = None, draws
     budgets, texts, index = shared_budgets(sides, eps)
     models, notes = align(sides, budgets, texts)
     if eps is None:
-        largest, index = index, telling_budget(models, budgets)
+        clean, robust = np.stack([model.clean for model in models]), np.stack([model.robust for model in models])
+        largest, index = index, telling_budget(clean, robust, budgets)
         if index != largest:
             notes.append(
                 f"compared at {texts[index]}: at {texts[largest]} the models keep less than {100 * TELLING:.0f} % of their clean "
@@ -82,6 +93,10 @@ def study(sides: Sequence[Side], folder: str, *, eps: float | None = None, draws
             f"{' and others' if len(left_out) > 4 else ''}): the models classify fewer than {ENOUGH} of their samples correctly "
             "on clean inputs"
         )
+    correlations = _correlations(entries, index, texts[index], answers.rng)
+    sizes = [c.n for c in classes if c.rank is not None]
+    numbers_of_pairs = [entry.n for entry in correlations if entry.p is not None]
+    possible = families(len(entries), len(answers.labels), sizes, numbers_of_pairs, answers.draws)
     return StudyResult(
         folder=folder,
         runs=list(dict.fromkeys(side.run for side in sides)),
@@ -95,11 +110,43 @@ def study(sides: Sequence[Side], folder: str, *, eps: float | None = None, draws
         mean_drop=mean([entry.mean_drop for entry in entries]),
         classes=classes,
         ranks=[
-            *_correlations(entries, index, texts[index], answers.rng),
+            *correlations,
             _agreement([entry.name for entry in models], raters, answers),
         ],
-        notes=notes,
+        attainable=possible,
+        notes=[*notes, *sentences(possible)],
     )
+
+
+def families(models: int, n: int, sizes: Sequence[int], correlated: Sequence[int], draws: int) -> list[Attainable]:
+    """The comparisons of a study.
+
+    Args:
+        models: number of models.
+        n: number of samples that they share.
+        sizes: number of samples of each class that has a rank.
+        correlated: for each figure of models, the number of models that have it.
+        draws: number of shuffles behind a p-value.
+    """
+    claims = [
+        ("model can be shown to be more robust than another", pairs(models), "samples", n, smallest_mcnemar),
+        (
+            "class can be shown to lose more than another",
+            pairs(len(sizes)),
+            "samples of the largest class",
+            max(sizes, default=0),
+            smallest_of_groups,
+        ),
+        (
+            FIGURES,
+            len(correlated),
+            "models",
+            max(correlated, default=0),
+            smallest_rank,
+        ),
+        ("spread between classes can be shown to exceed chance", models, "shuffles", draws, smallest_shuffle),
+    ]
+    return [attainable(*claim) for claim in claims if claim[1]]
 
 
 def _answers(models: Sequence[Aligned], index: int, draws: int, rng: np.random.Generator) -> _Answers:

@@ -1,7 +1,11 @@
 """Typed results of a study, which `brinell study --json` prints."""
 
+from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.results import ClassResult, OfClass, Rate
+
+FIGURES = "figure of a model can be shown to go with robustness"
+"""The claim of the rank correlations."""
 
 
 class Rank(Result):
@@ -159,5 +163,7 @@ class StudyResult(FolderResult):
     """The classes, by index."""
     ranks: list[RankResult]
     """Rank correlations over the models, and agreement on the order of the classes."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Notes on what is left out and what limits comparisons."""

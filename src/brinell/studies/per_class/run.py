@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from brinell.analysis.attainable import Attainable, sentences
 from brinell.analysis.compare import Side
 from brinell.core.errors import RequestError, option
 from brinell.engine import trust
@@ -18,7 +21,7 @@ from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.run import carry_out_plan
 from brinell.studies.kit import Call
 from brinell.studies.per_class import page, records
-from brinell.studies.per_class.analysis import study
+from brinell.studies.per_class.analysis import families, study
 from brinell.studies.per_class.marks import Mark, load_marks
 from brinell.studies.per_class.request import StudyRequest
 from brinell.studies.per_class.results import StudyResult
@@ -117,6 +120,13 @@ def rewrite(folder: Path) -> Path:
     return page.write(*compare_runs(request, folder))
 
 
+def _families(plan: Plan, draws: int) -> list[Attainable]:
+    """The comparisons of the models and samples of an audit."""
+    sizes = np.unique(plan.labels, return_counts=True)[1].tolist()
+    models = len(plan.models)
+    return families(models, len(plan.ids), sizes, [models] * 3, draws)
+
+
 def carry_out(call: Call) -> StudyResult:
     """Run `brinell study`: audit models if asked, compare all models, and write the page.
 
@@ -132,6 +142,9 @@ def carry_out(call: Call) -> StudyResult:
     )
     if plan.audit is not None:
         call.say_samples(plan.audit)
+        if not request.run:
+            for sentence in sentences(_families(plan.audit, request.draws)):
+                call.progress.note(sentence)
     folder = call.folder(plan.data)
     check(plan, folder, resume=call.resume)
     mark = trust.make_mark(request.model_dump(mode="json"), StudyRequest)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from brinell.analysis.inference import significant
 from brinell.pages.format import percent, points, short
-from brinell.studies.per_class.results import RankResult, StudyClass, StudyModel, StudyResult
+from brinell.studies.per_class.results import FIGURES, RankResult, StudyClass, StudyModel, StudyResult
 
 MAX_NAMED = 3
 """Most models or classes that a sentence names."""
@@ -95,7 +95,9 @@ def _agree(result: StudyResult) -> str:
 
 
 def _correlations(result: StudyResult) -> list[str]:
-    """Sentences on correlates of robustness."""
+    """Sentences on correlates of robustness; none if no order of the models could show any, which a note says."""
+    if any(family.claim == FIGURES and not family.possible for family in result.attainable):
+        return []
     return [_correlation_text(rank) for rank in result.ranks if rank.statistic == "spearman"]
 
 

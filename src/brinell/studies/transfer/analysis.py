@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from brinell.analysis.attainable import Attainable, attainable, pairs, sentences, smallest_mcnemar, smallest_mean
 from brinell.analysis.inference import Order, holm, order
 from brinell.analysis.means import mean_difference, pseudo_values
 from brinell.analysis.proportions import mcnemar, paired_difference
@@ -32,6 +33,10 @@ def summarise(transfer: Folder[Answers]) -> TransferResult:
     names = [str(name) for name in manifest["data"]["classes"]]
     answers = {source["name"]: _rows_by_model(transfer.rows, source, models) for source in manifest["sources"]}
     cells = [_cell(source, model, answers[source["name"]], names) for source in manifest["sources"] for model in models]
+    made = _list_made(manifest, models)
+    possible = families(
+        len(made), len(models) if made else 0, len(cells), max(int(source["n"]) for source in manifest["sources"])
+    )
     return TransferResult(
         folder=str(transfer.path),
         data=str(manifest["data"]["name"]),
@@ -44,8 +49,19 @@ def summarise(transfer: Folder[Answers]) -> TransferResult:
         cells=_correct_p_values(cells),
         passes=int(manifest["passes"]),
         seconds=float(manifest["seconds"]),
-        notes=_notes(manifest),
+        attainable=possible,
+        notes=[*_notes(manifest), *sentences(possible)],
     )
+
+
+def families(sources: int, models: int, cells: int, n: int) -> list[Attainable]:
+    """The comparisons on `n` samples: of the sources made here, of the models that they are tried on, and of cells."""
+    claims = [
+        ("source can be shown to be better than another", pairs(sources), smallest_mean),
+        ("model can be shown to be more affected than another", pairs(models), smallest_mean),
+        ("loss of accuracy can be shown in a cell", cells, smallest_mcnemar),
+    ]
+    return [attainable(claim, count, "samples", n, smallest_p) for claim, count, smallest_p in claims if count]
 
 
 def _rows_by_model(answers: Answers, source: Mapping[str, Any], models: Sequence[str]) -> dict[str, Answers]:

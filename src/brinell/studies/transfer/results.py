@@ -1,5 +1,6 @@
 """The result of a transfer as typed values; `brinell transfer --json` prints them."""
 
+from brinell.analysis.attainable import Attainable
 from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.results import OfClass, Rate, Share
 
@@ -144,5 +145,7 @@ class TransferResult(FolderResult):
     """Forward evaluations on clean inputs and examples, over all models."""
     seconds: float
     """Total wall time."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
     notes: list[str]
     """Limits on comparing figures, one sentence each."""

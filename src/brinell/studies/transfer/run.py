@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.analysis.attainable import sentences
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
 from brinell.core.record import Array
@@ -26,7 +27,7 @@ from brinell.store.files import read_arrays, write_arrays
 from brinell.store.table import ROWS, Folder
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
-from brinell.studies.transfer.analysis import summarise
+from brinell.studies.transfer.analysis import families, summarise
 from brinell.studies.transfer.examples import (
     Examples,
     check_sets,
@@ -326,6 +327,11 @@ def carry_out(call: Call) -> TransferResult:
         StoppedError: the folder cannot be written.
     """
     plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
+    made = sum(source.kind == "made" for source in plan.sources)
+    for sentence in sentences(
+        families(made, len(plan.models) if made else 0, len(plan.sources) * len(plan.models), len(plan.ids))
+    ):
+        call.progress.note(sentence)
 
     def answer(transfer: Folder[Answers], name: str) -> TransferResult:
         """Result of a folder."""

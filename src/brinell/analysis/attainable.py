@@ -1,0 +1,94 @@
+"""What a study can show at all: from the numbers of samples and comparisons alone, before anything is computed.
+
+A test on few samples has a smallest p-value that it can attain (Tarone 1990, A modified Bonferroni method for discrete data).
+Where that value, corrected for all comparisons of a sentence (Holm), is above the level, no data can support the sentence. Every
+study that corrects for a family of comparisons says so here, with the number of samples from which on it can decide.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import compare_rates, significant
+from brinell.analysis.means import EXACT_GROUPS
+
+SmallestP = Callable[[int], float]
+"""The smallest p-value that a single comparison of so many samples, groups or models can have."""
+MOST = 10**6
+"""Largest number that `smallest_number` tries."""
+
+
+class Attainable(Result):
+    """A family of comparisons, and whether its number of samples suffices to show anything."""
+
+    claim: str
+    """What no data could show, as it follows «no»: «method can be told from its controls»."""
+    comparisons: int
+    """Number of comparisons for which the p-values are corrected."""
+    unit: str
+    """What `n` counts."""
+    n: int
+    """Number of samples, groups of related samples, models or shuffles."""
+    needed: int
+    """Smallest number with which some data would support the claim."""
+    possible: bool
+    """False if `n` is below `needed`."""
+
+    def sentence(self) -> str:
+        """What cannot be shown, and what to do about it."""
+        count = "1 comparison needs" if self.comparisons == 1 else f"{self.comparisons} comparisons need"
+        return f"With {self.n} {self.unit} no {self.claim}: {count} at least {self.needed}. Take {self.needed} or more."
+
+
+def attainable(claim: str, comparisons: int, unit: str, n: int, smallest_p: SmallestP) -> Attainable:
+    """A family of `comparisons` of `n` samples each, of which none has a p-value below `smallest_p(n)`."""
+    needed = smallest_number(comparisons, smallest_p)
+    return Attainable(claim=claim, comparisons=comparisons, unit=unit, n=n, needed=needed, possible=n >= needed)
+
+
+def sentences(families: Iterable[Attainable]) -> list[str]:
+    """What cannot be shown, a sentence for each family."""
+    return [family.sentence() for family in families if not family.possible]
+
+
+def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:
+    """The smallest number of samples with which one of `comparisons` can be significant after Holm's correction."""
+    return next(n for n in range(1, MOST) if significant(min(1.0, max(comparisons, 1) * smallest_p(n))))
+
+
+def pairs(objects: int) -> int:
+    """Number of comparisons that order so many objects."""
+    return math.comb(objects, 2)
+
+
+def smallest_mcnemar(n: int) -> float:
+    """Of McNemar's test: all `n` samples are discordant, in one direction."""
+    return 2.0 ** (1 - n)
+
+
+def smallest_mean(n: int) -> float:
+    """Of a mean of `n` differences: all have one sign. Of many, the t distribution has no smallest value."""
+    return 2.0 ** (1 - n) if n <= EXACT_GROUPS else 0.0
+
+
+def smallest_rank(n: int) -> float:
+    """Of a rank correlation of `n` pairs: one order of all, or its reverse."""
+    return min(1.0, 2 / math.factorial(n))
+
+
+def smallest_shuffle(n: int) -> float:
+    """Of `n` shuffles: none reaches the value."""
+    return 1 / (n + 1)
+
+
+def smallest_of_groups(n: int) -> float:
+    """Of two groups of at most `n` samples: all values lie at opposite ends."""
+    return float(compare_rates(np.array([0, n]), np.array([n, n])).p[0, 1])
+
+
+def count_units(groups: Iterable[str]) -> int:
+    """Number of groups of related samples; a sample without a group counts as one."""
+    names = list(groups)
+    return len(set(filter(None, names))) + sum(not name for name in names)

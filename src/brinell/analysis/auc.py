@@ -1,0 +1,84 @@
+"""Area under a ROC curve with its interval, and the AUC of pairs of samples by their distance.
+
+DeLong, DeLong & Clarke-Pearson 1988, Comparing the areas under two or more correlated receiver operating characteristic curves:
+the variance is that of the placements, the share of the one group that each value of the other exceeds. With few values it is
+too small near 1, so it is at least that of Hanley & McNeil (1982). The interval is the score interval (Wilson 1927) of a
+proportion with that variance, which does not collapse at 1.
+"""
+
+import numpy as np
+
+from brinell.core.intervals import CONFIDENCE, Interval, score_interval
+from brinell.core.record import Array
+
+
+def auc(clean: Array, adversarial: Array) -> float | None:
+    """Probability that an adversarial score exceeds a clean one, with ties counted half; None if either array is empty."""
+    return float(_placements(clean, adversarial).mean()) if len(clean) and len(adversarial) else None
+
+
+def auc_interval(clean: Array, adversarial: Array, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of `auc`; None with fewer than two values of either kind.
+
+    Args:
+        clean: (n,) scores of clean inputs.
+        adversarial: (m,) scores of adversarial inputs.
+        confidence: between 0 and 1.
+    """
+    from scipy.special import stdtrit
+
+    n, m = len(clean), len(adversarial)
+    if min(m, n) < 2:
+        return None
+    placements = (_placements(clean, adversarial), 1 - _placements(adversarial, clean))
+    area = float(placements[0].mean())
+    parts = [float(values.var(ddof=1)) / len(values) for values in placements]
+    variance = max(sum(parts), _hanley_mcneil(area, m, n))
+    if sum(parts):
+        dof = sum(parts) ** 2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, placements, strict=True))
+    else:
+        dof = min(m, n) - 1
+    # Groups that do not overlap may be as alike inside as they can be: each then counts as one of the smaller group.
+    effective = area * (1 - area) / variance if variance else min(m, n)
+    return score_interval(area, effective, float(stdtrit(dof, (1 + confidence) / 2)))
+
+
+def _placements(clean: Array, adversarial: Array) -> Array:
+    """(m,) float64: share of the clean scores that each adversarial one exceeds, with ties counted half."""
+    ordered = np.sort(clean)
+    lower, upper = np.searchsorted(ordered, adversarial, "left"), np.searchsorted(ordered, adversarial, "right")
+    return np.asarray((lower + upper) / 2 / len(clean), dtype=np.float64)
+
+
+def _hanley_mcneil(area: float, m: int, n: int) -> float:
+    """Variance of an area if both kinds of scores are exponential."""
+    q1, q2 = area / (2 - area), 2 * area**2 / (1 + area)
+    return max(area * (1 - area) + (m - 1) * (q1 - area**2) + (n - 1) * (q2 - area**2), 0.0) / (m * n)
+
+
+def pair_auc(distances: Array, labels: Array) -> tuple[float, Array]:
+    """Share of pairs of pairs in which the pair within a class is nearer than the one between classes, with ties counted half.
+
+    Pairs share samples, so the second value has the share as its mean, and its spread over the samples is that of the share (the
+    infinitesimal jackknife): `means.mean_difference` of two of them gives the interval of a gain.
+
+    Args:
+        distances: (n (n - 1) / 2,) distance of each pair, in the order of `numpy.triu_indices(n, 1)`.
+        labels: (n,) class of each sample.
+
+    Raises:
+        ValueError: no pair within a class, or none between classes.
+    """
+    n = len(labels)
+    first, second = np.triu_indices(n, 1)
+    within = labels[first] == labels[second]
+    if within.all() or not within.any():
+        raise ValueError("separation takes pairs within a class and pairs between classes")
+    # Share of the pairs of the other kind on whose right side each pair lies.
+    share = np.empty(len(distances))
+    share[within] = 1 - _placements(distances[~within], distances[within])
+    share[~within] = _placements(distances[within], distances[~within])
+    value = float(share[within].mean())
+    influence = (share - value) / np.where(within, within.sum(), (~within).sum())
+    of_samples = np.bincount(first, influence, n) + np.bincount(second, influence, n)
+    return value, value + n * of_samples
