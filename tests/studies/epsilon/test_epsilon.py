@@ -1,6 +1,8 @@
 """Recommendations for a data set, notes on bad data, and budgets by sample in an audit."""
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import brinell
 from _helpers import Recorder, plan_of, run_audit, threshold
 from _mutations import count_refused
 from brinell.analysis.compare import Side, compare
+from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
@@ -19,7 +22,6 @@ from brinell.engine.request import Request
 from brinell.pages import html
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.epsilon.analysis import find_surprises, summarise
-from brinell.studies.epsilon.page import agreed_budget
 from brinell.studies.epsilon.records import load_folder, sample_limits
 
 LINE = Domain(kind="vector", shape=(2,))
@@ -43,9 +45,10 @@ def test_budgets_of_four_points_by_hand(tmp_path):
     # Half of the distances 0.4, 0.3, 0.3, 0.7 to the other class; distances 0.1, 0.1, 0.4, 0.4 within the class.
     assert linf.overall.eps == pytest.approx(0.1, rel=0.02) and linf.overall.reason == "interpolation"
     assert linf.sound == linf.overall.eps and linf.unnoticed is None and linf.judged_on is None
-    assert linf.advice.startswith(
-        "Linf up to 0.0999: above it, more than 0 % of the samples could turn into another sample of their"
-    )
+    # Both values change by eps, which is farther in L2 by the root of 2.
+    assert linf.outline.l2 == pytest.approx(linf.sound) and linf.audit == pytest.approx(linf.sound / np.sqrt(2))
+    assert linf.advice.startswith("Linf up to 0.0706: above it, the outline of another class")
+    assert "By distance alone up to 0.0999: above it, more than 0 % of the samples could turn into another sample" in linf.advice
     assert linf.per_class[1].eps == pytest.approx(0.15, rel=0.02) and linf.per_class[1].reason == "label"
     assert linf.separation[0].other_least == pytest.approx(0.3)
     assert linf.reasons == {"interpolation": 2, "label": 2}
@@ -261,9 +264,39 @@ def test_the_recommended_range_ends_where_linf_and_l2_disagree(tmp_path, seed):
     np.savez(tmp_path / "d.npz", x=x, y=np.arange(60) % 2)
     result = brinell.epsilon(f"npz:{tmp_path}/d.npz", norm=("linf", "l2"), out=tmp_path / "a")
     sound = {norm.norm: norm.sound for norm in result.norms}
-    facts, arrays = load_folder(tmp_path / "a")
-    agreed = agreed_budget(result, facts, arrays["crafted"])
+    outline = result.norms[0].outline
     expected = sound["l2"] / np.sqrt(12)  # the outline is a line of 12 values
-    assert agreed == pytest.approx(expected, rel=0.1) if expected < sound["linf"] else agreed is None
+    assert outline.eps == pytest.approx(expected, rel=0.1) if expected < sound["linf"] else outline is None
     page = (tmp_path / "a" / "report.html").read_text()
-    assert ("the norms disagree" in page) == (agreed is not None)
+    assert ("the norms disagree" in page) == (outline is not None)
+
+
+def empty_ground(path):
+    """Two classes of one wide stroke each: the norms disagree about their outlines."""
+    rng, x = np.random.default_rng(0), np.zeros((60, 1, 12, 12), np.float32)
+    for index in range(60):
+        x[index, 0, :, 2 + 6 * (index % 2) + index // 2 % 3] = rng.uniform(0.9, 1, size=12)
+    np.savez(path, x=x, y=np.arange(60) % 2)
+    return f"npz:{path}"
+
+
+@pytest.mark.parametrize("data", ["digits", "strokes"])
+def test_page_terminal_json_and_advice_name_one_budget(tmp_path, capsys, data):
+    """Each says «up to» first, and up to the same number; the command on the page ends there or below."""
+    spec = empty_ground(tmp_path / "d.npz") if data == "strokes" else "digits"
+    assert cli(["epsilon", spec, "--out", str(tmp_path / "a")]) == 0
+    terminal = capsys.readouterr().out
+    assert cli(["epsilon", spec, "--out", str(tmp_path / "b"), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["norms"][0]
+    budget = f"{first['audit']:.3g}"
+    assert first["outline"] is not None and first["audit"] < first["sound"]
+    row = next(line for line in terminal.splitlines() if line.startswith(f"  {first['norm']} "))
+    page = unescape((tmp_path / "a" / "report.html").read_text())
+    answer = re.search(r"audit up to\s([\d.]+)", page.partition('id="norms"')[0])
+    cell = re.search(r"Linf</th><td[^>]*><b>([\d.]+)</b></td>", page)
+    said = [row.split()[1], answer[1].rstrip("."), cell[1], re.search(r"Linf up to ([\d.]+):", first["advice"])[1]]
+    assert said == [budget] * 4
+    assert f"Linf up to {budget}:" in terminal and f"Linf up to {budget}:" in page
+    command = re.search(r"--norm linf --eps 0:([\d./]+):9", page)[1]
+    top, _, bottom = command.partition("/")
+    assert float(top) / float(bottom or 1) <= first["audit"] * 1.005

@@ -73,8 +73,8 @@ def test_the_page_shows_examples_and_broken_shares_at_usual_budgets(result):
     share = float((sample_limits(facts, arrays["samples"], "l2")["label"] < 1).mean())
     assert 0.05 < share < 0.95 and f"<title>1: label may change on {100 * share:.1f}\u00a0%</title>" in html
     linf = result.norms[0]
-    assert f"{linf.unnoticed:.3g} to {linf.sound:.3g}" in html and linf.advice in re.sub("&#39;", "'", html)
-    assert 0 < linf.unnoticed < linf.sound and linf.sound_budgets[-1] == "0.3"
+    assert f"{linf.unnoticed:.3g} to {linf.audit:.3g}" in html and linf.advice in re.sub("&#39;", "'", html)
+    assert 0 < linf.unnoticed < linf.sound and linf.sound_budgets[-1] == "0.1" and linf.audit < linf.sound
 
 
 @pytest.mark.browser

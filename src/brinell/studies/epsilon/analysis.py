@@ -15,6 +15,8 @@ from brinell.studies.epsilon import conditions
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION, Budget
 from brinell.studies.epsilon.records import load_folder, sample_limits
 
+OUTLINED = "linf"
+"""Norm whose budget is checked by outlines of other classes."""
 UNITS = {"linf": "Linf", "l2": "L2", "l1": "L1", "l0": "L0"}
 
 
@@ -78,6 +80,15 @@ class Recommendation(Result):
     """The condition that breaks first above the sound budget."""
 
 
+class Outline(Result):
+    """Budget up to which the outline of another class, added to a sample, keeps within the budget that is sound in L2."""
+
+    eps: float
+    """The budget."""
+    l2: float
+    """The budget that is sound in L2."""
+
+
 class BudgetEffect(Result):
     """Effect of one budget on the samples."""
 
@@ -112,10 +123,14 @@ class NormRecommendation(Result):
     """Largest eps whose changes go unnoticed on all but the allowed share of the samples; null without this condition."""
     sound: float | None
     """Largest eps that keeps the other conditions, so an error counts against the model; null without a limit."""
+    outline: Outline | None
+    """Where this norm and L2 disagree about the outline of another class; null if `sound` is below, or if it is not known."""
+    audit: float | None
+    """Largest eps to audit with: `sound`, or that of `outline`; null without a limit. Page, terminal and advice name it."""
     judged_on: str | None
     """Evidence for perceptibility: people (answers), attacks (stored adversarial examples) or noise (random changes)."""
     sound_budgets: list[str]
-    """Usual budgets of publications that are sound on these data, ascending."""
+    """Usual budgets of publications up to `audit`, ascending."""
     advice: str
     """The recommended range and its reasons, as text."""
     strict: float | None
@@ -180,6 +195,7 @@ def summarise(folder: Path) -> EpsilonResult:
     """
     facts, arrays = load_folder(folder)
     samples = arrays["samples"]
+    outline = find_outline(facts, samples, arrays["crafted"])
     return EpsilonResult(
         folder=str(folder),
         data=facts["data"]["name"],
@@ -193,7 +209,7 @@ def summarise(folder: Path) -> EpsilonResult:
             for norm, means in _in_norm_order(arrays["means"])
         ],
         surprises=[surprise for norm, means in _in_norm_order(arrays["means"]) for surprise in find_surprises(norm, means)],
-        norms=[recommend(facts, samples, norm) for norm in facts["norms"]],
+        norms=[recommend(facts, samples, norm, outline if norm == OUTLINED else None) for norm in facts["norms"]],
         notes=[NoteResult(**note) for note in facts["notes"]],
         seconds=facts["seconds"],
     )
@@ -211,8 +227,33 @@ def find_surprises(norm: str, means: Array) -> list[Surprise]:
     ]
 
 
-def recommend(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str) -> NormRecommendation:
-    """Recommend eps for the data set, each class and each sample in one norm."""
+def find_outline(facts: Mapping[str, Any], samples: Mapping[str, Array], crafted: Mapping[str, Array]) -> Outline | None:
+    """The largest budget in Linf at which pictures with the outline of another class keep within the sound budget of L2.
+
+    Returns None if L2 does not limit the sound budget of Linf, if Linf is not the first norm, or if there are no such pictures.
+    """
+    if facts["norms"][0] != OUTLINED or "l2" not in facts["norms"]:
+        return None
+    limit, within = (
+        _recommendation(None, sample_limits(facts, samples, norm), float(facts["allow"]), False).sound
+        for norm in (OUTLINED, "l2")
+    )
+    if not limit or not within:
+        return None
+    clean = dict(zip(crafted["ids"].tolist(), crafted["clean"], strict=True))
+    slopes = [
+        float(np.linalg.norm(np.asarray(picture, np.float64) - clean[record["sample"]])) / record["eps"]
+        for record, picture in zip(facts["crafted"]["pictures"], crafted["pictures"], strict=True)
+        if record["kind"] == "between"
+    ]
+    eps = within / float(np.median(slopes)) if slopes and max(slopes) > 0 else limit
+    return Outline(eps=eps, l2=within) if eps < limit else None
+
+
+def recommend(
+    facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str, outline: Outline | None = None
+) -> NormRecommendation:
+    """Recommend eps for the data set, each class and each sample in one norm; `outline` may end it below the sound budget."""
     limits, labels = sample_limits(facts, samples, norm), samples["labels"]
     integer, allow = norm == "l0", float(facts["allow"])
     budgets, reasons = conditions.sample_budgets(limits)
@@ -224,15 +265,18 @@ def recommend(facts: Mapping[str, Any], samples: Mapping[str, Array], norm: str)
         unnoticed = _finite(conditions.common_budget({PERCEPTION: limits[PERCEPTION]}, allow, integer).eps)
         judged_on = facts.get("perception", {}).get(norm, {}).get("by", "noise")
     usual = facts["usual"].get(norm, [])
-    sound_budgets = [budget["text"] for budget in usual if overall.sound is None or budget["eps"] <= overall.sound]
+    audit = overall.sound if outline is None else outline.eps
+    sound_budgets = [budget["text"] for budget in usual if audit is None or budget["eps"] <= audit]
     return NormRecommendation(
         norm=norm,
         overall=overall,
         unnoticed=unnoticed,
         sound=overall.sound,
+        outline=outline,
+        audit=audit,
         judged_on=judged_on,
         sound_budgets=sound_budgets,
-        advice=_advice(norm, unnoticed, overall, judged_on, sound_budgets, facts),
+        advice=_advice(norm, unnoticed, overall, outline, judged_on, sound_budgets, facts),
         strict=_finite(strict.eps),
         explanation=_explain_limit(norm, overall.eps, overall.reason, facts),
         sound_explanation=_explain_limit(norm, overall.sound, overall.sound_reason, facts)
@@ -290,6 +334,7 @@ def _advice(
     norm: str,
     unnoticed: float | None,
     overall: Recommendation,
+    outline: Outline | None,
     judged_on: str | None,
     sound_budgets: list[str],
     facts: Mapping[str, Any],
@@ -300,22 +345,27 @@ def _advice(
         return f"No measured condition limits eps in {name}."
     if sound == 0:
         return _explain_limit(norm, 0.0, overall.sound_reason, facts)
-    text = (
-        f"{name} up to {_format_eps(sound)}: {_short_reason(overall.sound_reason, facts)}."
-        if sound is not None
-        else f"{name}: no limit."
-    )
+    limit = sound if outline is None else outline.eps
+    text = f"{name}: no limit."
+    if sound is not None:
+        text = f"{name} up to {format_eps(limit)}: "
+        if outline is not None:
+            text += (
+                f"above it, the outline of another class, added to a sample, is farther than {format_eps(outline.l2)}, the sound "
+                f"budget of L2. By distance alone up to {format_eps(sound)}: "
+            )
+        text += f"{_short_reason(overall.sound_reason, facts)}."
     if judged_on is not None and unnoticed is not None:
         evidence = EVIDENCE_TEXTS[judged_on]
         if unnoticed == 0:
             text += f" Every change in this norm may be noticed ({evidence})."
-        elif sound is None or unnoticed < sound:
+        elif limit is None or unnoticed < limit:
             text += (
-                f" Up to {_format_eps(unnoticed)}, changes go unnoticed ({evidence}); above it, they may be noticed, and "
+                f" Up to {format_eps(unnoticed)}, changes go unnoticed ({evidence}); above it, they may be noticed, and "
                 "an error still counts against the model."
             )
         else:
-            text += f" Changes go unnoticed up to {_format_eps(unnoticed)} ({evidence})."
+            text += f" Changes go unnoticed up to {format_eps(unnoticed)} ({evidence})."
     if sound_budgets:
         text += f" Usual budgets that are sound: {', '.join(sound_budgets)}."
     return text
@@ -330,9 +380,9 @@ def _short_reason(reason: str, facts: Mapping[str, Any]) -> str:
     }.get(reason, "no other condition limits it")
 
 
-def _format_eps(eps: float) -> str:
-    """Format an eps with three significant digits."""
-    return f"{eps:.3g}"
+def format_eps(eps: float | None) -> str:
+    """Format an eps with three significant digits; None means no limit."""
+    return "no limit" if eps is None else f"{eps:.3g}"
 
 
 def _budget_effects(facts: Mapping[str, Any], limits: Mapping[str, Array], norm: str, best: Recommendation) -> list[BudgetEffect]:

@@ -13,7 +13,7 @@ from brinell.pages.figures import Frame, fitting, key, mark, percent_axis, style
 from brinell.pages.gallery import picture
 from brinell.pages.html import fill
 from brinell.store.files import write_text
-from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, summarise
+from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, format_eps, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder, sample_limits
 
@@ -48,7 +48,6 @@ def render(folder: Path) -> str:
     """Render the page as one self-contained HTML document."""
     result = summarise(folder)
     facts, arrays = load_folder(folder)
-    agreed = agreed_budget(result, facts, arrays["crafted"])
     return fill(
         __package__,
         "page.html",
@@ -62,7 +61,7 @@ def render(folder: Path) -> str:
         result=result,
         facts=facts,
         names=result.classes,
-        sentences=describe_range(result, agreed),
+        sentences=describe_range(result),
         warnings=[(GRAVE[note.code], note.text) for note in result.notes if note.code in GRAVE],
         remarks=[note.text for note in result.notes if note.code not in GRAVE],
         few=len(result.norms[0].per_class) <= MOST_CLASSES,
@@ -77,7 +76,7 @@ def render(folder: Path) -> str:
             (recommendation, draw_chart(sample_limits(facts, arrays["samples"], recommendation.norm), recommendation))
             for recommendation in result.norms
         ],
-        budget=audit_budget(result.norms[0], agreed),
+        budget=audit_budget(result.norms[0]),
         stored=render_examples(facts, arrays["crafted"]),
     )
 
@@ -160,18 +159,13 @@ def draw_chart(limits: dict[str, Array], recommendation: NormRecommendation) -> 
     return Markup(f'<ul class="legend">{"".join(keys)}{shaded}</ul>') + svg(frame, title, [*parts, *marks], "large")
 
 
-def describe_range(result: EpsilonResult, agreed: float | None) -> list[str]:
-    """Describe the recommended range of the first norm, and what a distance cannot tell.
-
-    Args:
-        result: the result.
-        agreed: from `agreed_budget`.
-    """
+def describe_range(result: EpsilonResult) -> list[str]:
+    """Describe the recommended range of the first norm, and what a distance cannot tell."""
     best = result.norms[0]
     name, sound, unnoticed = words.norm(best.norm), best.sound, best.unnoticed
     if sound == 0 or (sound is None and not unnoticed):
         return [best.advice]
-    limit = sound if agreed is None else agreed
+    limit, outline = best.audit, best.outline
     bound = "without a limit by distance" if limit is None else f"up to {format_eps(limit)}"
     clause = f"; changes up to {format_eps(unnoticed)} go unnoticed" if unnoticed and (not limit or unnoticed < limit) else ""
     sentences = [f"{name}: audit {bound}{clause}."]
@@ -180,32 +174,13 @@ def describe_range(result: EpsilonResult, agreed: float | None) -> list[str]:
             f"By distance alone, {format_eps(sound)} is sound: except on at most {percent_text(result.allow)} of the samples, no "
             "change within it leads to another sample of the data."
         )
-    if agreed is not None:
-        within = next(norm.sound for norm in result.norms if norm.norm == "l2")
+    if outline is not None:
         sentences.append(
-            f"Above {format_eps(agreed)} the norms disagree: the outline of another class, added to a sample, is then farther "
-            f"than {format_eps(within)} in L2, the budget that is sound there. The pictures below show which class one sees."
+            f"Above {format_eps(outline.eps)} the norms disagree: the outline of another class, added to a sample, is then "
+            f"farther than {format_eps(outline.l2)} in L2, the budget that is sound there. The "
+            "pictures below show which class one sees."
         )
     return sentences
-
-
-def agreed_budget(result: EpsilonResult, facts: dict[str, Any], crafted: dict[str, Array]) -> float | None:
-    """The largest budget in Linf at which pictures with the outline of another class keep within the sound budget of L2.
-
-    Returns None if L2 does not limit the sound budget of the first norm, or if there are no such pictures.
-    """
-    sound = {norm.norm: norm.sound for norm in result.norms}
-    limit, within = sound.get(result.norms[0].norm), sound.get("l2")
-    if result.norms[0].norm != "linf" or not limit or not within:
-        return None
-    clean = dict(zip(crafted["ids"].tolist(), crafted["clean"], strict=True))
-    slopes = [
-        float(np.linalg.norm(np.asarray(picture, np.float64) - clean[record["sample"]])) / record["eps"]
-        for record, picture in zip(facts["crafted"]["pictures"], crafted["pictures"], strict=True)
-        if record["kind"] == "between"
-    ]
-    agreed = within / float(np.median(slopes)) if slopes and max(slopes) > 0 else limit
-    return agreed if agreed < limit else None
 
 
 def percent_text(share: float) -> str:
@@ -219,16 +194,14 @@ def format_range(recommendation: NormRecommendation) -> str:
         return "no limit"
     if recommendation.sound == 0:
         return "none"
-    unnoticed, sound = recommendation.unnoticed, recommendation.sound
-    between = unnoticed is not None and 0 < unnoticed < sound
-    return f"{format_eps(unnoticed)} to {format_eps(sound)}" if between else f"up to {format_eps(sound)}"
+    unnoticed, limit = recommendation.unnoticed, recommendation.audit
+    between = unnoticed is not None and limit is not None and 0 < unnoticed < limit
+    return f"{format_eps(unnoticed)} to {format_eps(limit)}" if between else f"up to {format_eps(limit)}"
 
 
-def audit_budget(recommendation: NormRecommendation, agreed: float | None) -> str:
-    """Largest eps of an audit: the largest sound usual budget on which the norms agree, else the largest such eps, or nothing."""
-    limit = recommendation.sound if agreed is None else agreed
-    sound = set(recommendation.sound_budgets)
-    usual = [f.text for f in recommendation.usual if f.text in sound and (limit is None or f.eps <= limit)]
+def audit_budget(recommendation: NormRecommendation) -> str:
+    """Largest eps of an audit: the largest usual budget within the recommended range, else its end, or nothing."""
+    usual, limit = recommendation.sound_budgets, recommendation.audit
     return usual[-1] if usual else format_eps(limit) if limit else ""
 
 
@@ -305,11 +278,6 @@ def format_share(value: float | None) -> str:
 def alarm_class(value: float | None, allow: float) -> str:
     """CSS class of a share: `over` above the allowed share, else `fine`; empty for None."""
     return "" if value is None else "over" if value > allow + 1e-9 else "fine"
-
-
-def format_eps(value: float | None) -> str:
-    """Format a budget; None means no limit."""
-    return "no limit" if value is None else f"{value:.3g}"
 
 
 def describe_budgets(recommendation: NormRecommendation) -> str:
