@@ -132,7 +132,7 @@ def _spread(sums: Array, counts: Array) -> _Spread:
     deviating = int(len(sums) - repeats.max())
     deviations = (sums - counts * value) / np.sqrt(1 - shares) / total
     variance = float((deviations**2).sum()) if deviating else 0.0
-    skew = float((deviations**3).sum() / variance**1.5) if variance else 0.0
+    skew = float(((deviations / math.sqrt(variance)) ** 3).sum()) if variance else 0.0
     return _Spread(math.sqrt(variance), skew, dof, deviating)
 
 
