@@ -21,6 +21,7 @@ from brinell.studies.doctor.result import DoctorResult
 from brinell.studies.epsilon.analysis import EpsilonResult
 from brinell.studies.explain.analysis import ExplainResult
 from brinell.studies.export.run import ExportAnswer
+from brinell.studies.falsify.result import FalsifyResult
 from brinell.studies.generator.run import GeneratorResult
 from brinell.studies.harden.analysis import HardenResult
 from brinell.studies.metric.run import MetricResult
@@ -555,6 +556,38 @@ def export(
 
     Returns:
         ExportAnswer: what `brinell export --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def falsify(
+    query: File,
+    network: File,
+    *,
+    timeout: float = 60.0,
+    attack: str | Sequence[str] = ('apgd?loss=margin&steps=30', 'apgd?loss=margin&steps=100', 'square?steps=300&loss=margin'),
+    starts: int = 16,
+    bound: str = 'crown',
+    answer: File = '',
+    seed: int = 0,
+    in_process: bool = False,
+) -> FalsifyResult:
+    """Look for an input that satisfies a query in VNN-LIB on a network in ONNX, by attacks; or prove that there is none.
+
+    Args:
+        query: A query in VNN-LIB 1.0 or 2.0 about one network: bounds of each input, and linear constraints of the outputs.
+        network: The network: MODEL.onnx, or NAME=MODEL.onnx with its name in the query.
+        timeout: Seconds after which the search ends. With a limit of time the machine decides what is found.
+        attack: Attacks in the Linf distance. They run in turn on the box of the inputs, with other random starts each time, until an input is found or the time is up. Those that need gradients are left out where the network gives none.
+        starts: Starts of an attack side by side.
+        bound: The method of proof that is tried first, such as crown or beta-crown?parts=200; none leaves it out.
+        answer: A file for the verdict and the counterexample, in the form of the VNN competitions. Default: none.
+        seed: The seed of every random number.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+
+    Returns:
+        FalsifyResult: what `brinell falsify --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.

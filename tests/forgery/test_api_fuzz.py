@@ -46,6 +46,7 @@ def right(name, runs):
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},
         "explain": in_memory | {"method": "gradient", "samples": 4, "steps": 2},
         "export": {"run": runs[0], "to": "csv"},
+        "falsify": {"query": "QUERY.vnnlib", "network": "MODEL.onnx"},
         "gate": {"run": runs[0], "robust": 0.1},
         "harden": in_memory
         | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "validation": 3, "samples": 4, "attack": "fgsm"},

@@ -77,6 +77,8 @@ COMMANDS: dict[tuple[str, str], str] = {
         "attack",
     ): "transfer --samples 8 --model digits-cnn --model digits-cnn?width=8 --attack {file}:OwnTransfer?steps=2 --out {out}",
     ("certify", "attack"): "certify --samples 8 --eps 0.05 --method crown --attack {file}:OwnAttack?steps=3 --out {out}",
+    ("falsify", "attack"): "falsify {work}/query.vnnlib --network {work}/net.onnx --bound none --timeout 1 --starts 2 "
+    "--attack {file}:OwnAttack?steps=3",
     ("verify", "attack"): "verify {foreign} --attack {file}:OwnAttack?steps=3",
 }
 """A command for each setting by which a study names files of plug-ins."""
@@ -91,7 +93,19 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     attack = f"{work / 'plant.py'}:OwnAttack?steps=3"
     assert cli(f"audit --samples 8 --eps 0.1,0.2 --attack {attack} --out {work / 'foreign'} --quiet".split()) == 0
     assert not (work / "trace").exists()
+    write_query(work)
     return work
+
+
+def write_query(work: Path) -> None:
+    """A network of one input that answers with it, and a query that nothing satisfies."""
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    ports = [helper.make_tensor_value_info(name, kind, (1, 1)) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), work / "net.onnx")
+    bounds = "(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 2))"
+    (work / "query.vnnlib").write_text(f"(declare-const X_0 Real) (declare-const Y_0 Real) {bounds}")
 
 
 @pytest.fixture(autouse=True)
@@ -122,13 +136,13 @@ def test_no_command_imports_the_file(work: Path, name: tuple[str, str], capsys: 
     trace, outs = work / "trace", [work / f"{'-'.join(name)}-{place}" for place in ("apart", "here")]
     for out, words in zip(outs, ([], ["--in-process"]), strict=True):
         trace.unlink(missing_ok=True)
-        line = COMMANDS[name].format(file=work / "plant.py", out=out, run=work / "run", foreign=work / "foreign")
+        line = COMMANDS[name].format(file=work / "plant.py", out=out, run=work / "run", foreign=work / "foreign", work=work)
         code = cli([*line.split(), *words])
         assert code == 0, capsys.readouterr().err
         assert trace.exists() == bool(words)
     first, second = (tables(out) for out in outs)
     assert list(map(str, first.values())) == list(map(str, second.values()))
-    if name[0] not in ("train-agent", "verify"):
+    if name[0] not in ("train-agent", "falsify", "verify"):
         assert first
 
 

@@ -92,10 +92,11 @@ class Parts:
         return {k: sign.to(self.a.dtype) for k, sign in self.signs.items()}
 
     @torch.no_grad()
-    def halves(self) -> "Parts | None":
-        """Each part split in two at the neuron whose line loses most; None where no sign is open in some part."""
+    def halves(self) -> "tuple[Parts, Parts]":
+        """Each part with an open sign split in two at the neuron whose line loses most, and the parts without open signs."""
+        none = self.select(torch.zeros(0, dtype=torch.long))
         if not self.signs:
-            return None
+            return none, self
         state, losses, sizes = self._state(), [], []
         lines: dict[int, Lines | Windows] = {}
         for k in self.signs:
@@ -110,13 +111,15 @@ class Parts:
             losses.append(_loss(lines[k], coefficients[k], state, self.root.graph.nodes[k].arguments[0]).flatten(1))
             sizes.append(losses[-1].shape[1])
         loss = torch.cat(losses, 1)
-        if bool((loss.amax(1) <= 0).any()):
-            return None
+        is_open = loss.amax(1) > 0
+        if not bool(is_open.all()):
+            exact = self.select((~is_open).nonzero()[:, 0])
+            return (self.select(is_open.nonzero()[:, 0]).halves()[0] if bool(is_open.any()) else none), exact
         neurons = loss.topk(min(CANDIDATES, loss.shape[1]), dim=1).indices
         scores = torch.stack([self._weaker_half(neuron, sizes) for neuron in neurons.T])
         neuron = neurons.gather(1, scores.argmax(0)[:, None])[:, 0]
         halves = [self._with_sign(neuron, sizes, sign) for sign in (1, -1)]
-        return halves[0].joined(halves[1])
+        return halves[0].joined(halves[1]), none
 
     def _weaker_half(self, neuron: Tensor, sizes: list[int]) -> Tensor:
         """(parts,): the weaker bound of the two halves that a split at a neuron makes, without optimisation."""

@@ -33,6 +33,11 @@ class Recorder(TorchDispatchMode):
         self.positions = {id(x): 0}
         self._kept: list[Any] = [x]
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: nothing is compiled here, and to tell torch's compiler so would import all of it, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry an operation out and read it."""
         result = func(*args, **(kwargs or {}))

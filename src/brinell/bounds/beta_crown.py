@@ -28,6 +28,8 @@ from brinell.core.settings import at_least
 
 __all__ = ["BetaCrown"]
 
+EXACT = 200
+"""Steps of Adam for a part in which all signs are known."""
 LARGEST = 256
 """Most arguments of a layer that are bounded with slopes of their own."""
 
@@ -84,10 +86,12 @@ class BetaCrown:
                 break
             order = waiting.lower.argsort()
             leading, remainder = waiting.select(order[: self.batch]), waiting.select(order[self.batch :])
-            halves = leading.halves()
-            if halves is None:
-                break  # every sign is known: the bound is exact up to the multipliers
-            halves = halves.bounded(steps=self.steps)
+            halves, exact = leading.halves()
+            if len(exact):  # every sign is known: the bound is exact up to the multipliers
+                exact = exact.bounded(steps=EXACT)
+                if bool((exact.lower <= 0).any()):
+                    return exact.lower.min()
+            halves = halves.bounded(steps=self.steps) if len(halves) else halves
             count += len(halves) - len(leading)
             waiting = remainder.joined(halves.select((halves.lower <= 0).nonzero()[:, 0]))
         return waiting.lower.min() if len(waiting) else torch.tensor(torch.finfo(a.dtype).tiny, dtype=a.dtype)

@@ -38,18 +38,20 @@ class OnnxNetwork(nn.Module):
     Args:
         model: the parsed file, an `onnx.ModelProto`.
         folder: the folder of its external weights.
-        output: name of the output to answer. If it is a softmax over the classes, its argument is answered in its place.
+        output: name of the output to answer.
+        before_softmax: answer the argument of that output if it is a softmax over the classes.
 
     Raises:
         Unconvertible: an operation that is not known here.
     """
 
-    def __init__(self, model: Any, folder: Path, output: str) -> None:
+    def __init__(self, model: Any, folder: Path, output: str, before_softmax: bool = True) -> None:
         super().__init__()
         from onnx import numpy_helper
 
         graph = model.graph
-        output = next((str(node.input[0]) for node in graph.node if output in node.output and _is_last_softmax(node)), output)
+        if before_softmax:
+            output = next((str(node.input[0]) for node in graph.node if output in node.output and _is_last_softmax(node)), output)
         if len(graph.node) > MOST_NODES:
             raise Unconvertible(f"has {len(graph.node)} nodes, and at most {MOST_NODES} are converted")
         self._output = output

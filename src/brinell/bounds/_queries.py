@@ -1,0 +1,310 @@
+"""Queries in VNN-LIB: is there an input in a region on which the outputs of a network satisfy linear constraints?
+
+Both forms are read: that of the competitions up to 2025 (`X_0`, `Y_0`; Demarchi et al. 2023, VNN-LIB 1.0) and version 2.0 with
+declared networks (`X[0,1]`; arXiv 2605.07451). The package `vnnlib` reads the second form alone.
+
+A query is a disjunction of cases, each a box of inputs and a conjunction of linear constraints of outputs. Constraints that tie
+several inputs to each other, or inputs to outputs, are refused.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from brinell.core.errors import RequestError
+from brinell.core.record import Array
+
+__all__ = ["Case", "Query", "read_query"]
+
+MOST_BYTES = 1 << 28
+"""Maximum size of a file."""
+MOST_CASES = 10_000
+"""Maximum number of cases of a query."""
+TOKEN = re.compile(r"""\s+|;[^\n]*|([A-Za-z_][\w.-]*\s*\[[^\]]*\]|[()]|[^\s()\[\];]+(?:\[[^\]]*\])?|\[[^\]]*\])""")
+"""White space and comments, or one token; an index belongs to the variable before it."""
+
+Expression = str | list["Expression"]
+"""A token, or a list in parentheses."""
+Literal = tuple[dict[str, float], float, bool]
+"""`sum of coefficients times variables <= bound`, and True if it is strict."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A box of inputs, and constraints `a @ y <= b` of outputs that hold together."""
+
+    low: Array
+    """(inputs,) float64."""
+    high: Array
+    a: Array
+    """(constraints, outputs) float64."""
+    b: Array
+    """(constraints,) float64."""
+    strict: Array
+    """(constraints,) bool: True where `<` is asked for."""
+
+    def slack(self, y: Array) -> Array:
+        """(n,): by how much the tightest constraint holds for outputs (n, outputs) float64; negative where one is violated."""
+        if not len(self.b):
+            return np.full(len(y), np.inf)
+        slack: Array = (self.b - y @ self.a.T).min(1)
+        return slack
+
+    def holds(self, x: Array, y: Array) -> Array:
+        """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything exactly."""
+        inside = ((x >= self.low) & (x <= self.high)).all(1)
+        differences = self.b - y @ self.a.T
+        fulfilled: Array = inside & np.where(self.strict, differences > 0, differences >= 0).all(1)
+        return fulfilled
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A question about one network."""
+
+    network: str
+    """Name of the network in the query; empty in VNN-LIB 1.0."""
+    inputs: tuple[str, ...]
+    """Names of the inputs in the order of the network's flattened input."""
+    outputs: tuple[str, ...]
+    cases: tuple[Case, ...]
+    """At least one must be satisfied."""
+
+
+@dataclass
+class _Reader:
+    """Collects declarations and assertions of a file."""
+
+    path: Path
+    network: str = ""
+    inputs: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, int] = field(default_factory=dict)
+    conjuncts: list[list[list[Literal]]] = field(default_factory=list)
+    """Each assertion as a disjunction of conjunctions."""
+
+    def refuse(self, clause: str) -> RequestError:
+        """An error about the file."""
+        return RequestError(f"{self.path} {clause}")
+
+    def read(self, text: str) -> Query:
+        """The query of a file's text."""
+        for expression in self._expressions(text):
+            match expression:
+                case ["vnnlib-version", *_]:
+                    pass
+                case ["declare-const", str(name), str(kind)] if kind == "Real":
+                    self._declare_number(name)
+                case ["declare-network", str(name), *declarations]:
+                    self._declare_network(name, declarations)
+                case ["assert", formula]:
+                    self.conjuncts.append(self._disjunction(formula))
+                case [str(word), *_]:
+                    raise self.refuse(f"has a statement {word!r}, which is not read: it may declare and assert")
+                case _:
+                    raise self.refuse("is no VNN-LIB query: statements are lists in parentheses")
+        if not self.inputs or not self.outputs or not self.conjuncts:
+            missing = "inputs" if not self.inputs else "outputs" if not self.outputs else "assertions"
+            raise self.refuse(f"has no {missing}: declare X_0, ... and Y_0, ..., and assert something")
+        return Query(self.network, tuple(self.inputs), tuple(self.outputs), tuple(self._cases()))
+
+    def _expressions(self, text: str) -> Iterator[Expression]:
+        """The statements of a text."""
+        stack: list[list[Expression]] = []
+        position = line = 0
+        while position < len(text):
+            match_ = TOKEN.match(text, position)
+            if match_ is None:
+                line = text.count("\n", 0, position) + 1
+                raise self.refuse(f"cannot be read at line {line}: {text[position : position + 20]!r}")
+            position, token = match_.end(), match_.group(1)
+            if token is None:
+                continue
+            if token == "(":
+                stack.append([])
+            elif token == ")":
+                if not stack:
+                    raise self.refuse(f"closes a parenthesis that is not open at line {text.count(chr(10), 0, position) + 1}")
+                complete = stack.pop()
+                if stack:
+                    stack[-1].append(complete)
+                else:
+                    yield complete
+            elif stack:
+                stack[-1].append(re.sub(r"\s+", "", token))
+            else:
+                raise self.refuse(f"has {token!r} outside of parentheses at line {text.count(chr(10), 0, position) + 1}")
+        if stack:
+            raise self.refuse(f"ends with {len(stack)} open parentheses: it was cut off")
+
+    def _declare_number(self, name: str) -> None:
+        """A variable of VNN-LIB 1.0."""
+        kind, _, number = name.partition("_")
+        variables = {"X": self.inputs, "Y": self.outputs}.get(kind)
+        if variables is None or number != str(len(variables)):
+            raise self.refuse(f"declares {name!r}: inputs are X_0, X_1, ... and outputs Y_0, Y_1, ..., in order")
+        variables[name] = len(variables)
+
+    def _declare_network(self, name: str, declarations: Sequence[Expression]) -> None:
+        """A network of VNN-LIB 2.0."""
+        if self.inputs:
+            raise self.refuse("asks about several networks: only queries about one are answered")
+        self.network = name
+        for declaration in declarations:
+            match declaration:
+                case [str(word), str(variable), str(kind), *shape] if word in ("declare-input", "declare-output"):
+                    variables = self.inputs if word == "declare-input" else self.outputs
+                    if variables:
+                        raise self.refuse("declares several inputs or outputs: only networks of one each are asked")
+                    element, _, text = "".join([kind, *(part for part in shape if isinstance(part, str))]).partition("[")
+                    if not re.fullmatch(r"Real|float(16|32|64)", element, flags=re.IGNORECASE):
+                        raise self.refuse(f"declares {variable!r} of type {element}: inputs and outputs are real numbers")
+                    sides = [int(side) for side in re.findall(r"\d+", text)]
+                    if prod(sides) > 10_000_000:
+                        raise self.refuse(f"declares {variable!r} with {prod(sides)} values")
+                    names = (f"{variable}[{','.join(map(str, index))}]" for index in np.ndindex(*sides)) if sides else [variable]
+                    variables.update({entry: k for k, entry in enumerate(names)})
+                case _:
+                    raise self.refuse("declares something else than one input and one output of a network")
+
+    def _disjunction(self, formula: Expression) -> list[list[Literal]]:
+        """A formula as a disjunction of conjunctions."""
+        match formula:
+            case ["and", *parts]:
+                clauses: list[list[Literal]] = [[]]
+                for part in parts:
+                    clauses = self._product([clauses, self._disjunction(part)])
+                return clauses
+            case ["or", *parts]:
+                return [clause for part in parts for clause in self._disjunction(part)]
+            case [str(relation), left, right] if relation in ("<=", ">=", "<", ">", "=", "==", "!="):
+                difference, constant = self._linear(left)
+                for name, coefficient in (linear := self._linear(right))[0].items():
+                    difference[name] = difference.get(name, 0.0) - coefficient
+                return self._literals(relation, difference, linear[1] - constant)
+            case _:
+                raise self.refuse(f"asserts {_text(formula)}: formulas are and, or, <=, <, >=, >, = and !=")
+
+    def _literals(self, relation: str, linear: dict[str, float], bound: float) -> list[list[Literal]]:
+        """`linear relation bound` as a disjunction of conjunctions of upper bounds."""
+        mirrored = {name: -coefficient for name, coefficient in linear.items()}
+        below, above = (linear, bound, relation in ("<", "!=")), (mirrored, -bound, relation in (">", "!="))
+        if relation in ("=", "=="):
+            return [[below, above]]
+        return [[below], [above]] if relation == "!=" else [[below]] if relation in ("<", "<=") else [[above]]
+
+    def _linear(self, expression: Expression) -> tuple[dict[str, float], float]:
+        """Coefficients of the variables, and the constant."""
+        match expression:
+            case str(token):
+                if token in self.inputs or token in self.outputs:
+                    return {token: 1.0}, 0.0
+                try:
+                    return {}, float(token)
+                except ValueError:
+                    raise self.refuse(f"uses {token!r}, which it does not declare") from None
+            case ["+", *parts]:
+                return self._sum([(part, 1.0) for part in parts])
+            case ["-", only]:
+                return self._sum([(only, -1.0)])
+            case ["-", first, *others]:
+                return self._sum([(first, 1.0), *((part, -1.0) for part in others)])
+            case ["*", *parts]:
+                factors = [self._linear(part) for part in parts]
+                linear = [factor for factor in factors if factor[0]]
+                scale = prod(constant for coefficients, constant in factors if not coefficients)
+                if len(linear) > 1:
+                    raise self.refuse(f"multiplies variables: {_text(expression)}; constraints must be linear")
+                coefficients, constant = linear[0] if linear else ({}, 1.0)
+                return {name: scale * value for name, value in coefficients.items()}, scale * constant
+            case _:
+                raise self.refuse(f"has {_text(expression)} where a number is due")
+
+    def _sum(self, parts: Sequence[tuple[Expression, float]]) -> tuple[dict[str, float], float]:
+        """A weighted sum."""
+        total: dict[str, float] = {}
+        constant = 0.0
+        for part, sign in parts:
+            coefficients, shift = self._linear(part)
+            constant += sign * shift
+            for name, value in coefficients.items():
+                total[name] = total.get(name, 0.0) + sign * value
+        return total, constant
+
+    def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
+        """The conjunction of disjunctions as a disjunction."""
+        count = prod(len(disjunction) for disjunction in disjunctions)
+        if count > MOST_CASES:
+            raise self.refuse(f"has {count} cases, and at most {MOST_CASES} are answered")
+        return [[literal for clause in choice for literal in clause] for choice in product(*disjunctions)]
+
+    def _cases(self) -> Iterator[Case]:
+        """A case for each clause whose box holds an input."""
+        bounds = [clauses[0] for clauses in self.conjuncts if len(clauses) == 1]
+        shared = [literal for clause in bounds for literal in clause]
+        feasible = False
+        for clause in self._product([clauses for clauses in self.conjuncts if len(clauses) > 1]):
+            case = self._case([*shared, *clause])
+            if case is not None:
+                feasible = True
+                yield case
+        if not feasible:
+            raise self.refuse("has no input that satisfies its bounds: they contradict each other")
+
+    def _case(self, literals: Sequence[Literal]) -> Case | None:
+        """The box and the constraints of a conjunction; None if the box is empty."""
+        low, high = np.full(len(self.inputs), -np.inf), np.full(len(self.inputs), np.inf)
+        rows: list[Literal] = []
+        for linear, bound, strict in literals:
+            names = [name for name, coefficient in linear.items() if coefficient]
+            if not any(name in self.inputs for name in names):
+                rows.append((linear, bound, strict))
+                continue
+            if len(names) > 1:
+                raise self.refuse(f"ties {names[0]} to {names[1]}: inputs may have bounds only")
+            k, coefficient = self.inputs[names[0]], linear[names[0]]
+            end, inward = bound / coefficient, -np.inf if coefficient > 0 else np.inf
+            end = np.nextafter(end, inward) if strict else end
+            if coefficient > 0:
+                high[k] = min(high[k], end)
+            else:
+                low[k] = max(low[k], end)
+        if not (np.isfinite(low) & np.isfinite(high)).all():
+            open_ = next(name for name, k in self.inputs.items() if not np.isfinite([low[k], high[k]]).all())
+            raise self.refuse(f"does not bound {open_} on both sides")
+        if (low > high).any():
+            return None
+        a = np.zeros((len(rows), len(self.outputs)))
+        for row, (linear, _, _) in zip(a, rows, strict=True):
+            for name, coefficient in linear.items():
+                row[self.outputs[name]] += coefficient
+        return Case(low, high, a, np.array([bound for _, bound, _ in rows]), np.array([strict for *_, strict in rows], bool))
+
+
+def _text(expression: Expression) -> str:
+    """An expression as it was written, shortened."""
+    text = expression if isinstance(expression, str) else f"({' '.join(map(_text, expression[:4]))})"
+    return text if len(text) < 60 else f"{text[:57]}..."
+
+
+def read_query(path: Path) -> Query:
+    """A query from a file.
+
+    Raises:
+        RequestError: the file is missing or no VNN-LIB, or asks what cannot be answered here.
+    """
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise RequestError(f"{path} has more than {MOST_BYTES >> 20} MiB")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is no text" if isinstance(error, UnicodeDecodeError) else error.strerror or "cannot be read"
+        raise RequestError(f"{path} {reason.lower()}: name a query in VNN-LIB") from None
+    try:
+        return _Reader(path).read(text)
+    except RecursionError:
+        raise RequestError(f"{path} nests its formulas too deeply: write them flat") from None

@@ -1,0 +1,139 @@
+"""The network of a query: ONNX Runtime, whose answers count, and the same in torch for attacks and proofs."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError, one_line
+from brinell.core.record import Array
+from brinell.models._onnx_network import OnnxNetwork, Unconvertible
+
+MOST_GRAPH = (1 << 31) - 1
+"""Maximum size of a file in bytes."""
+TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+COMPARED = 4
+"""Inputs on which torch is compared with ONNX Runtime."""
+TOLERANCE = 1e-3
+"""Largest difference, as a share of the largest output."""
+
+
+class Flat(nn.Module):
+    """The network on flattened inputs, with flattened outputs."""
+
+    def __init__(self, network: OnnxNetwork, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        super().__init__()
+        self.network, self._shape, self._dtype = network, shape, dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, inputs) to (n, outputs)."""
+        outputs: Tensor = self.network(x.to(self._dtype).reshape(len(x), *self._shape))
+        return outputs.reshape(len(x), -1)
+
+
+@dataclass(eq=False)
+class QueryNetwork:
+    """A network of one input and one output, asked with flattened inputs."""
+
+    path: Path
+    session: Any
+    shape: tuple[int, ...]
+    """Shape of an input without the samples."""
+    batch: int | None
+    """Number of inputs that the file takes at once; None for any number."""
+    outputs: int
+    module: Flat | None
+    """The same in torch; None where it cannot be converted."""
+    obstacle: str
+    """Why there is none."""
+    forwards: int = field(default=0)
+    """Inputs that ONNX Runtime answered."""
+
+    @property
+    def element_type(self) -> Any:
+        """Element type of the inputs."""
+        return TYPES[self.session.get_inputs()[0].type]
+
+    def answer(self, x: Array) -> Array:
+        """(n, outputs) float64 of inputs (n, inputs) in the type of the network."""
+        rows = x.astype(self.element_type).reshape(len(x), *self.shape)
+        entry, size = self.session.get_inputs()[0].name, self.batch or len(rows)
+        parts = []
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
+            parts.append(np.asarray(self.session.run(None, {entry: padded})[0]).reshape(size, -1)[: len(part)])
+        self.forwards += len(rows)
+        return np.concatenate(parts).astype(np.float64)
+
+
+def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwork:
+    """Open the network of a query.
+
+    Args:
+        text: MODEL.onnx or NAME=MODEL.onnx.
+        name: name of the network in the query; empty where it has none.
+        inputs: number of inputs of the query.
+        outputs: number of outputs of the query.
+
+    Raises:
+        RequestError: the file is missing, damaged, or has other inputs and outputs than the query.
+    """
+    label, separator, file = text.partition("=")
+    path = Path(file if separator else text).expanduser()
+    if separator and name and label != name:
+        raise RequestError(f"the query asks about a network {name!r}, and --network names {label!r}: write {name}={path}")
+    if not path.is_file():
+        raise RequestError(f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx")
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError:
+        raise RequestError("onnx and onnxruntime are not installed: pip install 'brinell[onnx]'") from None
+    content = bounded.read(path, MOST_GRAPH)
+    with bounded.decoding(path, len(content), "no ONNX file"):
+        try:
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = 4
+            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise RequestError(f"{path} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error, 120)})") from None
+        shape, batch = _shape_of(path, session, inputs)
+        network = QueryNetwork(path, session, shape, batch, outputs, None, "")
+        width = network.answer(np.zeros((1, inputs))).shape[1]
+        if width != outputs:
+            raise RequestError(f"{path} answers with {width} values, and the query has {outputs} outputs")
+        try:
+            module = Flat(
+                OnnxNetwork(onnx.load(path), path.parent, session.get_outputs()[0].name, before_softmax=False),
+                shape,
+                torch.from_numpy(np.zeros(0, network.element_type)).dtype,
+            )
+            x = np.random.default_rng(0).random((COMPARED, inputs))
+            with torch.no_grad():
+                expected, answers = network.answer(x), module.eval()(torch.from_numpy(x)).double().numpy()
+            difference = float(np.abs(expected - answers).max())
+            if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+                raise Unconvertible(f"answers otherwise in torch, by up to {difference:.3g}")
+            network.module = module
+        except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
+            network.obstacle = one_line(error, 120)
+        return network
+
+
+def _shape_of(path: Path, session: Any, inputs: int) -> tuple[tuple[int, ...], int | None]:
+    """Shape of one input, and the number of inputs that the file takes at once."""
+    entries = session.get_inputs()
+    if len(entries) != 1 or entries[0].type not in TYPES:
+        listed = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in entries)
+        raise RequestError(f"{path} takes {listed}: only networks of one input of real numbers are asked")
+    sides = list(entries[0].shape)
+    known = [side for side in sides[1:] if isinstance(side, int)]
+    size = int(np.prod(known)) if len(known) == len(sides) - 1 and sides else -1
+    if size != inputs:
+        raise RequestError(f"{path} takes inputs of shape {sides}, and the query has {inputs} inputs")
+    return tuple(known), sides[0] if isinstance(sides[0], int) else None
