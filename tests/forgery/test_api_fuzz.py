@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torch import nn
 
 import _hostile as hostile
 import brinell
+from _queries import write_query
 from brinell.core.errors import BrinellError
 
 N = 12
@@ -33,6 +35,7 @@ def right(name, runs):
     """Arguments with which a call is right and short."""
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
     in_memory = {"model": net, "data": (X, Y)}
+    query, network = write_query(Path(runs[0]).parent)
     settings = {
         "attack": {"model": net, "x": X, "y": Y, "attack": "fgsm", "eps": 0.1},
         "audit": in_memory | {"eps": 0.1, "attack": "fgsm"},
@@ -46,7 +49,7 @@ def right(name, runs):
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},
         "explain": in_memory | {"method": "gradient", "samples": 4, "steps": 2},
         "export": {"run": runs[0], "to": "csv"},
-        "falsify": {"query": "QUERY.vnnlib", "network": "MODEL.onnx"},
+        "falsify": {"query": query, "network": network, "timeout": 0.5},
         "gate": {"run": runs[0], "robust": 0.1},
         "harden": in_memory
         | {"train": runs[2], "recipe": "plain", "eps": 0.1, "epochs": 1.0, "validation": 3, "samples": 4, "attack": "fgsm"},

@@ -9,6 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import brinell
+from _queries import write_query
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
@@ -95,17 +96,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert not (work / "trace").exists()
     write_query(work)
     return work
-
-
-def write_query(work: Path) -> None:
-    """A network of one input that answers with it, and a query that nothing satisfies."""
-    onnx = pytest.importorskip("onnx")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    ports = [helper.make_tensor_value_info(name, kind, (1, 1)) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", ports[:1], ports[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), work / "net.onnx")
-    bounds = "(assert (>= X_0 0)) (assert (<= X_0 1)) (assert (>= Y_0 2))"
-    (work / "query.vnnlib").write_text(f"(declare-const X_0 Real) (declare-const Y_0 Real) {bounds}")
 
 
 @pytest.fixture(autouse=True)
