@@ -1,7 +1,7 @@
 """The gate: thresholds against the lower end of an interval, a baseline against chance, and no pass without data."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
@@ -13,7 +13,7 @@ from brinell.analysis.results import CheckResult, CompareResult, ModelResult, Pa
 from brinell.core.errors import RequestError
 from brinell.core.intervals import CONFIDENCE
 
-Metric = Literal["clean", "robust", "worst_class"]
+Metric = Literal["clean", "robust", "worst_class", "certified"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 WITHOUT_SAMPLES = "classes-without-samples"
 """Code that permits a threshold on the worst class although some classes have no samples."""
@@ -57,7 +57,8 @@ class Check(Result):
             return ""
         if self.observed >= self.required:
             return f"the rate itself, {_percent(self.observed)}, suffices: audit more samples for a narrower interval"
-        cure = "train or choose a better model" if metric == "clean" else "harden the model (brinell harden)"
+        cures = {"clean": "train or choose a better model", "certified": "prove more (--method beta-crown), harden the model"}
+        cure = cures.get(metric, "harden the model (brinell harden)")
         threshold = f"--{metric.replace('_', '-')} {math.floor(1000 * self.low) / 1000:g}"
         return f"{cure}, or demand no more than it holds: {threshold}"
 
@@ -98,7 +99,7 @@ class Threshold:
     """
 
     metric: Metric
-    """`clean` accuracy, overall `robust` accuracy, or robust accuracy of the `worst_class`."""
+    """`clean` accuracy, overall `robust` accuracy, robust accuracy of the `worst_class`, or the `certified` share."""
     minimum: float
     """Least value of the lower end of the 95 % interval, 0 to 1."""
     eps: float | None = None
@@ -111,7 +112,12 @@ class Threshold:
             raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1")
 
 
-CODES = {"clean": "clean-accuracy", "robust": "robust-accuracy", "worst_class": "robust-accuracy-of-the-worst-class"}
+CODES = {
+    "clean": "clean-accuracy",
+    "robust": "robust-accuracy",
+    "worst_class": "robust-accuracy-of-the-worst-class",
+    "certified": "certified-accuracy",
+}
 """The code of a check by the metric of its threshold."""
 
 
@@ -129,6 +135,13 @@ class Baseline:
     def __post_init__(self) -> None:
         if self.max_drop is not None and not 0 <= self.max_drop <= 1:
             raise ValueError(f"max_drop is {self.max_drop}; it lies between 0 and 1")
+
+
+def completeness_of(rates: Sequence[Rate]) -> Check:
+    """The check that every sample was judged at all budgets."""
+    missing = max((rate.missing for rate in rates), default=0)
+    text = f"{missing} samples could not be judged" if missing else "every sample was judged at each budget"
+    return _check(COMPLETE, "run complete", not missing, text)
 
 
 def gate(
@@ -158,6 +171,36 @@ def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, 
     Of the worst class nothing is known where a class has no sample, which fails unless `allow` holds `WITHOUT_SAMPLES`.
     """
     return [_threshold(result, threshold, WITHOUT_SAMPLES in allow) for threshold in thresholds]
+
+
+def against_rates(rates: Mapping[Metric, Sequence[Rate]], thresholds: Sequence[Threshold]) -> list[Check]:
+    """One check per threshold, against the lower end of the interval, for a result that has rates over budgets.
+
+    Args:
+        rates: over all budgets, by metric.
+        thresholds: what is demanded.
+    """
+    return [_rate_threshold(rates.get(threshold.metric, ()), threshold) for threshold in thresholds]
+
+
+def _rate_threshold(rates: Sequence[Rate], threshold: Threshold) -> Check:
+    """The check of a threshold on the rate at its budget."""
+    name = "clean accuracy" if threshold.metric == "clean" else NAMES[threshold.metric]
+    if not rates:
+        return _check(CODES[threshold.metric], name, False, f"the run has no {name}", required=threshold.minimum)
+    eps = max(rate.eps for rate in rates) if threshold.eps is None else threshold.eps
+    eps = 0.0 if threshold.metric == "clean" else eps
+    rate = next((rate for rate in rates if _is_same_eps(rate.eps, eps)), None)
+    name = name if threshold.metric == "clean" else f"{name} at eps {eps:g}"
+    if rate is None:
+        budgets = ", ".join(f"{rate.eps:g}" for rate in rates)
+        text = f"the run has no eps {eps:g}, only {budgets}"
+        return _check(CODES[threshold.metric], name, False, text, required=threshold.minimum)
+    return _reached(threshold, name, rate)
+
+
+NAMES: dict[Metric, str] = {"robust": "robust accuracy", "certified": "share that is proven robust"}
+"""Metrics over budgets, as a gate calls them."""
 
 
 def against_baseline(
@@ -230,15 +273,21 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
             return check(name, False, problem)
         worst = min(result.per_class, key=lambda c: c.robust[index].low or 0.0)
         name, rate = f"{name} ({worst.name})", worst.robust[index]
+    return _reached(threshold, name, rate)
+
+
+def _reached(threshold: Threshold, name: str, rate: Rate) -> Check:
+    """The check that the lower end of the interval of a rate reaches a threshold."""
+    check = partial(_check, CODES[threshold.metric], name, required=threshold.minimum)
     if rate.value is None or rate.low is None:
-        return check(name, False, "no sample was judged")
+        return check(False, "no sample was judged")
     passed = rate.low >= threshold.minimum
     reaches = "reaches" if passed else "is below"
     evidence = (
         f"{rate.k} of {rate.n} samples; the lower end of the 95 % interval, {_percent(rate.low)}, "
         f"{reaches} {_percent(threshold.minimum)}"
     )
-    return check(name, passed, evidence, observed=rate.value, low=rate.low)
+    return check(passed, evidence, observed=rate.value, low=rate.low)
 
 
 def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate | None, rules: Baseline) -> Check:

@@ -86,3 +86,21 @@ def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
     with pytest.raises(RequestError, match="names no budget above 0"):
         brinell.certify(net, data, eps="0", out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_gate_holds_proofs_against_a_threshold(linear, tmp_path):
+    net, x, y, radius = linear
+    folder = tmp_path / "run"
+    data = brinell.data(x, y, kind="vector")
+    result = brinell.certify(net, data, eps="0.02,0.05", attack="apgd-ce?steps=20", out=folder)
+    low = result.certified[1].low
+    for share, passed in ((low - 0.01, True), (low + 0.01, False)):
+        verdict = brinell.gate(folder, certified=share, eps=0.02)
+        assert verdict.passed is passed and verdict.checks[0].observed == pytest.approx(float((radius > 0.02).mean()))
+    assert not brinell.gate(folder, certified=0.0, eps=0.3).passed
+    assert brinell.gate(folder, clean=0.1, robust=0.1, certified=0.1).checks[-1].passed
+    with pytest.raises(RequestError, match="baseline is for the run of an audit"):
+        brinell.gate(folder, certified=0.1, baseline=folder)
+    brinell.audit(net, data, eps=0.02, attack="fgsm", out=tmp_path / "audit")
+    with pytest.raises(RequestError, match="proves nothing: run brinell certify"):
+        brinell.gate(tmp_path / "audit", certified=0.1)

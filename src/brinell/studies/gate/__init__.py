@@ -20,5 +20,6 @@ STUDY = Study(
     examples=(
         "brinell gate RUN --robust 0.4 --worst-class 0.2 --eps 8/255",
         "brinell gate RUN --baseline EARLIER --junit gate.xml",
+        "brinell gate PROOFS --certified 0.3 --eps 2/255",
     ),
 )

@@ -8,13 +8,15 @@ class GateRequest(BaseRequest):
     """What `brinell gate` is asked for."""
 
     run: Folder
-    """The run folder, made by brinell audit."""
+    """The run folder, made by brinell audit or brinell certify."""
     robust: float | None = None
     """Least robust accuracy, 0 to 1, for the lower end of its interval."""
     worst_class: float | None = None
     """The same for the weakest class."""
     clean: float | None = None
     """The same for clean accuracy."""
+    certified: float | None = None
+    """The same for the share of samples that is proven robust, in a folder of brinell certify."""
     eps: Budgets | None = None
     """The budget of these thresholds, one of the run's. Default: its largest."""
     baseline: Folder | None = None

@@ -10,9 +10,13 @@ from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
 from brinell.pages.gate import junit, sarif
 from brinell.store.files import write_text
-from brinell.store.folder import fitting
+from brinell.store.folder import MANIFEST, fitting
+from brinell.studies import register
 from brinell.studies.gate.request import GateRequest
 from brinell.studies.kit import Call
+
+CERTIFY = "certify"
+"""The study whose folders hold proofs."""
 
 
 def carry_out(call: Call) -> GateResult:
@@ -23,7 +27,7 @@ def carry_out(call: Call) -> GateResult:
     """
     request: GateRequest = call.request
     with fitting(Path(request.run)):
-        result = _gate(request)
+        result = _gate_proofs(request) if _is_certified(Path(request.run)) else _gate(request)
     if call.options.junit is not None:
         write_text(Path(call.options.junit), junit(result))
     if call.options.sarif is not None:
@@ -34,6 +38,10 @@ def carry_out(call: Call) -> GateResult:
 def _gate(request: GateRequest) -> GateResult:
     """Compare a run with thresholds and a baseline."""
     thresholds, not_worse = _conditions(request)
+    if request.certified is not None:
+        raise RequestError(
+            f"{request.run} is the run of an audit, which proves nothing: run brinell certify, and name its folder"
+        )
     tested = side(Path(request.run), request.model)
     result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
     checks = rules.against_thresholds(result, thresholds, allow=request.allow)
@@ -47,6 +55,24 @@ def _gate(request: GateRequest) -> GateResult:
     return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
 
 
+def _is_certified(folder: Path) -> bool:
+    """True for a folder that brinell certify made."""
+    manifest = folder / MANIFEST
+    return manifest.is_file() and register.study_of(folder).verb == CERTIFY
+
+
+def _gate_proofs(request: GateRequest) -> GateResult:
+    """Compare the rates of a folder of proofs with thresholds."""
+    for name in ("baseline", "worst_class"):
+        if getattr(request, name) is not None:
+            raise RequestError(f"{request.run} holds proofs, and {option(name)} is for the run of an audit: leave it out")
+    thresholds, _ = _conditions(request)
+    result = register.load(CERTIFY).resolve(register.load(CERTIFY).open)(Path(request.run))
+    checks = rules.against_rates({"clean": [result.clean], "certified": result.certified, "robust": result.robust}, thresholds)
+    checks.append(rules.completeness_of(result.certified))
+    return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)
+
+
 def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Baseline]:
     """The thresholds, and what is demanded beside a baseline.
 
@@ -54,7 +80,12 @@ def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Base
         RequestError: none of either, or a value out of range.
     """
     eps = None if request.eps is None else parse_eps(request.eps).values[0]
-    demanded = {"clean": request.clean, "robust": request.robust, "worst_class": request.worst_class}
+    demanded = {
+        "clean": request.clean,
+        "robust": request.robust,
+        "worst_class": request.worst_class,
+        "certified": request.certified,
+    }
     try:
         thresholds = [
             rules.Threshold(metric=metric, minimum=least, eps=eps)  # type: ignore[arg-type]
@@ -66,6 +97,7 @@ def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Base
         raise RequestError(str(error)) from None
     if not thresholds and request.baseline is None:
         raise RequestError(
-            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')} or {option('baseline')}"
+            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')}, {option('certified')} "
+            f"or {option('baseline')}"
         )
     return thresholds, not_worse
