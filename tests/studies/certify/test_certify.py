@@ -99,7 +99,7 @@ def test_a_gate_holds_proofs_against_a_threshold(linear, tmp_path):
         assert verdict.passed is passed and verdict.checks[0].observed == pytest.approx(float((radius > 0.02).mean()))
     assert not brinell.gate(folder, certified=0.0, eps=0.3).passed
     assert brinell.gate(folder, clean=0.1, robust=0.1, certified=0.1).checks[-1].passed
-    with pytest.raises(RequestError, match="baseline is for the run of an audit"):
+    with pytest.raises(RequestError, match="baseline= is for the run of an audit"):
         brinell.gate(folder, certified=0.1, baseline=folder)
     brinell.audit(net, data, eps=0.02, attack="fgsm", out=tmp_path / "audit")
     with pytest.raises(RequestError, match="proves nothing: run brinell certify"):
