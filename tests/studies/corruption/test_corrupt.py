@@ -22,11 +22,12 @@ from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
 from brinell.distortions._shared import suite_of
 from brinell.store import rows
+from brinell.store.files import read_arrays
 from brinell.store.table import Folder
-from brinell.studies.corruption.analysis import _correct_p_values, summarise
-from brinell.studies.corruption.page import render, write
-from brinell.studies.corruption.records import TABLE, Answers
-from brinell.studies.corruption.run import open_kinds
+from brinell.studies.corruption.analysis import CLEAN, _correct_p_values, summarise
+from brinell.studies.corruption.page import render, render_examples, write
+from brinell.studies.corruption.records import TABLE, Answers, example_path
+from brinell.studies.corruption.run import inputs_path, open_kinds
 from brinell.studies.corruption.words import _placement, reading
 
 LABELS = np.array([0, 0, 1, 1])
@@ -184,7 +185,7 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     result = summarise(stored)
     assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
     assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
-    data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"))()
+    data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"), divide=255)()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.rows.label[:20].tolist()
     capsys.readouterr()
@@ -194,6 +195,28 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     jsonschema.validate(answer, json.loads((root / "docs/schema/corrupt.json").read_text()))
     assert "mce" in answer and {"kind", "severity", "accuracy"} <= set(answer["kinds"][0])
     assert {"value", "low", "high", "n", "k"} <= set(answer["kinds"][0]["accuracy"])
+
+
+def test_the_page_shows_the_kinds_that_cost_most_first(corruption_folder):
+    """Property: each pair is a sample of the data and its corruption; three kinds are open, in the order of accuracy."""
+    stored = TABLE.read(corruption_folder)
+    result = summarise(stored)
+    examples = render_examples(stored, result)
+    accuracies = {kind.kind: kind.accuracy for kind in result.models[0].kinds if kind.active}
+    assert [example["kind"] for example in examples] == sorted(accuracies, key=accuracies.get)
+    for number, kind in enumerate(stored.manifest["kinds"]):
+        arrays = read_arrays(corruption_folder / example_path(number))
+        kept = np.load(corruption_folder / inputs_path(kind, 5))["x"]
+        rows = stored.rows
+        here = (rows.model == result.models[0].model) & (rows.kind == kind) & (rows.severity == 5)
+        position = int(np.flatnonzero(rows.sample_id[here] == arrays["sample"][0])[0])
+        np.testing.assert_allclose(arrays["corrupted"] * 255, kept[position], atol=0.51)
+        clean = (rows.model == result.models[0].model) & (rows.kind == CLEAN)
+        lost = (rows.pred[clean] == rows.label[clean]) & (rows.pred[here] != rows.label[here])
+        assert lost[position] or not lost.any()
+    text = render(result, [examples[0]] * 5)
+    assert "2 more kinds" in text and text.index("What the corruptions look like") < text.index("2 more kinds")
+    assert len(text) < 4e5
 
 
 def test_other_data_get_the_calibrated_distortions(tmp_path):

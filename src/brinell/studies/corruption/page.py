@@ -1,14 +1,21 @@
 """The HTML page of a corruption study: accuracy by kind and severity, corruption errors, and placed corruptions."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from brinell.analysis.results import Rate
+from brinell.analysis.robust_accuracy import class_name
+from brinell.pages.gallery import picture
 from brinell.pages.html import fill
 from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
-from brinell.store.files import write_text
-from brinell.studies.corruption.analysis import summarise
-from brinell.studies.corruption.records import TABLE
+from brinell.store.files import read_arrays, write_text
+from brinell.store.table import Folder
+from brinell.studies.corruption.analysis import CLEAN, summarise
+from brinell.studies.corruption.records import TABLE, Answers, example_path
 from brinell.studies.corruption.results import CorruptResult, Error
 from brinell.studies.corruption.words import reading
 
@@ -27,11 +34,39 @@ def write(path: Path | str) -> Path:
     result = summarise(corruption)
     write_text(corruption.path / "tables" / "levels.csv", table(result))
     file = corruption.path / "report.html"
-    write_text(file, render(result))
+    write_text(file, render(result, render_examples(corruption, result)))
     return file
 
 
-def render(result: CorruptResult) -> str:
+def render_examples(corruption: Folder[Answers], result: CorruptResult) -> list[dict[str, Any]]:
+    """One sample of each kind that changes any, clean beside corrupted; the kinds that cost the first model most come first."""
+    model, facts = result.models[0], corruption.manifest
+    domain, names = facts["data"]["domain"], [str(name) for name in facts["data"]["classes"]]
+    low, high = float(np.min(domain["low"])), float(np.max(domain["high"]))
+    severity, answers = max(level.severity for level in result.kinds), corruption.rows
+    examples = []
+    for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy or 0.0):
+        arrays = read_arrays(corruption.path / example_path(facts["kinds"].index(kind.kind)))
+        sample = int(arrays["sample"][0])
+        of_sample = (answers.model == model.model) & (answers.sample_id == sample)
+        clean, corrupted = (
+            np.flatnonzero(of_sample & (answers.kind == name) & (answers.severity == level))[0]
+            for name, level in ((CLEAN, 0), (kind.kind, severity))
+        )
+        label, before, after = (
+            class_name(names, int(value)) for value in (answers.label[clean], answers.pred[clean], answers.pred[corrupted])
+        )
+        views = [
+            picture(arrays[name], domain["kind"], low, high, title=f"sample {sample}, {label}, {name}")
+            for name in ("clean", "corrupted")
+        ]
+        examples.append(
+            {"kind": kind.kind, "severity": severity, "views": views, "label": label, "before": before, "after": after}
+        )
+    return examples
+
+
+def render(result: CorruptResult, examples: Sequence[dict[str, Any]] = ()) -> str:
     """The page as one self-contained HTML document."""
     return fill(
         __package__,
@@ -39,6 +74,7 @@ def render(result: CorruptResult) -> str:
         {"heat": heat, "hundred": error_percent},
         result=result,
         sentences=reading(result),
+        examples_of_kinds=list(examples),
         notes=[("note", note) for note in result.notes],
         severities=sorted({level.severity for level in result.kinds}),
         levels={(level.model, level.kind, level.severity): level for level in result.kinds},

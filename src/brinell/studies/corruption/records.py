@@ -3,6 +3,7 @@
 run.toml          the request
 manifest.json     the request, data, kinds and models
 rows.parquet      one row per corruption, severity, sample and model
+examples/*.safetensors  for each kind of the manifest, by position: a sample as it is and corrupted at the largest severity
 set/KIND/*.npz    the corrupted inputs, a file for each severity, with --keep
 report.html       the page; made from the files above
 .parts/           during the run: finished parts (`runners.parts`)
@@ -71,3 +72,8 @@ class Answers:
 
 
 TABLE = Table(LAYOUT, Answers)
+
+
+def example_path(number: int) -> str:
+    """Path of the example of a kind, by its position in the manifest, relative to the folder."""
+    return f"examples/{number:03d}.safetensors"

@@ -27,10 +27,10 @@ from brinell.distortions._shared import suite_of
 from brinell.engine.plan import open_distance
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
-from brinell.store.files import write_atomically
+from brinell.store.files import write_arrays, write_atomically
 from brinell.studies import work
 from brinell.studies.corruption.analysis import CLEAN, FIFTEEN, families
-from brinell.studies.corruption.records import Answers
+from brinell.studies.corruption.records import Answers, example_path
 from brinell.studies.corruption.request import CorruptRequest
 from brinell.studies.kit import Call, Piece, Plan
 
@@ -128,9 +128,9 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
         """Clean predictions of all models."""
         return rows.concatenate([_rows(plan, name, CLEAN, 0, predicted) for name, predicted in clean().items()])
 
-    def corrupt(kind: str) -> Answers:
+    def corrupt(number: int, kind: str) -> Answers:
         """Predictions of all models under one corruption at every severity."""
-        parts = []
+        parts: list[Answers] = []
         for severity in plan.severities:
             corrupted_x = corrupt_inputs(plan, plan.kinds[kind], kind, severity, x())
             if plan.request.keep:
@@ -141,6 +141,8 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
                 if plan.request.placed:
                     placement = _run_rlab(plan, model, plan.kinds[kind], severity, x(), size, clean()[name])
                 parts.append(_rows(plan, name, kind, severity, _classes(plan, model, corrupted_x), l2=size, **placement))
+            if severity == plan.severities[-1]:
+                _save_example(plan, number, x(), corrupted_x, next(iter(clean().values())), parts[-len(plan.models)].pred)
         return rows.concatenate(parts)
 
     levels = ", ".join(map(str, plan.severities))
@@ -149,10 +151,13 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
         *(
             Piece(
                 name=f"{kind}: severities {levels}",
-                make=functools.partial(corrupt, kind),
-                files=tuple(inputs_path(kind, severity) for severity in plan.severities) if plan.request.keep else (),
+                make=functools.partial(corrupt, number, kind),
+                files=(
+                    example_path(number),
+                    *(inputs_path(kind, severity) for severity in plan.severities if plan.request.keep),
+                ),
             )
-            for kind in plan.kinds
+            for number, kind in enumerate(plan.kinds)
         ),
     ]
 
@@ -206,6 +211,14 @@ def _run_rlab(
         attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
         placed[selected], queries[selected] = ledger.fooled.cpu().numpy(), ledger.costs.forwards.cpu().numpy()
     return {"placed": placed, "queries": queries}
+
+
+def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, clean_pred: Array, pred: Array) -> None:
+    """Write the first sample that the corruption makes the first model misclassify, or the first of all, for the page."""
+    lost = np.flatnonzero((clean_pred == plan.labels) & (pred != plan.labels))
+    index = int(lost[0]) if len(lost) else 0
+    arrays = {"clean": x[index].cpu().numpy(), "corrupted": corrupted[index].cpu().numpy()}
+    write_arrays(plan.folder / example_path(number), arrays | {"sample": plan.ids[index : index + 1]})
 
 
 def _save_inputs(plan: CorruptPlan, file: Path, x: Tensor) -> None:
