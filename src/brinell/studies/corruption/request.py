@@ -31,7 +31,8 @@ class CorruptRequest(BaseRequest):
     steps: int = Field(default=200, ge=1)
     """Queries of RLAB for each sample."""
     keep: bool = False
-    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images; read images with --data "npz:FILE?divide=255"."""
+    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data "npz:FILE?divide=255"
+    reads them."""
     samples: int | None = Field(default=None, ge=1)
     """Number of samples. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
