@@ -9,7 +9,8 @@ from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
-from brinell.engine.clean_accuracy import MIN_GAIN, SAMPLES, STRIDE, check_clean_accuracy, input_forms, spread_by_class
+from brinell.engine.clean_accuracy import MIN_GAIN, SAMPLES, STRIDE, check_clean_accuracy, spread_by_class
+from brinell.engine.input_forms import input_forms, paired_forms
 
 COLOUR = Domain(kind="image", shape=(3, 6, 6))
 GREY = Domain(kind="image", shape=(1, 6, 6))
@@ -58,8 +59,8 @@ def test_inputs_in_another_form_are_named(domain, form):
     finding, forwards = check(lambda z: base(undo_form(form, z)), x, y, domain)
     assert finding.code == Code.CLEAN and finding.passed is False
     # Which of the data's normalisations it was cannot be told from 64 samples: their means and deviations are alike.
-    assert f"with inputs {form.text.split(' of ')[0]}" in finding.text
-    assert 0 < forwards <= len(input_forms(domain)) * SAMPLES
+    assert f"with inputs {form.text.split(' of ')[0]}" in finding.text or f"on {SAMPLES} with inputs" in finding.text
+    assert 0 < forwards <= (len(input_forms(domain)) + len(paired_forms(domain, []))) * SAMPLES
 
 
 def test_what_a_picture_can_have_been():
@@ -69,7 +70,8 @@ def test_what_a_picture_can_have_been():
     assert "MNIST" in " ".join(form.text for form in input_forms(GREY)) and "MNIST" in " ".join(
         form.text for form in input_forms(FLAT)
     )
-    assert not input_forms(Domain(kind="signal", shape=(1, 9), low=0.0, high=5.0)), "millivolts have no usual normalisation"
+    signal = " | ".join(form.text for form in input_forms(Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0)))
+    assert "microvolts" in signal and "upside down" in signal and "ImageNet" not in signal
 
 
 def test_the_advice_is_what_the_model_takes():
@@ -134,10 +136,10 @@ def test_a_model_that_is_right_costs_nothing_and_a_poor_one_is_no_alarm():
     x, y, base = data(COLOUR)
     finding, forwards = check(base, x, y, COLOUR)
     assert (finding.passed, forwards) == (True, 0)
-    poor = np.where(np.arange(N) % 2, y, (y + 1 + np.arange(N) % (CLASSES - 1)) % CLASSES)
+    poor = np.where(np.arange(N) % 3, y, (y + 1 + np.arange(N) % (CLASSES - 1)) % CLASSES)
     finding, forwards = check(base, x, poor, COLOUR)
     first = SAMPLES // STRIDE
-    assert finding.passed is True and forwards == len(input_forms(COLOUR)) * first
+    assert finding.passed is True and forwards == (len(input_forms(COLOUR)) + 1) * first
 
 
 def test_a_form_on_which_the_model_fails_is_left_out():
@@ -212,3 +214,113 @@ def test_clean_accuracy_does_not_depend_on_the_scale_of_the_logits(tmp_path, sca
     run = run_audit(tmp_path / "run", model, x, y, eps="0.1", attack=("fgsm",))
     records = run.records()
     assert (records.clean_pred == records.label).all()
+
+
+PAIRS = [
+    ("multiplied by 255", "BGR"),
+    ("normalised by", "channels were last"),
+    ("normalised by", "rows and columns"),
+    ("light and dark", "channels were last"),
+]
+
+
+@pytest.mark.parametrize("words", PAIRS, ids=" and ".join)
+def test_two_faults_at_once_are_named_together(words):
+    x, y, base = data(COLOUR, n=300)
+    forms = [next(form for form in input_forms(COLOUR) if word in form.text) for word in words]
+
+    def behind(z):  # the scale is the last that a user would apply
+        for form in forms:
+            z = undo_form(form, z)
+        return base(z)
+
+    finding, _ = check(behind, x, y, COLOUR)
+    assert finding.passed is False and all(word.split()[0] in finding.text for word in words), finding.text
+
+
+def test_another_form_and_another_order_of_classes():
+    x, y, base = data(COLOUR, n=300)
+    form = next(form for form in input_forms(COLOUR) if "multiplied by 255" in form.text)
+    order = np.array([3, 0, 4, 1, 2])
+    finding, _ = check(lambda z: base(undo_form(form, z))[:, np.argsort(order)], x, y, COLOUR)
+    assert finding.passed is False and "multiplied by 255" in finding.text and "another order" in finding.text
+
+
+def test_class_0_written_last_is_named():
+    x, y, base = data(COLOUR, n=300)
+    finding, _ = check(
+        lambda z: torch.cat([base(z), torch.full((len(z), 1), -1e9)], 1), x, np.where(y == 0, 5, y), COLOUR, classes=6
+    )
+    assert finding.passed is False and "take the remainder of the labels (y % 5)" in finding.text
+
+
+def test_labels_that_say_nothing_are_the_fault_of_the_data():
+    x, y, base = data(COLOUR, n=300)
+    finding, _ = check(lambda z: base(z).roll(1, 1), x, np.full(300, 2), COLOUR)
+    assert "all 300 labels are 2" in finding.text and "look at the data, not at the model" in finding.text
+    finding, _ = check(base, x, np.random.default_rng(0).permutation(y), COLOUR)
+    assert finding.passed is False and "near chance" in finding.text and "look at the data, whose labels may not" in finding.text
+    assert "model" not in finding.text.replace("however", "")
+
+
+def test_a_model_that_knows_nothing_is_named_where_labels_belong_to_inputs():
+    x, y, _ = data(COLOUR, n=300)
+    weights = torch.randn(108, CLASSES, generator=torch.Generator().manual_seed(3))
+    finding, _ = check(lambda z: (z.flatten(1) * 1e4).sin() @ weights, x, y, COLOUR)
+    assert finding.passed is False and "near chance" in finding.text and "it is the model that does not know" in finding.text
+
+
+def test_data_that_are_drawn_anew_are_named():
+    x, y, base = data(COLOUR, n=100)
+    model = Recorder(lambda z: base(z).roll(1, 1), COLOUR, CLASSES)
+    pred = model.predict(x).argmax(1).numpy()
+    finding, forwards = check_clean_accuracy(model, pred, y, lambda index: torch.rand(len(index), 3, 6, 6))
+    assert "the data set answers differently each time" in finding.text and not forwards
+
+
+def test_rare_classes_count_as_much_as_common_ones():
+    """Answers that are all of the common class hide a fault from the plain count."""
+    x, y, base = data(COLOUR, n=1500)
+    keep = (y == 0) | (np.arange(1500) % 25 < 5) & (np.arange(1500) % 50 < 5)
+    form = next(form for form in input_forms(COLOUR) if "multiplied by 255" in form.text)
+    finding, _ = check(lambda z: base(undo_form(form, z)), x[keep], y[keep], COLOUR)
+    assert (y[keep] == 0).mean() > 0.6 and finding.passed is False and "multiplied by 255" in finding.text
+
+
+UNITS = Domain(kind="signal", shape=(1, 60), low=-5.0, high=5.0)
+
+
+@pytest.mark.parametrize("form", input_forms(UNITS), ids=lambda form: form.text)
+def test_signals_in_another_unit_are_named(form):
+    rng = torch.Generator().manual_seed(0)
+    templates = torch.randn(CLASSES, 1, 60, generator=rng)
+    y = torch.arange(200) % CLASSES
+    x = (templates[y] + 0.1 * torch.randn(200, 1, 60, generator=rng)).clamp(-5, 5)
+    expected = form(templates)
+    finding, _ = check(lambda z: -(z[:, None] - expected[None]).flatten(2).square().sum(2) / expected.var(), x, y.numpy(), UNITS)
+    assert finding.passed or "with inputs" in finding.text
+
+
+def test_a_model_that_needs_float64_is_told_so():
+    from torch import nn
+
+    from brinell.models._torch_model import TorchModel
+
+    class Coarse(nn.Module):
+        """A network whose float32 loses what tells the classes apart."""
+
+        def __init__(self, weights):
+            super().__init__()
+            self.weights = nn.Parameter(weights)
+
+        def forward(self, z):
+            return ((z.flatten(1) + 1e8) - 1e8) @ self.weights
+
+    x = torch.rand(200, 3, 6, 6, generator=torch.Generator().manual_seed(0))
+    weights = torch.randn(108, CLASSES, generator=torch.Generator().manual_seed(1))
+    model = TorchModel(Coarse(weights - weights.mean(0)), COLOUR, CLASSES)
+    y = (x.flatten(1).double() @ (weights - weights.mean(0)).double()).argmax(1).numpy()
+    pred = model.predict(x).argmax(1).numpy()
+    finding, _ = check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])
+    assert finding.passed is False and "computed in float64" in finding.text and "model.double()" in finding.text
+    assert model.module.weights.dtype == torch.float32

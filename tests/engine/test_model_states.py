@@ -7,7 +7,8 @@ from torch import nn
 from _helpers import load_network, undo_form
 from brinell.core.domain import Domain
 from brinell.datasets.npz import Npz
-from brinell.engine.clean_accuracy import check_clean_accuracy, input_forms
+from brinell.engine.clean_accuracy import check_clean_accuracy
+from brinell.engine.input_forms import input_forms
 from brinell.models._torch_model import TorchModel
 
 COUNT = 200

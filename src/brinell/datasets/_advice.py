@@ -50,7 +50,7 @@ class Advice:
     """Options that make inputs outside their bounds usable."""
 
     reason: str = ""
-    """What the values look like."""
+    """Clause that says what the values look like."""
     kind: Kind | None = None
     """The kind to give, if it is to be given."""
     layout: str | None = None
@@ -99,7 +99,7 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Outline:
-    """What advice on inputs is derived from."""
+    """Facts about inputs from which advice is derived."""
 
     kind: Kind
     """Kind as which the inputs are read."""
@@ -181,8 +181,8 @@ def _signal_bounds(span: Span) -> tuple[float, float]:
 def _overshot(span: Span) -> float:
     """1 or 255 if the values leave the range from 0 to it by little, as resizing does; 0 otherwise."""
     for top in (1.0, 255.0):
-        inside = -OVERSHOOT * top <= span.minimum and top / 2 < span.maximum <= (1 + OVERSHOOT) * top
-        if inside and not span.whole and (span.minimum < 0 or span.maximum > top):
+        is_near = -OVERSHOOT * top <= span.minimum and top / 2 < span.maximum <= (1 + OVERSHOOT) * top
+        if is_near and not span.whole and (span.minimum < 0 or span.maximum > top):
             return top
     return 0.0
 

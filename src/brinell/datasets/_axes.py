@@ -170,8 +170,10 @@ def looks_like_signals(x: Array, kind: Kind) -> bool:
     if spread == 0 or (low >= 0 and high <= 255 and bool((np.abs(scaled - np.round(scaled)) < 1e-3).all())):
         return False
     steps = [np.abs(np.diff(x, axis=axis)).mean() if x.shape[axis] > 1 else np.inf for axis in range(1, x.ndim)]
-    along = int(np.argmax(x.shape[1:]))
-    return steps[along] < SMOOTH * spread and all(step >= SMOOTH * spread for axis, step in enumerate(steps) if axis != along)
+    axis_of_time = int(np.argmax(x.shape[1:]))
+    return steps[axis_of_time] < SMOOTH * spread and all(
+        step >= SMOOTH * spread for axis, step in enumerate(steps) if axis != axis_of_time
+    )
 
 
 def reading_note(shape: tuple[int, ...], dtype: "np.dtype[Any]", arrangement: Arrangement, smooth: bool) -> tuple[str, ...]:

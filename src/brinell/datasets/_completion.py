@@ -86,9 +86,9 @@ def complete(x: Array, name: str, members: Mapping[str, Any], settings: Mapping[
     options: dict[str, str] = {}
     kind: Kind | None = settings.get("kind")
     layout: Layout | None = settings.get("layout")
-    named = is_named_signal(name, members)
+    is_signal = is_named_signal(name, members)
     try:
-        arrangement = arrange(x.shape, kind=kind, layout=layout, dtype=x.dtype, named_signal=named)
+        arrangement = arrange(x.shape, kind=kind, layout=layout, dtype=x.dtype, named_signal=is_signal)
     except RequestError:
         if x.ndim != 4 or x.shape[1] == x.shape[3] or layout is not None:
             raise
@@ -102,7 +102,7 @@ def complete(x: Array, name: str, members: Mapping[str, Any], settings: Mapping[
         arrangement = arrange(x.shape, kind=kind, layout=layout)
     scale, choice = _scale(x, Outline(kind=arrangement.kind, span=span(x), dtype=x.dtype, head=head), settings)
     scale = {key: value for key, value in scale.items() if key not in settings or key in ("low", "high")}
-    if arrangement.kind == "signal" and kind is None and scale and not named:
+    if arrangement.kind == "signal" and kind is None and scale and not is_signal:
         options["kind"] = "signal"
     return options | scale, choice
 

@@ -63,11 +63,11 @@ class ArrayDataset(StoredArrays):
         codes, names, notes = encode_labels(source, classes)
         if source.layout and (domain, kind, layout) == (None, None, None):
             kind, layout = "image", source.layout
-        shape, said = source.inputs.shape, (domain, kind, layout) != (None, None, None)
+        shape, is_stated = source.inputs.shape, (domain, kind, layout) != (None, None, None)
         arrangement = arrange_in_memory(shape, source.inputs.dtype, domain, kind, layout)
         labels = check_labels(codes, len(source.inputs))
         inputs, domain, divisor, units = fit_domain(source.inputs, arrangement, domain, source.columns, bounds, divide)
-        if not said and not source.columns:
+        if not is_stated and not source.columns:
             units += reading_note(
                 shape, source.inputs.dtype, arrangement, looks_like_signals(head_of(source.inputs), arrangement.kind)
             )
@@ -322,8 +322,8 @@ class Items(Rows):
         changed = 0
         for index in indices:
             (x, _), (x_again, y_again) = self._pair(index), self._pair(index)
-            same = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
-            changed += not (same and (not labelled or _label(y_again, index) == self.labels[index]))
+            equal = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
+            changed += not (equal and (not labelled or _label(y_again, index) == self.labels[index]))
         if changed:
             raise RequestError(
                 f"the data set answers differently each time: {changed} of {len(indices)} items changed between two readings; "

@@ -53,10 +53,10 @@ def _advise_numbering(model: Model, labels: Array, dataset: Dataset | None, coun
         return f"{counted}; {written}"
     n, minus, modulo = scores
     result = f"on {n} samples the model is right on {minus} with y - 1 and on {modulo} with y % {count}"
-    better, worse = max(minus, modulo), min(minus, modulo)
+    most, least = max(minus, modulo), min(minus, modulo)
     games = minus + modulo
-    chance = sum(comb(games, wins) for wins in range(better, games + 1)) / 2**games
-    if chance > SIGNIFICANCE or better <= n / count + worse:
+    chance = sum(comb(games, wins) for wins in range(most, games + 1)) / 2**games
+    if chance > SIGNIFICANCE or most <= n / count + least:
         return f"{result}, so either may be: {counted}; {written}"
     if minus > modulo:
         return f"{result}: they are counted from 1; take 1 from each (y - 1)"

@@ -2,27 +2,26 @@
 
 A model that is shown inputs without the normalisation that it was trained with, or whose classes are in another order than the
 labels, is wrong on clean inputs, and its robust accuracy is low for a reason that has nothing to do with attacks. The check
-compares clean accuracy with chance, with the same answers under a permutation or shift of the classes, and with the answers to
-the same inputs in other forms and of the model in another state. Limits and blind spots: docs/reference/checks.md.
+compares clean accuracy with chance, with the same answers under other labels, and with the answers to the same inputs in other
+forms and of the model in another state, alone and in pairs. It proposes only what makes the model right; otherwise it says
+whether the labels belong to the inputs. Limits and blind spots: docs/reference/checks.md.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from math import comb
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core.checks import Code, Finding
-from brinell.core.class_names import NEVER, option_text
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.engine.model_states import candidate_states
+from brinell.engine.input_forms import InputForm, input_forms, paired_forms, state_forms
+from brinell.engine.relabelling import LEAST_RATE, far_better, relabelled, sign_test
 from brinell.engine.shard import predict
 
 SAMPLES = 64
@@ -33,143 +32,24 @@ MIN_GAIN = 2
 """Minimum number of additional correct answers among the samples tried first."""
 MIN_SAMPLES = 12
 """Fewest samples with which accuracy is compared with chance."""
-MIN_PIXELS = 64
-"""A vector of at least this many values, and without named columns, may be an image."""
-SIGNIFICANCE = 1e-3
-"""Largest probability of a permutation's gains by chance, at which it is proposed."""
-MAX_LISTED = 4
-"""Number of pairs of classes that a message lists."""
-NORMALISATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    "ImageNet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    "CIFAR-10": ((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616)),
-    "CIFAR-10 (deviations of single images)": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.201)),
-    "MNIST": ((0.1307,), (0.3081,)),
-}
-"""Common means and standard deviations per channel, for inputs in [0, 1]."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputForm:
-    """A form of the inputs (n, *shape): mean subtracted, divided by std, channels reversed, or values reordered."""
-
-    text: str
-    """Description of the form, as a clause after «inputs»."""
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    reverse_channels: bool = False
-    """True if the channels are reversed, after the normalisation."""
-    reorder: Callable[[Tensor], Tensor] | None = None
-    """Function that reorders the values; the other settings then do not apply."""
-    remedy: str = ""
-    """Advice to the user, if no setting of the model applies the form."""
-    state: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Puts the model into the state in which it is asked, until the context ends."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The inputs in this form."""
-        if self.reorder is not None:
-            return self.reorder(x)
-        shape = (1, -1, *[1] * (x.ndim - 2))
-        mean, std = (torch.tensor(value, device=x.device, dtype=x.dtype).reshape(shape) for value in (self.mean, self.std))
-        x = (x - mean) / std
-        return x.flip(1) if self.reverse_channels else x
-
-    def advice(self, spec: str) -> str:
-        """Advice for a model that is more accurate in this form; `spec` names the model and is empty for a model in memory."""
-        if self.remedy:
-            return self.remedy
-        kind, scaled = spec.partition(":")[0], self.mean != (0.0,) or self.std != (1.0,)
-        if kind == "onnx" and not self.reverse_channels:
-            return f"write mean={_joined(self.mean)}&std={_joined(self.std)} in the model's options"
-        if not spec:
-            fields = {"mean": [*self.mean], "std": [*self.std], "axis": -3} if scaled else {}
-            fields |= {"flip_axis": -3} if self.reverse_channels else {}
-            if len(self.mean) == 1 and scaled:
-                fields = fields | {"mean": self.mean[0], "std": self.std[0]}
-                del fields["axis"]
-            return f"give preprocessing={fields!r}"
-        steps = [f"(x - mean) / std with mean {_joined(self.mean, ', ')} and std {_joined(self.std, ', ')}"] if scaled else []
-        steps += ["x.flip(1)"] if self.reverse_channels else []
-        return f"let the model begin with {' and then '.join(steps)}"
-
-
-def input_forms(domain: Domain) -> list[InputForm]:
-    """Candidate forms for inputs of this domain."""
-    channels, picture = domain.shape[0], domain.kind in ("image", "video")
-    flat = domain.kind == "vector" and not domain.columns and channels >= MIN_PIXELS
-    forms = _scales(domain) if picture or flat else []
-    if not picture:
-        return forms
-    if channels == 3:
-        forms.append(InputForm(text="whose channels are in the order BGR", reverse_channels=True))
-    if domain.kind == "image" and domain.shape[1] == domain.shape[2]:
-        remedy = "swap height and width of the pictures in the data"
-        forms.append(
-            InputForm(
-                text="whose rows and columns are swapped", reorder=lambda x: x.transpose(-1, -2).contiguous(), remedy=remedy
-            )
-        )
-    if domain.kind == "image" and channels > 1:
-        last = (*domain.shape[1:], channels)
-        forms.append(
-            InputForm(
-                text="whose channels were last and read as if they were first",
-                reorder=lambda x: x.reshape(-1, *last).permute(0, 3, 1, 2).contiguous(),
-                remedy="bring the channels first by transpose(0, 3, 1, 2), not by reshape",
-            )
-        )
-    return forms
-
-
-def _scales(domain: Domain) -> list[InputForm]:
-    """Forms with other scales, with common normalisations, and with the inverses of these."""
-    low, high = (float(bound) if isinstance(bound, int | float) else None for bound in (domain.low, domain.high))
-    channels = 1 if domain.kind == "vector" else domain.shape[0]
-    usual = {name: statistics for name, statistics in NORMALISATIONS.items() if len(statistics[0]) == channels} | {
-        "0.5": ((0.5,), (0.5,))
-    }
-    inverse = [
-        InputForm(
-            text=f"from which the normalisation by mean and deviation of {name} was taken away again",
-            mean=tuple(-m / s for m, s in zip(mean, std, strict=True)),
-            std=tuple(1 / s for s in std),
-            remedy="normalise once: leave out mean, std or preprocessing, or give the data as they were before",
-        )
-        for name, (mean, std) in usual.items()
-    ]
-    if (low, high) == (0.0, 255.0):
-        return [InputForm(text="divided by 255", std=(255.0,)), *(_scaled(form, 255.0) for form in _normal(usual))]
-    if (low, high) != (0.0, 1.0):
-        return inverse if bool((domain.bounds()[0] < 0).any()) else []
-    forms = [InputForm(text="multiplied by 255", std=(1 / 255,)), *_normal(usual)]
-    forms.append(InputForm(text="with light and dark swapped", mean=(1.0,), std=(-1.0,)))
-    if channels == 3:
-        forms += [
-            InputForm(
-                text=f"in the order BGR, normalised by mean and deviation of {name}", mean=mean, std=std, reverse_channels=True
-            )
-            for name, (mean, std) in usual.items()
-        ]
-        mean = NORMALISATIONS["ImageNet"][0]
-        scale = tuple(1 / 255 for _ in mean)
-        forms.append(
-            InputForm(
-                text="from 0 to 255 in the order BGR, less the mean of ImageNet", mean=mean, std=scale, reverse_channels=True
-            )
-        )
-    return forms + inverse
-
-
-def _normal(usual: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]) -> list[InputForm]:
-    """Input forms normalised by the published means and deviations of data sets."""
-    return [
-        InputForm(text=f"normalised by mean and deviation of {name}", mean=mean, std=std) for name, (mean, std) in usual.items()
-    ]
-
-
-def _scaled(form: InputForm, factor: float) -> InputForm:
-    """The form with mean and deviation multiplied by a factor."""
-    return replace(form, mean=tuple(factor * value for value in form.mean), std=tuple(factor * value for value in form.std))
+PAIR_SIGNIFICANCE = 1e-2
+"""Largest probability of the gains of a pair of forms over the better single form by chance, at which the pair is proposed."""
+COMPARED = 256
+"""Number of samples on which a pair of forms is compared with the better single form."""
+SOLVED = 0.9
+"""Accuracy in a single form from which on pairs are not tried."""
+LOW = 0.5
+"""Accuracy from which on pairs of forms are not tried."""
+LEAST_FORM_RATE = 0.4
+"""Least accuracy in another form, at which it is proposed; half of it for more than `MANY_CLASSES` classes."""
+MANY_CLASSES = 50
+"""Number of classes above which less accuracy is asked for."""
+NEIGHBOURS = 500
+"""Number of inputs whose nearest neighbours are looked at."""
+MIN_NEIGHBOURS = 100
+"""Fewest inputs by whose neighbours labels are called unrelated to inputs."""
+MOST_VALUES = 4096
+"""Most values of an input that count in a distance to a neighbour."""
 
 
 def check_clean_accuracy(
@@ -184,8 +64,8 @@ def check_clean_accuracy(
 ) -> tuple[Finding, int]:
     """Check clean accuracy; return the finding and the number of forwards.
 
-    Costs nothing if the model is right on nearly all samples; otherwise up to 20 forwards on each of 16 samples, and one on each
-    of 48 more for each form that gains there.
+    Costs nothing if the model is right on nearly all samples; otherwise one forward on each of 16 samples for each form, and one
+    on each of 48 more for each form that gains there. Pairs of forms are tried if less than half is right.
 
     Args:
         model: the model.
@@ -202,9 +82,13 @@ def check_clean_accuracy(
     summary = f"right on {k} of {n} clean inputs"
     if fault := _data_fault(model.domain, load, labels, is_correct):
         return _failed(f"{summary}: {fault}; look at the data, not at the model", fault, k / n, None), 0
-    by_labels = _relabelled(pred, labels, classes, model.classes)
-    by_form, forwards = _in_other_forms(model, is_correct, labels, load, spec, batch_size)
+    by_labels = relabelled(pred, labels, classes, model.classes)
+    search = _Search(model, is_correct, labels, load, spec, batch_size)
+    by_form = search.best()
     rate, cause = by_form if by_form[0] >= by_labels[0] else by_labels
+    if not rate and low <= float(_chance(pred, labels, model.classes)):
+        rate, cause = search.best_relabelled(classes)
+    forwards = search.forwards
     if rate:
         return _failed(f"{summary}, and {cause}", cause, k / n, None), forwards
     chance = float(_chance(pred, labels, model.classes))
@@ -214,7 +98,9 @@ def check_clean_accuracy(
         ), forwards
     if n >= MIN_SAMPLES and high < (1 + chance) / 2:
         cause = f"its answers agree with the labels no more often than by chance ({chance:.3f})"
-        text = f"{summary}: {cause}; look for other weights, other data, another order of classes or inputs prepared otherwise"
+        text = f"{summary}, near chance: {cause}, however inputs and classes are arranged; {_suspect(load, labels)}"
+        if classes and len(classes) != model.classes:
+            text += f"; the model tells {model.classes} classes apart, and the data {len(classes)}"
         return _failed(text, cause, k / n, chance), forwards
     text = f"cannot tell with {n} sample{'s' * (n != 1)}: {summary}, and chance is {chance:.3f}"
     return Finding(code=Code.CLEAN, passed=None, text=text, figure=k / n, limit=chance), forwards
@@ -223,9 +109,17 @@ def check_clean_accuracy(
 def _data_fault(domain: Domain, load: Callable[[Array], Tensor], labels: Array, is_correct: Array) -> str:
     """A clause if the inputs cannot tell the classes apart, whatever the model; empty if they can, or the model is right."""
     index = spread_by_class(labels, SAMPLES)
-    if len(index) < MIN_SAMPLES or len(np.unique(labels[index])) < 2 or is_correct[index].mean() > 0.5:
+    if len(index) < MIN_SAMPLES or is_correct[index].mean() > LOW:
         return ""
-    x = load(index).flatten(1)
+    if len(np.unique(labels)) < 2:
+        return f"all {len(labels)} labels are {labels[0]}, so that nothing shows whether the model tells classes apart"
+    loaded = load(index)
+    second_reading = load(index[::STRIDE])
+    if changed := int((loaded[::STRIDE] != second_reading).flatten(1).any(1).sum()):
+        return (
+            f"the data set answers differently each time: {changed} of {len(second_reading)} inputs changed between two readings"
+        )
+    x = loaded.flatten(1)
     if bool((x == x[:1]).all()):
         return f"all of {len(index)} inputs compared are the same, and their labels differ"
     if domain.kind in ("image", "video") and bool((x == x[:, :1]).all()):
@@ -242,12 +136,6 @@ def _failed(text: str, cause: str, figure: float, limit: float | None) -> Findin
     return Finding(code=Code.CLEAN, passed=False, text=text, figure=figure, limit=limit, cause=f"on clean inputs {cause}")
 
 
-def _far_better(correct: int, improved: int, n: int) -> bool:
-    """True if `improved` of `n` is significantly more than `correct` of `n`: their intervals do not overlap."""
-    interval, improved_interval = wilson(correct, n), wilson(improved, n)
-    return interval is not None and improved_interval is not None and improved_interval.low > interval.high
-
-
 def _chance(pred: Array, labels: Array, classes: int) -> float:
     """Expected accuracy of answers independent of the inputs; 1 / classes if all labels are of one class."""
     if len(np.unique(labels)) < 2:
@@ -257,125 +145,136 @@ def _chance(pred: Array, labels: Array, classes: int) -> float:
     return float(predicted @ true)
 
 
-def _relabelled(pred: Array, labels: Array, classes: Sequence[str], count: int) -> tuple[float, str]:
-    """Accuracy under a shift or permutation of the labels that fits far better, with a clause; 0 if there is none."""
-    n, k = len(labels), int((pred == labels).sum())
-    shifted, by = max((int((pred == labels + by).sum()), by) for by in (1, -1))
-    permutation, matches, wins, losses = _permuted(pred, labels)
-    if not _far_better(k, max(shifted, matches), n) and _sign_test(wins, losses) > SIGNIFICANCE:
-        return 0.0, ""
-    if shifted >= matches and _far_better(k, shifted, n):
-        counted = "from 1 and the model counts its own from 0" if by < 0 else "from 0 and the model has another class before"
-        return shifted / n, (
-            f"the class answered is the label {'plus' if by > 0 else 'minus'} 1 on {shifted}: the labels seem to be counted "
-            f"{counted}; {'add 1 to' if by > 0 else 'take 1 from'} the labels"
+def _suspect(load: Callable[[Array], Tensor], labels: Array) -> str:
+    """A clause that names the data or the model as the fault, by the labels of inputs that are nearest to each other."""
+    index = spread_by_class(labels, NEIGHBOURS)
+    y, n = labels[index], len(index)
+    x = load(index).flatten(1).float().cpu()
+    x = x[:, :: -(-x.shape[1] // MOST_VALUES)]
+    distances = torch.cdist(x, x) + torch.diag(torch.full((n,), torch.inf))
+    agreeing = int((y[distances.argmin(1).numpy()] == y).sum())
+    _, counts = np.unique(y, return_counts=True)
+    chance = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
+    deviation = max(1e-9, (n * chance * (1 - chance)) ** 0.5)
+    score = (agreeing - n * chance) / deviation
+    if score > 4:
+        return (
+            f"inputs that are alike share their labels ({agreeing} of {n}), so that the labels belong to the inputs: it is the "
+            "model that does not know these classes"
         )
-    swaps = [(label, answer) for answer, label in sorted(permutation.items()) if label != answer]
-    listing = ", ".join(f"{answer} is the label {_name(classes, label)}" for label, answer in swaps[:MAX_LISTED])
-    remainder = f" and {len(swaps) - MAX_LISTED} more" if len(swaps) > MAX_LISTED else ""
-    return matches / n, (
-        f"with the classes in another order right on {matches} (the model's class {listing}{remainder}): "
-        f"{_order_remedy(permutation, classes, count)}"
-    )
+    if n >= MIN_NEIGHBOURS and score < 2:
+        return (
+            f"nor do inputs that are alike share their labels ({agreeing} of {n}): look at the data, whose labels may not belong "
+            "to the inputs"
+        )
+    return "nothing that was tried tells whether it is the data or the model"
 
 
-def _order_remedy(permutation: dict[int, int], classes: Sequence[str], count: int) -> str:
-    """What to do about classes in another order: the option that names the model's classes as it seems to count them."""
-    free = {*range(count)} - {*permutation, *permutation.values()}  # nothing speaks against their own places
-    labels_of = {answer: answer for answer in free} | permutation
-    spare = iter([label for label in range(max(count, len(classes))) if label not in labels_of.values()])
-    names = [_name(classes, labels_of[answer] if answer in labels_of else next(spare)) for answer in range(count)]
-    text = option_text(names)
-    advice = "bring the labels, or the list of classes, into the model's order"
-    return f"{advice}; a spec of a model takes the option {text}" if text else advice
+class _Trial(NamedTuple):
+    """A form that makes the model far better."""
+
+    matches: int
+    """Number of samples on which the model is right."""
+    log_prob: float
+    """Mean log-probability of the labels."""
+    form: InputForm
+    pred: Array
+    """(n,) classes predicted in this form."""
 
 
-def _name(classes: Sequence[str], index: int) -> str:
-    """Name of a class, or its number if it has none."""
-    return classes[index] if index < len(classes) else str(index)
+class _Search:
+    """The search for another form of the inputs in which the model is right."""
 
+    def __init__(
+        self, model: Model, is_correct: Array, labels: Array, load: Callable[[Array], Tensor], spec: str, batch_size: int
+    ) -> None:
+        index = spread_by_class(labels, SAMPLES)
+        self._model, self._spec, self._batch_size, self.forwards = model, spec, batch_size, 0
+        self._is_correct, self._y = is_correct[index], labels[index]
+        self._first = np.arange(len(index)) % STRIDE == 0
+        self._load, self._index, self._labels = load, index, labels
+        self._x: Tensor | None = None
+        self._forms: list[InputForm] = []
 
-def _sign_test(wins: int, losses: int) -> float:
-    """The probability of at least so many wins in wins + losses fair games."""
-    games = wins + losses
-    return float(sum(comb(games, count) for count in range(wins, games + 1)) / 2**games)
+    def best(self) -> tuple[float, str]:
+        """Accuracy in the form in which the model is far better, with a clause for the message; 0 if there is none."""
+        correct, n = int(self._is_correct.sum()), len(self._y)
+        if not far_better(correct, n, n):
+            return 0.0, ""
+        states = state_forms(self._model)
+        self._forms = [*input_forms(self._model.domain), *states]
+        if not self._forms:
+            return 0.0, ""
+        self._x = self._load(self._index)
+        trials = self._try(self._forms)
+        if correct < LOW * n and (not trials or trials[0].matches < SOLVED * n):
+            pairs = self._try(paired_forms(self._model.domain, states))
+            trials = pairs if pairs and (not trials or self._is_better(pairs[0], trials[0])) else trials
+        if not trials:
+            return 0.0, ""
+        matches, _, form, _ = trials[0]
+        runners_up = [f"on {trial.matches} {trial.form.text}" for trial in trials[1:2] if trial.matches >= matches - 2]
+        also = f" (and {runners_up[0]}; its authors know which it was)" if runners_up else ""
+        text = f"of {n} it is right on {correct}, on {matches} with inputs {form.text}{also}: {form.advice(self._spec)}"
+        return matches / n, text
 
+    def best_relabelled(self, classes: Sequence[str]) -> tuple[float, str]:
+        """Accuracy in a form with other labels besides, with a clause for the message; 0 if there is none."""
+        best: tuple[float, str] = (0.0, "")
+        if self._x is None:
+            return best
+        for form in self._forms:
+            self.forwards += len(self._y)
+            log_probs = _log_probs(self._model, form, self._x, self._batch_size)
+            if log_probs is None:
+                continue
+            rate, clause = relabelled(log_probs.argmax(1), self._y, classes, self._model.classes)
+            if rate > max(best[0], LEAST_RATE):
+                best = rate, f"with inputs {form.text} {clause}; and {form.advice(self._spec)}"
+        return best
 
-def _permuted(pred: Array, labels: Array) -> tuple[dict[int, int], int, int, int]:
-    """Fit a permutation of the classes to the answers; return it with the number of samples on which it is right.
+    def _try(self, forms: Sequence[InputForm]) -> list[_Trial]:
+        """The forms in which the model is far better, the best first."""
+        assert self._x is not None
+        x, y, first = self._x, self._y, self._first
+        correct, n, trials = int(self._is_correct.sum()), len(self._y), list[_Trial]()
+        for form in forms:
+            self.forwards += int(first.sum())
+            log_probs = _log_probs(self._model, form, x[first], self._batch_size)
+            if log_probs is None or (log_probs.argmax(1) == y[first]).sum() < self._is_correct[first].sum() + MIN_GAIN:
+                continue
+            self.forwards += int((~first).sum())
+            remaining_log_probs = _log_probs(self._model, form, x[~first], self._batch_size)
+            if remaining_log_probs is None:
+                continue
+            all_log_probs = np.empty((n, log_probs.shape[1]))
+            all_log_probs[first], all_log_probs[~first] = log_probs, remaining_log_probs
+            pred = all_log_probs.argmax(1)
+            matches = int((pred == y).sum())
+            if far_better(correct, matches, n) and self._is_right(pred, matches):
+                trials.append(_Trial(matches, float(all_log_probs[np.arange(n), y].mean()), form, pred))
+        return sorted(trials, key=lambda trial: (-trial.matches, -trial.log_prob))
 
-    The last two numbers count the samples on which only the permutation is right, and only the order as it is.
+    def _is_right(self, pred: Array, matches: int) -> bool:
+        """True if so many are right that the form, and not chance, is the reason."""
+        n, interval = len(self._y), wilson(matches, len(self._y))
+        least = LEAST_FORM_RATE / (2 if self._model.classes > MANY_CLASSES else 1)
+        return interval is not None and matches >= least * n and interval.low > _chance(pred, self._y, self._model.classes)
 
-    The count is cross-validated: each half of the samples is judged by the permutation fitted to the other half, so that many
-    classes with few samples do not inflate it. The returned permutation maps answers to labels and is fitted to all samples.
-    """
-    order = np.lexsort((np.arange(len(labels)), labels))
-    halves = order[::2], order[1::2]
-    matches, wins, losses = 0, 0, 0
-    for fit_half, test_half in (halves, halves[::-1]):
-        permutation = _match(pred[fit_half], labels[fit_half])
-        permuted = np.array([permutation.get(answer, NEVER) for answer in pred[test_half].tolist()], dtype=np.int64)
-        before, after = pred[test_half] == labels[test_half], permuted == labels[test_half]
-        matches += int(after.sum())
-        wins += int((after & ~before).sum())
-        losses += int((before & ~after).sum())
-    return _match(pred, labels), matches, wins, losses
+    def _is_better(self, pair: _Trial, single: _Trial) -> bool:
+        """True if a pair gains over a single form what chance does not, on as many samples as that takes."""
+        if pair.matches <= single.matches:
+            return False
+        index = spread_by_class(self._labels, COMPARED)
+        x, y = self._load(index), self._labels[index]
+        self.forwards += 2 * len(index)
+        right, right_alone = (self._is_correct_in(trial.form, x, y) for trial in (pair, single))
+        return sign_test(int((right & ~right_alone).sum()), int((right_alone & ~right).sum())) <= PAIR_SIGNIFICANCE
 
-
-def _match(pred: Array, labels: Array) -> dict[int, int]:
-    """Match answers to labels one to one, greedily by the frequency of the pairs."""
-    pairs, counts = np.unique(np.stack([pred, labels]), axis=1, return_counts=True)
-    mapping: dict[int, int] = {}
-    used: set[int] = set()
-    for row in np.argsort(-counts, kind="stable"):
-        answer, true = int(pairs[0, row]), int(pairs[1, row])
-        if answer not in mapping and true not in used:
-            mapping[answer] = true
-            used.add(true)
-    return mapping
-
-
-def _in_other_forms(
-    model: Model, is_correct: Array, labels: Array, load: Callable[[Array], Tensor], spec: str, batch_size: int
-) -> tuple[tuple[float, str], int]:
-    """Accuracy in another form of the inputs that is far better, with a clause for the message; 0 if there is none.
-
-    The second value is the number of forwards.
-    """
-    index = spread_by_class(labels, SAMPLES)
-    correct, n = int(is_correct[index].sum()), len(index)
-    forms = input_forms(model.domain) + [
-        InputForm(text=state.text, remedy=state.remedy, state=state.applied) for state in candidate_states(model)
-    ]
-    if not forms or not _far_better(correct, n, n):
-        return (0.0, ""), 0
-    x, y = load(index), labels[index]
-    first, forwards = np.arange(n) % STRIDE == 0, 0
-    improvements: list[tuple[int, float, InputForm]] = []
-    for form in forms:
-        forwards += int(first.sum())
-        log_probs = _log_probs(model, form, x[first], batch_size)
-        if log_probs is None or (log_probs.argmax(1) == y[first]).sum() < is_correct[index][first].sum() + MIN_GAIN:
-            continue
-        forwards += int((~first).sum())
-        remaining_log_probs = _log_probs(model, form, x[~first], batch_size)
-        if remaining_log_probs is None:
-            continue
-        all_log_probs = np.empty((n, log_probs.shape[1]))
-        all_log_probs[first], all_log_probs[~first] = log_probs, remaining_log_probs
-        matches = int((all_log_probs.argmax(1) == y).sum())
-        if _far_better(correct, matches, n):
-            improvements.append((matches, float(all_log_probs[np.arange(n), y].mean()), form))
-    if not improvements:
-        return (0.0, ""), forwards
-    improvements.sort(key=lambda improvement: (-improvement[0], -improvement[1]))
-    matches, _, form = improvements[0]
-    runners_up = [
-        f"on {improvement[0]} {improvement[2].text}" for improvement in improvements[1:2] if improvement[0] >= matches - 2
-    ]
-    also = f" (and {runners_up[0]}; its authors know which it was)" if runners_up else ""
-    text = f"of {n} it is right on {correct}, on {matches} with inputs {form.text}{also}: {form.advice(spec)}"
-    return (matches / n, text), forwards
+    def _is_correct_in(self, form: InputForm, x: Tensor, y: Array) -> Array:
+        """(n,) bool: samples on which the model is right in a form; none if it fails."""
+        log_probs = _log_probs(self._model, form, x, self._batch_size)
+        return np.zeros(len(y), dtype=bool) if log_probs is None else np.asarray(log_probs.argmax(1) == y)
 
 
 def _log_probs(model: Model, form: InputForm, x: Tensor, batch_size: int) -> Array | None:
@@ -389,11 +288,18 @@ def _log_probs(model: Model, form: InputForm, x: Tensor, batch_size: int) -> Arr
 
 
 def spread_by_class(labels: Array, count: int) -> Array:
-    """Positions of at most `count` samples, evenly spaced in the order of the classes."""
+    """Positions of at most `count` samples in the order of the classes: as many of each class, as far as it has them."""
     order = np.lexsort((np.arange(len(labels)), labels))
-    return np.asarray(order[np.linspace(0, len(order) - 1, min(len(order), count)).astype(int)])
-
-
-def _joined(values: tuple[float, ...], separator: str = "+") -> str:
-    """The values as text with six digits."""
-    return separator.join(f"{value:.6g}" for value in values)
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    if len(order) <= count or len(sizes) >= count:
+        return np.asarray(order[np.linspace(0, len(order) - 1, min(len(order), count)).astype(int)])
+    quotas = np.zeros(len(sizes), dtype=np.int64)
+    while (missing := count - int(quotas.sum())) > 0:
+        open_classes = np.flatnonzero(quotas < sizes)
+        share = max(1, missing // len(open_classes))
+        classes = open_classes[: missing // share]
+        quotas[classes] = np.minimum(sizes[classes], quotas[classes] + share)
+    places = [
+        start + np.linspace(0, size - 1, quota).astype(int) for start, size, quota in zip(starts, sizes, quotas, strict=True)
+    ]
+    return np.asarray(order[np.concatenate(places)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -23,7 +23,7 @@ class ModelState(NamedTuple):
 
 
 def candidate_states(model: Model) -> list[ModelState]:
-    """The states of which the model itself shows a sign; none for a model that is no torch module."""
+    """The states of which the model shows a sign, and a finer precision; none for a model that is no torch module."""
     module, states = model.info.module, []
     if module is None:
         return []
@@ -44,6 +44,13 @@ def candidate_states(model: Model) -> list[ModelState]:
                 lambda: _by_batch_statistics(norms),
             )
         )
+    states.append(
+        ModelState(
+            "as they are and computed in float64",
+            "float32 or less is too coarse for it: compute in float64, such as by model.double()",
+            lambda: _in_float64(module),
+        )
+    )
     return states
 
 
@@ -66,6 +73,27 @@ def _kept_in_evaluation_mode(module: nn.Module) -> Iterator[None]:
         for part, training in parts:
             part.__dict__.pop("train", None)
             part.training = training
+
+
+@contextmanager
+def _in_float64(module: nn.Module) -> Iterator[None]:
+    """Parameters, buffers and inputs in float64; restored at the end."""
+    tensors = [*module.parameters(), *module.buffers()]
+    values = [(tensor, tensor.data) for tensor in tensors if tensor.is_floating_point()]
+
+    def widen(part: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The inputs in float64."""
+        return tuple(x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs)
+
+    hook = module.register_forward_pre_hook(widen)
+    try:
+        for tensor, value in values:
+            tensor.data = value.double()
+        yield
+    finally:
+        hook.remove()
+        for tensor, value in values:
+            tensor.data = value
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from brinell.models import _first_conv as first_conv
 from brinell.models._containers import code_of, evaluation_mode, is_training, uncompiled, unwrapped
 from brinell.models._content import digest_of, structure_of
 from brinell.models._outputs import Output, find_output, note_of, pick
+from brinell.models._remedies import tested_remedy
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse
@@ -165,7 +166,8 @@ class TorchModel:
                 answer: object = self._answer(x)
         except BaseException as error:
             check_exit(self.name, error)
-            remedy = "give it its own shape"
+            with kept_settings(), self.session(), torch.no_grad():
+                remedy = tested_remedy(self.module, self.domain, x)
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
                 remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
