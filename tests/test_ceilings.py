@@ -8,6 +8,7 @@ import pytest
 
 from brinell import plugins
 from brinell.core.errors import RequestError
+from brinell.core.settings import number_type
 from brinell.engine import toml
 from brinell.engine.eps_grid import parse_eps
 from brinell.studies import register
@@ -18,7 +19,7 @@ REQUESTS = tuple({study.request for study in register.studies().values()})
 
 
 def counts(hints):
-    return [name for name, hint in hints.items() if hint in (int, int | None) and name != "seed"]
+    return [name for name, hint in hints.items() if number_type(hint) is int and get_origin(hint) is not tuple and name != "seed"]
 
 
 SETTINGS = [
@@ -50,12 +51,12 @@ def test_settings_of_requests():
         needed = {name: "x" for name, field in kind.model_fields.items() if field.is_required()}
         for name, field in kind.model_fields.items():
             hint = field.annotation
-            if hint in (int, int | None) and name != "seed":
-                values = [(ENDLESS, f"{name.replace('_', '-')} is {ENDLESS}: .*(at most|less than)")]
+            if number_type(hint) is int and get_origin(hint) is not tuple and name != "seed":
+                values = [(ENDLESS, f"{name.replace('_', '-')} is {ENDLESS}: .*(at most|below)")]
             elif hint in (float, float | None):
                 values = [(float("inf"), "finite"), (float("nan"), "finite")]
             elif get_origin(hint) is tuple:
-                values = [(("a",) * 1001, "at most 1,000 are given, and these are 1,001|valid integer|is .*: input should be")]
+                values = [(("a",) * 1001, "at most 1,000 are given, and these are 1,001|whole number|is .*: it is")]
             else:
                 values = []
             for value, words in values:

@@ -86,7 +86,7 @@ def test_names(kind):
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\?; `brinell plugins` lists them"),
+        ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\? `brinell plugins` lists them"),
         ("attack", "xyzzyxyzzy", "there is no attack 'xyzzyxyzzy'; `brinell plugins` lists them"),
         ("model", "digits_cnn", "there is no model 'digits_cnn', did you mean 'digits-cnn'"),
         ("dataset", "_files", "there is no dataset '_files'"),

@@ -138,7 +138,7 @@ def load(kind: str, name: str, *, in_process: bool = False) -> type[Any]:
 
 def _unknown(kind: str, name: str) -> RequestError:
     """The error for a name without a plugin."""
-    return RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind))}; `brinell plugins` lists them")
+    return RequestError(f"there is no {kind} {name!r}{suggestion(name, names(kind), '`brinell plugins` lists them')}")
 
 
 def is_built_in(kind: str, name: str) -> bool:
@@ -154,23 +154,29 @@ def check_name(kind: str, name: str) -> None:
 
 def check_options(kind: str, name: str, options: Iterable[str]) -> None:
     """Refuse the first option that a plugin of Brinell lacks, by its source, importing nothing; others are left to `build`."""
-    fields = _written_fields(kind, name) if is_built_in(kind, name) else ()
-    if unknown := next((key for key in options if fields and key not in fields), None):
+    fields, is_complete = _written_fields(kind, name) if is_built_in(kind, name) else ((), False)
+    if is_complete and (unknown := next((key for key in options if key not in fields), None)):
         raise _unknown_option(kind, name, unknown, fields)
 
 
-def _written_fields(kind: str, name: str) -> tuple[str, ...]:
-    """The settings of a plugin as its source defines them; none if they are inherited."""
+def setting_names(kind: str, name: str) -> tuple[str, ...]:
+    """The settings of a plugin of Brinell that its source defines; none for other plugins, which have to be imported."""
+    return _written_fields(kind, name)[0] if is_built_in(kind, name) else ()
+
+
+@functools.cache
+def _written_fields(kind: str, name: str) -> tuple[tuple[str, ...], bool]:
+    """The settings of a plugin as its source defines them, and whether these are all: a base may define more."""
     module = f"{FOLDERS[kind]}.{name.replace('-', '_')}"
     spec = importlib.util.find_spec(module)
     tree = ast.parse(Path(str(spec and spec.origin)).read_text(encoding="utf-8"))
     values = [ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and _is_all(node)]
     (plugin,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and [node.name] in values)
-    lines = () if plugin.bases else plugin.body
     targets = (
-        line.target for line in lines if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation)
+        line.target for line in plugin.body if isinstance(line, ast.AnnAssign) and "ClassVar" not in ast.unparse(line.annotation)
     )
-    return tuple(target.id for target in targets if isinstance(target, ast.Name))
+    fields = tuple(target.id for target in targets if isinstance(target, ast.Name))
+    return fields, bool(fields) and not plugin.bases
 
 
 def _is_all(node: ast.Assign) -> bool:

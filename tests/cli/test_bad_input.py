@@ -79,8 +79,14 @@ BAD = {
     "eps of zero over zero": ({"more": ["--eps", "0/0"]}, "eps '0/0' is no number"),
     "more samples than there are": ({"more": ["--samples", "99"]}, "samples is 99, and data has 24: ask for that many at most"),
     "no samples": ({"more": ["--samples", "0"]}, "samples is 0"),
-    "samples that are no number": ({"more": ["--samples", "many"]}, "Invalid value for .--samples.: .*valid integer"),
-    "unknown device": ({"more": ["--device", "abacus"]}, "device 'abacus' cannot be used .*: choose cpu, or auto"),
+    "samples that are no number": (
+        {"more": ["--samples", "many"]},
+        "samples is 'many': this takes a whole number: write --samples 100 or --samples all",
+    ),
+    "unknown device": (
+        {"more": ["--device", "abacus"]},
+        "device is 'abacus': a device is auto, cpu, cuda, mps or cuda:1: write --device auto",
+    ),
     "unknown option": ({"more": ["--sample", "3"]}, "has no option --sample, did you mean --samples"),
     "an attack that does not fit": ({"more": ["--norm", "l1"]}, "no attack can run on parabola .*not in l1"),
     "the same attack twice": ({"more": ["--attack", "fgsm"]}, "attack fgsm is named twice"),
@@ -112,7 +118,7 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
     ("arguments", "message"),
     [
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
-        (["audit", "{work}/data.npz"], "data.npz is no file of settings, which ends with .toml: name data by --data"),
+        (["audit", "{work}/data.npz"], "brinell audit takes .*data.npz by an option: write --data"),
         (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
         (["audit", "{work}/unknown.toml"], "there is no setting 'modle', did you mean 'model'"),
         (["audit", "--model", "digits-cmm"], "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
@@ -134,7 +140,7 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["compare", "{good}"], "contains 1 model: name a second run"),
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
         (["adit"], "there is no command .adit., did you mean .audit."),
-        (["report"], "Missing argument 'RUN'"),
+        (["report"], "brinell report needs RUN, as in `brinell report RUN`"),
         (["verify", "{good}", "--jsn"], "has no option --jsn, did you mean --json"),
     ],
 )

@@ -381,10 +381,10 @@ def test_version_and_help_import_no_torch():
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("audit --epsilon .1", "has no option --epsilon, did you mean --eps?"),
-        ("audit --n-samples 3", "did you mean --samples?"),
-        ("audit --iterations 5", "--attack pgd?steps=VALUE"),
-        ("audit --jkqw 5", "has no option --jkqw; `--help`"),
+        ("audit --epsilon .1", "has no option --epsilon: write --eps .1"),
+        ("audit --n-samples 3", "write --samples 3"),
+        ("audit --iterations 5", "--attack 'pgd?steps=5'"),
+        ("audit --jkqw 5", "has no option --jkqw; `brinell audit --help` lists them"),
         ("harden --recipe ngfsm", "did you mean 'n-fgsm'?"),
         ("audti", "there is no command 'audti', did you mean 'audit'?"),
     ],

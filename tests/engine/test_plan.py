@@ -198,7 +198,7 @@ def test_settings_out_of_range(values, message):
         ({"norm": "l7"}, "there is no distance 'l7'"),
         ({"data": "digitz"}, "there is no dataset 'digitz', did you mean 'digits'"),
         ({"model": "digits-cmm"}, "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
-        ({"device": "abacus"}, "device 'abacus' cannot be used"),
+        ({"device": "xla"}, "device 'xla' cannot be used"),
         ({"eps": "-1"}, "is negative"),
         ({"data": "digits?spilt=test"}, "has no option 'spilt', did you mean 'split'"),
         ({"data": "npz:/nowhere.npz"}, "there is no file /nowhere.npz"),

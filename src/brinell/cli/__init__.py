@@ -8,11 +8,13 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from brinell.cli import malloc
+from brinell.cli.advice import Line, check_verb
 from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
 from brinell.cli.supervise import exit_code_without_answer, run_supervised
-from brinell.core.errors import BrinellError, Spelling, spell
+from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
 from brinell.studies import register
 
@@ -64,17 +66,6 @@ def _verb_of(arguments: list[str]) -> str:
     return next((word for word in arguments if word in register.entries()), "")
 
 
-def check_verb(arguments: list[str]) -> None:
-    """Refuse a first word that names none of the commands.
-
-    Raises:
-        RequestError: an unknown command (with the nearest).
-    """
-    word = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if word is not None and word not in register.entries():
-        register.load(word)
-
-
 def _version(requested: bool) -> None:
     """Print the version and exit."""
     if requested:
@@ -113,7 +104,12 @@ def run(arguments: list[str]) -> int:
         return 0
     try:
         check_verb(arguments)
-        code = command_line(_verb_of(arguments))(arguments, prog_name="brinell", standalone_mode=False)
+        verb = _verb_of(arguments)
+        commands: Any = get_command(command_line(verb))
+        if verb:
+            words = arguments[arguments.index(verb) + 1 :]
+            Line(register.load(verb), commands.commands[verb].params).check(words)
+        code = commands(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         say("interrupted; what was computed is kept")
@@ -138,7 +134,7 @@ def run(arguments: list[str]) -> int:
 def _report_failure(error: Exception) -> int:
     """The exit code of what is none of our errors, which is said in a line."""
     if hasattr(error, "format_message"):  # a wrong option or argument
-        say(f"error: {_usage_message(error)}")
+        say(f"error: {error.format_message()}")
         return 2
     if LOUDNESS.verbose or os.environ.get("BRINELL_DEBUG"):
         raise error
@@ -148,18 +144,6 @@ def _report_failure(error: Exception) -> int:
     message = " ".join(str(error).split())[:300]
     say(f"error: {type(error).__name__}: {message}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
     return 3
-
-
-def _usage_message(error: Any) -> str:
-    """What is wrong with a command line: an unknown option with those that it may mean, anything else in typer's own words."""
-    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
-    if name is None or context is None or "such option" not in error.format_message():
-        return str(error.format_message())
-    from brinell.engine.toml import setting_suggestion
-
-    options = [flag for parameter in context.command.params for flag in parameter.opts if flag.startswith("--")]
-    hint = spell(setting_suggestion(name, options), Spelling.TERMINAL)
-    return f"brinell {context.info_name} has no option {name}{hint}; `--help` lists them"
 
 
 __all__ = ["command_line", "main", "run"]

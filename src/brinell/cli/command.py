@@ -14,6 +14,7 @@ import typer
 
 from brinell.cli.options import LOUDNESS, ON, SHARD, TASKS, TRUST, Json, Quiet, Verbose, say, show, show_json
 from brinell.core.errors import RequestError, Spelling, StoppedError, option
+from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.kit import Call, Output, Study
@@ -249,12 +250,13 @@ def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
     """The option that a field becomes. Its default is none, so that what a file says is not overruled."""
     positional = name in study.positional
     kind, repeatable = _plain(field.annotation)
+    number = number_type(field.annotation)
     repeatable = repeatable or JOINED in field.metadata
     help = " ".join(str(field.description or "").split())
     if repeatable:
         help += " May be repeated."
     if not field.is_required() and field.default not in (None, (), "") and field.default is not False:
-        value = ", ".join(map(str, field.default)) if repeatable else f"{field.default:g}" if kind is float else field.default
+        value = ", ".join(map(str, field.default)) if repeatable else f"{field.default:g}" if number is float else field.default
         help += f" Default: {value}."
     if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
         help += " What ends with .toml is a file of settings."
@@ -262,14 +264,19 @@ def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
         help += " It must be given."
     flag = [f"--{name.replace('_', '-')}"] if field.default is False else []  # and no --no-... beside it
     metavar = name.upper() if field.is_required() or repeatable or not positional else f"[{name.upper()}]"
-    info: Any = typer.Argument(metavar=metavar, help=help) if positional else typer.Option(*flag, help=help)
+    words = "" if number is None else "|".join([number.__name__, *listed_words(field.annotation)])
+    values = (f"<list[{words}]>" if repeatable else f"<{words}>") if words else None
+    info: Any = typer.Argument(metavar=metavar, help=help) if positional else typer.Option(*flag, metavar=values, help=help)
     hint: Any = list[kind] if repeatable else kind  # type: ignore[valid-type]
     needed = positional and field.is_required()
     return _parameter(name, hint if needed else hint | None, info, ... if needed else None)
 
 
 def _plain(hint: Any) -> tuple[type, bool]:
-    """The type that the command line reads a field as, and whether the option may be repeated."""
+    """The type that the command line reads a field as, bool or str, and whether the option may be repeated.
+
+    A request reads its own numbers, so that a file, a terminal and Python refuse the same texts.
+    """
     if get_origin(hint) is Annotated:
         return _plain(get_args(hint)[0])
     if get_origin(hint) is tuple:
@@ -277,7 +284,7 @@ def _plain(hint: Any) -> tuple[type, bool]:
     kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
     if len(kinds) == 1 and get_origin(kinds[0]) in (Annotated, tuple):
         return _plain(kinds[0])
-    return (kinds[0] if len(kinds) == 1 and kinds[0] in (int, float, bool) else str), False
+    return (bool if kinds == [bool] else str), False
 
 
 def _parameter(name: str, hint: Any, info: Any, default: Any) -> inspect.Parameter:

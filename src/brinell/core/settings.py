@@ -1,6 +1,6 @@
 """Marks on the fields of requests and plugins: the kind of name in their text, and the limits of their values."""
 
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 MOST_COUNT = 10_000_000
@@ -53,6 +53,28 @@ def is_closed(hint: Any) -> bool:
     if get_origin(hint) is Annotated:
         return is_closed(get_args(hint)[0])
     return bool(get_args(hint)) and all(is_closed(part) for part in get_args(hint))
+
+
+def number_type(hint: Any) -> type[int] | type[float] | None:
+    """The type of the numbers that a field holds, alone, in a tuple or beside listed words; None for other fields."""
+    parts = [part for part in get_args(hint) if part is not Ellipsis]
+    if get_origin(hint) is Annotated:
+        return number_type(parts[0])
+    if hint in (int, float):
+        return hint  # type: ignore[no-any-return]
+    if get_origin(hint) not in (tuple, Union, UnionType):
+        return None
+    kinds = {number_type(part) for part in parts if part is not NoneType and get_origin(part) is not Literal}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def listed_words(hint: Any) -> tuple[str, ...]:
+    """The words that a field lists as its values, alone or beside others."""
+    if get_origin(hint) is Literal:
+        return tuple(word for word in get_args(hint) if isinstance(word, str))
+    if get_origin(hint) in (Annotated, tuple, Union, UnionType):
+        return tuple(word for part in get_args(hint) for word in listed_words(part))
+    return ()
 
 
 def is_text(text: str) -> bool:

@@ -120,7 +120,7 @@ torch pytorch python jit torchscript
 sklearn scikit_learn scikit skops
 onnx onnxruntime ort
 http https url kserve triton api rest
-audit evaluate evaluation test eval assess benchmark_model robustness
+audit attack evaluate evaluation test eval assess benchmark_model robustness run scan check_model adversarial start
 harden train defend adversarial_training finetune fine_tune
 corrupt corruption corruptions distort noise
 explain attribute saliency explanations interpret
@@ -128,15 +128,26 @@ epsilon eps budget
 plugins list ls attacks models
 progress status watch
 gate check ci assert
+report show view open page html summary
 compare diff comparison
 """
 """Names of one thing in libraries and papers, on one line, which an indent continues. Each suggests the others of its line."""
 
 
-def suggestion(name: str, vocabulary: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the nearest names of the vocabulary; empty if none is near."""
+def suggestion(name: str, vocabulary: Iterable[str], list_hint: str = "") -> str:
+    """The end of a message about an unknown name: the nearest names of the vocabulary, and where all of them are listed."""
     names = nearest_names(name, vocabulary)
-    return f", did you mean {' or '.join(word if word.startswith('--') else repr(word) for word in names)}?" if names else ""
+    if not names:
+        return f"; {list_hint}" if list_hint else ""
+    question = f", did you mean {' or '.join(word if word.startswith('--') else repr(word) for word in names)}?"
+    return f"{question} {list_hint}".rstrip()
+
+
+def same_names(name: str, vocabulary: Iterable[str]) -> list[str]:
+    """The names of the vocabulary that are this one but for case and hyphens, or synonyms of it."""
+    spellings = {word: _plain(word) for word in vocabulary}
+    typed = _plain(name)
+    return [word for word in spellings if spellings[word] == typed] or _by_synonym(typed, spellings, exact=True)
 
 
 def nearest_names(name: str, vocabulary: Iterable[str]) -> list[str]:

@@ -3,15 +3,19 @@
 import hashlib
 import os
 import re
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.siblings import missing_module, plain_text, read_sources, run_beside, scope_of
+from brinell.core.suggestions import MOST_SUGGESTED, edit_distance
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 """The beginning of a path on Windows, whose colon separates no name from a path."""
+MOST_ENTRIES = 1000
+"""Largest number of entries of a folder among which a path is looked for."""
 _HOME = re.compile(r"(?:^|(?<=[:=+,(]))~[^\s/\\:=+,()?&]*(?=$|[/\\?&+,)])")
 """A home folder, where a path can begin in a text: at its start, after a name and its colon, or as the value of an option."""
 
@@ -31,6 +35,28 @@ def is_windows_path(text: str) -> bool:
     return DRIVE.match(text) is not None
 
 
+def path_hint(path: str | os.PathLike[str]) -> str:
+    """The end of a message about a path that does not exist: the path that is meant; empty if nothing like it is there."""
+    text = os.fspath(path)
+    if os.sep == "/" and is_windows_path(text):
+        mounted = f"/mnt/{text[0].lower()}/{text[3:]}".replace("\\", "/")
+        return f"; it is a path of Windows, and this is another system: write where the drive is mounted here, such as {mounted}"
+    if os.sep == "/" and "\\" in text:
+        return f"; paths have slashes here: write {text.replace(chr(92), '/')}"
+    missing = Path(text)
+    while missing.parent != missing and not missing.parent.exists():
+        missing = missing.parent
+    folder = missing.parent
+    try:
+        entries = [entry.name for entry in islice(folder.iterdir(), MOST_ENTRIES) if not entry.name.startswith(".")]
+    except OSError:
+        return ""
+    name, rest = missing.name, Path(text).relative_to(missing)
+    distances = {entry: edit_distance(name.lower(), entry.lower()) for entry in entries}
+    near = [entry for entry in sorted(entries) if distances[entry] <= max(1, len(name) // 5)]
+    return f", did you mean {' or '.join(repr(str(folder / entry / rest)) for entry in near[:MOST_SUGGESTED])}?" if near else ""
+
+
 def import_file(path: Path) -> ModuleType:
     """Run the code of a file and return it as a module with a unique name.
 
@@ -40,7 +66,7 @@ def import_file(path: Path) -> ModuleType:
         RequestError: the file does not exist, or its code raised an error.
     """
     if not path.is_file():
-        raise RequestError(f"there is no file {path}: check the path before the colon")
+        raise RequestError(f"there is no file {path}: check the path before the colon{path_hint(path)}")
     if path.suffix != ".py":
         raise RequestError(f"{path} is not a Python file")
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
+from brinell.core.user_files import path_hint
 
 LONGEST_LINE = 1 << 24
 """Maximum length of a table's first line in bytes."""
@@ -26,7 +27,7 @@ def existing_path(path: str, kind: Literal["file", "folder"], spec: str) -> Path
         raise RequestError(f"no {kind} was named: write {spec}")
     location = Path(path).expanduser()
     if not (location.is_file() if kind == "file" else location.is_dir()):
-        raise RequestError(f"there is no {kind} {location}: check the path in {spec}")
+        raise RequestError(f"there is no {kind} {location}: check the path in {spec}{path_hint(location)}")
     return location
 
 

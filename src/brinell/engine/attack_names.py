@@ -80,6 +80,6 @@ def check_attack_name(name: str) -> str:
     plugin, _ = PRESETS.get(name, (name, {}))
     plugin_names = plugins.names("attack")
     if plugin not in plugin_names and not plugins.is_scratch(plugin):
-        hint = suggestion(name, [*plugin_names, *PRESETS, *CASCADES, *ALIASES])
-        raise RequestError(f"there is no attack {name!r}{hint}; `brinell plugins` lists them")
+        hint = suggestion(name, [*plugin_names, *PRESETS, *CASCADES, *ALIASES], "`brinell plugins` lists them")
+        raise RequestError(f"there is no attack {name!r}{hint}")
     return plugin

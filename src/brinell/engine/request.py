@@ -4,21 +4,27 @@ Each is a field of a request, and the text under the field is its help. A reques
 VERB --help` stays fast.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import PurePath
+from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, mark_of
+from brinell.core.errors import option
+from brinell.core.numbers import NumberError, parse_decimal, parse_whole
+from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, listed_words, mark_of, number_type
 from brinell.core.user_files import expand_home
 
 JOINED = "joined"
 """Marks a text that holds a list: repeated options are joined to one list."""
 MOST_NAMED = 1000
 """Largest number of values (models, attacks, ...) of one setting."""
+EXAMPLE_COUNT, EXAMPLE_SHARE = "100", "0.5"
+"""Values that messages show where a number is expected and nothing like one was typed."""
 IN_MEMORY = "in-memory"
 """Spec of an object that was passed from Python."""
 
@@ -31,9 +37,33 @@ Folder = Annotated[str, Names("folder")]
 File = Annotated[str, Names("file")]
 """Types of texts that refer to something; trust, spelling and the reference read the type from the field (`names_of`)."""
 
+ALL = "all"
+"""A number of samples: as many as the data have."""
+SampleCount = Annotated[int, Field(ge=1)] | Literal["all"] | None
+"""A number of samples, or all that the data have; None for the default of the verb."""
 Seed = Annotated[int, Field(ge=0, description="The seed of every random number.")]
 BatchSize = Annotated[int, Field(ge=1, description="The most inputs shown to the model at once.")]
-Device = Annotated[Plain, Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.")]
+DEVICES = ("auto", "cpu", "cuda", "mps", "xpu", "hpu", "mtia", "xla", "meta")
+"""Names of devices, to which :NUMBER may be added."""
+
+
+def _check_device(name: str) -> str:
+    """Refuse a device that torch knows under another name."""
+    plain, colon, number = name.strip().lower().partition(":")
+    if name in DEVICES or (plain in DEVICES and number.isdecimal() and plain == name.partition(":")[0]):
+        return name
+    letters = plain.rstrip("0123456789")
+    number = number if number.isdecimal() else plain[len(letters) :]
+    kind = letters if letters in DEVICES else "cuda" if letters in ("", "gpu", "gpus", "nvidia") else "auto"
+    device = f"{kind}:{number}" if number and kind != "auto" else kind
+    raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1: write {option('device', device)}")
+
+
+Device = Annotated[
+    Plain,
+    AfterValidator(_check_device),
+    Field(description="The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one."),
+]
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
@@ -50,6 +80,36 @@ InProcess = Annotated[
 """Not written into any folder: who runs the code of others decides anew where it runs."""
 
 
+def _read_numbers(name: str, annotation: Any, value: Any) -> Any:
+    """The numbers of a field that were given as texts; anything else as it is.
+
+    Raises:
+        PydanticCustomError: a text is no number, or has two readings.
+    """
+    kind = number_type(annotation)
+    if kind is None:
+        return value
+    if isinstance(value, list | tuple):
+        return type(value)(_read_numbers(name, annotation, part) for part in value)
+    if not isinstance(value, str):
+        return value
+    words = listed_words(annotation)
+    if value.strip().lower() in words:
+        return value.strip().lower()
+    parts = re.split(r"[,;\s]+", value.strip())
+    if get_origin(annotation) is tuple and len(parts) > 1 and all(part.isdecimal() for part in parts):
+        raise PydanticCustomError("number", f"this is several numbers: write {' '.join(option(name, part) for part in parts)}")
+    try:
+        number = parse_whole(value) if kind is int else parse_decimal(value)
+        return number
+    except NumberError as error:
+        example = error.example or (EXAMPLE_COUNT if kind is int else EXAMPLE_SHARE)
+        others = "".join(f" or {option(name, word)}" for word in words)
+        others += " or leave it out" if NoneType in get_args(annotation) and not words and not error.example else ""
+        purpose = f" for {error.purpose}" if error.purpose else ""
+        raise PydanticCustomError("number", f"{error.reason}: write {option(name, example)}{purpose}{others}") from None
+
+
 class BaseRequest(BaseModel):
     """Base of all requests: nothing beyond the fields; one text or number in place of a tuple stands for a tuple of one."""
 
@@ -59,13 +119,15 @@ class BaseRequest(BaseModel):
     @classmethod
     def _wrap_single_text(cls, value: Any, info: ValidationInfo) -> Any:
         """A single text, or a single number of a field of numbers, stands for a tuple of one."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        is_single = isinstance(value, str) or (isinstance(value, int) and get_args(annotation)[:1] == (int,))
+        name = str(info.field_name)
+        annotation = cls.model_fields[name].annotation
+        value = _read_numbers(name, annotation, value)
+        is_single = isinstance(value, str) or (isinstance(value, int) and number_type(annotation) is int)
         if get_origin(annotation) is not tuple:
             return value
         if not is_single and not isinstance(value, list | tuple | set | frozenset | range):  # others may have no end
             raise PydanticCustomError("list", "give one, or several in a list")
-        if not is_single and not value and cls.model_fields[str(info.field_name)].get_default() != ():
+        if not is_single and not value and cls.model_fields[name].get_default() != ():
             raise PydanticCustomError("list", "give at least one")
         return (value,) if is_single else value
 
@@ -109,6 +171,11 @@ class BaseRequest(BaseModel):
         return {field.name: getattr(self, field.name) for field in fields(kind) if field.name in type(self).model_fields}
 
 
+def count_samples(samples: int | str | None, total: int, default: int | None = None) -> int:
+    """The number of samples that a setting takes of `total`: at most as many as there are."""
+    return total if samples == ALL else min(total, int(samples or default or total))
+
+
 class Request(BaseRequest):
     """Request of `brinell audit`."""
 
@@ -135,8 +202,8 @@ class Request(BaseRequest):
     reject_class: Plain | None = None
     """The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and
     a rejected clean input is not correct. Default: no reject class, so every class except the true one counts."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 1000, or all where there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all where there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist,
     cifar10, bench, digits), stratified for all other data."""

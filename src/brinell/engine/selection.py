@@ -10,6 +10,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.core.streams import Streams
+from brinell.engine.request import count_samples
 
 Select = Literal["first", "stratified", "random"]
 DEFAULT_SAMPLES = 1000
@@ -23,8 +24,8 @@ class SelectionRequest(Protocol):
     """A request with a number of samples and a selection method."""
 
     @property
-    def samples(self) -> int | None:
-        """Number of samples; None for the default."""
+    def samples(self) -> int | str | None:
+        """Number of samples, or all; None for the default."""
 
     @property
     def select(self) -> Select | None:
@@ -69,9 +70,9 @@ def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Sele
     total = len(labels)
     if not total:
         raise RequestError(f"data {dataset.name} holds no sample: nothing to audit")
-    if request.samples and request.samples > total:
-        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {total}: ask for that many at most")
-    n = min(total, request.samples or DEFAULT_SAMPLES)
+    if isinstance(request.samples, int) and request.samples > total:
+        raise RequestError(f"samples is {request.samples}, and {dataset.name} has {total}: ask for that many at most, or for all")
+    n = count_samples(request.samples, total, DEFAULT_SAMPLES)
     method = request.select or ("first" if dataset.info.published else default)
     if n == total:
         return Selection(ids=np.arange(n, dtype=np.int64), method="all")

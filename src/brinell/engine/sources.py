@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from brinell import plugins
 from brinell.core.errors import RequestError
+from brinell.core.user_files import path_hint
 from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.request import IN_MEMORY, BaseRequest
@@ -89,10 +90,10 @@ def _check_model(spec: str) -> None:
     source = path.rpartition(":")[0] if name == "torch" else path
     if name in MODEL_FILES and source and not Path(source).expanduser().is_file():
         name_text = source if name == "torch" else repr(str(Path(source).expanduser()))
-        raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}")
+        raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}{path_hint(source)}")
     weights = options.get("weights", "")
     if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
-        raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights=")
+        raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights={path_hint(weights)}")
 
 
 def _check_attack(spec: str) -> None:

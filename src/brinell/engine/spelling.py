@@ -4,7 +4,8 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 """
 
 import ast
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,9 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.user_files import expand_home, is_windows_path
+from brinell.core.suggestions import nearest_names
+from brinell.core.user_files import expand_home, is_windows_path, path_hint
+from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
 from brinell.engine.request import BaseRequest
 from brinell.store.folder import verb_of
 
@@ -52,6 +55,8 @@ REMEDIES: dict[Kind, dict[str, str]] = {
 }
 """Remedies for files that cannot be read; `{path}` is the path."""
 
+JOINED_KINDS = frozenset(("distortion", "defence"))
+"""Kinds of plug-ins that a setting joins by +, each with its settings in brackets."""
 ORIGINALS = {
     "wfdb": ("*.hea",),
     "cifar10": ("test_batch*", "cifar-10-batches-*/test_batch*"),
@@ -86,8 +91,11 @@ def expand_spec(kind: Kind, spec: str) -> str:
         raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {REMEDIES[kind][suffix].format(path=body)}")
     if path.is_dir():
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
-    if "/" in body or "\\" in body:
-        raise RequestError(f"there is no file or folder {body}: check the path")
+    if suffix and path.is_file():
+        endings = ", ".join(FILES[kind])
+        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: it ends with {suffix}, and not with one of {endings}")
+    if "/" in body or "\\" in body or suffix[1:2].isalpha():
+        raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
     return spec
 
 
@@ -104,6 +112,29 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
         elif isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             expanded[key] = tuple(expand_spec(kind, text) for text in value)
     return expanded
+
+
+def split_names(kind: str, text: str) -> list[str]:
+    """The specs in a text that joins several, as in `pgd,apgd-ce`; the text alone where a part names no plug-in and no file."""
+    if kind not in plugins.FOLDERS or Path(text.partition("?")[0]).exists():
+        return [text]
+    separators = ",;|" if kind in JOINED_KINDS else ",;|+"
+    parts = [part for part in re.split(rf"\s*[{separators}\s]\s*", text.strip()) if part]
+    vocabulary = [*plugins.names(kind), *((*CASCADES, *PRESETS, *ALIASES) if kind == "attack" else ())]
+    if len(parts) < 2 or not any(_names_something(kind, part, vocabulary) for part in parts):
+        return [text]
+    meant = [
+        part if _names_something(kind, part, vocabulary) else next(iter(nearest_names(part, vocabulary)), "") for part in parts
+    ]
+    return meant if all(meant) else [text]
+
+
+def _names_something(kind: str, text: str, vocabulary: Collection[str]) -> bool:
+    """True if a text is the spec of a plug-in, or of a file that a plug-in reads."""
+    body = text.partition("?")[0].partition("(")[0]
+    return body.partition(":")[0] in vocabulary or (
+        kind in FILES and (Path(body).suffix.lower() in FILES[kind] or ".py:" in body)
+    )
 
 
 def kind_title(kind: Kind) -> str:

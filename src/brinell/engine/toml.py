@@ -2,19 +2,23 @@
 
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, option, short
+from brinell.core.settings import listed_words
 from brinell.core.suggestions import nearest_names, suggestion
+from brinell.core.user_files import path_hint
 from brinell.engine.request import IN_PROCESS, BaseRequest, Request
-from brinell.engine.spelling import expand_specs
+from brinell.engine.spelling import JOINED_KINDS, expand_specs, split_names
 
 Kind = TypeVar("Kind", bound=BaseRequest)
+LIMITS = {"greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below"}
+"""What pydantic's errors about limits mean."""
 ATTACK_SETTINGS = ("steps", "step_size", "restarts", "random_start", "loss")
 """Settings that are part of an attack, where other libraries make them parameters of a call."""
 
@@ -38,7 +42,9 @@ def load(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(bounded.text(path))
     except FileNotFoundError:
-        raise RequestError(f"there is no file {path}: name a TOML file such as the run.toml of an earlier run") from None
+        raise RequestError(
+            f"there is no file {path}: name a TOML file such as the run.toml of an earlier run{path_hint(path)}"
+        ) from None
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} is no TOML: {error}") from None
 
@@ -63,14 +69,47 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
         RequestError: an unknown key (with the nearest one) or a value out of range.
     """
     check_keys(values, kind.model_fields)
+    check_single_values(values, kind)
     try:
         return kind(**expand_specs(kind.with_paths(values), kind))
     except ValidationError as error:
         first = error.errors()[0]
-        location, problem = ".".join(str(part) for part in first["loc"]).replace("_", "-"), first["msg"]
+        name = str(first["loc"][0])
+        location = ".".join([name.replace("_", "-"), *(str(part) for part in first["loc"][1:] if isinstance(part, int))])
         if first["type"] == "missing":
             raise RequestError(f"{location} is missing, and there is no default: give it as an option or in the file") from None
-        raise RequestError(f"{location} is {short(first['input'])}: {problem[0].lower()}{problem[1:]}") from None
+        value = first["input"][0] if isinstance(first["input"], tuple) and len(first["input"]) == 1 else first["input"]
+        problem = _problem(first, kind.model_fields[name].annotation)
+        raise RequestError(f"{location} is {short(value)}: {problem[0].lower()}{problem[1:]}") from None
+
+
+def _problem(error: Any, annotation: Any) -> str:
+    """What is wrong with a value, in words."""
+    words = listed_words(annotation)
+    if error["type"] in LIMITS:
+        return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"
+    if error["type"] != "literal_error" or not words:
+        return str(error["msg"])
+    return f"it is {', '.join(words[:-1])}{' or ' * (len(words) > 1)}{words[-1]}{suggestion(str(error['input']), words)}"
+
+
+def check_single_values(values: Mapping[str, Any], request: type[BaseRequest]) -> None:
+    """Refuse a text that lists several names of plug-ins, where each is a value of its own.
+
+    Raises:
+        RequestError: there is one, with the values as they are written.
+    """
+    for setting, value in values.items():
+        mark = request.names_of(setting)
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if mark is None or not isinstance(text, str) or len(parts := split_names(mark.kind, text)) < 2:
+                continue
+            problem = f"{short(text)} lists several values of {setting.replace('_', '-')}"
+            if get_origin(request.model_fields[setting].annotation) is tuple:
+                raise RequestError(f"{problem}: write {' '.join(option(setting, part) for part in parts)}")
+            if mark.kind in JOINED_KINDS:
+                raise RequestError(f"{problem}: write {option(setting, '+'.join(parts))}")
+            raise RequestError(f"{problem}, and it takes one: run it once for each")
 
 
 def check_keys(keys: Iterable[str], valid_keys: Iterable[str]) -> None:

@@ -26,10 +26,9 @@ from brinell.core.user_files import cache_folder
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
 from brinell.engine.cascade import Turn
 from brinell.engine.request import IN_MEMORY, IN_PROCESS, BaseRequest
+from brinell.engine.spelling import JOINED_KINDS
 from brinell.store.folder import MANIFEST, REQUEST
 
-JOINED_KINDS = frozenset(("distortion", "defence"))
-"""Kinds of plug-ins that a setting joins by +, each with its settings in brackets."""
 NUMBER = re.compile(r"\d[\d.x]*")
 SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 STAGE_OPTIONS = frozenset(field.name for field in fields(Turn)) | {"eot", "gradient"}

@@ -14,6 +14,7 @@ from typing import Any
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line, option
+from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
 from brinell.store import inventory, seal
@@ -162,6 +163,8 @@ class Layout:
     def _refusal(self, path: Path, reason: str) -> RequestError:
         """The error about a folder that this verb did not make; it lists subfolders that this verb made."""
         candidates = sorted(str(file.parent) for file in path.glob(f"*/{MANIFEST}") if self.has(file.parent))
+        if not path.exists() and (hint := path_hint(path)):
+            return RequestError(f"there is no folder {path}{hint}")
         then = f"name {' or '.join(candidates)}, which it holds" if candidates else f"{self.command} makes one"
         return RequestError(f"{path} is no {self.noun} folder: {reason}; {then}")
 

@@ -64,7 +64,7 @@ def load(verb: str) -> Study:
     """
     entry = entries().get(verb)
     if entry is None:
-        raise RequestError(f"there is no command {verb!r}{suggestion(verb, entries())}; `brinell --help` lists them")
+        raise RequestError(f"there is no command {verb!r}{suggestion(verb, entries(), '`brinell --help` lists them')}")
     study: Study = import_module(entry.package).STUDY
     return study
 

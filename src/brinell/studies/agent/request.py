@@ -1,6 +1,6 @@
 """What `brinell train-agent` is asked for."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -31,7 +31,7 @@ class TrainAgentRequest(BaseRequest):
     """The distance in which eps is measured: l2 or linf."""
     eps: Budgets = "1"
     """The budget of the episodes, such as 1 or 8/255."""
-    samples: int = Field(default=1000, ge=1)
+    samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000
     """The most inputs, counted from the first; those that the model gets wrong are left out."""
     algorithm: Literal["dqn", "none"] = "dqn"
     """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""

@@ -19,6 +19,7 @@ from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.engine.trust import MARK, make_mark
 from brinell.rlab.agent import Agent, load
@@ -160,7 +161,7 @@ def train_agent(
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
-    first = min(request.samples, len(dataset))
+    first = count_samples(request.samples, len(dataset))
     unreadable = unreadable_samples(dataset, range(first))
     ids = [sample for sample in range(first) if sample not in unreadable]
     x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()

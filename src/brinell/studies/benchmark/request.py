@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain
-from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, InProcess, ModelSpec, Seed
+from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
 
 
 class BenchmarkRequest(BaseRequest):
@@ -39,8 +39,8 @@ class BenchmarkRequest(BaseRequest):
     """The criterion: the model predicts this class, given by name or number, for samples of other classes."""
     wrong_above: float | None = None
     """The criterion: the lower limit of the probability of the wrong class."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 1000, or all if there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for
     published test sets, stratified for other data."""

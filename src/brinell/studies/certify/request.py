@@ -2,8 +2,6 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from brinell.core.settings import Names
 from brinell.engine.request import (
     JOINED,
@@ -15,6 +13,7 @@ from brinell.engine.request import (
     Device,
     InProcess,
     ModelSpec,
+    SampleCount,
     Seed,
 )
 
@@ -35,8 +34,8 @@ class CertifyRequest(BaseRequest):
     the samples that are still open."""
     attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks, as for brinell audit."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 100, or all where there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 100, or all where there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """How samples are selected: first, stratified or random."""
     seed: Seed = 0

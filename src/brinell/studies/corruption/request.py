@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain, Suite
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, InProcess, ModelSpec, Seed
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
 
 
 class CorruptRequest(BaseRequest):
@@ -33,8 +33,8 @@ class CorruptRequest(BaseRequest):
     keep: bool = False
     """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data "npz:FILE?divide=255"
     reads them."""
-    samples: int | None = Field(default=None, ge=1)
-    """Number of samples. Default: 1000, or all if there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for
     published test sets, else stratified."""

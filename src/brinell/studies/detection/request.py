@@ -1,6 +1,6 @@
 """The settings of `brinell detect`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ class DetectRequest(BaseRequest):
     """The false-alarm rate on clean inputs, which determines the threshold."""
     fit: int = Field(default=2000, ge=20)
     """Number of clean inputs that detectors are fitted to. As many further inputs determine the threshold."""
-    samples: int = Field(default=200, ge=1)
+    samples: Annotated[int, Field(ge=1)] | Literal["all"] = 200
     """Number of samples of the run, counted from the first."""
     eps: Budgets | None = None
     """The budget of the adaptive attack. Default: the run's largest."""

@@ -39,7 +39,7 @@ from brinell.detectors._background import SHARE, most_frequent
 from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import ModelSource, Plan, make_plan
-from brinell.engine.request import Request
+from brinell.engine.request import Request, count_samples
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_audit_request
@@ -284,7 +284,7 @@ class _Examination:
         records = run.records()
         self.rows = rows.take(records, records.model == source.name)
         clean = rows.take(self.rows, self.rows.attack == "clean")
-        order = np.argsort(clean.sample_id)[: request.samples]
+        order = np.argsort(clean.sample_id)[: count_samples(request.samples, len(clean.sample_id))]
         self.ids, self.labels = clean.sample_id[order], clean.label[order].astype(np.int64)
         self.right = clean.outcome[order] == Outcome.CORRECT
         self.x = plan.dataset.load(self.ids.tolist()).to(plan.device)

@@ -1,6 +1,6 @@
 """Settings of `brinell epsilon`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,8 +17,8 @@ class EpsilonRequest(BaseRequest):
     norm: tuple[Literal["linf", "l2", "l1", "l0"], ...] = ()
     """A norm of the recommendation: linf, l2, l1, l0. Default: linf and l2, and the others if they take no longer than
     seconds."""
-    samples: int | None = Field(default=None, ge=2)
-    """The number of samples, counted from the first. Default: all."""
+    samples: Annotated[int, Field(ge=2)] | Literal["all"] | None = None
+    """The number of samples, or all, counted from the first. Default: all."""
     pairs: int = Field(default=100, ge=0)
     """The number of samples of each class that measure mean distances in Linf, L1 and L0, and perceptibility. 0 means all."""
     fraction: float = Field(default=0.5, gt=0, le=1)

@@ -20,6 +20,7 @@ from brinell.core.streams import Streams
 from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import model_opener
+from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.engine.trust import MARK, make_mark
 from brinell.studies.epsilon import page, perception
@@ -132,7 +133,7 @@ def measure(
     dataset = open_data(request.data) if dataset is None else dataset
     train = open_data(request.train) if train is None and request.train else train
     labels = np.asarray(dataset.labels(), dtype=np.int64)
-    n = min(len(labels), request.samples or len(labels))
+    n = count_samples(request.samples, len(labels))
     if n < 2:
         raise RequestError(f"{dataset.name} has {n} sample: there is no distance to measure")
     points = Points(dataset, labels[:n])

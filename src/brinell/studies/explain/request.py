@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, InProcess, ModelSpec, Seed
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, InProcess, ModelSpec, SampleCount, Seed
 
 
 class ExplainRequest(BaseRequest):
@@ -25,8 +25,8 @@ class ExplainRequest(BaseRequest):
     """The explained class: the predicted class or the true class."""
     only: Literal["all", "right", "wrong"] = "all"
     """The samples: all, or those that the model classifies right or wrong."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 32, or all if there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 32, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """Selection of samples: first, stratified or random. Default: first for published test sets, else stratified."""
     steps: int = Field(default=16, ge=0)

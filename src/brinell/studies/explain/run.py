@@ -22,6 +22,7 @@ from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
+from brinell.engine.request import count_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.shard import session
 from brinell.engine.sources import open_data
@@ -333,7 +334,7 @@ def _truth_digest(truth: GroundTruth | None, ids: Array) -> str | None:
 def select_explained(request: ExplainRequest, dataset: Dataset, adversarial: AdversarialDataset | None) -> Selection:
     """Select the samples to explain; of a run, the first fooled samples."""
     if adversarial is not None:
-        return Selection(ids=adversarial.ids[: request.samples or SAMPLES], method="first")
+        return Selection(ids=adversarial.ids[: count_samples(request.samples, len(adversarial.ids), SAMPLES)], method="first")
     return choose_samples(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from brinell.engine.request import BaseRequest, DataSpec, Device, Seed
+from brinell.engine.request import BaseRequest, DataSpec, Device, SampleCount, Seed
 
 
 class TrainGeneratorRequest(BaseRequest):
@@ -10,7 +10,7 @@ class TrainGeneratorRequest(BaseRequest):
 
     data: DataSpec = "digits?split=train"
     """The images to train on: the training data of the models."""
-    samples: int | None = Field(default=None, ge=1)
+    samples: SampleCount = None
     """The most inputs, counted from the first. Default: all."""
     minutes: float = Field(default=10.0, gt=0)
     """The wall time of the training. One minute is enough for the digits, ten for MNIST."""

@@ -26,6 +26,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError, option
 from brinell.engine.plan import choose_device
+from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name
 from brinell.studies.generator.generator import Kept, load
@@ -243,7 +244,7 @@ def train_generator(
     dataset = open_data(request.data) if dataset is None else dataset
     if problem := fits(dataset.domain):
         raise RequestError(f"no generator can be trained on {dataset.name}: {problem}")
-    labels = np.asarray(dataset.labels(), dtype=np.int64)[: request.samples]
+    labels = np.asarray(dataset.labels(), dtype=np.int64)[: count_samples(request.samples, len(dataset))]
     counts = np.bincount(labels, minlength=len(dataset.classes))
     if counts.min() < FEWEST:
         poor = dataset.classes[int(counts.argmin())]

@@ -70,7 +70,7 @@ class HardenRequest(BaseRequest):
     """The attacks of the audits, named as for brinell audit."""
     budgets: Annotated[Budgets | None, JOINED] = None
     """The budgets of the audits, such as 0:8/255:9. Default: five from 0 to eps."""
-    samples: int = Field(default=200, ge=1)
+    samples: Annotated[int, Field(ge=1)] | Literal["all"] = 200
     """Most samples in each audit. More samples give narrower intervals and cost time in both audits."""
     seed: Seed = 0
     device: Device = "auto"

@@ -20,7 +20,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.plan import model_facts, split_class_names
 from brinell.engine.progress import Progress
-from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.request import IN_MEMORY, Request, count_samples
 from brinell.engine.selection import choose_samples
 from brinell.engine.spelling import expand_spec
 from brinell.models._weights import load_weights_file
@@ -216,7 +216,7 @@ def _measure_unseen(plan: HardenPlan, folder: Path, manifest: dict[str, Any]) ->
     """Compare both models on the audit samples under the changes that the training did not use."""
     request, device = plan.request, plan.device
     ids = choose_samples(
-        Request(data=request.data, samples=min(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset
+        Request(data=request.data, samples=count_samples(request.samples, len(plan.dataset)), seed=request.seed), plan.dataset
     ).ids
     x, labels = plan.dataset.load(ids.tolist()).to(device), np.asarray(plan.dataset.labels(), dtype=np.int64)[ids]
     with ExitStack() as sessions:

@@ -1,5 +1,7 @@
 """What `brinell train-metric` is asked for."""
 
+from typing import Annotated, Literal
+
 from pydantic import Field
 
 from brinell.engine.request import BaseRequest, DataSpec
@@ -12,7 +14,7 @@ class MetricRequest(BaseRequest):
     """The data to train on."""
     test: DataSpec | None = None
     """The data to judge by. Default: a fifth of each class of the training data, kept aside."""
-    samples: int = Field(default=20000, ge=2)
+    samples: Annotated[int, Field(ge=2)] | Literal["all"] = 20000
     """The most samples of each data set, counted from the first."""
     margin: float = Field(default=0.2, gt=0, lt=4)
     """The margin (alpha) of the triplet loss: by how much farther, in squared distance, another class is to be. On the unit

@@ -32,6 +32,7 @@ from brinell.core.splits import stratified
 from brinell.core.streams import initial
 from brinell.distances import _embedding as embedding
 from brinell.distances.embedding import FORMAT, Embedding
+from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.epsilon import conditions
@@ -226,7 +227,7 @@ def _tools(margin: float) -> tuple[Any, Any]:
 
 def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tuple[Tensor, Array, Tensor, Array]:
     """Inputs and labels to learn from, and those to judge by."""
-    n = min(request.samples, len(dataset))
+    n = count_samples(request.samples, len(dataset))
     labels = np.asarray(dataset.labels()[:n], dtype=np.int64)
     if request.test is None and test is None:
         first, second = stratified(labels, ASIDE, request.seed)
@@ -234,7 +235,7 @@ def _split(request: MetricRequest, dataset: Dataset, test: Dataset | None) -> tu
     test_data = open_data(str(request.test)) if test is None else test
     if test_data.domain.shape != dataset.domain.shape or test_data.classes != dataset.classes:
         raise RequestError(f"{test_data.name} has other shapes or classes than {dataset.name}: judge by data of the same kind")
-    m = min(request.samples, len(test_data))
+    m = count_samples(request.samples, len(test_data))
     held_labels = np.asarray(test_data.labels()[:m], dtype=np.int64)
     return dataset.load(range(n)), labels, test_data.load(range(m)), held_labels
 

@@ -2,8 +2,6 @@
 
 from typing import Literal
 
-from pydantic import Field
-
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -15,6 +13,7 @@ from brinell.engine.request import (
     Folder,
     InProcess,
     ModelSpec,
+    SampleCount,
     Seed,
 )
 
@@ -42,8 +41,8 @@ class TransferRequest(BaseRequest):
     attack: AttackSpec = "mi-fgsm"
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample."""
-    samples: int | None = Field(default=None, ge=1)
-    """The number of samples. Default: 1000, or all if there are fewer."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
     """The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first
     of published test sets, and stratified for all other data."""
