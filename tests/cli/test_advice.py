@@ -13,6 +13,7 @@ from brinell.cli import command_line, run
 from brinell.cli.advice import Line, check_verb
 from brinell.core.errors import RequestError, Spelling, spell
 from brinell.core.numbers import NumberError, parse_decimal, parse_whole
+from brinell.engine.eps_grid import parse_eps
 from brinell.engine.toml import parse_request
 from brinell.studies import register
 
@@ -89,7 +90,9 @@ def read(words):
     fields = study.request.model_fields
     values = {name.removeprefix("--").replace("-", "_"): tuple(texts) for name, texts in line.values.items()}
     values = {name: texts if str(fields[name].annotation).startswith("tuple") else texts[0] for name, texts in values.items()}
-    return parse_request(study.request, values | dict(zip(study.positional, line.arguments, strict=False)))
+    request = parse_request(study.request, values | dict(zip(study.positional, line.arguments, strict=False)))
+    parse_eps(getattr(request, "eps", None) or "0")
+    return request
 
 
 @pytest.mark.parametrize("line", REPLACED)

@@ -89,7 +89,7 @@ ANSWERED = [
     ("dataset", "run", r"it is a run, whose data is named in its run.toml"),
     ("dataset", "empty", r"write NAME:DIR with a NAME of `brinell plugins dataset`"),
     ("dataset", "no/such", r"there is no file or folder no/such: check the path"),
-    ("model", "net.pt", r"weights alone .* write model.py:FACTORY\?weights=net.pt, or timm:NAME\?weights=net.pt"),
+    ("model", "net.pt", r"holds weights, which .* write model.py:FACTORY\?weights=net.pt"),
     ("model", "forest.pkl", r"a pickle runs code .* skops.io.dump and name FILE.skops"),
     ("model", "net.h5", r"export it to ONNX, or hand brinell.audit a function"),
     ("model", "models.py", r"names no function: write models.py:FACTORY \(it has make, Plugin\)"),

@@ -109,7 +109,7 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
         ("{file}:nets", {}, "has no function 'nets'; it has broken, net, number"),
         ("{file}:constant", {}, "has no function 'constant'"),
         ("{file}:broken", {}, "broken failed with RuntimeError: no luck"),
-        ("{file}:number", {}, "returned a int, not an nn.Module"),
+        ("{file}:number", {}, "returned an int, and no nn.Module"),
         ("{file}:net", {"args": "depth=3"}, "unexpected keyword argument 'depth'"),
         ("{file}:net", {"args": "width"}, "'width' is no key=value"),
         ("{file}:net", {"weights": "{folder}/none.pt"}, "there is no file .*none.pt"),
@@ -183,3 +183,30 @@ def test_damaged_weights(tmp_path: Path, name: str, content: bytes | None) -> No
     with pytest.raises(RequestError, match="damaged|never loaded") as error:
         read_weights(file)
     assert "\n" not in str(error.value)
+
+
+FACTORIES = {
+    "import math": ("math", "is an imported module .math., and no function that returns the network"),
+    "size = 3": ("size", "is an int, and no function"),
+    "table = {'a': 1}": ("table", "is a dict, and no function"),
+    "ready = torch.nn.Identity()": ("ready", "is a module, .*write def net"),
+    "def fun(x): return x": ("fun", "needs x, as a network does"),
+    "def wide(width): return torch.nn.Identity()": ("wide", r"needs width: write '.*wide\?args=width=VALUE'"),
+    "class Net(torch.nn.Module):\n    def __init__(self, classes): ...": (
+        "Net",
+        r"is a class that needs classes: write '.*args=classes",
+    ),
+    "def nothing(): ...": ("nothing", "returned None, .*end nothing in return model"),
+    "def state(): return torch.nn.Linear(2, 2).state_dict()": ("state", "returned a state dict, .*load_state_dict"),
+    "def pair(): return torch.nn.Identity(), 1": ("pair", "returned a tuple, .*the network alone"),
+    "def kind(): return torch.nn.Identity": ("kind", r"let kind return Identity\(\)"),
+}
+"""By the code of a file: the name that is taken for a factory, and what the refusal says."""
+
+
+@pytest.mark.parametrize("code", FACTORIES)
+def test_what_is_no_factory_is_named_with_a_remedy(code, tmp_path):
+    name, message = FACTORIES[code]
+    (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
+    with pytest.raises(RequestError, match=message):
+        TorchModule(path=f"{tmp_path}/model.py:{name}")(Domain.image(1, 8, 8))

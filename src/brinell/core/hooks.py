@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brinell.core.errors import RequestError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
@@ -39,6 +41,20 @@ Watcher = Callable[[Call], Any]
 def hookable(root: nn.Module) -> dict[str, nn.Module]:
     """The modules of a network that take hooks, by name."""
     return {name: part for name, part in root.named_modules() if not isinstance(part, torch.jit.ScriptModule)}
+
+
+def check_hookable(root: nn.Module, method: str) -> None:
+    """Refuse a network whose parts are TorchScript, for a method that watches its layers.
+
+    Raises:
+        RequestError: a part takes no hooks.
+    """
+    if any(isinstance(part, torch.jit.ScriptModule) for part in root.modules()):
+        raise RequestError(
+            f"the network is a TorchScript program, whose layers cannot be watched, as {method} does: take gradient, "
+            "integrated-gradients, smoothgrad, occlusion, rise or kernel-shap, or name a function that returns the module before "
+            "torch.jit"
+        )
 
 
 @contextmanager

@@ -5,6 +5,7 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 
 import ast
 import re
+import zipfile
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
@@ -29,15 +30,25 @@ FILES: dict[Kind, dict[str, str]] = {
 
 PICKLED = "a pickle runs code when it is loaded, so none is: save the model by skops.io.dump and name FILE.skops"
 WEIGHTS = (
-    "weights alone do not say which network they belong to: write model.py:FACTORY?weights={path}, or timm:NAME?weights={path}; "
-    "for a TorchScript file let def net() in model.py return torch.jit.load('{path}'), and write model.py:net"
+    "it holds weights, which do not say which network they belong to: write model.py:FACTORY?weights={path}, where FACTORY is a "
+    "function in model.py that returns the network"
+)
+SCRIPTED = (
+    "it is a TorchScript program, which is opened by code of yours: let def net() in model.py return torch.jit.load('{path}'), "
+    "and write model.py:net"
 )
 EXPORTED = (
     "a program is opened by code of yours: let def net() in model.py return torch.export.load('{path}'), and write model.py:net"
 )
 ARRAYS = "tensors and pickles are not read: save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
 ARCHIVE = "it is packed: unpack it, and name the folder or the file"
-OTHER_FRAMEWORK = "it is of a framework that is not read: export it to ONNX, or hand brinell.audit a function from Python"
+OTHER_FRAMEWORK = (
+    "it is of TensorFlow, which is not opened here: make it an ONNX file, say by python -m tf2onnx.convert {flag} {path} "
+    "--output {stem}.onnx, and write {stem}.onnx"
+)
+CORE_ML = "it is of Core ML, which is not opened here: export the network that it was made from to FILE.onnx"
+TORCH = (".pt", ".pth", ".ckpt", ".bin")
+"""Endings of files of torch, which hold weights or a program."""
 REMEDIES: dict[Kind, dict[str, str]] = {
     "dataset": {
         ".npy": "it holds one array and no labels: save both by numpy.savez('FILE.npz', x=inputs, y=labels)",
@@ -50,7 +61,10 @@ REMEDIES: dict[Kind, dict[str, str]] = {
         **dict.fromkeys((".pt", ".pth", ".safetensors", ".ckpt", ".bin"), WEIGHTS),
         ".pt2": EXPORTED,
         **dict.fromkeys((".pkl", ".pickle", ".joblib"), PICKLED),
-        **dict.fromkeys((".h5", ".keras", ".tflite", ".pb", ".mlmodel"), OTHER_FRAMEWORK),
+        **dict.fromkeys((".h5", ".keras"), OTHER_FRAMEWORK.replace("{flag}", "--keras")),
+        ".tflite": OTHER_FRAMEWORK.replace("{flag}", "--tflite"),
+        ".pb": OTHER_FRAMEWORK.replace("{flag} {path}", "--saved-model FOLDER"),
+        ".mlmodel": CORE_ML,
     },
 }
 """Remedies for files that cannot be read; `{path}` is the path."""
@@ -88,7 +102,8 @@ def expand_spec(kind: Kind, spec: str) -> str:
     if (name := FILES[kind].get(suffix)) and not path.is_dir():
         return f"{name}:{body}{mark}{options}"
     if suffix in REMEDIES[kind] and not path.is_dir():
-        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {REMEDIES[kind][suffix].format(path=body)}")
+        remedy = (kind == "model" and _torch_remedy(path)) or REMEDIES[kind][suffix]
+        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {remedy.format(path=body, stem=path.with_suffix(''))}")
     if path.is_dir():
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
     if suffix and path.is_file():
@@ -97,6 +112,20 @@ def expand_spec(kind: Kind, spec: str) -> str:
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
     return spec
+
+
+def _torch_remedy(path: Path) -> str:
+    """What to do about a file by its first bytes, where its ending is one of torch; empty where the ending says all."""
+    if path.suffix.lower() not in TORCH or not path.is_file():
+        return ""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return SCRIPTED if any(name.endswith("/constants.pkl") for name in archive.namelist()) else WEIGHTS
+    except (OSError, zipfile.BadZipFile):
+        pass
+    with bounded.open_regular(path) as stream:
+        start = stream.read(1)
+    return WEIGHTS if start == b"\x80" else f"it ends with {path.suffix} and is no file of torch: save or fetch it again"
 
 
 def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from brinell.core.contracts import Access, Batch, Domain, Explainer, Kind, Oracle, Streams
 from brinell.core.errors import RequestError
-from brinell.core.hooks import Call, hookable, watch_calls
+from brinell.core.hooks import Call, check_hookable, hookable, watch_calls
 from brinell.core.settings import at_least
 from brinell.explainers._asking import class_logit, places_of, resized
 from brinell.explainers._cells import smooth_maps
@@ -53,6 +53,8 @@ class GradCAM:
         """
         layers = hookable(module)
         names = (self.layer,) if self.layer else usual_layers(module)
+        if not names or (self.layer and self.layer not in layers):
+            check_hookable(module, "Grad-CAM")
         if not names:
             raise RequestError("the network has no convolution or attention layer, which Grad-CAM needs: leave grad-cam out")
         if self.layer and self.layer not in layers:

@@ -37,7 +37,10 @@ class GuidedBackprop:
         with _Guided() as guided:
             gradient = oracle.gradient(batch.ids, batch.x, class_logit).grad
         if not guided.calls:
-            raise RequestError("guided backpropagation needs a network with ReLU, and none was called: leave guided-backprop out")
+            raise RequestError(
+                "guided backpropagation needs a network with ReLU, and none was called, or only within a TorchScript program, "
+                "where it is not seen: leave guided-backprop out"
+            )
         return over_channels(gradient.abs(), domain)
 
 

@@ -16,6 +16,10 @@ from brinell.core.errors import RequestError
 
 NESTED = ("state_dict", "model_state_dict", "model", "net")
 """Keys that hold the state dict in checkpoints."""
+OTHER_FILES = {".onnx": "; an ONNX file is a model by itself: write {path} in place of the model"} | dict.fromkeys(
+    (".h5", ".keras", ".pb", ".tflite"), "; this is a file of TensorFlow: make it an ONNX file by tf2onnx, and name FILE.onnx"
+)
+"""What to do about files of other libraries in place of weights."""
 PREFIXES = ("module.", "_orig_mod.")
 """Prefixes that wrappers of a module (data parallel, compile) add to each name."""
 
@@ -28,7 +32,7 @@ def read_weights(file: Path) -> dict[str, Tensor]:
         with bounded.decoding(file, file.stat().st_size, "no safetensors file"):
             return load_file(file)
     if file.suffix not in (".pt", ".pth", ".th", ".bin", ".ckpt"):
-        program = f"; {program_remedy(file)}" if file.suffix == ".pt2" else ""
+        program = f"; {program_remedy(file)}" if file.suffix == ".pt2" else OTHER_FILES.get(file.suffix, "").format(path=file)
         raise RequestError(f"{file}: weights come as .safetensors, or as .pt or .pth that holds a state dict{program}")
     return state_dict(read_torch(file), file)
 
@@ -37,6 +41,10 @@ def read_torch(file: Path) -> Any:
     """The content of a file that torch can read with `weights_only=True`."""
     with bounded.decoding(file, file.stat().st_size, "no file of torch"):
         _check_packing(file)
+        with bounded.open_regular(file) as stream:
+            start = stream.read(2)
+        if start != b"PK" and start[:1] != b"\x80":
+            raise RequestError(f"{file} is no file of torch, whatever its ending: save model.state_dict() in it")
         try:
             return torch.load(file, map_location="cpu", weights_only=True)
         except Exception as error:

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import nn
@@ -27,6 +29,7 @@ from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.settings import Plain
 from brinell.core.siblings import kept_path
+from brinell.core.suggestions import suggestion
 from brinell.core.torch_settings import kept_settings
 from brinell.core.user_files import failure_text, hash_code, import_file, module_name
 from brinell.models._answers import Kind, LogitModel
@@ -38,6 +41,10 @@ __all__ = ["TorchModule"]
 
 CLASSES = re.compile("class|label|category|categories|outputs?$|out_(features|dim)", re.IGNORECASE)
 """Names of the argument of a factory that says how many classes there are."""
+
+
+INPUT_NAMES = frozenset(("x", "xs", "batch", "data", "images", "image", "inputs", "input", "img", "signal"))
+"""Names of an argument that takes inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,16 +131,94 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
     """The module that a factory makes."""
     scope = import_file(file)
     function = getattr(scope, factory, None)
-    if not callable(function):
-        functions = sorted(name for name, value in vars(scope).items() if getattr(value, "__module__", "") == scope.__name__)
-        raise RequestError(f"{file} has no function {factory!r}; it has {', '.join(functions) or 'none'}")
+    _check_factory(function, file, factory, scope, arguments)
     try:
         with kept_path():
-            module = function(**arguments)
+            module = function(**arguments)  # type: ignore[misc]
     except (Exception, SystemExit) as error:
         raise RequestError(failure_text(f"{file}:{factory} failed", error, file)) from error
     if isinstance(module, torch.export.ExportedProgram):
         module = module.module()
     if not isinstance(module, nn.Module):
-        raise RequestError(f"{file}:{factory} returned a {type(module).__name__}, not an nn.Module")
+        raise RequestError(f"{file}:{factory} returned {_describe(module)}, and no nn.Module: {_remedy(module, factory)}")
     return module
+
+
+def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, arguments: Mapping[str, str]) -> None:
+    """Refuse what is no function that these arguments call.
+
+    Raises:
+        RequestError: the file lacks it, it is something else, or it needs arguments that are not given.
+    """
+    own = sorted(
+        name for name, value in vars(scope).items() if callable(value) and getattr(value, "__module__", "") == scope.__name__
+    )
+    if function is None:
+        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, own)}; it has {', '.join(own) or 'none'}")
+    if isinstance(function, nn.Module):
+        raise RequestError(
+            f"{file}:{factory} is a module, and the name of a function that returns it is expected: write def net(): return "
+            f"{factory}, and name {file}:net"
+        )
+    if not callable(function):
+        functions = f"it has {', '.join(own)}" if own else f"write def net(): return ... in {file}, and name {file}:net"
+        raise RequestError(f"{file}:{factory} is {_describe(function)}, and no function that returns the network: {functions}")
+    try:
+        inspect.signature(function).bind(**arguments)
+    except ValueError:  # no signature to compare with
+        return
+    except TypeError as error:
+        raise RequestError(_argument_problem(function, file, factory, arguments, error)) from None
+
+
+def _argument_problem(function: Any, file: Path, factory: str, arguments: Mapping[str, str], error: TypeError) -> str:
+    """The message about a function or class whose arguments are not those that are given."""
+    parameters = inspect.signature(function).parameters
+    required = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+    missing = [name for name in required if name not in arguments]
+    kind = "class" if isinstance(function, type) else "function"
+    if not missing:
+        listed = ", ".join(parameters) or "none"
+        return f"{file}:{factory} does not take these args ({error}): its arguments are {listed}"
+    problem = f"{file}:{factory} is a {kind} that needs {', '.join(missing)}"
+    if kind == "function" and required == missing and missing[0] in INPUT_NAMES:
+        return (
+            f"{problem}, as a network does, and a function without arguments that returns an nn.Module is expected: put its code "
+            f"in the forward of a module, write def net(): return Net(), and name {file}:net; or pass it to brinell.audit"
+        )
+    given = ",".join(f"{name}={arguments.get(name, 'VALUE')}" for name in (*arguments, *missing))
+    return (
+        f"{problem}: write '{file}:{factory}?args={given}', which passes texts, or def net(): return {factory}(...) in {file}, "
+        f"and name {file}:net"
+    )
+
+
+def _describe(value: Any) -> str:
+    """What an object is, in words."""
+    if value is None:
+        return "None"
+    if isinstance(value, ModuleType):
+        return f"an imported module ({value.__name__})"
+    if isinstance(value, Mapping) and value and all(isinstance(part, torch.Tensor) for part in value.values()):
+        return "a state dict"
+    name = type(value).__name__
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _remedy(value: Any, factory: str) -> str:
+    """What to do about a factory that returns this."""
+    if value is None:
+        return f"end {factory} in return model"
+    if isinstance(value, Mapping):
+        return f"let {factory} build the network, call its load_state_dict, and return the network"
+    if isinstance(value, tuple | list) and any(isinstance(part, nn.Module) for part in value):
+        return f"let {factory} return the network alone"
+    if isinstance(value, type) and issubclass(value, nn.Module):
+        return f"let {factory} return {value.__name__}(), an instance"
+    if callable(value):
+        return f"let {factory} return a module whose forward calls it, or hand it to brinell.audit in Python"
+    return f"let {factory} return the network"
