@@ -69,7 +69,7 @@ def audit(
     attack: str | Sequence[str] = ('fast',),
     targeted: str | None = None,
     reject_class: str | None = None,
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -105,7 +105,7 @@ def audit(
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
         reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
-        samples: The number of samples. Default: 1000, or all where there are fewer.
+        samples: The number of samples, or all. Default: 1000, or all where there are fewer.
         select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
@@ -150,7 +150,7 @@ def benchmark(
     true_below: float | None = None,
     wrong_class: str | None = None,
     wrong_above: float | None = None,
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -186,7 +186,7 @@ def benchmark(
         true_below: The criterion: the probability of the true class falls below this value.
         wrong_class: The criterion: the model predicts this class, given by name or number, for samples of other classes.
         wrong_above: The criterion: the lower limit of the probability of the wrong class.
-        samples: The number of samples. Default: 1000, or all if there are fewer.
+        samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for published test sets, stratified for other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
@@ -219,7 +219,7 @@ def certify(
     eps: Eps | None = None,
     method: str | Sequence[str] = ('crown', 'alpha-crown'),
     attack: str | Sequence[str] = ('fast',),
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -245,7 +245,7 @@ def certify(
         eps: Budgets, such as 0:8/255:9. Default: 0:0.04:5.
         method: A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200. They run in the order given, each on the samples that are still open.
         attack: The attacks, as for brinell audit.
-        samples: The number of samples. Default: 100, or all where there are fewer.
+        samples: The number of samples, or all. Default: 100, or all where there are fewer.
         select: How samples are selected: first, stratified or random.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
@@ -302,7 +302,7 @@ def corrupt(
     placed: int = 0,
     steps: int = 200,
     keep: bool = False,
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -333,7 +333,7 @@ def corrupt(
         placed: Number of samples on which RLAB places each corruption on patches, within the L2 distance of the corruption of the whole input. 0 leaves it out.
         steps: Queries of RLAB for each sample.
         keep: Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data "npz:FILE?divide=255" reads them.
-        samples: Number of samples. Default: 1000, or all if there are fewer.
+        samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for published test sets, else stratified.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
@@ -357,7 +357,7 @@ def detect(
     detector: str | Sequence[str] = ('background', 'feature-squeezing', 'mahalanobis'),
     fpr: float = 0.05,
     fit: int = 2000,
-    samples: int = 200,
+    samples: int | Literal['all'] = 200,
     eps: Eps | None = None,
     steps: int = 100,
     seed: int = 0,
@@ -416,7 +416,7 @@ def epsilon(
     progress: ProgressOption | None = None,
     train: Data | None = None,
     norm: Literal['linf', 'l2', 'l1', 'l0'] | Sequence[Literal['linf', 'l2', 'l1', 'l0']] = (),
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     pairs: int = 100,
     fraction: float = 0.5,
     allow: float = 0.01,
@@ -444,7 +444,7 @@ def epsilon(
         progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         train: The training data of the model, which also provide neighbours.
         norm: A norm of the recommendation: linf, l2, l1, l0. Default: linf and l2, and the others if they take no longer than seconds.
-        samples: The number of samples, counted from the first. Default: all.
+        samples: The number of samples, or all, counted from the first. Default: all.
         pairs: The number of samples of each class that measure mean distances in Linf, L1 and L0, and perceptibility. 0 means all.
         fraction: Label constancy: eps is at most this fraction of the distance to the nearest sample of another class.
         allow: The share of samples on which a common eps of a class or of the data may break a condition.
@@ -481,7 +481,7 @@ def explain(
     truth: File | None = None,
     explain: Literal['prediction', 'label'] = 'prediction',
     only: Literal['all', 'right', 'wrong'] = 'all',
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     steps: int = 16,
     copies: int = 1,
@@ -516,7 +516,7 @@ def explain(
         truth: Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat.
         explain: The explained class: the predicted class or the true class.
         only: The samples: all, or those that the model classifies right or wrong.
-        samples: The number of samples. Default: 32, or all if there are fewer.
+        samples: The number of samples, or all. Default: 32, or all if there are fewer.
         select: Selection of samples: first, stratified or random. Default: first for published test sets, else stratified.
         steps: The number of steps that show and hide places to judge a map. 0 omits these measures.
         copies: The number of slightly noisy copies of each input on which every method runs again. 0 omits stability.
@@ -677,7 +677,7 @@ def harden(
     precision: Literal['float32', 'bf16'] = 'float32',
     attack: str | Sequence[str] = ('fast',),
     budgets: Eps | None = None,
-    samples: int = 200,
+    samples: int | Literal['all'] = 200,
     seed: int = 0,
     device: Device = 'auto',
     in_process: bool = False,
@@ -840,7 +840,7 @@ def study(
     attack: str | Sequence[str] = ('fast',),
     targeted: str | None = None,
     reject_class: str | None = None,
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -876,7 +876,7 @@ def study(
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
         reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
-        samples: The number of samples. Default: 1000, or all where there are fewer.
+        samples: The number of samples, or all. Default: 1000, or all where there are fewer.
         select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
@@ -912,7 +912,7 @@ def train_agent(
     attack: str = 'rlab',
     norm: Norm = 'l2',
     eps: Eps = '1',
-    samples: int = 1000,
+    samples: int | Literal['all'] = 1000,
     algorithm: Literal['dqn', 'none'] = 'dqn',
     reward: Literal['margin', 'dilution', 'projected'] = 'margin',
     minutes: float = 10.0,
@@ -975,7 +975,7 @@ def train_generator(
     *,
     out: File,
     progress: ProgressOption | None = None,
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     minutes: float = 10.0,
     steps: int | None = None,
     latent: int = 32,
@@ -1016,7 +1016,7 @@ def train_metric(
     out: File,
     progress: ProgressOption | None = None,
     test: Data | None = None,
-    samples: int = 20000,
+    samples: int | Literal['all'] = 20000,
     margin: float = 0.2,
     steps: int = 1500,
     batch_size: int = 128,
@@ -1065,7 +1065,7 @@ def transfer(
     norm: Norm = 'linf',
     eps: Eps | None = None,
     attack: str = 'mi-fgsm',
-    samples: int | None = None,
+    samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
@@ -1093,7 +1093,7 @@ def transfer(
         norm: The distance in which eps is measured: linf, l2, l1 or l0.
         eps: The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in the field.
         attack: The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each sample.
-        samples: The number of samples. Default: 1000, or all if there are fewer.
+        samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified for all other data.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.

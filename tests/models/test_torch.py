@@ -106,8 +106,8 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
         ("", {}, "names no function: write torch:FILE.py:FACTORY"),
         ("{file}", {}, "names no function"),
         ("{folder}/none.py:net", {}, "there is no file"),
-        ("{file}:nets", {}, "has no function 'nets'; it has broken, net, number"),
-        ("{file}:constant", {}, "has no function 'constant'"),
+        ("{file}:nets", {}, "has no function 'nets', did you mean 'net'. it has broken, net, number"),
+        ("{file}:constant", {}, "constant is an int, and no function"),
         ("{file}:broken", {}, "broken failed with RuntimeError: no luck"),
         ("{file}:number", {}, "returned an int, and no nn.Module"),
         ("{file}:net", {"args": "depth=3"}, "unexpected keyword argument 'depth'"),
@@ -209,4 +209,4 @@ def test_what_is_no_factory_is_named_with_a_remedy(code, tmp_path):
     name, message = FACTORIES[code]
     (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
     with pytest.raises(RequestError, match=message):
-        TorchModule(path=f"{tmp_path}/model.py:{name}")(Domain.image(1, 8, 8))
+        TorchModule(path=f"{tmp_path}/model.py:{name}")(VECTOR)

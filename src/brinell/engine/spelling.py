@@ -44,7 +44,7 @@ ARRAYS = "tensors and pickles are not read: save inputs and labels by numpy.save
 ARCHIVE = "it is packed: unpack it, and name the folder or the file"
 OTHER_FRAMEWORK = (
     "it is of TensorFlow, which is not opened here: make it an ONNX file, say by python -m tf2onnx.convert {flag} {path} "
-    "--output {stem}.onnx, and write {stem}.onnx"
+    "--output {stem}.onnx, and write {stem}.onnx; or hand brinell.audit a function from Python"
 )
 CORE_ML = "it is of Core ML, which is not opened here: export the network that it was made from to FILE.onnx"
 TORCH = (".pt", ".pth", ".ckpt", ".bin")

@@ -154,7 +154,8 @@ def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, a
         name for name, value in vars(scope).items() if callable(value) and getattr(value, "__module__", "") == scope.__name__
     )
     if function is None:
-        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, own)}; it has {', '.join(own) or 'none'}")
+        listed = f"it has {', '.join(own) or 'none'}"
+        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, own, listed)}")
     if isinstance(function, nn.Module):
         raise RequestError(
             f"{file}:{factory} is a module, and the name of a function that returns it is expected: write def net(): return "
