@@ -125,7 +125,7 @@ def advise(outline: Outline) -> Advice:
         if head.ndim == 3 and outline.kind != "signal" and head.shape[1] > head.shape[2]:
             layout = None if ELONGATION * head.shape[2] <= head.shape[1] else "last"
         if outline.dtype != np.uint8:
-            bounds = _signal_bounds(span)
+            bounds = _signal_bounds(span, outline.dtype)
             return Advice(reason="they look like signals in their own unit", kind="signal", layout=layout, bounds=bounds)
         return _divided(span, "signal", layout)
     if outline.kind == "vector" and not _alike(outline):
@@ -136,7 +136,7 @@ def advise(outline: Outline) -> Advice:
         low, high = outward(min(span.minimum, 0.0), -1), outward(max(span.maximum, top), 1)
         return Advice(reason=f"they leave 0 to {top:g} a little, as resized pictures do", clip=top, bounds=(low, high))
     if span.minimum < 0:
-        return _signed(span)
+        return _signed(span, head.ndim == 3)
     return _divided(span, None, None)
 
 
@@ -156,8 +156,8 @@ def _top(span: Span) -> float:
     return outward(span.maximum, 1)
 
 
-def _signed(span: Span) -> Advice:
-    """Advice on values on both sides of 0 that are no signals."""
+def _signed(span: Span, is_grey: bool) -> Advice:
+    """Advice on values on both sides of 0 that do not look like signals; `is_grey` without an axis of channels."""
     if span.whole:
         top = _top(replace(span, minimum=0.0, maximum=max(-span.minimum, span.maximum)))
         low = -128.0 if (span.minimum, top) == (-128.0, 128.0) else -32768.0 if span.minimum == -32768 else -top
@@ -165,17 +165,21 @@ def _signed(span: Span) -> Advice:
         return Advice(reason="they are whole numbers on both sides of 0", bounds=(low, high))
     edge = max(-span.minimum, span.maximum)
     top = 1.0 if edge <= 1 else _nice(edge)
+    doubt = " (signals want kind=signal besides)" if is_grey else ""
     reason = (
-        "they look normalised: take the normalisation out of the data and give it as mean= and std= of the model, or for a model "
-        "that takes them as they are"
+        f"they look normalised{doubt}: take the normalisation out of the data and give it as mean= and std= of the model, or "
+        "for a model that takes them as they are"
     )
     return Advice(reason=reason, bounds=(-top, top))
 
 
-def _signal_bounds(span: Span) -> tuple[float, float]:
-    """Bounds around the values of signals, with room."""
+def _signal_bounds(span: Span, dtype: "np.dtype[Any]") -> tuple[float, float]:
+    """Bounds around the values of signals, with room, as far as their type reaches."""
     top = _nice(HEADROOM * max(-span.minimum, span.maximum)) or 1.0
-    return (-top if span.minimum < 0 else 0.0), top
+    low, high = (-top if span.minimum < 0 else 0.0), top
+    if dtype.kind in "iu":
+        low, high = max(low, float(np.iinfo(dtype).min)), min(high, float(np.iinfo(dtype).max))
+    return low, high
 
 
 def _overshot(span: Span) -> float:

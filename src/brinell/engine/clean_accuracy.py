@@ -48,6 +48,8 @@ NEIGHBOURS = 500
 """Number of inputs whose nearest neighbours are looked at."""
 MIN_NEIGHBOURS = 100
 """Fewest inputs by whose neighbours labels are called unrelated to inputs."""
+RELATED, UNRELATED = 5.0, 3.0
+"""Deviations above chance of labels shared with the nearest neighbour, from and up to which they belong to the inputs or not."""
 MOST_VALUES = 4096
 """Most values of an input that count in a distance to a neighbour."""
 
@@ -157,12 +159,12 @@ def _suspect(load: Callable[[Array], Tensor], labels: Array) -> str:
     chance = float((counts * (counts - 1)).sum() / max(1, n * (n - 1)))
     deviation = max(1e-9, (n * chance * (1 - chance)) ** 0.5)
     score = (agreeing - n * chance) / deviation
-    if score > 4:
+    if score > RELATED:
         return (
             f"inputs that are alike share their labels ({agreeing} of {n}), so that the labels belong to the inputs: it is the "
             "model that does not know these classes"
         )
-    if n >= MIN_NEIGHBOURS and score < 2:
+    if n >= MIN_NEIGHBOURS and score < UNRELATED:
         return (
             f"nor do inputs that are alike share their labels ({agreeing} of {n}): look at the data, whose labels may not belong "
             "to the inputs"
