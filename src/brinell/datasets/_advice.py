@@ -41,7 +41,7 @@ class Span:
     """Largest value."""
     bytes8: bool
     """True if each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
-    whole: bool
+    integral: bool
     """True if each value is a whole number."""
 
 
@@ -118,7 +118,7 @@ def head_of(x: Any) -> Array:
 
 
 def advise(outline: Outline) -> Advice:
-    """The options for inputs whose values leave their bounds, or whose bytes are no levels of an image of 8 bits."""
+    """The options for inputs whose values leave their bounds, or whose bytes are not the levels of an image of 8 bits."""
     span, head = outline.span, outline.head
     if outline.kind == "signal" or (outline.kind in ("vector", "image") and looks_like_signals(head, outline.kind)):
         layout = None
@@ -149,7 +149,7 @@ def _divided(span: Span, kind: Kind | None, layout: str | None) -> Advice:
 
 def _top(span: Span) -> float:
     """The largest value that inputs from 0 on can probably take."""
-    if span.whole:
+    if span.integral:
         return float(next((top for top in TOPS if span.maximum <= top), 0) or _nice(span.maximum))
     if DARK < span.maximum <= 255:
         return 255.0
@@ -158,7 +158,7 @@ def _top(span: Span) -> float:
 
 def _signed(span: Span, is_grey: bool) -> Advice:
     """Advice on values on both sides of 0 that do not look like signals; `is_grey` without an axis of channels."""
-    if span.whole:
+    if span.integral:
         top = _top(replace(span, minimum=0.0, maximum=max(-span.minimum, span.maximum)))
         low = -128.0 if (span.minimum, top) == (-128.0, 128.0) else -32768.0 if span.minimum == -32768 else -top
         high = 127.0 if low == -128 and span.maximum <= 127 else 32767.0 if low == -32768 and span.maximum <= 32767 else top
@@ -186,14 +186,14 @@ def _overshot(span: Span) -> float:
     """1 or 255 if the values leave the range from 0 to it by little, as resizing does; 0 otherwise."""
     for top in (1.0, 255.0):
         is_near = -OVERSHOOT * top <= span.minimum and top / 2 < span.maximum <= (1 + OVERSHOOT) * top
-        if is_near and not span.whole and (span.minimum < 0 or span.maximum > top):
+        if is_near and not span.integral and (span.minimum < 0 or span.maximum > top):
             return top
     return 0.0
 
 
 def _alike(outline: Outline) -> bool:
     """True for vectors of whole numbers from 0 on whose columns mostly reach the same height, as pixels do."""
-    if not outline.span.whole or outline.span.minimum < 0 or outline.head.shape[1] < FEWEST_ALIKE:
+    if not outline.span.integral or outline.span.minimum < 0 or outline.head.shape[1] < FEWEST_ALIKE:
         return False
     tops = outline.head.max(0)
     varies = tops > outline.head.min(0)

@@ -32,17 +32,17 @@ def span(x: "Array | Rows", subject: str = "the array of inputs") -> Span:
     """Scan all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{subject} has type {x.dtype}; inputs must be real numbers")
-    minimum, maximum, bytes8, whole = np.inf, -np.inf, True, True
+    minimum, maximum, bytes8, integral = np.inf, -np.inf, True, True
     for rows in blocks(x):
         low, high = float(rows.min()), float(rows.max())
         if not np.isfinite(low) or not np.isfinite(high):
             raise RequestError(f"{subject} holds NaN or infinity: correct or drop those samples")
         minimum, maximum = min(minimum, low), max(maximum, high)
-        whole = whole and (x.dtype.kind != "f" or bool((rows == np.floor(rows)).all()))
+        integral = integral and (x.dtype.kind != "f" or bool((rows == np.floor(rows)).all()))
         if bytes8:
             grid = rows * np.float32(255)
             bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
-    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8, whole=whole)
+    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8, integral=integral)
 
 
 def blocks(x: "Array | Rows") -> Iterator[Array]:

@@ -72,7 +72,7 @@ def kind_of(shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: boo
     Args:
         shape: shape of the array.
         dtype: type of its values; bytes are rather pictures than signals.
-        named_signal: True if the name of the array, or a sampling rate beside it, says that it holds signals.
+        named_signal: True if the name of the array, or its sampling rate, says that it holds signals.
     """
     sides = shape[1:]
     if named_signal and len(sides) in (1, 2):
@@ -177,7 +177,7 @@ def looks_like_signals(x: Array, kind: Kind) -> bool:
 
 
 def reading_note(shape: tuple[int, ...], dtype: "np.dtype[Any]", arrangement: Arrangement, smooth: bool) -> tuple[str, ...]:
-    """A note on a reading that the axes alone decided, with the option for the other one; empty where there is no other."""
+    """A note on a reading that the axes alone decided, with the option for the other one; empty if there is only one."""
     sides = shape[1:]
     if len(sides) == 1 and arrangement.kind == "vector" and smooth:
         return (f"rows of {sides[0]} values that change smoothly are read as vectors: give kind=signal if they are signals",)

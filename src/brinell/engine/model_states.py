@@ -23,7 +23,7 @@ class ModelState(NamedTuple):
 
 
 def candidate_states(model: Model) -> list[ModelState]:
-    """The states of which the model shows a sign, and a finer precision; none for a model that is no torch module."""
+    """The states of which the model shows a sign, and a finer precision; none if the model is not a torch module."""
     module, states = model.info.module, []
     if module is None:
         return []
