@@ -16,6 +16,7 @@ from brinell.core.numbers import NumberError, parse_decimal, parse_whole
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.toml import parse_request
 from brinell.studies import register
+from brinell.studies.kit import Call
 
 REPLACED = {
     # A command line, and the words that it should have in place of its options.
@@ -166,3 +167,15 @@ def test_what_is_no_number_is_refused_with_an_example_that_is_one(text):
 def test_a_path_that_does_not_exist_suggests_one(path, advice, capsys):
     assert run(["audit", "--data", path]) == 2
     assert advice in capsys.readouterr().err
+
+
+def test_a_default_folder_is_checked_before_anything_is_computed(tmp_path, monkeypatch):
+    """Of every verb that writes into the folder that it is about unless --out names another."""
+    verbs = {verb: study for verb, study in register.studies().items() if study.within}
+    assert "explain" in verbs
+    for verb, study in verbs.items():
+        (tmp_path / verb).mkdir()
+        (tmp_path / verb / study.verb).write_text("a file in the way")
+        request = study.request.model_construct(**{study.within: str(tmp_path / verb)})
+        with pytest.raises(RequestError, match="cannot be written .*choose another"):
+            Call(study=study, request=request, command="", progress=None)

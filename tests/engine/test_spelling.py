@@ -100,6 +100,12 @@ ANSWERED = [
 ]
 
 
+def test_a_folder_of_save_pretrained_is_named_by_hf(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(RequestError, match=f"save_pretrained wrote: write hf:{tmp_path}"):
+        expand_spec("model", str(tmp_path))
+
+
 @pytest.mark.parametrize(("kind", "bare", "message"), ANSWERED)
 def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare, message, workspace):
     with pytest.raises(RequestError) as error:

@@ -203,6 +203,8 @@ def _top_level_names(file: Path, predicate: Callable[[ast.stmt], bool]) -> list[
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:
     """The data set that a folder holds; refuses one that is not recognised, or a folder in place of a model."""
+    if kind == "model" and (folder / "config.json").is_file():
+        raise RequestError(f"the model {folder} is a folder that save_pretrained wrote: write hf:{folder}")
     if kind == "model":
         raise RequestError(f"the model {folder} is a folder: name the file in it, as FILE.onnx, FILE.skops or model.py:FACTORY")
     if verb_of(folder) == "benchmark":

@@ -5,6 +5,8 @@ of the model (`models._transformers`). No code from the Hub is run. If the name 
 repository, unless it is in the local cache.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,11 @@ class HuggingFace:
             raise RequestError(
                 f"there is no folder {self.path}: name one that save_pretrained wrote, or a repository as OWNER/NAME"
             )
-        source = str(folder) if folder.is_dir() else self.path
+        with _without_bars(transformers.utils.logging):
+            return self._load(transformers, str(folder) if folder.is_dir() else self.path, domain)
+
+    def _load(self, transformers: Any, source: str, domain: Domain) -> TorchModel:
+        """The model from a folder or a repository."""
         name = self.name or Path(self.path).name
         # Left open, transformers asks on standard input whether the folder's own Python may run.
         options: dict[str, Any] = {"trust_remote_code": False} | ({"revision": self.revision} if self.revision else {})
@@ -117,6 +123,26 @@ class HuggingFace:
             return getattr(transformers, kind).from_pretrained(source, **options)
         except Exception as error:
             raise RequestError(
-                f"hf:{self.path} has no processor that can be read ({type(error).__name__}: {one_line(error, 100)}): where the "
-                "network takes inputs as they are, write processor=false"
+                f"hf:{self.path} has no processor that can be read ({_cause(error)}): save it there by "
+                "processor.save_pretrained, or, where the network takes inputs as they are, write "
+                f"{completed_spec('hf', self, processor=False)}"
             ) from None
+
+
+def _cause(error: Exception) -> str:
+    """Text of an error of transformers, up to the first address, in whole words."""
+    text = one_line(error, 400).partition("http")[0]
+    sentence = text.partition(". ")[0].rstrip(" .:,(")
+    return f"{type(error).__name__}: {sentence}" if sentence else type(error).__name__
+
+
+@contextmanager
+def _without_bars(logging: Any) -> Iterator[None]:
+    """Hide the progress bars of transformers while the block runs."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -137,6 +137,8 @@ class Study:
     data_of: Reference | None = None
     """`(settings) -> spec`: the data of models in memory, where no setting names them."""
     output: Output = Output.FOLDER
+    within: str = ""
+    """The setting that may name a folder in which, under the name of the verb, the results go by default; empty for none."""
     out: str = FRESH
     """Help of --out."""
     resume: str = ""
@@ -224,8 +226,14 @@ class Call:
     """Told the folder before the work begins, so that an interruption can say how to go on."""
 
     def __post_init__(self) -> None:
-        if self.out is not None:
-            self._check_out(self.out)
+        if (out := self.named_folder) is not None:
+            self._check_out(out)
+
+    @property
+    def named_folder(self) -> Path | None:
+        """Where the output goes by the words of the call: --out, or within the folder that it is about; None if neither is."""
+        folder = getattr(self.request, self.study.within) if self.out is None and self.study.within else None
+        return self.out if folder is None else Path(folder) / self.study.verb
 
     def _check_out(self, out: Path) -> None:
         """Refuse an output that cannot be written or that holds something else, before anything is computed.
@@ -260,11 +268,12 @@ class Call:
 
     def folder(self, data: str, purpose: str = "") -> Path:
         """The output folder: the requested one, or a new one named after the data and the verb."""
-        if self.out is None:
+        path = self.named_folder
+        if path is None:
             from brinell.store.files import check_writable
 
             check_writable(Path("runs"))
-        path = self.out or fresh_folder(data, purpose or self.study.verb)
+            path = fresh_folder(data, purpose or self.study.verb)
         self.begin(path)
         return path
 

@@ -17,6 +17,7 @@ STUDY = Study(
     page="page:write",
     layout="records:LAYOUT",
     resume="Resume the explanations in --out.",
+    within="run",
     shards=True,
     foreign=True,
     examples=(

@@ -42,7 +42,7 @@ from brinell.studies.explain.of_run import TITLES, AdversarialDataset, open_adve
 from brinell.studies.explain.records import CASCADE, INPUTS, LAYOUT, MAPS, TABLE, Rows
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, open_truth
-from brinell.studies.kit import Call, fresh_folder
+from brinell.studies.kit import Call
 
 Answer = TypeVar("Answer")
 SAMPLES = 32
@@ -346,8 +346,7 @@ def carry_out(call: Call) -> ExplainResult:
         StoppedError: the folder cannot be written.
     """
     request: ExplainRequest = call.request
-    folder = call.out or (fresh_folder(request.data, "explain") if request.run is None else Path(request.run) / "explain")
-    call.begin(folder)
+    folder = call.folder(request.data)
 
     def write_pages(target: Path) -> None:
         """Write the page, and the page of the run that links to it."""
