@@ -68,30 +68,30 @@ class Line:
         Raises:
             RequestError: the first word that means nothing.
         """
-        rest = list(words)
+        queue = list(words)
         for word, following in zip(words, [*words[1:], ""], strict=False):
             name, equals, value = word.partition("=")
             self.typed.setdefault(name, value if equals else following)
-        while rest:
-            word = rest.pop(0)
+        while queue:
+            word = queue.pop(0)
             if word == "--help":
                 return
             if word == "--":
-                self.arguments += rest
+                self.arguments += queue
                 break
             if word[:1] in DASHES and word[1:]:
                 raise RequestError(
                     f"{word} begins with a long dash, as text editors write it: type --{word.lstrip(DASHES + '-')}"
                 )
             if word.startswith("-") and word[1:]:
-                self._check_option(word, rest)
+                self._check_option(word, queue)
             elif self._has_place(word):
                 self.arguments.append(word)
             else:
-                raise RequestError(self._surplus([word, *takewhile(lambda other: not other.startswith("-"), rest)]))
+                raise RequestError(self._surplus([word, *takewhile(lambda argument: not argument.startswith("-"), queue)]))
         self._check_missing()
 
-    def _check_option(self, word: str, rest: list[str]) -> None:
+    def _check_option(self, word: str, queue: list[str]) -> None:
         """Take an option with its value."""
         name, equals, value = word.partition("=")
         parameter = self._options.get(name)
@@ -107,13 +107,13 @@ class Line:
                 )
             name = f"-{name}"
         if parameter is None:
-            raise self._unknown(name, value if equals else next(iter(rest), ""))
+            raise self._unknown(name, value if equals else next(iter(queue), ""))
         if parameter.is_flag:
             if equals:
                 raise self._valued_switch(parameter, name, value)
             self.last = name
             return
-        value = value if equals else rest.pop(0) if rest else ""
+        value = value if equals else queue.pop(0) if queue else ""
         if not value or (value.startswith("--") and value.partition("=")[0] in self._options):
             raise RequestError(f"{name} has no value: write {name} {self._example(parameter)}")
         before = self.values.setdefault(name, [])
@@ -219,7 +219,7 @@ class Line:
         return ""
 
     def _option_of(self, word: str, settings: dict[str, str], kinds: Sequence[str]) -> str:
-        """The message about a word that names what an option takes; empty if there is no such option."""
+        """The message about a word that names what an option takes; empty if no option takes it."""
         command = f"brinell {self.study.verb}"
         for kind in kinds:
             for flag, setting in settings.items():
@@ -246,10 +246,10 @@ class Line:
     def _unknown(self, name: str, value: str) -> RequestError:
         """The error for an option that a command does not have."""
         command = f"brinell {self.study.verb}"
-        own = [flag for flag in self._options if flag.startswith("--")]
+        flags = [flag for flag in self._options if flag.startswith("--")]
         head, word = f"{command} has no option {name}", name.removeprefix("--")
         value = "" if value.startswith("--") else value
-        if remedy := self._as_value(word) or self._as_own(word, own, value):
+        if remedy := self._as_value(word) or self._as_own(word, flags, value):
             return RequestError(f"{head}: write {remedy}")
         if remedy := self._as_setting(value, [word.replace("-", "_")]):
             return RequestError(f"{head}: {remedy}")
@@ -257,19 +257,19 @@ class Line:
             return RequestError(f"{head}; {' and '.join(f'brinell {verb}' for verb in verbs[:3])} has it")
         if remedy := self._as_setting(value, same_names(word, self._all_settings())):
             return RequestError(f"{head}: {remedy}")
-        if not nearest_names(name, own) and (remedy := self._as_setting(value, nearest_names(word, self._all_settings()))):
+        if not nearest_names(name, flags) and (remedy := self._as_setting(value, nearest_names(word, self._all_settings()))):
             return RequestError(f"{head}: {remedy}")
-        return RequestError(f"{head}{suggestion(name, own, f'`{command} --help` lists them')}")
+        return RequestError(f"{head}{suggestion(name, flags, f'`{command} --help` lists them')}")
 
     def _all_settings(self) -> list[str]:
         """The settings of the plug-ins that the command can name."""
         kinds = {self._mark(name).kind for name in self.study.fields()}
         return [name for kind in SPECS if kind in kinds for name in setting_names(kind)]
 
-    def _as_own(self, word: str, own: Sequence[str], value: str) -> str:
+    def _as_own(self, word: str, flags: Sequence[str], value: str) -> str:
         """The option of this command that has the same name in other spelling, or that other libraries call so."""
-        same = same_names(word, (flag.removeprefix("--") for flag in own))
-        return _with_value(f"--{same[0]}", "" if self._options[f"--{same[0]}"].is_flag else value) if same else ""
+        synonyms = same_names(word, (flag.removeprefix("--") for flag in flags))
+        return _with_value(f"--{synonyms[0]}", "" if self._options[f"--{synonyms[0]}"].is_flag else value) if synonyms else ""
 
     def _as_value(self, word: str) -> str:
         """The option whose value a word is, as in --pgd or --cuda; empty if there is none."""
@@ -296,8 +296,8 @@ class Line:
             if match in plugins.setting_names(kind, plugin):
                 return f"write {flag} {_with_setting(generic, match, value)}"
             owners = [name for name in plugins.names(kind) if match in plugins.setting_names(kind, name)]
-            listed = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
-            return f"{match} is a setting of {listed}, such as {flag} {_with_setting(f'{owners[0]}:...', match, value)}"
+            owner_list = ", ".join(owners[:3]) + (" and others" if len(owners) > 3 else "")
+            return f"{match} is a setting of {owner_list}, such as {flag} {_with_setting(f'{owners[0]}:...', match, value)}"
         return ""
 
 
@@ -362,7 +362,7 @@ def kinds_of(word: str) -> list[str]:
 
 
 def check_verb(arguments: Sequence[str]) -> None:
-    """Refuse a command line whose first word is no command.
+    """Refuse a command line whose first word is not a command.
 
     Raises:
         RequestError: it is another word, with the command that it suggests.
@@ -370,15 +370,15 @@ def check_verb(arguments: Sequence[str]) -> None:
     words = [argument for argument in arguments if argument not in ROOT_SWITCHES]
     if not words or words[0] in register.entries() or words[0] in ("--help", "--version"):
         return
-    word, rest = words[0], words[1:]
-    verb = next((other for other in rest if other in register.entries()), "")
+    word, queue = words[0], words[1:]
+    verb = next((argument for argument in queue if argument in register.entries()), "")
     if word in ANSWERS:
         raise RequestError(
             f"there is no command {word!r}: write {' '.join(['brinell', *([verb] if verb else []), ANSWERS[word]])}"
         )
     if verb and word.startswith("-"):
-        moved = [verb, *(other for other in words if other != verb)]
-        raise RequestError(f"the command comes first: write brinell {shlex.join(moved)}")
+        line = [verb, *(argument for argument in words if argument != verb)]
+        raise RequestError(f"the command comes first: write brinell {shlex.join(line)}")
     if word.startswith("-"):
         raise RequestError(f"a command comes before its options: write brinell audit {shlex.join(words)}")
     if word.endswith(".toml"):

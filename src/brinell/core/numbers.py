@@ -15,7 +15,7 @@ _FIRST = re.compile(r"\d+(?:\.\d+)?")
 
 
 class NumberError(ValueError):
-    """A text that is no number, or has two readings."""
+    """A text that is not a number, or has two readings."""
 
     def __init__(self, reason: str, example: str = "", purpose: str = "") -> None:
         super().__init__(reason, example, purpose)
@@ -39,7 +39,7 @@ def parse_whole(text: str) -> int:
 
 
 def _refuse_whole(plain: str) -> NoReturn:
-    """Raise the error for a text that is no whole number."""
+    """Raise the error for a text that is not a whole number."""
     if percent := _PERCENT.fullmatch(plain):
         raise NumberError("this takes a number, and not a share", f"{math.ceil(float(percent[1]) * 10)}", f"{plain} of 1000")
     if _FRACTION.fullmatch(plain):

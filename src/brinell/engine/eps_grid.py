@@ -33,7 +33,7 @@ class Budgets:
 
 
 class NoNumberError(RequestError):
-    """A budget that is no number."""
+    """A budget that is not a number."""
 
 
 class SampleBudgets(NamedTuple):

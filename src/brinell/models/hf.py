@@ -139,10 +139,10 @@ def _cause(error: Exception) -> str:
 @contextmanager
 def _without_bars(logging: Any) -> Iterator[None]:
     """Hide the progress bars of transformers while the block runs."""
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

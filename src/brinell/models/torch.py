@@ -145,24 +145,28 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
 
 
 def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, arguments: Mapping[str, str]) -> None:
-    """Refuse what is no function that these arguments call.
+    """Refuse what is not a function that these arguments call.
 
     Raises:
-        RequestError: the file lacks it, it is something else, or it needs arguments that are not given.
+        RequestError: the file lacks it, it is something else, or it needs further arguments.
     """
-    own = sorted(
+    function_names = sorted(
         name for name, value in vars(scope).items() if callable(value) and getattr(value, "__module__", "") == scope.__name__
     )
     if function is None:
-        listed = f"it has {', '.join(own) or 'none'}"
-        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, own, listed)}")
+        names = f"it has {', '.join(function_names) or 'none'}"
+        raise RequestError(f"{file} has no function {factory!r}{suggestion(factory, function_names, names)}")
     if isinstance(function, nn.Module):
         raise RequestError(
             f"{file}:{factory} is a module, and the name of a function that returns it is expected: write def net(): return "
             f"{factory}, and name {file}:net"
         )
     if not callable(function):
-        functions = f"it has {', '.join(own)}" if own else f"write def net(): return ... in {file}, and name {file}:net"
+        functions = (
+            f"it has {', '.join(function_names)}"
+            if function_names
+            else f"write def net(): return ... in {file}, and name {file}:net"
+        )
         raise RequestError(f"{file}:{factory} is {_describe(function)}, and no function that returns the network: {functions}")
     try:
         inspect.signature(function).bind(**arguments)
@@ -183,17 +187,17 @@ def _argument_problem(function: Any, file: Path, factory: str, arguments: Mappin
     missing = [name for name in required if name not in arguments]
     kind = "class" if isinstance(function, type) else "function"
     if not missing:
-        listed = ", ".join(parameters) or "none"
-        return f"{file}:{factory} does not take these args ({error}): its arguments are {listed}"
+        names = ", ".join(parameters) or "none"
+        return f"{file}:{factory} does not take these args ({error}): its arguments are {names}"
     problem = f"{file}:{factory} is a {kind} that needs {', '.join(missing)}"
     if kind == "function" and required == missing and missing[0] in INPUT_NAMES:
         return (
             f"{problem}, as a network does, and a function without arguments that returns an nn.Module is expected: put its code "
             f"in the forward of a module, write def net(): return Net(), and name {file}:net; or pass it to brinell.audit"
         )
-    given = ",".join(f"{name}={arguments.get(name, 'VALUE')}" for name in (*arguments, *missing))
+    pairs = ",".join(f"{name}={arguments.get(name, 'VALUE')}" for name in (*arguments, *missing))
     return (
-        f"{problem}: write '{file}:{factory}?args={given}', which passes texts, or def net(): return {factory}(...) in {file}, "
+        f"{problem}: write '{file}:{factory}?args={pairs}', which passes texts, or def net(): return {factory}(...) in {file}, "
         f"and name {file}:net"
     )
 
