@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core.ledger import Ledger
-from brinell.core.model import Access
+from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
@@ -85,6 +85,8 @@ class Bench:
     module: nn.Module
     x: Tensor
     y: Tensor
+    surrogates: tuple[Model, ...] = ()
+    """Networks whose gradients an attack may follow."""
 
     def open(
         self, norm: str, eps: float, queries: int | None, *, access: Access = Access.SCORES, minimal: bool = False
@@ -95,7 +97,16 @@ class Bench:
         distance = plugins.build("distance", norm, {})
         threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
         model = TorchModel(self.module, self.subject.domain, name=self.subject.name)
-        ledger = Ledger(model, batch, threat, access=access, queries=queries, minimal=minimal, batch_size=256)
+        ledger = Ledger(
+            model,
+            batch,
+            threat,
+            access=access,
+            queries=queries,
+            minimal=minimal,
+            batch_size=256,
+            surrogates=self.surrogates,
+        )
         return ledger, ledger.batch, ledger.threat
 
     def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:

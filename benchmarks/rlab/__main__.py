@@ -6,6 +6,7 @@
     closer    how close attacks come with so many queries
     families  patch sizes on networks of several families
     priors    the shipped prior, or another that is fitted to several networks
+    surrogates  other networks' gradients: what they save, and the trust in them
     peers     our DQN, PPO and A2C beside those of Stable-Baselines3
 
 and those of `run.py`: patch, dual, agents, distortions, map, probes, fill, free, equal, spend, reach.
@@ -16,7 +17,7 @@ import importlib
 import sys
 from pathlib import Path
 
-SCRIPTS = ("worth", "closer", "families", "priors", "peers")
+SCRIPTS = ("worth", "closer", "families", "priors", "surrogates", "peers")
 """Studies in a separate module each, with further options."""
 
 

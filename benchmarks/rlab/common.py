@@ -37,6 +37,8 @@ class Outcome(NamedTuple):
     """Share of the places that the closest success changed; of use for the fooled only."""
     seconds: float
     """Processor time, that of the network included."""
+    surrogate_passes: Tensor
+    """Of surrogates, forward and backward together."""
 
     def rate(self, budget: float = math.inf) -> float:
         """Success within so many queries."""
@@ -57,7 +59,7 @@ def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
     queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
     pixels = (ledger.best.closest != x).flatten(2).any(1).float().mean(1)
     l2 = torch.where(ledger.fooled, norms.l2(ledger.best.closest - x), torch.inf)
-    return Outcome(queries, 1 + ledger.costs.forwards, l2, pixels, seconds)
+    return Outcome(queries, 1 + ledger.costs.forwards, l2, pixels, seconds, ledger.costs.surrogate_passes)
 
 
 def bench_of(name: str, samples: int) -> Bench:

@@ -116,4 +116,4 @@ def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare
 def test_requests_keep_the_spec_and_not_the_path(workspace):
     request = parse_request(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
     assert (request.data, request.model) == ("image-folder:photos", ("onnx:net.onnx", "digits-cnn"))
-    assert request.surrogate == "torch:models.py:make"
+    assert request.surrogate == ("torch:models.py:make",)

@@ -93,6 +93,8 @@ class StageResult(Result):
     """Backward evaluations of single inputs by the attack, over all eps."""
     judge_forwards: int
     """Forward evaluations spent on re-checking what the attack found."""
+    surrogate_passes: int
+    """Passes of the surrogates whose gradients the attack followed, which are no queries of the model."""
     seconds: float
     """Wall time."""
     curve: list[Rate]

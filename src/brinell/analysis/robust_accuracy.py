@@ -300,6 +300,7 @@ def stage_results(records: Records, manifest: Mapping[str, Any], cells: Grid, un
                 forwards=int(costs["forwards"][i]),
                 backwards=int(costs["backwards"][i]),
                 judge_forwards=int(costs["judge_forwards"][i]),
+                surrogate_passes=int(costs["surrogate_passes"][i]),
                 seconds=costs["seconds"][i],
                 curve=curve,
                 broken=broken,
@@ -316,7 +317,7 @@ def _costs(records: Records, cells: Grid) -> dict[str, list[float]]:
     rows_of_model, attack = records.model == cells.model, records.attack
     rows = [np.flatnonzero(rows_of_model & (attack == stage)) for stage in cells.stages]
     costs: dict[str, list[float]] = {}
-    for name in ("forwards", "backwards", "judge_forwards", "seconds"):
+    for name in ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds"):
         column = getattr(records, name)
         total = np.sum if name != "seconds" else math.fsum  # to the last bit, whatever the order of the rows
         costs[name] = [total(column[index]) for index in rows]

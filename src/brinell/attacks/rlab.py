@@ -159,6 +159,10 @@ class RLAB(EveryKind):
         looks = int(self.access == Access.GRADIENTS)
         return 1 + self.steps + self._rules().refine + clean + looks, looks
 
+    def surrogate_questions(self) -> int:
+        """About the clean input, and then at most once for each query of steps and refinement; controls by chance ask none."""
+        return 0 if self.policy in CONTROLS else 1 + self.steps + self._rules().refine
+
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """Variants for inputs of this domain; raises an error if a distortion does not support it."""
         return variants(self.distortions, domain, self.severities, self.draws)
@@ -246,6 +250,8 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     }
 
 
+CONTROLS = ("random-placement", "random-search")
+"""Policies that choose by chance."""
 ALONG = {1: 64, 2: 16, 3: 8}
 """About how many patches an axis is cut into, by the number of axes."""
 SHARE = 4

@@ -95,6 +95,19 @@ class LooksBeyond(Protocol):
         """The largest multiple of eps that it asks about in the distance of this name; 1 where it stays within."""
 
 
+@runtime_checkable
+class FollowsSurrogates(Protocol):
+    """An attack without gradients that follows those of surrogates where a run has some (`Oracle.slopes`)."""
+
+    def surrogate_questions(self) -> int:
+        """How often one run asks each surrogate about a sample at most; 0 where the settings follow none."""
+
+
+def follows_surrogates(attack: Attack) -> bool:
+    """True if the attack follows the gradients of surrogates."""
+    return isinstance(attack, FollowsSurrogates) and attack.surrogate_questions() > 0
+
+
 def reach_of(attack: Attack, distance: str) -> float:
     """The largest multiple of eps at which a budgeted attack may query the model, for the ledger."""
     return attack.reach(distance) if isinstance(attack, LooksBeyond) else 1.0
@@ -296,6 +309,7 @@ __all__ = [
     "Domain",
     "Explainer",
     "Extras",
+    "FollowsSurrogates",
     "Family",
     "GradientDistortion",
     "KINDS",
@@ -312,5 +326,6 @@ __all__ = [
     "Threat",
     "TriesInputs",
     "check_complete",
+    "follows_surrogates",
     "reach_of",
 ]

@@ -22,11 +22,19 @@ class Costs:
         """(n,): forward evaluations spent on each sample."""
         self.backwards = torch.zeros(n, dtype=torch.int64, device=device)
         """(n,): backward evaluations."""
-        self._shadows = self.forwards.clone(), self.backwards.clone()
+        self.surrogate_passes = torch.zeros_like(self.forwards)
+        """(n,): passes of surrogates, each a forward and a backward evaluation of one of them (`core.surrogates`)."""
+        self._shadows = self.forwards.clone(), self.backwards.clone(), self.surrogate_passes.clone()
 
     def unchanged(self) -> list[Tensor]:
         """Scalar bool tensors, True for each counter that is unchanged since the last answer."""
-        return [(self.forwards == self._shadows[0]).all(), (self.backwards == self._shadows[1]).all()]
+        current = self.forwards, self.backwards, self.surrogate_passes
+        return [(counts == shadow).all() for counts, shadow in zip(current, self._shadows, strict=True)]
+
+    def add_surrogate_passes(self, ids: Tensor, passes: int) -> None:
+        """Count `passes` for each row (n,)."""
+        self.surrogate_passes.index_add_(0, ids, torch.full_like(ids, passes))
+        self._shadows[2].copy_(self.surrogate_passes)
 
     def add(self, ids: Tensor, times: int | Tensor, backwards: int, earlier: Tensor | None) -> Tensor:
         """Count answered rows (n,). Returns the forwards spent on each row's sample when the row was answered.

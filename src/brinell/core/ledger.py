@@ -12,7 +12,7 @@ and so do the inputs of the oracle. The ledger adds the clean values before it q
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, one_line
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
+from brinell.core.surrogates import slopes
 from brinell.core.threat import Threat
 from brinell.core.threat import size as size_of
 
@@ -85,6 +86,7 @@ class Ledger:
         precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
         strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
             improves.
+        surrogates: networks whose gradients the attack may follow.
         on_pass: called with (forwards, backwards) after each batch, for progress.
     """
 
@@ -102,6 +104,7 @@ class Ledger:
         eot: int = 1,
         precision: Precision = "float32",
         strongest: bool = False,
+        surrogates: Sequence[Model] = (),
         on_pass: Callable[[int, int], None] | None = None,
     ) -> None:
         n, device = len(batch), batch.x.device
@@ -119,6 +122,7 @@ class Ledger:
         self._untouched = self.batch.x._version
         self._access = min(access, model.access)
         self._queries, self._question_cost = queries, question_cost(eot, precision)
+        self._surrogates = tuple(surrogates)
         self._batch_size, self._minimal, self._reach, self._on_pass = batch_size, minimal, reach, on_pass
         self._eot = EOT(model, eot, batch_size)
         self._gradients = self._eot if precision == "float32" else InBf16(self._eot)
@@ -166,6 +170,8 @@ class Ledger:
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
             affordable=self.affordable,
             classes=self._model.classes,
+            surrogates=len(self._surrogates),
+            slopes=self._slopes,
         )
 
     # The questions
@@ -255,6 +261,13 @@ class Ledger:
             self._settle(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
             answers.append([part.logits_for_attack(answer.logits), answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
+
+    def _slopes(self, ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+        """Ask the surrogates for gradients, and count their passes."""
+        if not self._surrogates:
+            return x.new_zeros(len(x), 0, *x.shape[1:])
+        self.costs.add_surrogate_passes(ids, len(self._surrogates))
+        return self.movable(slopes(self._surrogates, self.full_inputs(ids, x), weights, self._batch_size))
 
     # What is done about each of them
 

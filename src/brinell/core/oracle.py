@@ -48,6 +48,11 @@ class Differences(NamedTuple):
     """(n, k, *shape): the gradient of each difference to the sample's own input."""
 
 
+def _no_slopes(ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+    """(n, 0, *shape): without surrogates."""
+    return x.new_zeros(len(x), 0, *x.shape[1:])
+
+
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """Access of an attack to the model. Rows of `ids` (n,) and `x` (n, *shape) correspond; an id may occur several times.
@@ -79,3 +84,8 @@ class Oracle:
     """`affordable(ids)`: (n,) bool, which rows have budget left for a query, fooled or not."""
     classes: int
     """Number of classes of the model."""
+    surrogates: int = 0
+    """Number of surrogates: other networks whose gradients the attack may follow (`core.surrogates`)."""
+    slopes: Callable[[Tensor, Tensor, Tensor], Tensor] = _no_slopes
+    """`slopes(ids, x, weights)`: (n, surrogates, *shape), the gradients of the surrogates' logits, weighted by `weights`
+    (n, classes). No query of the model: its passes are counted apart."""

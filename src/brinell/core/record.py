@@ -119,6 +119,12 @@ class Records:
         "forwards spent on judging the adversarial example again, quantised and, with EOT, as it was found",
         zero=True,
     )
+    surrogate_passes: np.ndarray[Any, Any] = column(
+        "int64",
+        "passes of surrogates whose gradients the attack followed, each a forward and a backward of one of them; they count "
+        "apart from the queries of the model",
+        zero=True,
+    )
     queries_to_success: np.ndarray[Any, Any] = column(
         "int64", "the forward at which this row's attack first succeeded", null=True
     )

@@ -21,8 +21,8 @@ FAILED = "failed-samples"
 class AuditedModel:
     """State that all parts of one model's audit share.
 
-    `peers` are other processes that work on the same run; `sizer` holds the
-    batch size. By default the manifest records each reduction of the batch size.
+    `peers` are other processes that work on the same run; `surrogates` are networks whose gradients some stages follow; `sizer`
+    holds the batch size. By default the manifest records each reduction of the batch size.
     """
 
     def __init__(
@@ -34,8 +34,10 @@ class AuditedModel:
         progress: Progress,
         peers: Peers | None = None,
         sizer: BatchSizer | None = None,
+        surrogates: tuple[Model, ...] = (),
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
+        self.surrogates = surrogates
         self.peers: Peers = peers or NoPeers()
         self.sizer = sizer or BatchSizer(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
 

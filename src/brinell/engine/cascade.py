@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from brinell import plugins
-from brinell.core.contracts import Attack
+from brinell.core.contracts import Attack, follows_surrogates
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.engine.adaptive import SOURCES, WHEN
@@ -101,6 +101,11 @@ class Stage:
     def waits(self) -> bool:
         """True if the stage runs only under a condition or with another gradient."""
         return self.turn.when is not None or self.gradient != "own"
+
+    @property
+    def follows_surrogates(self) -> bool:
+        """True if the stage follows the gradients of surrogates."""
+        return self.gradient == "surrogate" or follows_surrogates(self.attack)
 
     def settings(self) -> dict[str, Any]:
         """All settings of the attack, defaults included, with the content of files that they refer to."""

@@ -64,5 +64,5 @@ def stage_cell(plan: Plan, source: ModelSource, stage: Stage) -> str:
         seed=plan.request.seed,
         queries=plan.request.queries,
         precision=plan.request.precision,
-        surrogate=plan.surrogate.facts["digest"] if plan.surrogate and stage.gradient == "surrogate" else None,
+        surrogates=[surrogate.facts["digest"] for surrogate in plan.surrogates] if stage.follows_surrogates else [],
     )

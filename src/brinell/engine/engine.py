@@ -43,12 +43,12 @@ class ModelAudit:
         model: Model,
         run: Run,
         progress: Progress,
-        surrogate: Model | None = None,
+        surrogates: tuple[Model, ...] = (),
         peers: Peers | None = None,
     ) -> None:
         self.plan, self.source, self.run, self.progress = plan, source, run, progress
-        self.audited = AuditedModel(plan, source, model, run, progress, peers)
-        self.checks = ModelChecks(self.audited, surrogate)
+        self.audited = AuditedModel(plan, source, model, run, progress, peers, surrogates=surrogates)
+        self.checks = ModelChecks(self.audited)
 
     def __call__(self) -> dict[str, str]:
         """Run the whole audit; return the failed checks, by code, each with its text."""

@@ -32,6 +32,7 @@ from brinell.engine.repair import with_surrogate
 from brinell.engine.shard import make_criterion, predict
 from brinell.engine.shortcut import Shortcut, find_shortcut
 from brinell.engine.state import State
+from brinell.engine.surrogates import mean_of
 from brinell.engine.survivors import EXAMPLES, SURVIVORS, check_survivors
 from brinell.store import rows
 
@@ -42,9 +43,9 @@ CONFIDENCE_TOLERANCE = 1e-3
 
 
 class ModelChecks:
-    """The checks on one model, kept in the manifest of its run; `surrogate` is the model whose gradients some stages follow."""
+    """The checks on one model, kept in the manifest of its run."""
 
-    def __init__(self, audited: AuditedModel, surrogate: Model | None = None) -> None:
+    def __init__(self, audited: AuditedModel) -> None:
         self.audited, self.plan, self.source, self.model = audited, audited.plan, audited.source, audited.model
         self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
         self.conditions: set[str] = set()
@@ -54,11 +55,11 @@ class ModelChecks:
         """Evaluations per second during the checks; None if these were read from the folder."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
         """What the manifest says of repairs."""
-        self._surrogate = surrogate
+        self._surrogate = mean_of(audited.surrogates) if audited.surrogates else None
         self.gradient_models: dict[str, Model] = {"own": self.model}
         """Model to query, by the gradient that a stage follows (`engine.adaptive.Source`)."""
-        if surrogate is not None:
-            self.gradient_models["surrogate"] = with_surrogate(self.model, surrogate)
+        if self._surrogate is not None:
+            self.gradient_models["surrogate"] = with_surrogate(self.model, self._surrogate)
 
     def waits(self, stage: Stage) -> bool:
         """True if the stage waits for a condition that does not hold."""

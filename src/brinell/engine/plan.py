@@ -22,6 +22,7 @@ from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
+from brinell.engine.surrogates import Opened, check_gradients, surrogate_notes
 from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
@@ -80,8 +81,8 @@ class Plan:
     models: tuple[ModelSource, ...]
     notes: tuple[str, ...] = ()
     """Notes on unusual budgets or labels, which the run prints."""
-    surrogate: ModelSource | None = None
-    """The model whose gradients some stages follow."""
+    surrogates: tuple[ModelSource, ...] = ()
+    """The networks whose gradients some stages follow."""
     device: torch.device
 
     @property
@@ -154,7 +155,7 @@ def make_plan(
     ids = selection.ids[attackable_samples(labels[selection.ids], target)]
     unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
     budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
-    surrogate = None if request.surrogate is None else _open_surrogate(request.surrogate, dataset)
+    surrogates = tuple(_open_surrogate(spec, dataset) for spec in request.surrogate)
     notes = [] if recommended is not None else budget_notes(budgets, distance, dataset.domain)
     openers = (
         [(spec, opener, opener) for spec in request.model for opener in [model_opener(spec, dataset)]]
@@ -169,6 +170,8 @@ def make_plan(
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
     sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
+    opened = [[Opened(one.name, one.facts["digest"], one.facts["classes"]) for one in part] for part in (surrogates, sources)]
+    notes += surrogate_notes(*opened)
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])
@@ -186,7 +189,7 @@ def make_plan(
         distance=distance,
         stages=stages,
         models=sources,
-        surrogate=surrogate,
+        surrogates=surrogates,
         notes=tuple(notes),
         device=device,
     )
@@ -207,22 +210,21 @@ def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tupl
     """Remove stages of a cascade that follow a surrogate if the request has none."""
     followers = [stage.name for stage in stages if stage.gradient == "surrogate"]
     requested = [name for name in followers if name in request.attack]
-    if requested and request.surrogate is None:
+    if requested and not request.surrogate:
         raise RequestError(f"attack {requested[0]} follows a surrogate, and none is named: add {option('surrogate', 'MODEL')}")
-    if request.surrogate is not None and not followers:
+    if request.surrogate and not any(stage.follows_surrogates for stage in stages):
         raise RequestError(
-            f"{option('surrogate')} is named, and no attack follows it: ask for {option('attack', 'fast')}, or "
-            "write ?gradient=surrogate behind an attack"
+            f"{option('surrogate')} is named, and no attack follows it: ask for {option('attack', 'rlab')} or "
+            f"{option('attack', 'fast')}, or write ?gradient=surrogate behind an attack"
         )
-    return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate is not None)
+    return tuple(stage for stage in stages if stage.gradient != "surrogate" or request.surrogate)
 
 
 def _open_surrogate(spec: str, dataset: Dataset) -> ModelSource:
     """Open a surrogate, which must give gradients."""
     opener = model_opener(spec, dataset)
     model: Model = check_complete(Model, opener())
-    if model.access < Access.GRADIENTS:
-        raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
+    check_gradients(model)
     return ModelSource(name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={})
 
 

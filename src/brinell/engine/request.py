@@ -185,9 +185,9 @@ class Request(BaseRequest):
     model: tuple[ModelSpec, ...] = ("digits-cnn",)
     """A model: model.py:FACTORY?weights=FILE, where FACTORY is a function that returns the module, FILE.onnx, FILE.skops, or by
     name as digits-cnn, timm:NAME?weights=FILE and what `brinell plugins model` lists."""
-    surrogate: ModelSpec | None = None
-    """A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say.
-    It has the same classes."""
+    surrogate: tuple[ModelSpec, ...] = ()
+    """A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the
+    model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it."""
     norm: DistanceSpec = "linf"
     """The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE."""
     eps: Annotated[Budgets | None, JOINED] = None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses, norms
-from brinell.core.contracts import Extras, Remark, reach_of
+from brinell.core.contracts import Extras, Remark, follows_surrogates, reach_of
 from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT, Precision
@@ -53,6 +53,8 @@ class ShardSetting:
     reject: int | None = None
     """The class by which the model rejects inputs."""
     on_pass: Callable[[int, int], None] | None = None
+    surrogates: tuple[Model, ...] = ()
+    """The networks whose gradients the attack follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,7 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
         eot=setting.stage.eot,
         precision=setting.precision,
         on_pass=setting.on_pass,
+        surrogates=setting.surrogates,
     )
     rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
     extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
@@ -155,7 +158,8 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
     columns = _judge(setting, group, ledger, index, group.radius(setting.levels, index, broken[fooled]))
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
     seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
-    costs = {"forwards": forwards, "backwards": backwards, "seconds": seconds}
+    passes = ledger.costs.surrogate_passes.cpu().numpy()
+    costs = {"forwards": forwards, "backwards": backwards, "surrogate_passes": passes, "seconds": seconds}
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best.margin.cpu().numpy()
     records = _write(setting, group, broken, survived, columns, costs, margin)
@@ -280,9 +284,14 @@ def make_rows(setting: ShardSetting, group: Group, index: Array, level: Array, o
 
 
 def make_setting(
-    plan: Plan, source: ModelSource, model: Model, stage: Stage, on_pass: Callable[[int, int], None]
+    plan: Plan,
+    source: ModelSource,
+    model: Model,
+    stage: Stage,
+    on_pass: Callable[[int, int], None],
+    surrogates: tuple[Model, ...] = (),
 ) -> ShardSetting:
-    """Settings that all shards of a stage share; `model` is the one whose gradients the stage follows."""
+    """Settings that all shards of a stage share; `model` is the one that it asks, `surrogates` are all of the run."""
     return ShardSetting(
         name=source.name,
         model=model,
@@ -297,6 +306,7 @@ def make_setting(
         precision=plan.request.precision,
         reject=source.reject,
         on_pass=on_pass,
+        surrogates=surrogates if follows_surrogates(stage.attack) else (),
     )
 
 

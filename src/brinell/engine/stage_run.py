@@ -265,7 +265,9 @@ class AttackRun(StageRun):
         key = stage_cell(plan, audited.source, stage)
         super().__init__(audited, stage.name, key, self.samples, state.broken, len(plan.levels))
         self._stage, self._state, self._spared = stage, state, spared
-        self._setting = make_setting(plan, audited.source, gradient_model, stage, audited.progress.count_passes)
+        self._setting = make_setting(
+            plan, audited.source, gradient_model, stage, audited.progress.count_passes, audited.surrogates
+        )
 
     def attack(self, group: OpenGroup) -> FinishedShard:
         """Attack a group, in smaller batches where memory is short."""

@@ -1,7 +1,8 @@
 """Sentences and tables of the page: the headline, the most robust model, and warnings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from brinell.analysis.inference import holm
 from brinell.analysis.results import AuditResult, CompareResult, ModelResult, PairedRate, Rate, StageResult
@@ -116,6 +117,21 @@ class Attack:
     def total(self, cost: str) -> float:
         """A cost summed over the models: forwards, backwards or seconds."""
         return sum(float(getattr(stage, cost)) for stage in self.stages)
+
+
+def surrogates(manifest: Mapping[str, Any], models: Sequence[ModelResult]) -> str:
+    """A sentence on the surrogates of the run, their passes, and which of them is a model under test; empty without any."""
+    entries = manifest.get("surrogates", [])
+    if not entries:
+        return ""
+    passes = sum(stage.surrogate_passes for m in models for stage in m.stages)
+    names = ", ".join(f"{entry['name']} (digest {entry['digest']})" for entry in entries)
+    own = [str(model["name"]) for model in manifest["models"] if model["digest"] in {entry["digest"] for entry in entries}]
+    white_box = f" Its figures are white-box where a surrogate is the model under test itself: {', '.join(own)}." if own else ""
+    return (
+        f"Attacks followed gradients of {names}, in {words.count(passes)} passes that are no queries of the model and not in "
+        f"this table.{white_box}"
+    )
 
 
 def attacks(models: Sequence[ModelResult]) -> list[Attack]:

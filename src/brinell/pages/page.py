@@ -62,6 +62,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "attacks": findings.attacks(result.models),
         "warnings": findings.alerts(run, result),
         "next_step": findings.next_step(run, result, index),
+        "surrogates": findings.surrogates(run.manifest, result.models),
         "checked": findings.checked(result.models),
         "probes": findings.probes(run, result.models),
         "curve": overall_figure(result),

@@ -18,7 +18,7 @@ def tables(result: AuditResult, comparisons: Sequence[CompareResult]) -> dict[st
         "total_drop.csv": csv_text(("model", "class", "name", "n", "clean", "total_drop"), _totals(result)),
         "stages.csv": csv_text(
             ("model", "attack", "title", "eps", "accuracy", "low", "high", "k", "n", "newly_broken", "forwards", "backwards")
-            + ("judge_forwards", "seconds", "finished", "skipped"),
+            + ("judge_forwards", "surrogate_passes", "seconds", "finished", "skipped"),
             _stages(result),
         ),
         "checks.csv": csv_text(("model", "code", "passed", "figure", "limit", "text"), _checks(result)),
@@ -78,7 +78,7 @@ def _stages(result: AuditResult) -> Iterable[Sequence[object]]:
     """Rows of `stages.csv`."""
     for m in result.models:
         for s in m.stages:
-            cost = (s.forwards, s.backwards, s.judge_forwards, s.seconds, s.finished, s.skipped)
+            cost = (s.forwards, s.backwards, s.judge_forwards, s.surrogate_passes, s.seconds, s.finished, s.skipped)
             if not s.curve:
                 yield (m.model, s.attack, s.title, s.eps, None, None, None, None, None, None, *cost)
             for rate, broken in zip(s.curve, s.broken, strict=False):

@@ -33,9 +33,10 @@ from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradients
 from brinell.rlab.content import FEATURES, describe, squash
+from brinell.rlab.guides import Guides, class_weights
 from brinell.rlab.interface import Action, Observation, Step, mapped
 from brinell.rlab.outcomes import no_outcomes
-from brinell.rlab.posterior import Posterior
+from brinell.rlab.posterior import TRUST, Posterior, Trust
 from brinell.rlab.predictions import Predictions, looked_at, sensitivity
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
@@ -70,6 +71,8 @@ class Placement:
     """Prior of the sensitivity of patches before the first query; None if nothing is known."""
     slots: int = 64
     """Maximum number of episodes that run at once."""
+    trust: Trust = TRUST
+    """How far surrogates are trusted, where there are any."""
 
     @property
     def choices(self) -> tuple[int, int, int]:
@@ -127,7 +130,16 @@ class PatchEnv:
         self.assignment = Assignment(grid, self.cache)
         self._prior = placement.prior or Prior()
         covariance = self._prior.covariance_for(grid.channels)
-        self.posterior = Posterior(n, grid.channels, grid.places, covariance=covariance, device=device)
+        self.posterior = Posterior(
+            n,
+            grid.channels,
+            grid.places,
+            covariance=covariance,
+            surrogates=oracle.surrogates,
+            trust=placement.trust,
+            device=device,
+        )
+        self._guides = Guides(oracle, grid, self.posterior, placement.trust)
         self._families = pair_numbers(variants, device)
         self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
@@ -176,6 +188,7 @@ class PatchEnv:
         self._energy[rows] = energy = self._prior.energies(self._content[rows])
         self.posterior.forget(rows, to_places(energy, self.grid))
         self._restarts.clear(rows)
+        self._guides.begin(rows, energy)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows] = self._asked[rows] = 0
         self._left[rows] = self.rules.refine
@@ -300,7 +313,19 @@ class PatchEnv:
         self._left[rows] -= self._refining[rows].long()
         self.outcomes.success[sample[success & fresh]] = True
         self._note(rows[success & ~fresh])
+        self._guide(rows)
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
+
+    def _guide(self, rows: Tensor) -> None:
+        """Ask the surrogates where the episodes are, if it is time."""
+        rows = self._guides.due(rows, self._x, self._age)
+        if not len(rows):
+            return
+        weights = class_weights(
+            lambda logits: self._margin_of(rows, logits, self._x[rows]), self._logits[rows], self.streams.select(rows)
+        )
+        self._guides.ask(rows, self._batch.ids[self._sample[rows]], self._x[rows], weights)
+        self._energy[rows] = self._guides.energies(rows)
 
     def _restart_stuck(self, rows: Tensor) -> None:
         """Next inputs of stuck slots: the whole input distorted where the budget allows, or `Restarts.observation`."""

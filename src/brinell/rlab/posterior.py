@@ -8,7 +8,14 @@ reduce the covariance, since answers about distant inputs lose their value. The 
 
 So one query about many patches at once informs about each of them, the same numbers predict adding and removing, and a variant
 that was never tried is judged by the differences of its values.
+
+With surrogates the gradient has a second part, the sum of c[j] b[j]: b[j] is the gradient of surrogate j at the present input,
+scaled to a root mean square of 1, and its coefficient c[j] is random: before the first query normal around `Trust.mean` units,
+with the standard deviation `Trust.spike`. The same filter learns gradient and coefficients together. An answer that goes against
+a surrogate lowers its coefficient, so a surrogate of another kind of network loses its influence within some queries.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +28,24 @@ ANSWERS = 128
 """Answers of an input by which its covariance is reduced, the last ones."""
 HELD = 2**20
 """Values that are kept of them for an input; large inputs keep fewer answers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trust:
+    """How far surrogates are trusted before the first query; chosen by likelihood (`benchmarks/rlab --study surrogates`)."""
+
+    mean: float = 0.2
+    """Expected coefficient of each surrogate, in units."""
+    spike: float = 0.2
+    """Standard deviation of the coefficients, in units."""
+    every: int = 2
+    """Queries after which the surrogates are asked again, where the input has moved."""
+    energy: float = 0.5
+    """Share of the energies that comes from the gradients of the surrogates."""
+
+
+TRUST = Trust()
+"""The trust where none is given."""
 
 
 class Posterior:
@@ -38,18 +63,25 @@ class Posterior:
         *,
         covariance: Tensor | None = None,
         noise: float = NOISE,
+        surrogates: int = 0,
+        trust: Trust = TRUST,
         device: torch.device | None = None,
     ) -> None:
         self.mean = torch.zeros(slots, channels, places, device=device)
-        """(n, channels, places): the expected gradient."""
+        """(n, channels, places): the expected gradient at the present inputs."""
+        self.slopes = torch.zeros(slots, surrogates, channels, places, device=device)
+        """(n, surrogates, channels, places): scaled gradients of the surrogates at the present inputs."""
         self.energy = torch.ones(slots, places, device=device)
         """(n, places): prior variance of the gradient at each place, in shares of the unit."""
         self.covariance = torch.eye(channels, device=device) if covariance is None else covariance.to(device=device)
         self._squares, self._count = torch.zeros(2, slots, device=device)
-        self._noise = noise
+        self._noise, self._trust, self._values = noise, trust, channels * places
+        # The state: the part of the gradient that is not the surrogates', then their coefficients. What is expected of it are two
+        # sums, since the unit becomes known by and by: what answers taught, and what is left of the prior, in units.
+        self._taught, self._prior = torch.zeros(2, slots, channels * places + surrogates, device=device)
         # Factors v of what the answers took away: the covariance is that of the prior less the sum of v v'.
         answers = min(ANSWERS, HELD // (channels * places))
-        self._factors, self._number = torch.zeros(slots, answers, channels * places, device=device), [0] * slots
+        self._factors, self._number = torch.zeros(slots, answers, self._taught.shape[1], device=device), [0] * slots
 
     @property
     def unit(self) -> Tensor:
@@ -58,7 +90,9 @@ class Posterior:
 
     def forget(self, rows: Tensor, energy: Tensor) -> None:
         """New samples in these slots (m,), with their energies (m, places)."""
-        self.mean[rows], self.energy[rows] = 0, energy
+        self.mean[rows], self.energy[rows], self.slopes[rows] = 0, energy, 0
+        self._taught[rows] = self._prior[rows] = 0
+        self._prior[rows, self._values :] = self._trust.mean
         self._squares[rows] = self._count[rows] = 0
         for row in rows.tolist():
             self._number[row] = 0
@@ -73,15 +107,52 @@ class Posterior:
 
         `change` (m, channels, places) and `effect` (m,) are the differences of the input and its answer from the previous ones.
         """
-        direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
-        variance = (direction * change).sum((1, 2)).clamp_min(RIDGE)
-        flat, factor = change.flatten(1), self._reduced(rows, change.flatten(1), direction.flatten(1))
-        total = ((factor * flat).sum(1).clamp_min(0) + self._noise * variance).clamp_min(RIDGE)
-        surprise = effect - (self.mean[rows] * change).sum((1, 2))
-        self.mean[rows] += (surprise / total)[:, None, None] * factor.view_as(change)
+        asked, factor, expected, total = self._question(rows, change)
+        step = factor / total[:, None]
+        self._taught[rows] += (effect - (self._taught[rows] * asked).sum(1))[:, None] * step
+        if self.slopes.shape[1]:
+            self._prior[rows] -= (self._prior[rows] * asked).sum(1, keepdim=True) * step
         self._keep(rows, factor / total.sqrt()[:, None])
-        self._squares[rows] += effect.square() / variance
+        self._squares[rows] += effect.square() / expected
         self._count[rows] += 1
+        self._expect(rows)
+
+    def predict(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """(m,) each: expectation and variance of the effects of changes (m, channels, places) in some slots."""
+        return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._question(rows, change)[3]
+
+    def _question(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What changes (m, channels, places) ask of the state (m, state), and its covariance with their effects (m, state).
+
+        Then (m,) each, in squared units: the squares of the effects that the prior of the gradient and the present coefficients
+        let expect, and the variances of the effects. Noise is a share of the former, so a surrogate without trust makes none.
+        """
+        direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
+        along = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
+        asked = torch.cat([change.flatten(1), along], 1)
+        expected = (direction * change).sum((1, 2)).clamp_min(RIDGE) + (self.coefficients[rows] * along).sum(1).square()
+        direction = torch.cat([direction.flatten(1), self._trust.spike**2 * along], 1)
+        factor = self._reduced(rows, asked, direction)
+        return asked, factor, expected, ((factor * asked).sum(1).clamp_min(0) + self._noise * expected).clamp_min(RIDGE)
+
+    def follow(self, rows: Tensor, slopes: Tensor) -> None:
+        """The scaled gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""
+        self.slopes[rows] = slopes
+        self._expect(rows)
+
+    @property
+    def coefficients(self) -> Tensor:
+        """(n, surrogates): the expected coefficients, in units."""
+        taught, prior = (expected[:, self._values :] for expected in (self._taught, self._prior))
+        return taught / self.unit[:, None] + prior
+
+    def _expect(self, rows: Tensor) -> None:
+        """Bring the expected gradients of some slots up to date."""
+        state = self._taught[rows]
+        if self.slopes.shape[1]:
+            state = state + self.unit[rows, None] * self._prior[rows]
+        own, coefficients = state[:, : self._values], state[:, self._values :]
+        self.mean[rows] = own.view_as(self.mean[rows]) + torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
 
     def _reduced(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
         """(m, values): the covariance times the changes, from that of the prior times them; all (m, values).

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -262,10 +263,11 @@ class _Paces:
         time.
         """
         clock = _Clock(self.moment)
-        setting = make_setting(self.plan, self.source, self.model, stage, clock)
         group = self.group.select(consistency.evenly_spaced(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
         try:
-            run_shard(setting, group)
+            with ExitStack() as sessions:
+                surrogates = local.open_surrogates(self.plan, {}, sessions)
+                run_shard(make_setting(self.plan, self.source, self.model, stage, clock, surrogates), group)
         except _TimeOver:
             pass
         except (MemoryShortError, ModelError):  # the run itself reports this, with the sample

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
+from brinell.core.model import Model
 from brinell.core.record import CLEAN
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import clean_cell, stage_cell
@@ -52,18 +53,25 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
             with ExitStack() as sessions:
                 sessions.enter_context(session(model, plan.device))
                 model = with_logits(model, plan.dataset, manifest, plan.device)
-                surrogate = None if plan.surrogate is None else plan.surrogate.open()
-                if surrogate is not None:
-                    sessions.enter_context(session(surrogate, plan.device))
-                    surrogate = with_logits(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {surrogate.name}")
+                surrogates = open_surrogates(plan, manifest, sessions)
                 if manifest["answers"] != answers:
                     folder.save_manifest()
-                failures = ModelAudit(plan, source, model, folder, progress, surrogate, peers)()
+                failures = ModelAudit(plan, source, model, folder, progress, surrogates, peers)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
             previous = manifest["seconds"].get(source.name, 0.0) if peers is None else peers.seconds(cells_of(plan, source))
             manifest["seconds"][source.name] = previous + time.perf_counter() - start
             folder.save_manifest()
     return folder
+
+
+def open_surrogates(plan: Plan, manifest: dict[str, Any], sessions: ExitStack) -> tuple[Model, ...]:
+    """The surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps the kinds of their answers."""
+    surrogates = [(source.name, source.open()) for source in plan.surrogates]
+    for _, surrogate in surrogates:
+        sessions.enter_context(session(surrogate, plan.device))
+    return tuple(
+        with_logits(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {name}") for name, surrogate in surrogates
+    )
 
 
 def make_job(plan: Plan, out: Path, command: str) -> Job:
@@ -98,6 +106,11 @@ def _criterion(plan: Plan) -> dict[str, Any]:
     return MISCLASSIFIED.describe() if plan.request.reject_class is None else {"name": NotRejected.name}
 
 
+def _surrogate_facts(source: ModelSource) -> dict[str, Any]:
+    """A surrogate's entry in the manifest."""
+    return {"name": source.name, "spec": source.spec, **source.facts}
+
+
 def plan_facts(plan: Plan) -> dict[str, Any]:
     """Entries of the manifest that follow from the plan."""
     stages = [
@@ -123,6 +136,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models
         ],
+        **({"surrogates": [_surrogate_facts(source) for source in plan.surrogates]} if plan.surrogates else {}),
         "criterion": _criterion(plan),
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),

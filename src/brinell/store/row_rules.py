@@ -15,7 +15,7 @@ from brinell.core.record import CLEAN, Array, Outcome, Records, columns_of
 
 SUCCESS_COLUMNS = ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1", "l0", "quantised_pred", "queries_to_success")
 """Columns that only fooled rows have."""
-COSTS = ("forwards", "backwards", "judge_forwards")
+COSTS = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
 SIZES = ("linf", "l2", "l1", "l0")
 CLEAN_OUTCOMES = frozenset({Outcome.CORRECT, Outcome.MISCLASSIFIED, Outcome.FAILED})
 STAGE_OUTCOMES = frozenset(Outcome) - {Outcome.CORRECT}
@@ -165,7 +165,7 @@ def _check_clean(rule: _Rules) -> None:
     rule.require("the row does not belong to the first check", (columns["eps"] != 0) | (columns["radius"] != 0))
     for name in (*SUCCESS_COLUMNS, "quantised_within"):
         rule.require(f"the row has {name}, although nothing was attacked", ~_missing(columns[name]))
-    rule.require("the row has the cost of an attack", (columns["backwards"] != 0) | (columns["judge_forwards"] != 0))
+    rule.require("the row has the cost of an attack", np.any([columns[name] != 0 for name in COSTS[1:]], axis=0))
     rule.require("the row's margin is that of a failed sample, or is missing", _missing(columns["best_margin"]) != failed)
 
 

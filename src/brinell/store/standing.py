@@ -71,6 +71,7 @@ RUN_COLUMNS: Mapping[str, Standing] = {
     "forwards": _recomputed(REPLAY + "; the plan bounds the others"),
     "backwards": _recomputed(REPLAY + "; the plan bounds the others"),
     "judge_forwards": _recomputed(REPLAY),
+    "surrogate_passes": _recomputed(REPLAY),
     "queries_to_success": _recomputed(REPLAY + "; the row's forwards bound the others"),
     "seconds": _claimed("time on another machine"),
 }
@@ -98,6 +99,7 @@ RUN_KEYS: Mapping[str, Standing] = {
     "seed": _recomputed("request"),
     "data": _recomputed("the data that the verifier opens"),
     "models": _recomputed("the models that the verifier opens"),
+    "surrogates": _recomputed("the surrogates that the verifier opens"),
     "criterion": _recomputed("request"),
     "distance": _recomputed("request"),
     "eps": _recomputed("request"),

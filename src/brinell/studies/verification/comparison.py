@@ -13,7 +13,16 @@ import numpy as np
 
 from brinell.core.record import BROKEN, Array, Outcome, Records
 
-EXACT = ("outcome", "adv_pred", "quantised_pred", "quantised_within", "forwards", "backwards", "judge_forwards")
+EXACT = (
+    "outcome",
+    "adv_pred",
+    "quantised_pred",
+    "quantised_within",
+    "forwards",
+    "backwards",
+    "judge_forwards",
+    "surrogate_passes",
+)
 """Columns that a replay repeats exactly."""
 FIRST_SUCCESS = "queries_to_success"
 MARGINS = ("adv_margin", "best_margin")

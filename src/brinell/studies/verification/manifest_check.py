@@ -22,7 +22,7 @@ MACHINE_KEYS = frozenset({"served"})
 OF_MODELS = ("answers", "checks", "probes", "remarks", "extras", "failed", "repairs", "traffic", "seconds")
 """Keys of the manifest with an entry for each model."""
 OF_SURROGATES = frozenset({"answers", "probes"})
-"""Those with an entry for the surrogate, too."""
+"""Those with an entry for each surrogate, too."""
 OF_STAGES = ("remarks", "extras", "failed")
 """Those whose entries have an entry for each stage."""
 PHASES = frozenset({CLEAN, "model", "memory", "checks"})
@@ -44,26 +44,25 @@ def check_manifest(run: Run, plan: Plan, notes: Notes) -> None:
     facts = json.loads(json.dumps(plan_facts(plan)))
     for path in differences(facts, manifest):
         notes.note(MANIFEST, f"{path} is not the value that the request implies")
-    surrogate = () if plan.surrogate is None else (f"surrogate {plan.surrogate.name}",)
-    for path in foreign_entries(manifest, surrogate):
+    for path in foreign_entries(manifest, [f"surrogate {surrogate.name}" for surrogate in plan.surrogates]):
         notes.note(MANIFEST, f"{path} belongs to nothing in the run, or is there twice")
     if [warning for warning in manifest.get("warnings", []) if warning["model"] is None] != facts["warnings"]:
         notes.note(MANIFEST, "the warnings about the data are not those that come out")
 
 
-def foreign_entries(manifest: Mapping[str, Any], surrogate: Collection[str] = ()) -> list[str]:
+def foreign_entries(manifest: Mapping[str, Any], surrogates: Collection[str] = ()) -> list[str]:
     """Paths of entries about nothing in the run, which nothing compares: other keys, models and stages, and codes twice.
 
     Args:
         manifest: the manifest of a run.
-        surrogate: the name of its surrogate in it, if it has one.
+        surrogates: the names of its surrogates in it.
     """
     names, stages = ({str(entry["name"]) for entry in manifest[key]} for key in ("models", "stages"))
     paths = sorted(manifest.keys() - RUN_KEYS.keys())
     for key in OF_MODELS:
         entries = manifest.get(key) or {}
         paths += [
-            f"{key}.{name}" for name in sorted(entries.keys() - names - (set(surrogate) if key in OF_SURROGATES else set()))
+            f"{key}.{name}" for name in sorted(entries.keys() - names - (set(surrogates) if key in OF_SURROGATES else set()))
         ]
         if key in OF_STAGES:
             paths += [f"{key}.{name}.{stage}" for name in entries for stage in sorted(entries[name].keys() - stages - PHASES)]

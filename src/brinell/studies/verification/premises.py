@@ -39,6 +39,7 @@ def list_premises(plan: Plan, named: Collection[str], digests: Collection[str]) 
     facts += [
         Fact("model", source.name, str(source.facts["digest"]), is_built_in=source.spec == BUILT_IN) for source in plan.models
     ]
+    facts += [Fact("surrogate", source.name, str(source.facts["digest"])) for source in plan.surrogates]
     return _sentences(facts, named, digests)
 
 
@@ -57,7 +58,7 @@ class Fact(NamedTuple):
     """Data or a model that figures come from."""
 
     role: str
-    """data or model."""
+    """data, model or surrogate."""
     name: str
     digest: str
     share: str = ""
@@ -77,7 +78,7 @@ def _facts(value: Any, key: str) -> Iterator[Fact]:
     """Data and models with digests in a JSON value."""
     if isinstance(value, Mapping):
         if isinstance(value.get("digest"), str):
-            role = "model" if key.startswith("model") or key == "surrogate" else "data"
+            role = next((role for role in ("model", "surrogate") if key.startswith(role)), "data")
             yield Fact(role, str(value.get("name", value.get("spec", key))), value["digest"])
         for name, part in value.items():
             yield from _facts(part, name)

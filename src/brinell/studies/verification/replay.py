@@ -79,7 +79,7 @@ class ReplayedAudit(ModelAudit):
         source: the model.
         model: the model, opened.
         progress: reports progress.
-        surrogate: the model whose gradients some stages follow.
+        surrogates: the networks whose gradients some stages follow.
         drawn: (n,) bool: samples to attack again.
         folder: a folder for the new rows.
     """
@@ -91,15 +91,16 @@ class ReplayedAudit(ModelAudit):
         source: ModelSource,
         model: Model,
         progress: Progress,
-        surrogate: Model | None,
+        surrogates: tuple[Model, ...],
         drawn: Array,
         folder: Path,
     ) -> None:
         self.draft = Draft(run)
-        super().__init__(plan, source, model, self.draft, progress, surrogate)
+        super().__init__(plan, source, model, self.draft, progress, surrogates)
         self.scratches = Scratch(folder / "drawn", run), Scratch(folder / "all", run)
         self._again = [
-            AuditedModel(plan, source, model, scratch, progress, sizer=self.audited.sizer) for scratch in self.scratches
+            AuditedModel(plan, source, model, scratch, progress, sizer=self.audited.sizer, surrogates=surrogates)
+            for scratch in self.scratches
         ]
         self._drawn, self._clean_margins = drawn, np.zeros(len(plan.ids))
         self._in_company = set[str]()

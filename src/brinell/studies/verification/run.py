@@ -19,6 +19,7 @@ from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import session
 from brinell.engine.toml import parse_audit_request
 from brinell.engine.trust import MARK, refusal, untrusted_specs
+from brinell.runners.local import open_surrogates
 from brinell.store.run import LAYOUT, Run
 from brinell.store.signature import signers
 from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
@@ -118,10 +119,7 @@ def _verify_model(
     with ExitStack() as stack:
         stack.enter_context(session(model, plan.device))
         model = with_logits(model, plan.dataset, fresh, plan.device)
-        surrogate = None if plan.surrogate is None else plan.surrogate.open()
-        if surrogate is not None:
-            stack.enter_context(session(surrogate, plan.device))
-            surrogate = with_logits(surrogate, plan.dataset, fresh, plan.device, name=f"surrogate {surrogate.name}")
+        surrogates = open_surrogates(plan, fresh, stack)
         correct = claims.check(source, model)
         outcome = _Outcome(source.name)
         if correct is None or notes.problems:
@@ -138,7 +136,7 @@ def _verify_model(
         def prepare() -> ReplayedAudit:
             """A replay in a new folder."""
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="brinell-")))
-            return ReplayedAudit(run, plan, source, model, progress, surrogate, drawn, folder)
+            return ReplayedAudit(run, plan, source, model, progress, surrogates, drawn, folder)
 
         def repeat() -> ReplayedAudit:
             """A further replay, carried out."""

@@ -1,0 +1,97 @@
+"""Surrogates of an audit: what they must give, their relation to the models under test, and their mean."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from brinell.core.domain import Domain
+from brinell.core.errors import ModelError, RequestError
+from brinell.core.model import Access, Model, ModelInfo, ask
+from brinell.models._answers import random_inputs
+
+TRIALS = 4
+"""Random inputs at which a surrogate is tried."""
+
+
+def check_gradients(model: Model) -> None:
+    """Try a surrogate on random inputs.
+
+    Raises:
+        RequestError: it gives no gradients, or takes inputs of another shape.
+    """
+    if model.access < Access.GRADIENTS:
+        raise RequestError(f"the surrogate {model.name} gives {model.access.name.lower()} only: name one that gives gradients")
+    x = random_inputs(model.domain, TRIALS).requires_grad_()
+    try:
+        with torch.enable_grad(), model.info.session(torch.device("cpu")):
+            logits = ask(model, x)
+            value = logits.softmax(1)[:, 0].sum() if logits.shape[1] > 1 else logits.sum()
+            (grad,) = torch.autograd.grad(value, x, allow_unused=True) if value.requires_grad else (None,)
+    except (ModelError, RuntimeError) as error:
+        shape = "x".join(map(str, model.domain.shape))
+        raise RequestError(
+            f"the surrogate {model.name} cannot be asked about inputs of {shape} ({error}): name a network for this data"
+        ) from None
+    if grad is None or not bool(grad.any()):
+        raise RequestError(f"the surrogate {model.name} gives no gradients to follow: name a differentiable network")
+
+
+class Opened(NamedTuple):
+    """A model of the plan, as far as it is compared with others."""
+
+    name: str
+    digest: str
+    classes: int
+
+
+def surrogate_notes(surrogates: Sequence[Opened], models: Sequence[Opened]) -> list[str]:
+    """What a reader must know of surrogates beside models under test: which of them is one of these.
+
+    Raises:
+        RequestError: a surrogate has other classes than a model under test, or is named twice.
+    """
+    notes = []
+    names, digests = [[surrogate[field] for surrogate in surrogates] for field in (0, 1)]
+    for name, digest, classes in surrogates:
+        if names.count(name) > 1 or digests.count(digest) > 1:
+            raise RequestError(f"the surrogate {name} is named twice: name each once, and tell them apart by the option name=")
+        for model in models:
+            if classes != model.classes:
+                raise RequestError(
+                    f"the surrogate {name} tells {classes} classes apart, and {model.name} {model.classes}: name a network with "
+                    "the classes of the model under test"
+                )
+            if digest == model.digest:
+                notes.append(
+                    f"the surrogate {name} is the model under test itself: attacks follow its own gradients, so the figures of "
+                    f"{model.name} are white-box"
+                )
+    return notes
+
+
+class MeanModel:
+    """The mean of the logits of several models (Liu et al. 2017, Delving into transferable adversarial examples)."""
+
+    access = Access.GRADIENTS
+    info = ModelInfo()
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = tuple(models)
+        self.name = " and ".join(model.name for model in models)
+        self.domain: Domain = models[0].domain
+        self.classes = models[0].classes
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs to (n, classes) logits."""
+        return torch.stack([model.predict(x) for model in self._models]).mean(0)
+
+    def digest(self) -> str:
+        """The digests of the models."""
+        return " ".join(model.digest() for model in self._models)
+
+
+def mean_of(models: Sequence[Model]) -> Model:
+    """One model as it is, several by their mean."""
+    return models[0] if len(models) == 1 else MeanModel(models)
