@@ -63,7 +63,7 @@ def audit(
     resume: bool = False,
     shard: str | None = None,
     progress: ProgressOption | None = None,
-    surrogate: str | None = None,
+    surrogate: str | Sequence[str] = (),
     norm: Norm = 'linf',
     eps: Eps | None = None,
     attack: str | Sequence[str] = ('fast',),
@@ -99,7 +99,7 @@ def audit(
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
-        surrogate: A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say. It has the same classes.
+        surrogate: A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it.
         norm: The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE.
         eps: The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual budgets for images.
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
@@ -834,7 +834,7 @@ def study(
     out: File | None = None,
     resume: bool = False,
     progress: ProgressOption | None = None,
-    surrogate: str | None = None,
+    surrogate: str | Sequence[str] = (),
     norm: Norm = 'linf',
     eps: Eps | None = None,
     attack: str | Sequence[str] = ('fast',),
@@ -870,7 +870,7 @@ def study(
         out: where the results go. Default: a fresh folder under runs/.
         resume: whether to go on with a folder that holds part of this.
         progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
-        surrogate: A model whose gradients the attacks of fast follow as well, named like --model: the same network without its defence, say. It has the same classes.
+        surrogate: A network of the same task, named like --model, whose gradients attacks follow: rlab, which learns from the answers of the model how far to trust it, and those of fast as well. It has the same classes. Several are named by repeating it.
         norm: The distance in which eps is measured: linf, l2, l1, l0, or embedding:FILE.
         eps: The budgets: 8/255, a list 1/255,2/255, or from:to:points as in 0:8/255:9; recommended, or recommended:FOLDER of brinell epsilon, gives each sample its own. Default: the field's usual budgets for images.
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.

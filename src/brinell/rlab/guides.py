@@ -2,8 +2,8 @@
 
 They are asked about the clean input once its answer is there, and then again where the input has moved, every `Trust.every`
 queries. The margin is that of the criterion at the answer of the model under test: its derivative to the logits says which
-classes count (`class_weights`), and the gradients of the surrogates' logits say what raises them. So surrogates follow any criterion and any aim
-of the episode without a rule of their own.
+classes count (`class_weights`), and the gradients of the surrogates' logits say what raises them. So surrogates follow any
+criterion and any aim of the episode without a rule of their own.
 """
 
 from collections.abc import Callable

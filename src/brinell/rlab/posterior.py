@@ -24,6 +24,8 @@ RIDGE = 1e-12
 """Below every squared change that a query asks about, so that nothing is divided by zero."""
 NOISE = 0.2
 """Of an answer, since the classifier is not linear."""
+GUIDED = 0.1
+"""What surrogates let expect of an answer counts so far for its noise: less than the rest, so that trust is learned quickly."""
 ANSWERS = 128
 """Answers of an input by which its covariance is reduced, the last ones."""
 HELD = 2**20
@@ -36,7 +38,7 @@ class Trust:
 
     mean: float = 0.2
     """Expected coefficient of each surrogate, in units."""
-    spike: float = 0.2
+    spike: float = 0.1
     """Standard deviation of the coefficients, in units."""
     every: int = 2
     """Queries after which the surrogates are asked again, where the input has moved."""
@@ -124,16 +126,17 @@ class Posterior:
     def _question(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """What changes (m, channels, places) ask of the state (m, state), and its covariance with their effects (m, state).
 
-        Then (m,) each, in squared units: the squares of the effects that the prior of the gradient and the present coefficients
-        let expect, and the variances of the effects. Noise is a share of the former, so a surrogate without trust makes none.
+        Then (m,) each, in squared units: the squares of the effects that the prior lets expect, and the variances of the effects.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
         along = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
         asked = torch.cat([change.flatten(1), along], 1)
-        expected = (direction * change).sum((1, 2)).clamp_min(RIDGE) + (self.coefficients[rows] * along).sum(1).square()
+        own = (direction * change).sum((1, 2)).clamp_min(RIDGE)
+        guided = (self._trust.mean * along.sum(1)).square() + self._trust.spike**2 * along.square().sum(1)
         direction = torch.cat([direction.flatten(1), self._trust.spike**2 * along], 1)
         factor = self._reduced(rows, asked, direction)
-        return asked, factor, expected, ((factor * asked).sum(1).clamp_min(0) + self._noise * expected).clamp_min(RIDGE)
+        noise = self._noise * (own + GUIDED * guided)
+        return asked, factor, own + guided, ((factor * asked).sum(1).clamp_min(0) + noise).clamp_min(RIDGE)
 
     def follow(self, rows: Tensor, slopes: Tensor) -> None:
         """The scaled gradients of the surrogates (m, surrogates, channels, places) at the inputs where these slots are now."""
@@ -143,8 +146,8 @@ class Posterior:
     @property
     def coefficients(self) -> Tensor:
         """(n, surrogates): the expected coefficients, in units."""
-        taught, prior = (expected[:, self._values :] for expected in (self._taught, self._prior))
-        return taught / self.unit[:, None] + prior
+        coefficients: Tensor = self._taught[:, self._values :] / self.unit[:, None] + self._prior[:, self._values :]
+        return coefficients
 
     def _expect(self, rows: Tensor) -> None:
         """Bring the expected gradients of some slots up to date."""
