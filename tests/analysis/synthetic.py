@@ -189,6 +189,7 @@ def _attacked(
         "forwards": np.where(ran, 100, 0).astype(np.int64),
         "backwards": np.where(ran, 100, 0).astype(np.int64),
         "judge_forwards": np.where(flat == "fooled", 2, 0).astype(np.int64),
+        "surrogate_passes": np.zeros(len(flat), np.int64),
         "queries_to_success": masked_column(1 + wide(np.arange(n)) % 97, np.int64, flat == "fooled"),
         "seconds": np.where(ran, 0.01, 0.0),
     }

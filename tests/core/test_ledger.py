@@ -76,10 +76,10 @@ def test_cuts_queries_into_batches_of_the_model():
     assert [len(x) for x in model.calls] == [4, 4, 2]
 
 
-def test_the_desk_is_functions_and_the_number_of_classes():
+def test_the_desk_is_functions_and_the_numbers_of_classes_and_surrogates():
     oracle = ledger_of()[0].oracle()
     assert {"scores", "labels", "gradient", "active", "classes"} <= set(Oracle.__dataclass_fields__)
-    assert all(callable(getattr(oracle, name)) != (name == "classes") for name in Oracle.__dataclass_fields__)
+    assert all(callable(getattr(oracle, name)) != (name in ("classes", "surrogates")) for name in Oracle.__dataclass_fields__)
     assert oracle.classes == 2
 
 

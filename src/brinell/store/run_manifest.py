@@ -173,6 +173,8 @@ class RunManifest(GrowingManifest):
     """The data."""
     models: Listing[RunModel]
     """The models."""
+    surrogates: Listing[ModelFacts] = []
+    """The networks whose gradients attacks followed."""
     criterion: CriterionFacts = Field(default_factory=lambda: CriterionFacts(name="misclassified"))
     """Criterion of success."""
     distance: str
