@@ -26,7 +26,7 @@ from brinell.rlab.episodes import run_episodes
 from brinell.rlab.policies import Greedy, Random
 from brinell.rlab.posterior import NOISE
 from brinell.rlab.predictions import Predictions
-from brinell.rlab.rules import Rules
+from brinell.rlab.rules import IDLE, Rules
 from brinell.rlab.variants import variants
 
 
@@ -315,6 +315,21 @@ def test_refinement_comes_closer_and_never_loses_the_goal():
     assert refined.best.distance.mean() < 0.8 * unrefined.best.distance.mean()
 
 
+def test_a_refinement_without_a_number_uses_the_steps_that_are_left_while_it_comes_closer():
+    _, fixed, _ = episodes_of(slots=7, n=20, refine=0, eps=2.0, clean=None, steps=80)
+    _, ledger, outcomes = episodes_of(slots=7, n=20, refine=None, eps=2.0, clean=None, steps=80)
+    before, queries = (part.costs.forwards[outcomes.success] - 1 for part in (fixed, ledger))
+    assert int(queries.max()) <= 80 and bool((queries >= before + 80 // IDLE).any()) and bool((queries > before).all())
+    assert ledger.best.distance.mean() < 0.6 * fixed.best.distance.mean()
+
+
+def test_a_refinement_without_a_number_ends_where_it_brings_nothing():
+    """Once the boundary is reached, a quarter of the steps passes without a closer success, and the other steps are not used."""
+    _, ledger, outcomes = episodes_of(slots=7, n=20, refine=None, eps=2.0, clean=None, steps=2000)
+    queries = ledger.costs.forwards[outcomes.success]
+    assert int(queries.max()) <= 2001 and int(queries.min()) > 2000 // IDLE and float(queries.float().mean()) < 1800
+
+
 def test_every_forward_of_an_audit_is_counted(tmp_path):
     """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
     model, x, y = crowd(24)
@@ -394,7 +409,7 @@ def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
 
-@pytest.mark.parametrize(("settings", "queries"), [({}, 250), ({"steps": 40}, 10), ({"refine": 7}, 7), ({"refine": 0}, 0)])
-def test_a_quarter_of_the_steps_refines_where_nothing_is_said(settings, queries):
+@pytest.mark.parametrize(("settings", "queries"), [({}, 0), ({"steps": 40}, 0), ({"refine": 7}, 7), ({"refine": 0}, 0)])
+def test_the_refinement_adds_to_the_cost_only_where_a_number_is_given(settings, queries):
     rlab = RLAB(**settings)
-    assert rlab._rules().refine == queries and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries
+    assert rlab._rules().refine == rlab.refine and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries

@@ -53,8 +53,8 @@ class RLAB(EveryKind):
     steps: int = 1000
     """Queries until a sample is given up, after the one for the clean input."""
     refine: int | None = None
-    """Queries after the first success that look for one at a smaller distance; none: a quarter of
-    `steps`."""
+    """Queries after the first success that look for one at a smaller distance; none: what is left of
+    `steps`, as long as a quarter of `steps` brings one."""
     clean_up: bool = True
     """Clear patches that are not needed after the refinement."""
     removals: float = 0.5
@@ -97,8 +97,7 @@ class RLAB(EveryKind):
 
     def _rules(self) -> Rules:
         """Rules of the episodes."""
-        refine = self.steps // SHARE if self.refine is None else self.refine
-        return Rules(steps=self.steps, refine=refine, removals=self.removals)
+        return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:
         """The agent for such data; refuses a policy that does not exist."""
@@ -157,7 +156,7 @@ class RLAB(EveryKind):
         """The clean input, the steps, the refinement, what clean-up may spend; a gradient where distortions need it."""
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         looks = int(self.access == Access.GRADIENTS)
-        return 1 + self.steps + self._rules().refine + clean + looks, looks
+        return 1 + self.steps + (self.refine or 0) + clean + looks, looks
 
     def surrogate_questions(self) -> int:
         """About the clean input, and then at most once for each query of steps and refinement; controls by chance ask none."""
@@ -254,5 +253,3 @@ CONTROLS = ("random-placement", "random-search")
 """Policies that choose by chance."""
 ALONG = {1: 64, 2: 16, 3: 8}
 """About how many patches an axis is cut into, by the number of axes."""
-SHARE = 4
-"""The part of the steps, at most, that a success is followed by to come closer."""

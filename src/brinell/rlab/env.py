@@ -191,7 +191,7 @@ class PatchEnv:
         self._guides.begin(rows, energy)
         self._visits[rows], self._gain[rows], self._kept[rows] = 0, 0, 0.5
         self._age[rows] = self._asked[rows] = 0
-        self._left[rows] = self.rules.refine
+        self._left[rows] = self.rules.refine or 0
         self._fresh[rows], self._pending[rows], self._refining[rows] = True, True, False
         self._x[rows], self._radius[rows] = x, self._threat.eps[sample]
         self._logits[rows], self._margin[rows], self._start[rows] = 0, -1, -1
@@ -374,7 +374,9 @@ class PatchEnv:
         self.outcomes.length[sample] = self._threat.distance.size(self.assignment.x[rows] - self.cache.x[rows])
         self.outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self.outcomes.slope[sample] = self.posterior.mean[rows]
-        if self.rules.refine:
+        if self.rules.refine is None:
+            self._left[rows] = self.rules.left(self._age[rows])
+        if self.rules.refine != 0:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1

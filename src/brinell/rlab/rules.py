@@ -93,6 +93,8 @@ PACE = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 
 SHRINK = 0.95
 """From the distance of one success to the one within which the next is looked for."""
+IDLE = 4
+"""The part of the steps in which the refinement must come closer, or it ends."""
 CLOSER = 1 / 64
 """The least share of the patches that a step changes after the first success."""
 
@@ -115,8 +117,9 @@ class Rules:
     """Variants that are compared for a patch in one step."""
     patience: int = 50
     """Queries without a gain after which an episode is stuck (`rlab.restart`); 0 for never."""
-    refine: int = 0
-    """Queries after the first success that look for one at a smaller distance."""
+    refine: int | None = 0
+    """Queries after the first success that look for one at a smaller distance; None for the steps that are left, as long as a
+    quarter of all steps brings one."""
     reward: RewardName = "margin"
     """Reward of a step: margin, dilution or projected ."""
 
@@ -125,6 +128,10 @@ class Rules:
         if not 0 < self.p_init <= 1 or not 0 <= self.removals <= 1 or not self.temperature >= 0:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         one_of(self, reward=tuple(REWARDS))
+
+    def left(self, age: Tensor) -> Tensor:
+        """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
+        return (self.steps - age - 1).clamp_max(self.steps // IDLE)
 
     def changes(self, age: Tensor, patches: int) -> Tensor:
         """(n,): how many patches a step changes at most, after `age` (n,) steps."""
