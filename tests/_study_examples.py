@@ -19,6 +19,7 @@ EXAMPLES = {
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
     "harden": {"samples": 10, "epochs": 1, "eps": "0.1", "validation": 20, "attack": ["fgsm"]},
+    "smooth": {"model": SMALL, "samples": 6, "draws": 100, "first": 20},
     "study": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm"], "draws": 100},
     "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},

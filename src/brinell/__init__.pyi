@@ -30,6 +30,7 @@ from brinell.studies.progress.result import RunProgress
 from brinell.studies.report.run import ReportResult
 from brinell.studies.review.analysis import ReviewResult
 from brinell.studies.signature.run import SignResult
+from brinell.studies.smooth.analysis import SmoothResult
 from brinell.studies.transfer.results import TransferResult
 from brinell.studies.unrestricted.analysis import UnrestrictedResult
 from brinell.studies.verification.result import VerifyResult
@@ -815,6 +816,66 @@ def sign(
 
     Returns:
         SignResult: what `brinell sign --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def smooth(
+    model: AnyModel | None = None,
+    data: Data | None = None,
+    y: Labels | None = None,
+    *,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
+    output: str | int | None = None,
+    out: File | None = None,
+    resume: bool = False,
+    shard: str | None = None,
+    progress: ProgressOption | None = None,
+    sigma: float = 0.25,
+    draws: int = 10000,
+    first: int = 100,
+    alpha: float = 0.001,
+    eps: Eps | None = None,
+    samples: int | None = None,
+    select: Literal['first', 'stratified', 'random'] | None = None,
+    seed: int = 0,
+    batch_size: int = 1000,
+    device: Device = 'auto',
+    in_process: bool = False,
+) -> SmoothResult:
+    """Prove robustness in L2 of the smoothed model, which answers the class that is most frequent under Gaussian noise.
+
+    Args:
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        y: the labels (n,), where `data` are the inputs alone.
+        preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
+        mean: subtracted before the model: a number, or one for each channel.
+        std: divided by before the model, like `mean`.
+        answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
+        out: where the results go. Default: a fresh folder under runs/.
+        resume: whether to go on with a folder that holds part of this.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        sigma: Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy.
+        draws: Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at most 2.46, 3.20 and 3.81 times sigma for 1,000, 10,000 and 100,000 at alpha 0.001.
+        first: Other noisy inputs, by which the class is chosen.
+        alpha: Largest probability that a radius is too large, for each sample.
+        eps: Radii in L2, such as 0:1:5. Default: five from 0 to the largest that the draws allow.
+        samples: The number of samples. Default: 100, or all where there are fewer.
+        select: How samples are selected: first, stratified or random.
+        seed: The seed of every random number.
+        batch_size: The most inputs shown to the model at once.
+        device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+
+    Returns:
+        SmoothResult: what `brinell smooth --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.

@@ -39,6 +39,41 @@ def check_counts(k: int, n: int) -> None:
         raise ValueError(f"{k} of {n} is no proportion")
 
 
+def clopper_pearson_low(k: int, n: int, alpha: float) -> float:
+    """The lower end of the one-sided exact interval of a proportion (Clopper & Pearson 1934).
+
+    Args:
+        k: successes, 0 to `n`.
+        n: trials, at least 1.
+        alpha: largest probability that the end lies above the true proportion, between 0 and 1.
+
+    Returns:
+        The largest p found by bisection at which at least `k` successes have a probability of at most `alpha`; 0 for `k` = 0.
+
+    Raises:
+        ValueError: no proportion, or `alpha` out of range.
+    """
+    check_counts(k, n)
+    if not 0 < alpha < 1 or n < 1:
+        raise ValueError(f"alpha is {alpha} and n {n}: alpha lies between 0 and 1, n is at least 1")
+    if k == 0:
+        return 0.0
+    ways = np.array([-math.lgamma(i + 1) - math.lgamma(n - i + 1) for i in range(k, n + 1)]) + math.lgamma(n + 1)
+    successes = np.arange(k, n + 1)
+    low, high = 0.0, k / n
+    for _ in range(BISECTIONS):
+        p = (low + high) / 2
+        if not low < p < high:
+            break
+        logarithms = ways + successes * math.log(p) + (n - successes) * math.log1p(-p)
+        low, high = (p, high) if float(np.exp(logarithms).sum()) <= alpha else (low, p)
+    return low
+
+
+BISECTIONS = 60
+"""Halvings of the interval that holds the end of an exact interval."""
+
+
 def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
     """Wilson's score interval of the proportion `k` / `n` (Wilson 1927), without continuity correction.
 

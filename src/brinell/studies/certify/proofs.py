@@ -12,7 +12,7 @@ from brinell.core.domain import Domain
 
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
-FLOAT32_MARGIN = 0.05
+FLOAT32_MARGIN = 0.15
 """Largest bound below 0 in float32 that float64, whose rounding costs less, is tried on."""
 TOLERANCE = 1e-5
 """Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by rounding."""

@@ -1,0 +1,112 @@
+"""Randomised smoothing: noisy copies of each sample, their classes counted, and the radius that the count allows.
+
+Cohen, Rosenfeld & Kolter 2019, Certified adversarial robustness via randomized smoothing (ICML; arXiv 1902.02918), section 3.2,
+algorithm CERTIFY with theorem 1.
+
+Deviations:
+- Noisy inputs are moved into the bounds of the data before the model sees them. The smoothed model is that of the clipped model,
+  so the theorem holds as it stands.
+- The noise of a sample follows from the seed and its position in the data, so that shards and order change nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.errors import RequestError, option
+from brinell.core.intervals import clopper_pearson_low
+from brinell.core.model import Model, ask
+from brinell.core.record import Array
+from brinell.core.streams import Streams, token
+from brinell.engine.eps_grid import parse_eps
+from brinell.engine.sources import open_data
+from brinell.store import rows
+from brinell.studies.kit import Call, Piece, Plan
+from brinell.studies.smooth.records import Radii
+from brinell.studies.smooth.request import SmoothRequest
+from brinell.studies.work import open_plan
+
+PIECE = 25
+"""Samples of a piece."""
+SAMPLES = 100
+"""Samples if nobody says how many."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothPlan(Plan):
+    """The plan of a smoothed model."""
+
+
+def make_plan(call: Call) -> SmoothPlan:
+    """Open the data and the model."""
+    request = call.request
+    if request.eps is not None and max(parse_eps(request.eps).values) <= 0:
+        raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
+    if request.samples is None:
+        dataset = call.dataset() or open_data(request.data)
+        settings = {"samples": min(SAMPLES, len(dataset))}
+        call = replace(call, request=request.model_copy(update=settings), datasets={"data": dataset})
+    plan: SmoothPlan = open_plan(call, SmoothPlan)
+    return plan
+
+
+def pieces(plan: SmoothPlan, call: Call) -> list[Piece]:
+    """Parts of the samples."""
+    return [
+        Piece(
+            name=f"samples {start + 1} to {min(start + PIECE, len(plan.ids))}",
+            make=partial(smooth, plan, call, slice(start, start + PIECE)),
+        )
+        for start in range(0, len(plan.ids), PIECE)
+    ]
+
+
+def smooth(plan: SmoothPlan, call: Call, part: slice) -> Radii:
+    """The radii of a part of the samples."""
+    (model,) = plan.models.values()
+    ids, request = plan.ids[part], call.request
+    x = plan.dataset.load(ids.tolist())
+    counted = [_count(plan, model, request, int(sample), value) for sample, value in zip(ids, x, strict=True)]
+    predictions, counts = (np.array(column) for column in zip(*counted, strict=True))
+    bounds = [clopper_pearson_low(int(k), request.draws, request.alpha) for k in counts]
+    return rows.build(
+        Radii,
+        len(ids),
+        sample_id=ids,
+        label=plan.labels[part],
+        prediction=predictions,
+        count=counts,
+        draws=np.full(len(ids), request.draws),
+        low=np.array(bounds),
+        radius=np.array([radius_of(low, request.sigma) for low in bounds]),
+    )
+
+
+def radius_of(low: float, sigma: float) -> float:
+    """The L2 radius within which a class of at least this probability stays the most probable one (Cohen et al., theorem 1)."""
+    return sigma * NormalDist().inv_cdf(low) if low > 0.5 else 0.0
+
+
+def _count(plan: SmoothPlan, model: Model, request: SmoothRequest, sample: int, x: Tensor) -> tuple[int, int]:
+    """The class of most of the first draws, and how many of the later ones have it."""
+    first = sum(_classes(plan, model, request, f"first {sample}", x, request.first))
+    prediction = int(np.argmax(first))
+    later = sum(_classes(plan, model, request, f"later {sample}", x, request.draws))
+    return prediction, int(np.asarray(later)[prediction])
+
+
+def _classes(plan: SmoothPlan, model: Model, request: SmoothRequest, name: str, x: Tensor, draws: int) -> Iterator[Array]:
+    """(classes,) counts of the predicted classes of noisy inputs, batch by batch."""
+    key = token(f"{request.seed} {name}")
+    for start in range(0, draws, request.batch_size):
+        noise = Streams.of(key, torch.arange(start, min(start + request.batch_size, draws))).normal(*x.shape)
+        noisy = plan.dataset.domain.clamp(x + request.sigma * noise).to(plan.device)
+        with torch.no_grad():
+            answers: Tensor = ask(model, noisy)
+        classes = answers.argmax(1)
+        yield torch.bincount(classes, minlength=model.classes).cpu().numpy()
