@@ -333,7 +333,7 @@ def corrupt(
         reference: The model whose errors divide the mean corruption error: the name of one of --model. Default: none, and no such mean.
         placed: Number of samples on which RLAB places each corruption on patches, within the L2 distance of the corruption of the whole input. 0 leaves it out.
         steps: Queries of RLAB for each sample.
-        keep: Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data "npz:FILE?divide=255" reads them.
+        keep: Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data npz:FILE reads them.
         samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for published test sets, else stratified.
         seed: The seed of every random number.

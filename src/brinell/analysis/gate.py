@@ -196,7 +196,7 @@ def _rate_threshold(rates: Sequence[Rate], threshold: Threshold) -> Check:
         budgets = ", ".join(f"{rate.eps:g}" for rate in rates)
         text = f"the run has no eps {eps:g}, only {budgets}"
         return _check(CODES[threshold.metric], name, False, text, required=threshold.minimum)
-    return _reached(threshold, name, rate)
+    return _threshold_check(threshold, name, rate)
 
 
 NAMES: dict[Metric, str] = {"robust": "robust accuracy", "certified": "share that is proven robust"}
@@ -273,10 +273,10 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
             return check(name, False, problem)
         worst = min(result.per_class, key=lambda c: c.robust[index].low or 0.0)
         name, rate = f"{name} ({worst.name})", worst.robust[index]
-    return _reached(threshold, name, rate)
+    return _threshold_check(threshold, name, rate)
 
 
-def _reached(threshold: Threshold, name: str, rate: Rate) -> Check:
+def _threshold_check(threshold: Threshold, name: str, rate: Rate) -> Check:
     """The check that the lower end of the interval of a rate reaches a threshold."""
     check = partial(_check, CODES[threshold.metric], name, required=threshold.minimum)
     if rate.value is None or rate.low is None:

@@ -57,9 +57,9 @@ class Case:
 
     def holds(self, x: Array, y: Array) -> Array:
         """(n,) bool: whether inputs (n, inputs) and outputs (n, outputs) satisfy everything exactly."""
-        inside = ((x >= self.low) & (x <= self.high)).all(1)
+        in_box = ((x >= self.low) & (x <= self.high)).all(1)
         differences = self.b - y @ self.a.T
-        fulfilled: Array = inside & np.where(self.strict, differences > 0, differences >= 0).all(1)
+        fulfilled: Array = in_box & np.where(self.strict, differences > 0, differences >= 0).all(1)
         return fulfilled
 
 

@@ -1,11 +1,11 @@
 """`npz:FILE`: the arrays of a NumPy archive.
 
 Inputs are called x, images, clips or beats_uV, labels y or labels, class names classes; the options x= and y= name other
-arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide= and must then lie in [0, 1] or between the options low=
-and high=. Channels may be last or first. For signals, fs (values per second) and r_index (the value at second 0) are read if
-the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`, `brinell.datasets._rhythm`): further
-channels, which no attack changes. Each array is unpacked into a temporary file and mapped, so an archive may be larger than
-memory.
+arrays. Bytes are scaled to [0, 1]; other numbers are divided by divide=, or by the number divide of the archive, and must then
+lie in [0, 1] or between the options low= and high=. Channels may be last or first. For signals, fs (values per second) and
+r_index (the value at second 0) are read if the archive has them. Heartbeats may come with their rhythm (`rhythm=BEFORE+AFTER`,
+`brinell.datasets._rhythm`): further channels, which no attack changes. Each array is unpacked into a temporary file and mapped,
+so an archive may be larger than memory.
 """
 
 import io
@@ -36,6 +36,8 @@ INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
 NUMBER_BYTES = 10_000
 """Maximum size of an array of one number in bytes, its header included."""
+NUMBERS = ("fs", "r_index", "divide")
+"""Single numbers that an archive may hold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,9 +143,7 @@ class Npz:
                 intervals = [
                     _small(archive, _pick(name, (), names_in_archive, file, "rhythm"), file, most_rows) for name in self.rhythm
                 ]
-                numbers: dict[str, float] = {
-                    name: _number(archive, name, file) for name in ("fs", "r_index") if name in names_in_archive
-                }
+                numbers: dict[str, float] = {name: _number(archive, name, file) for name in NUMBERS if name in names_in_archive}
         except RequestError:
             raise
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
@@ -154,8 +154,11 @@ class Npz:
         y, signs = code_signs(y)
         names = np.array(signs) if names is None and signs is not None else names
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
+        divide = numbers.get("divide", 1.0) if self.divide == 1 else self.divide
+        if not divide > 0:
+            raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
         domain, divisor = domain_of(
-            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=self.divide, subject=inputs
+            x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=divide, subject=inputs
         )
         notes: tuple[str, ...] = ()
         if self.kind is None and self.layout is None and not named:

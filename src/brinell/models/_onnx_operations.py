@@ -120,13 +120,13 @@ def _transposed_convolution(inputs: Inputs) -> Tensor:
     weight = inputs[1]
     axes = weight.dim() - 2
     layer = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}.get(axes)
-    ones = [1] * axes
-    pads = _pads(inputs, weight.shape[2:], ones, ones)
+    unit = [1] * axes
+    pads = _pads(inputs, weight.shape[2:], unit, unit)
     if layer is None or any(before != after for before, after in pads) or inputs.attribute("output_shape"):
         raise Unconvertible("has a form that torch lacks")
-    stride, dilation = inputs.attribute("strides", ones), inputs.attribute("dilations", ones)
-    more, groups = inputs.attribute("output_padding", [0] * axes), inputs.attribute("group", 1)
-    return layer(inputs[0], weight, inputs.optional(2), stride, [before for before, _ in pads], more, groups, dilation)
+    stride, dilation = inputs.attribute("strides", unit), inputs.attribute("dilations", unit)
+    extra, groups = inputs.attribute("output_padding", [0] * axes), inputs.attribute("group", 1)
+    return layer(inputs[0], weight, inputs.optional(2), stride, [before for before, _ in pads], extra, groups, dilation)
 
 
 def _gemm(inputs: Inputs) -> Tensor:
@@ -160,8 +160,8 @@ def _instance_norm(inputs: Inputs) -> Tensor:
 
 def _pool(inputs: Inputs, largest: bool) -> Tensor:
     kernel: list[int] = inputs.attribute("kernel_shape")
-    ones = [1] * len(kernel)
-    stride, dilation = inputs.attribute("strides", ones), inputs.attribute("dilations", ones)
+    unit = [1] * len(kernel)
+    stride, dilation = inputs.attribute("strides", unit), inputs.attribute("dilations", unit)
     pads, partial = _pads(inputs, kernel, stride, dilation), bool(inputs.attribute("ceil_mode", 0))
     if len(kernel) not in (1, 2, 3):
         raise Unconvertible(f"has {len(kernel)} axes of space")

@@ -185,7 +185,7 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     result = summarise(stored)
     assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
     assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
-    data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"), divide=255)()
+    data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.rows.label[:20].tolist()
     capsys.readouterr()

@@ -31,7 +31,7 @@ class CorruptRequest(BaseRequest):
     steps: int = Field(default=200, ge=1)
     """Queries of RLAB for each sample."""
     keep: bool = False
-    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data "npz:FILE?divide=255"
+    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data npz:FILE
     reads them."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""

@@ -224,16 +224,16 @@ def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, 
 def _save_inputs(plan: CorruptPlan, file: Path, x: Tensor) -> None:
     """Write corrupted inputs and labels as a file that `npz:` reads, with 8 bits for images."""
     domain = plan.dataset.domain
+    arrays: dict[str, Any] = {"y": plan.labels, "classes": np.array(plan.dataset.classes)}
     if domain.kind == "image":
         low, high = domain.bounds(x)
-        stored = ((x - low) / (high - low) * 255).round().to(torch.uint8).cpu().numpy()
+        arrays |= {"x": ((x - low) / (high - low) * 255).round().to(torch.uint8).cpu().numpy(), "divide": np.array(255.0)}
     else:
-        stored = x.cpu().numpy()
-    names = np.array(plan.dataset.classes)
+        arrays["x"] = x.cpu().numpy()
 
     def write(temporary: Path) -> None:
         """Write the arrays."""
         with temporary.open("wb") as handle:
-            np.savez_compressed(handle, x=stored, y=plan.labels, classes=names)
+            np.savez_compressed(handle, **arrays)
 
     write_atomically(file, write)

@@ -129,11 +129,11 @@ def _shape_of(path: Path, session: Any, inputs: int) -> tuple[tuple[int, ...], i
     """Shape of one input, and the number of inputs that the file takes at once."""
     entries = session.get_inputs()
     if len(entries) != 1 or entries[0].type not in TYPES:
-        listed = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in entries)
-        raise RequestError(f"{path} takes {listed}: only networks of one input of real numbers are asked")
+        listing = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in entries)
+        raise RequestError(f"{path} takes {listing}: only networks of one input of real numbers are asked")
     sides = list(entries[0].shape)
-    known = [side for side in sides[1:] if isinstance(side, int)]
-    size = int(np.prod(known)) if len(known) == len(sides) - 1 and sides else -1
+    lengths = [side for side in sides[1:] if isinstance(side, int)]
+    size = int(np.prod(lengths)) if len(lengths) == len(sides) - 1 and sides else -1
     if size != inputs:
         raise RequestError(f"{path} takes inputs of shape {sides}, and the query has {inputs} inputs")
-    return tuple(known), sides[0] if isinstance(sides[0], int) else None
+    return tuple(lengths), sides[0] if isinstance(sides[0], int) else None

@@ -50,6 +50,6 @@ def lines(result: FalsifyResult) -> Iterator[str]:
     yield result.reason
     for title, values in (("inputs", result.x), ("outputs", result.y)):
         if values:
-            listed = ", ".join(f"{name} {value:.6g}" for name, value in list(values.items())[:SHOWN])
-            yield f"{title}: {listed}{', ...' if len(values) > SHOWN else ''}"
+            listing = ", ".join(f"{name} {value:.6g}" for name, value in list(values.items())[:SHOWN])
+            yield f"{title}: {listing}{', ...' if len(values) > SHOWN else ''}"
     yield f"{result.forwards} inputs in {result.seconds:.1f} s"

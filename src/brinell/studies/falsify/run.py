@@ -92,7 +92,7 @@ class CaseModel:
     def inputs(self, u: Tensor) -> Array:
         """The inputs of the network at points (n, inputs) of the unit cube, in its type and within the box."""
         low, high = self.cases[0].low, self.cases[0].high
-        return within(low + (high - low) * u.detach().double().numpy(), self.cases[0], self.network)
+        return clip_to_box(low + (high - low) * u.detach().double().numpy(), self.cases[0], self.network)
 
     def predict(self, u: Tensor) -> Tensor:
         """(n, 2) scores."""
@@ -104,7 +104,7 @@ class CaseModel:
         return torch.stack([torch.zeros_like(slack), slack], 1)
 
 
-def within(x: Array, case: Case, network: QueryNetwork) -> Array:
+def clip_to_box(x: Array, case: Case, network: QueryNetwork) -> Array:
     """Inputs in the type of the network, moved into the box where rounding took them out."""
     kind = network.element_type
     low, high = case.low.astype(kind), case.high.astype(kind)
@@ -133,19 +133,19 @@ def carry_out(call: Call) -> FalsifyResult:
     query = read_query(Path(request.query).expanduser())
     network = open_network(request.network, query.network, len(query.inputs), len(query.outputs))
     refuted = _refute(request.bound, query, network, call)
-    found: Counterexample | None = None
+    example: Counterexample | None = None
     best = -np.inf
     if not all(refuted):
         cases = [case for case, is_refuted in zip(query.cases, refuted, strict=True) if not is_refuted]
-        found, best = _search(request, stages, cases, network, start + request.timeout)
+        example, best = _search(request, stages, cases, network, start + request.timeout)
     result = FalsifyResult(
         query=str(request.query),
         network=str(request.network),
-        verdict="sat" if found else "unsat" if all(refuted) else "unknown",
-        reason=_reason(request, query, network, found, refuted),
-        x=_named(query.inputs, found.x if found else None),
-        y=_named(query.outputs, found.y if found else None),
-        slack=found.slack if found else float(best) if np.isfinite(best) else None,
+        verdict="sat" if example else "unsat" if all(refuted) else "unknown",
+        reason=_reason(request, query, network, example, refuted),
+        x=_values_by_name(query.inputs, example.x if example else None),
+        y=_values_by_name(query.outputs, example.y if example else None),
+        slack=example.slack if example else float(best) if np.isfinite(best) else None,
         cases=len(query.cases),
         gradients=network.module is not None,
         forwards=network.forwards,
@@ -156,17 +156,17 @@ def carry_out(call: Call) -> FalsifyResult:
     return result
 
 
-def _named(names: tuple[str, ...], values: Array | None) -> dict[str, float]:
+def _values_by_name(names: tuple[str, ...], values: Array | None) -> dict[str, float]:
     """Values by name."""
     return {} if values is None else dict(zip(names, map(float, values), strict=True))
 
 
 def _reason(
-    request: FalsifyRequest, query: Query, network: QueryNetwork, found: Counterexample | None, refuted: list[bool]
+    request: FalsifyRequest, query: Query, network: QueryNetwork, example: Counterexample | None, refuted: list[bool]
 ) -> str:
     """How the verdict was reached."""
-    if found:
-        return f"ONNX Runtime's answer to this input satisfies the query by {found.slack:.3g}"
+    if example:
+        return f"ONNX Runtime's answer to this input satisfies the query by {example.slack:.3g}"
     if all(refuted):
         return f"{request.bound} proves that no input satisfies any of {len(query.cases)} cases"
     proven = f"; {sum(refuted)} of {len(query.cases)} cases are excluded by proof" if any(refuted) else ""
@@ -228,10 +228,10 @@ def _search(
     starts, seed = request.starts, request.seed
     best = -np.inf
     for model in models:
-        found, slack = _check(model, torch.cat([torch.full((1, _width(model)), HALF), _uniform(seed, starts, _width(model))]))
+        example, slack = _check(model, torch.cat([torch.full((1, _width(model)), HALF), _uniform(seed, starts, _width(model))]))
         best = max(best, slack)
-        if found:
-            return found, best
+        if example:
+            return example, best
     for turn in itertools.count():
         for stage, model in itertools.product(usable, models):
             if time.monotonic() > end:
@@ -251,10 +251,10 @@ def _search(
                 result = attack.run((stage,), torch.full((starts,), HALF), None, worst=True)
             if network.module is not None:
                 network.forwards += int(result["queries"].sum())
-            found, slack = _check(model, result["x_adv"])
+            example, slack = _check(model, result["x_adv"])
             best = max(best, slack)
-            if found:
-                return found, best
+            if example:
+                return example, best
     raise AssertionError  # the turns have no end
 
 
@@ -270,8 +270,8 @@ def _width(model: CaseModel) -> int:
 
 def _groups(cases: list[Case]) -> list[list[Case]]:
     """Cases of the same box: all together first, then each alone."""
-    together = [[cases[k] for k in group] for group in _by_box(cases)]
-    return together + [[case] for group in together if len(group) > 1 for case in group]
+    joint = [[cases[k] for k in group] for group in _by_box(cases)]
+    return joint + [[case] for group in joint if len(group) > 1 for case in group]
 
 
 def _model(cases: list[Case], network: QueryNetwork) -> CaseModel:
