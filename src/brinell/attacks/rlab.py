@@ -160,7 +160,7 @@ class RLAB(EveryKind):
 
     def surrogate_questions(self) -> int:
         """About the clean input, and then at most once for each query of steps and refinement; controls by chance ask none."""
-        return 0 if self.policy in CONTROLS else 1 + self.steps + self._rules().refine
+        return 0 if self.policy in CONTROLS else 1 + self.steps + (self.refine or 0)
 
     def variants(self, domain: Domain) -> tuple[Variant, ...]:
         """Variants for inputs of this domain; raises an error if a distortion does not support it."""
