@@ -12,8 +12,9 @@ from brinell.core.domain import Domain
 
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
-FLOAT32_MARGIN = 0.15
-"""Largest bound below 0 in float32 that float64, whose rounding costs less, is tried on."""
+FLOAT32_SHARE, FLOAT32_LEAST = 0.1, 0.1
+"""How far below 0 a bound in float32 may lie for float64, whose rounding costs less, to be tried: as a share of the margin at the
+input, and at least this."""
 TOLERANCE = 1e-5
 """Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by rounding."""
 
@@ -48,7 +49,10 @@ class Prover:
         low, high = (bound.double() for bound in self.domain.bounds(x))
         ball = Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
         lower = method(self.coarse, ball.to(torch.float32), y).amin(1).double()
-        index = ((lower <= 0) & (lower > -FLOAT32_MARGIN)).nonzero()[:, 0]
+        scores = self.coarse.values(x.float())[-1]
+        others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
+        rounding = (FLOAT32_SHARE * (scores.gather(1, y[:, None])[:, 0] - others).double()).clamp(min=FLOAT32_LEAST)
+        index = ((lower <= 0) & (lower > -rounding)).nonzero()[:, 0]
         if len(index):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
         return lower.nan_to_num(-torch.inf)
