@@ -7,6 +7,7 @@
     families  patch sizes on networks of several families
     priors    the shipped prior, or another that is fitted to several networks
     surrogates  other networks' gradients: what they save, and the trust in them
+    beats     the same on heartbeats, with networks that it trains
     peers     our DQN, PPO and A2C beside those of Stable-Baselines3
 
 and those of `run.py`: patch, dual, agents, distortions, map, probes, fill, free, equal, spend, reach.
@@ -17,7 +18,7 @@ import importlib
 import sys
 from pathlib import Path
 
-SCRIPTS = ("worth", "closer", "families", "priors", "surrogates", "peers")
+SCRIPTS = ("worth", "closer", "families", "priors", "surrogates", "beats", "peers")
 """Studies in a separate module each, with further options."""
 
 
