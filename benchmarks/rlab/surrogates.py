@@ -8,9 +8,9 @@ gets right. A query is one image shown to the network under test, the check of t
 mean over the seeds, one that was not fooled with the whole budget. Ratios of means are paired by sample, with the 95 % bootstrap
 interval over samples. Passes are those of the surrogates, forward and backward together, a sample.
 
---fit chooses `Trust.mean` and `Trust.spike` by the likelihood of the answers of episodes on the first 1,000 test images: of each
-answer, given all before it. The network that the table judges (ResNet-44) takes no part, neither as model under test nor as
-surrogate.
+--fit shows the likelihood of the answers of episodes on the first test images, of each answer given all before it, over
+`Trust.mean` and `Trust.spike`. ResNet-44, which the table judges, takes no part in it. The likelihood prefers less trust than the
+shipped one, which needs fewer queries (design/0011-rlab.md).
 """
 
 import argparse
@@ -31,10 +31,8 @@ from brinell.rlab.posterior import TRUST, Posterior, Trust
 from rlab.common import Outcome, fight
 
 SPEC, EPS, BUDGET = "rlab?patch=2&clean_up=false&policy=prior", 1.0, 1000
-FIRST = 1000
-"""Images on which the trust is chosen."""
 ANSWERS = 40
-"""Answers of an episode that count when the trust is chosen."""
+"""Answers of an episode that count for the likelihood."""
 
 
 class Case(NamedTuple):
@@ -186,7 +184,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60)
     parser.add_argument("--skip", type=int, default=3000, help="test images to leave out first: those on which trust was chosen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--fit", action="store_true", help="choose the trust in place of judging it")
+    parser.add_argument("--fit", action="store_true", help="the likelihood of trust in place of its queries")
     parser.add_argument("--means", nargs="+", type=float, default=[0.05, 0.1, 0.15, 0.2, 0.3])
     parser.add_argument("--spikes", nargs="+", type=float, default=[0.05, 0.1, 0.2])
     parser.add_argument("--threads", type=int, default=1)

@@ -8,8 +8,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from brinell.rlab.posterior import Posterior, Trust
 from rlab.surrogates import Answer, likelihood
+
+from brinell.rlab.posterior import Posterior, Trust
 
 
 def normal(*shape, seed=0):
