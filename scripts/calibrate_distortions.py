@@ -29,6 +29,7 @@ from brinell.core.domain import Domain
 from brinell.core.streams import Streams
 from brinell.distortions._published import Published
 from brinell.distortions._shared import frame, planes
+from brinell.distortions.illuminate import Illuminate
 from brinell.rlab.variants import SEVERITIES
 from brinell.rlab.variants import distorted as apply
 
@@ -239,8 +240,10 @@ def distorted(name: str, x: Tensor, severity: int, draw: int, domain: Domain) ->
 
 
 def calibrated() -> list[str]:
-    """Every distortion but the published ones, whose severities are not ours to calibrate."""
-    return [name for name in plugins.names("distortion") if not issubclass(plugins.load("distortion", name), Published)]
+    """Every distortion but the published ones, whose severities are not ours to calibrate, and a second name of another."""
+    return [
+        name for name in plugins.names("distortion") if not issubclass(plugins.load("distortion", name), (Published, Illuminate))
+    ]
 
 
 def sheet(x: Tensor, tile: int) -> Image.Image:

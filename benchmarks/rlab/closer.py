@@ -11,7 +11,7 @@ query is one image shown to the network, the check of the clean image included; 
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import measure
@@ -30,9 +30,9 @@ BUDGETS = (100, 250, 500, 1000)
 
 
 @contextmanager
-def distances_by_budget(bench: Bench, ledger: Ledger) -> Iterator[dict[int, Tensor]]:
+def distances_by_budget(bench: Bench, ledger: Ledger, budgets: Sequence[int] = BUDGETS) -> Iterator[dict[int, Tensor]]:
     """By budget, (n,): the smallest distance known when a sample had spent so many queries; filled as the network is asked."""
-    distances = {budget: torch.full((len(bench.y),), torch.inf) for budget in BUDGETS}
+    distances = {budget: torch.full((len(bench.y),), torch.inf) for budget in budgets}
 
     def note(*_: object) -> None:
         for budget, distance in distances.items():

@@ -75,6 +75,7 @@ def test_brightness_and_contrast():
     x = torch.tensor([[[[0.2, 0.4], [0.6, 0.8]]]])
     torch.testing.assert_close(distort_with("brightness", x, 0.3), torch.tensor([[[[0.5, 0.7], [0.9, 1.0]]]]))
     torch.testing.assert_close(distort_with("brightness", x, -0.3), torch.tensor([[[[0.0, 0.1], [0.3, 0.5]]]]))
+    assert torch.equal(called("illuminate", x, 3, draw=1), called("brightness", x, 3, draw=1))
     assert (called("brightness", x, 1, draw=0) > x).all() and (called("brightness", x, 1, draw=1) < x).all()
     torch.testing.assert_close(distort_with("contrast", x, 0.5), torch.tensor([[[[0.35, 0.45], [0.55, 0.65]]]]))
 
@@ -407,4 +408,4 @@ def test_severities_mean_the_same_for_every_filter(calibrate, shared):
 
 def test_every_filter_is_calibrated(calibrate):
     assert {knob.distortion for knob in calibrate.KNOBS} == set(calibrate.calibrated())
-    assert len(plugins.names("distortion")) == len(calibrate.calibrated()) + 19
+    assert len(plugins.names("distortion")) == len(calibrate.calibrated()) + 20

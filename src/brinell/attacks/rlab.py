@@ -91,7 +91,7 @@ class RLAB(EveryKind):
         ]
         if strange:
             raise ValueError(f"{type(strange[0]).__name__} is no distortion: it must have access, domains and draws")
-        if any(one.access == Access.GRADIENTS for one in self.distortions):
+        if any(distortion.access == Access.GRADIENTS for distortion in self.distortions):
             object.__setattr__(self, "access", Access.GRADIENTS)  # of this one alone: the class asks for scores
         self._rules()
 
@@ -241,11 +241,11 @@ def _settings(distortion: Any) -> dict[str, Any]:
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """By identity, the public name of each distortion; of those of one name with the settings that tell them apart."""
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [", ".join(f"{key}={value}" for key, value in _settings(one).items()) for one in distortions]
+    settings = [", ".join(f"{key}={value}" for key, value in _settings(distortion).items()) for distortion in distortions]
     shared = {word for word in words if words.count(word) > 1}
     return {
-        id(one): f"{word}({values})" if word in shared and values else word
-        for one, word, values in zip(distortions, words, settings, strict=True)
+        id(distortion): f"{word}({values})" if word in shared and values else word
+        for distortion, word, values in zip(distortions, words, settings, strict=True)
     }
 
 

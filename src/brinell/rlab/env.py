@@ -375,7 +375,7 @@ class PatchEnv:
         self.outcomes.value[sample] = self._predictions.contribution(rows) / self._start[rows].abs().clamp_min(1e-6)[:, None]
         self.outcomes.slope[sample] = self.posterior.mean[rows]
         if self.rules.refine is None:
-            self._left[rows] = self.rules.left(self._age[rows])
+            self._left[rows] = self.rules.remainder(self._age[rows])
         if self.rules.refine != 0:
             self._refining[rows], self._pending[rows] = True, True
             self._radius[rows] = SHRINK * size

@@ -129,7 +129,7 @@ class Rules:
             raise ValueError("p_init must be above 0 and at most 1, removals from 0 to 1, temperature at least 0")
         one_of(self, reward=tuple(REWARDS))
 
-    def left(self, age: Tensor) -> Tensor:
+    def remainder(self, age: Tensor) -> Tensor:
         """(n,): queries that may follow a success in the step after `age` (n,) ones, where no number is given."""
         return (self.steps - age - 1).clamp_max(self.steps // IDLE)
 

@@ -1,0 +1,118 @@
+"""How close attacks come to photographs: the L2 of the closest adversarial example over the queries that were spent.
+
+    python benchmarks/rlab --study photographs [--networks mcunet_144 mobilenet_v2] [--samples 6] [--skip 0] [--seed 0]
+                                               [--budgets 100 250 1000 5000] [--ways noise signed-patch ...]
+
+The setting of RLAB's papers: ImageNet networks, patches of 8 x 8 on 224 x 224, no limit on the distance, the first photographs
+that the network gets right. noise, signed-patch, blur, brightness, dead-pixel and mixture are RLAB with these distortions and
+its default policy; it goes on until the queries are spent. square and sparse-rs place the same noise by those searches
+(benchmarks/rlab/controls.py) and go on within 0.95 of each success; simba ends with its success, and hop-skip-jump sees labels
+alone. A query is one image shown to the network, the check of the clean image included. A cell holds mean, median and largest L2
+in [0, 1]; photographs without a success count as infinity. The last column is the mean at the end in the network's normalised
+units, where the published figures seem to be measured.
+"""
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable
+
+import measure
+import torch
+from black_box import Bench
+from torch import Tensor
+
+from brinell import plugins
+from brinell.core.norms import l2
+from brinell.core.streams import Streams
+from rlab.closer import distances_by_budget
+from rlab.controls import Restricted, Sparse
+from rlab.truth import Photographs
+
+FREE = 1e3
+"""An L2 budget beyond every distortion."""
+DEVIATION = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
+"""By which the networks' inputs are divided, channel by channel."""
+DISTORTIONS = {
+    "noise": "gaussian-noise",
+    "signed-patch": "signed-patch",
+    "blur": "gaussian-blur",
+    "brightness": "brightness",
+    "dead-pixel": "dead-pixel",
+    "mixture": "gaussian-noise+gaussian-blur+brightness+dead-pixel",
+}
+CONTROLS = {"square": Restricted, "sparse-rs": Sparse}
+PEERS = {"simba": "simba", "simba-dct": "simba?basis=dct", "hop-skip-jump": "hop-skip-jump"}
+WAYS = ("noise", "signed-patch", "square", "sparse-rs", "simba-dct", "hop-skip-jump")
+
+
+def photographs(name: str) -> Photographs:
+    """A network of the shared data with its photographs."""
+    return Photographs(
+        name=f"ImageNet {name}",
+        factory=f"imagenet.py:{name}",
+        weights=f"imagenet_weights/{name}.safetensors",
+        data="imagenet_samples",
+        shape=(3, 224, 224),
+        eps=FREE,
+        eps_text=str(FREE),
+    )
+
+
+def curve(bench: Bench, way: str, budgets: tuple[int, ...], seed: int) -> tuple[dict[int, Tensor], Tensor]:
+    """By budget the distances (n,) of one way, and the closest adversarial inputs at the end, NaN for none."""
+    most = max(budgets)
+    ledger, batch, threat = bench.open("l2", FREE, most - 1, minimal=way == "hop-skip-jump")
+    rng, oracle = Streams.of(seed, batch.ids).fold(way), ledger.oracle()
+    run: Callable[[], object]
+    if way in CONTROLS:
+        settings = plugins.build("attack", "rlab", {"patch": "8"})
+        run = CONTROLS[way](oracle, batch, threat, rng, settings, most - 1, closer=True)
+    else:
+        refined = (
+            f"rlab?patch=8&refine={most}&clean_up=false&distortions={DISTORTIONS[way]}" if way in DISTORTIONS else PEERS[way]
+        )
+        attack = plugins.build("attack", *plugins.parse(refined)[::2])
+        run = lambda: attack(oracle, batch, threat, rng)  # noqa: E731
+    with distances_by_budget(bench, ledger, budgets) as distances:
+        run()
+    closest = torch.where(ledger.fooled.view(-1, 1, 1, 1), ledger.best.closest, torch.nan)
+    return distances, closest
+
+
+def cell(distances: Tensor) -> str:
+    """Mean, median and largest."""
+    values = distances.tolist()
+    figures = (statistics.fmean(values), statistics.median(values), max(values))
+    return " / ".join("none" if math.isinf(figure) else f"{figure:.2f}" for figure in figures)
+
+
+def main() -> None:
+    """One table for each network."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", default=["mcunet_144", "mobilenet_v2"])
+    parser.add_argument("--samples", type=int, default=6)
+    parser.add_argument("--skip", type=int, default=0, help="photographs to leave out first")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budgets", nargs="+", type=int, default=[100, 250, 1000, 5000])
+    parser.add_argument("--ways", nargs="+", choices=[*DISTORTIONS, *CONTROLS, *PEERS], default=list(WAYS))
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    budgets = tuple(sorted(options.budgets))
+    for name in options.networks:
+        subject = photographs(name)
+        module = subject.module()
+        x, y = (part[options.skip :] for part in subject.samples(options.skip + options.samples, module))
+        bench = Bench(subject, module, x, y)
+        words = f"python benchmarks/rlab --study photographs --networks {name} --samples {options.samples} --skip {options.skip}"
+        words += f" --seed {options.seed} --budgets {' '.join(map(str, budgets))} --ways {' '.join(options.ways)}"
+        title = f"L2 after so many queries, mean / median / largest: {subject.name}, {len(y)} photographs"
+        heads = ["way", "fooled", *(f"L2 @{budget}" for budget in budgets), "mean, normalised"]
+        out = measure.Table(title, words, heads)
+        for way in options.ways:
+            distances, closest = curve(bench, way, budgets, options.seed)
+            last = distances[budgets[-1]]
+            normalised = l2((closest - x) / DEVIATION).mean()
+            fooled = f"{int(last.isfinite().sum())} of {len(y)}"
+            out.add(way, fooled, *(cell(distances[budget]) for budget in budgets), f"{float(normalised):.1f}")
