@@ -34,7 +34,7 @@ HELD = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Trust:
-    """How far surrogates are trusted before the first query; chosen by queries on 80 images of CIFAR-10 (design/0011-rlab.md)."""
+    """How far surrogates are trusted before the first query; chosen by queries on images of CIFAR-10 (design/0011-rlab.md)."""
 
     mean: float = 0.2
     """Expected coefficient of each surrogate, in units."""
