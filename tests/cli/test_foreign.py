@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -164,7 +165,7 @@ def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path, wa
         capsys.readouterr()
         assert cli([str(word) for word in words]) == code, words
         error = capsys.readouterr().err
-        assert error.count("\n") == 1 and "trust" in error and "was not made by you here" in error, error
+        assert error.count("\n") == 1 and "trust" in error and "was not made by you, or was moved" in error, error
 
 
 @pytest.mark.parametrize("verb", ["gate", "compare", "report"])
@@ -206,23 +207,81 @@ def test_a_mark_holds_for_what_it_was_made_of(run_folder, tmp_path, monkeypatch)
     assert trust.untrusted_specs(manifest["request"], Request, run_folder, manifest[trust.MARK]) != {}
 
 
-def test_a_relative_path_is_ours_in_its_own_directory(tmp_path, monkeypatch):
-    values = {"model": "torch:model.py:net"}
-    mark = trust.make_mark(values, Request)
-    assert trust.untrusted_specs(values, Request, tmp_path, mark) == {}
-    (tmp_path / "theirs").mkdir()
-    monkeypatch.chdir(tmp_path / "theirs")
-    assert trust.untrusted_specs(values, Request, tmp_path, mark) == {"model": ("torch:model.py:net",)}
+@pytest.mark.parametrize("model", ["torch:model.py:net", "torch:/x/model.py:net"])
+def test_a_mark_holds_for_a_folder_in_its_place_from_anywhere(tmp_path, monkeypatch, model):
+    values, place = {"model": model}, tmp_path / "run"
+    for name in ("made", "theirs", "run"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "made")
+    mark = trust.make_mark(values, Request, place)
+    os.symlink(place, tmp_path / "link")
+    for directory in ("made", "theirs", ".."):
+        monkeypatch.chdir(tmp_path / directory)
+        origin = tmp_path / "made" if model == "torch:model.py:net" else Path.cwd()
+        for folder in (place, Path(os.path.relpath(place)), tmp_path / "link"):
+            assert trust.find_origin(values, Request, folder, mark) == origin
+            assert trust.untrusted_specs(values, Request, folder, mark) == {}
+        for changed in (mark.partition(":")[0] + ":../theirs", mark[::-1], "é", 3):
+            assert trust.untrusted_specs(values, Request, place, changed) != {}
+        is_ours = trust.untrusted_specs(values, Request, tmp_path / "copy", mark) == {}
+        assert is_ours == (model != "torch:model.py:net")
+        assert trust.untrusted_specs({"model": "torch:other.py:net"}, Request, place, mark) != {}
+    shutil.rmtree(tmp_path / "made")
+    assert (trust.find_origin(values, Request, place, mark) is None) == (model == "torch:model.py:net")
 
 
 def test_the_key_is_for_nobody_else(tmp_path, monkeypatch):
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "own"))
-    first = trust.make_mark({"model": "onnx:/x.onnx"}, Request)
-    assert trust.make_mark({"model": "onnx:/x.onnx"}, Request) == first != trust.make_mark({"model": "onnx:/y.onnx"}, Request)
+    first, *others = (trust.make_mark({"model": f"onnx:/{name}.onnx"}, Request, tmp_path) for name in "xxy")
+    assert first == others[0] != others[1]
     assert (tmp_path / "own" / "key").stat().st_mode & 0o777 == 0o600
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "file"))
-    assert trust.make_mark({"model": "onnx:/x.onnx"}, Request) is None
+    assert trust.make_mark({"model": "onnx:/x.onnx"}, Request, tmp_path) is None
+
+
+@pytest.fixture
+def relative_folders(tmp_path, monkeypatch):
+    """A run and a study that name files in the folder where they were made, whose model opens its weights there, too."""
+    (tmp_path / "made").mkdir()
+    made = workspace(tmp_path / "made", n=12)
+    monkeypatch.chdir(made)
+    source = Path("model.py").read_text()
+    Path("model.py").write_text(source + "\n\ndef net():\n    open('data.npz').close()\n    return parabola()\n")
+    names = ["--data", "data.npz", "--model", "model.py:net", "--eps", "0.1"]
+    assert cli(["audit", *names, "--attack", "fgsm", "--out", "run"]) == 0
+    assert cli(["smooth", *names[:4], "--draws", "100", "--first", "10", "--out", "smoothed"]) == 0
+    return made
+
+
+@pytest.mark.parametrize("name", ["run", "smoothed"])
+def test_relative_names_verify_from_any_directory(relative_folders, tmp_path, monkeypatch, ask, name):
+    place, elsewhere = relative_folders / name, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    workspace(elsewhere, n=12)
+    os.symlink(place, elsewhere / "link")
+    shutil.copytree(place, elsewhere / "copy")
+    for directory in (relative_folders, elsewhere, place):
+        monkeypatch.chdir(directory)
+        for folder in (place, os.path.relpath(place), elsewhere / "link"):
+            assert ask("verify", folder)[0] == 0, (directory, folder)
+        assert ask("verify", elsewhere / "copy")[0] == 4
+        assert Path.cwd() == directory
+    monkeypatch.chdir(elsewhere)
+    assert ask("verify", place, "--data", "../made/data.npz")[0] == 0
+    (elsewhere / "model.py").write_text("raise SystemExit('the code of somebody else')")
+    assert ask("verify", place)[0] == 0
+
+
+def test_resuming_names_the_directory(relative_folders, tmp_path, monkeypatch, refuse):
+    assert cli(["audit", "run/run.toml", "--model", "model.py:parabola", "--dry-run"]) == 0
+    monkeypatch.chdir(tmp_path)
+    for words in (
+        ["audit", "--resume", "--out", "made/run"],
+        ["audit", "made/run/run.toml"],
+        ["detect", "made/run", "--train", "digits"],
+    ):
+        assert f"cd {relative_folders}" in refuse(*words)
 
 
 # What a person says

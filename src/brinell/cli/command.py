@@ -142,7 +142,8 @@ class Command:
             if file:
                 from brinell.engine import trust  # it brings torch, which most refusals do without
 
-                trust.check_file_trust(file, values, self.study.request, self.values, self.trust)
+                folder = self.out if self.file is None else None
+                trust.check_file_trust(file, values, self.study.request, self.values, self.trust, folder)
         return toml.parse_request(self.study.request, values | self.values)
 
     @contextmanager

@@ -2,8 +2,9 @@
 
 A run folder keeps the request that made it, and the request names models, data and attacks: files that run code, files that are
 read, and addresses to which a token goes. Whoever made the folder chose them. Brinell uses them if the user repeats them on the
-command line, trusts the folder, or made the folder in the same directory. In the last case the manifest carries a mark, a keyed
-hash of the specs, whose key never leaves the user's configuration folder (design/0020-trust.md).
+command line, trusts the folder, or made the folder. In the last case the manifest carries a mark, a keyed hash of the specs and,
+if there are relative ones, of their directory and the folder's place. Its key never leaves the user's configuration folder
+(design/0020-trust.md).
 """
 
 import hashlib
@@ -11,12 +12,13 @@ import hmac
 import json
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from brinell import plugins
 from brinell.core import bounded
@@ -28,6 +30,7 @@ from brinell.engine.cascade import Turn
 from brinell.engine.request import IN_MEMORY, IN_PROCESS, BaseRequest
 from brinell.engine.spelling import JOINED_KINDS
 from brinell.store.folder import MANIFEST, REQUEST
+from brinell.store.shared import address_of
 
 NUMBER = re.compile(r"\d[\d.x]*")
 SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
@@ -119,18 +122,70 @@ def _parts_built_in(kind: str, text: str) -> bool:
 # Whose folder it is
 
 
-def make_mark(values: Mapping[str, Any], request: type[BaseRequest]) -> str | None:
-    """Keyed hash of the specs of a request; None if the key cannot be stored.
+def make_mark(values: Mapping[str, Any], request: type[BaseRequest], folder: Path) -> str | None:
+    """The mark of a folder that is made here: `HASH` or `HASH:DIRECTORY`; None if the key cannot be stored.
 
-    A relative path means another file in another directory, so where there is one the hash is of the directory, too.
+    A relative spec means another file in another directory. So where there is one, the mark states the current directory,
+    relative to the folder, and the hash covers both in full.
     """
-    key = _key()
-    if key is None:
+    specs, place = named_specs(values, request), _place(folder)
+    if all(_is_absolute(text) for texts in specs.values() for text in texts):
+        return _hash_origin("", "", specs)
+    directory = os.getcwd()
+    digest = _hash_origin(place, directory, specs)
+    stated = directory if address_of(folder) else os.path.relpath(directory, place)
+    return digest and f"{digest}:{quote(stated)}"
+
+
+def find_origin(values: Mapping[str, Any], request: type[BaseRequest], folder: Path, claimed_mark: object) -> Path | None:
+    """The directory from which a folder's specs are opened, if its mark is the user's; None for a foreign or moved folder."""
+    if not isinstance(claimed_mark, str):
         return None
-    specs = named_specs(values, request)
-    directory = "" if all(_is_absolute(text) for texts in specs.values() for text in texts) else os.getcwd()
-    text = json.dumps([directory, sorted(specs.items())], ensure_ascii=True)
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+    claimed, colon, stated = claimed_mark.partition(":")
+    place = _place(folder) if colon else ""
+    directory = os.path.normpath(os.path.join(place, unquote(stated))) if colon else ""
+    expected = _hash_origin(place, directory, named_specs(values, request))
+    if expected is None or not hmac.compare_digest(claimed.encode(), expected.encode()):
+        return None
+    origin = Path(directory or os.getcwd())
+    return origin if origin.is_dir() else None
+
+
+def specs_at_origin(texts: Iterable[str], recorded: Iterable[str], origin: Path | None) -> list[str]:
+    """Specs that the user typed, as they are written in the directory where a folder was made.
+
+    A spec of the same files as a recorded one is written like that one; any other names its files in full.
+    """
+    if origin is None or origin == Path.cwd():
+        return list(texts)
+    with chdir(origin):
+        spellings = {_absolute_spec(text): text for text in recorded}
+    return [spellings.get(full, full) for full in map(_absolute_spec, texts)]
+
+
+def _absolute_spec(text: str) -> str:
+    """A spec with the files and folders that it names in the current directory in full."""
+    body, mark, query = text.partition("?")
+    parts = re.split(r"(:)", body)
+    options = re.split(r"([=&])", query)
+    return "".join(map(_absolute_path, parts)) + mark + "".join(map(_absolute_path, options))
+
+
+def _absolute_path(text: str) -> str:
+    """A text that is a path in the current directory, in full; any other text as it is."""
+    return os.path.abspath(text) if text and not text.isdecimal() and os.path.exists(text) else text
+
+
+def _place(folder: Path) -> str:
+    """Where a folder is, whatever links lead to it."""
+    return address_of(folder) or str(folder.resolve())
+
+
+def _hash_origin(place: str, directory: str, specs: NamedSpecs) -> str | None:
+    """Keyed hash of specs and, if some are relative, of the folder's place and their directory; None without a key."""
+    key = _key()
+    text = json.dumps([place, directory, sorted(specs.items())], ensure_ascii=True)
+    return None if key is None else hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _is_absolute(text: str) -> bool:
@@ -192,8 +247,7 @@ def untrusted_specs(
     Raises:
         RequestError: the folder is trusted, and a token would go to a host that the person did not name.
     """
-    expected = make_mark(values, request)
-    if expected is not None and isinstance(claimed_mark, str) and hmac.compare_digest(claimed_mark.encode(), expected.encode()):
+    if find_origin(values, request, folder, claimed_mark) is not None:
         return {}
     specs = {
         key: tuple(spec for spec in texts if spec not in repeated)
@@ -221,17 +275,29 @@ def _check_token(folder: Path, text: str) -> None:
 
 
 def check_trust(
-    values: Mapping[str, Any], request: type[BaseRequest], folder: Path, claimed_mark: object, *, trust: Path | str | None = None
+    values: Mapping[str, Any],
+    request: type[BaseRequest],
+    folder: Path,
+    claimed_mark: object,
+    *,
+    trust: Path | str | None = None,
+    replaced: Collection[str] = (),
 ) -> None:
-    """Raise RequestError if a folder has untrusted specs; arguments as in `untrusted_specs`."""
-    if specs := untrusted_specs(values, request, folder, claimed_mark, trust=trust):
+    """Raise RequestError if a folder has untrusted specs or relative ones of another directory; for arguments see above."""
+    if specs := untrusted_specs(values, request, folder, claimed_mark, trust=trust, replaced=replaced):
         raise refusal(folder, specs)
+    origin = find_origin(values, request, folder, claimed_mark)
+    if origin is not None and origin != Path.cwd() and trust is None:
+        raise RequestError(
+            f"{folder} names {list_specs(named_specs(values, request))}, relative to {origin}, where you made it: "
+            f"type cd {shlex.quote(str(origin))}, and give the command again"
+        )
 
 
 def refusal(folder: Path, specs: NamedSpecs) -> RequestError:
     """The error that lists the untrusted specs and the remedy."""
     return RequestError(
-        f"{folder} was not made by you here, and it names {list_specs(specs)}, which would be run or opened: look at "
+        f"{folder} was not made by you, or was moved, and it names {list_specs(specs)}, which would be run or opened: look at "
         f"it, then give it again as an option, or add {option('trust', str(folder))}"
     )
 
@@ -243,7 +309,12 @@ def list_specs(specs: NamedSpecs) -> str:
 
 
 def check_file_trust(
-    file: Path, values: Mapping[str, Any], request: type[BaseRequest], options: Iterable[str], trust: Path | str | None
+    file: Path,
+    values: Mapping[str, Any],
+    request: type[BaseRequest],
+    options: Iterable[str],
+    trust: Path | str | None,
+    folder: Path | None = None,
 ) -> None:
     """The same check for a settings file within a run folder, or with the name of a run folder's settings file.
 
@@ -255,6 +326,7 @@ def check_file_trust(
         request: the kind of request.
         options: settings that were given on the command line, in place of the file's.
         trust: the folder that the person trusts.
+        folder: the folder from which the file was copied; by default the one in which it is.
 
     Raises:
         RequestError: it names what nobody has trusted.
@@ -265,9 +337,7 @@ def check_file_trust(
         return
     given_options = set(options)
     claimed_mark = _read_manifest_mark(manifest) if manifest.exists() else _read_mark_line(file)
-    check_trust(
-        {key: value for key, value in values.items() if key not in given_options}, request, file.parent, claimed_mark, trust=trust
-    )
+    check_trust(values, request, folder or file.parent, claimed_mark, trust=trust, replaced=given_options)
 
 
 def add_mark(text: str, claimed_mark: str | None) -> str:
@@ -281,7 +351,7 @@ def _read_mark_line(file: Path) -> object:
         text = bounded.read(file, bounded.MOST_TEXT)
     except (OSError, RequestError):
         return None
-    match = re.search(rf"^# {MARK}: ([0-9a-f]{{64}})$".encode(), text, re.MULTILINE)
+    match = re.search(rf"^# {MARK}: ([0-9a-f]{{64}}(?::\S+)?)$".encode(), text, re.MULTILINE)
     return match[1].decode() if match else None
 
 

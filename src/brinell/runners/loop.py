@@ -64,7 +64,7 @@ def manifest_session(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
             refuse_request(layout, path, previous["request"], job.request, job.ignored, job.inputs)
         layout.check(path, previous)
         manifest = layout.head | provenance.start_record(job.request, job.command, previous) | job.about
-        manifest[trust.MARK] = trust.make_mark(manifest["request"], type(job.request))
+        manifest[trust.MARK] = trust.make_mark(manifest["request"], type(job.request), path)
         manifest |= provenance.machine_facts(job.device) | {
             key: previous.get(key, start) for key, start in job.accumulated.items()
         }

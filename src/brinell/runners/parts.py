@@ -206,7 +206,7 @@ def make_locally(job: Job, work: Work, *, resume: bool) -> None:
                 )
         if not previous:
             request = job.request.model_dump(mode="json")
-            write_text(path / REQUEST, request_text(job, trust.make_mark(request, type(job.request))))
+            write_text(path / REQUEST, request_text(job, trust.make_mark(request, type(job.request), path)))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
             work(LocalMaker(path))(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)

@@ -291,7 +291,7 @@ def _join(
         if address_of(job.path) is None:
             layout.check_free(job.path, SHARDS, REQUEST)
         check_exclusive(store, SHARDS, name)
-        mark = trust.make_mark(request.model_dump(mode="json"), type(request))
+        mark = trust.make_mark(request.model_dump(mode="json"), type(request), job.path)
         store.create(REQUEST, request_text(job, mark).encode())
         new_plan = {
             "brinell": VERSION,

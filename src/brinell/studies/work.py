@@ -118,7 +118,7 @@ def carry_out(call: Call) -> Any:
         facts_of_run = {
             **provenance.start_record(request, call.command, {}),
             **provenance.machine_facts(plan.device),
-            trust.MARK: trust.make_mark(request.model_dump(mode="json"), type(request)),
+            trust.MARK: trust.make_mark(request.model_dump(mode="json"), type(request), job.path),
             "cell": hashed,
             "data": provenance.data_facts(request.data, plan.dataset, digest, len(plan.ids), plan.selection.method),
             "models": [{"name": name, **entry} for name, entry in facts.items()],

@@ -238,7 +238,7 @@ def _without_duration(config: dict[str, Any]) -> dict[str, Any]:
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:
     """Write the policy with all that says how it was made."""
     about: dict[str, Any] = (agent.about or {}) | _settings(request) | dict(digests)
-    about |= {"brinell": VERSION, MARK: make_mark(request.model_dump(mode="json"), type(request))}
+    about |= {"brinell": VERSION, MARK: make_mark(request.model_dump(mode="json"), type(request), out)}
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     noted = Agent(prior=agent.prior, network=agent.network, about=about)
     write_atomically(out, noted.save)

@@ -213,7 +213,7 @@ def detect(
     settings = request.model_dump(mode="json")
     facts = {
         "request": settings,
-        MARK: make_mark(settings, type(request)),
+        MARK: make_mark(settings, type(request), folder),
         "run": str(run.path),
         "data": run.manifest["data"]["name"],
         "train": train.name,

@@ -181,7 +181,6 @@ def measure(
         "notes": [{"code": code, "text": text} for code, text in notes.items()],
         "seconds": 0.0,
         "request": request.model_dump(mode="json"),
-        MARK: make_mark(request.model_dump(mode="json"), type(request)),
     }
     if not facts["conditions"]:
         raise RequestError(
@@ -404,6 +403,7 @@ def carry_out(call: Call) -> EpsilonResult:
         model=call.model(),
         people=load_thresholds(request.evidence),
     )
+    facts[MARK] = make_mark(facts["request"], type(request), folder)
     save_folder(folder, facts, arrays)
     page.write(folder)
     return summarise(folder)

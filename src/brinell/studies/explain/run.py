@@ -165,7 +165,7 @@ def explain(
             manifest = {
                 **provenance.start_record(request, command, {}),
                 **provenance.machine_facts(device),
-                trust.MARK: trust.make_mark(dumped, type(request)),
+                trust.MARK: trust.make_mark(dumped, type(request), job.path),
                 "state": "finished",
                 "finished": provenance.timestamp(),
                 "cell": cell,

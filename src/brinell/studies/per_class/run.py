@@ -147,7 +147,7 @@ def carry_out(call: Call) -> StudyResult:
                 call.progress.note(sentence)
     folder = call.folder(plan.data)
     check(plan, folder, resume=call.resume)
-    mark = trust.make_mark(request.model_dump(mode="json"), StudyRequest)
+    mark = trust.make_mark(request.model_dump(mode="json"), StudyRequest, folder)
     if not (folder / REQUEST).exists():  # keep the stored request of a resumed study, so another request is rejected
         write_text(folder / REQUEST, settings_text(records.LAYOUT, request, call.command, mark))
     if plan.audit is not None:

@@ -62,7 +62,7 @@ def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Revie
     ]
     pairs = {"clean": clean[order], "changed": changed[order]}
     settings = request.model_dump(mode="json")
-    return Review.make(folder, settings, dataset.classes, trials, pairs, make_mark(settings, type(request)))
+    return Review.make(folder, settings, dataset.classes, trials, pairs, make_mark(settings, type(request), folder))
 
 
 def resume_review(request: ReviewRequest, folder: Path) -> Review | None:

@@ -108,7 +108,7 @@ def make(
             check_sets(plan)
             cells = Cells(plan, models, answers["batches"], makers.folder, progress)
             results = makers.make(cells.list_parts())
-        return lambda folder: _finish(plan, cells, results, folder, command, page)
+        return lambda folder: _finish(plan, cells, results, folder, job, page)
 
     def make_answer(folder: Path, name: str) -> Answer:
         """Result of a finished folder."""
@@ -236,7 +236,7 @@ def slice_name(rows: slice) -> str:
 
 
 def _finish(
-    plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, command: str, page: Callable[[Path], object]
+    plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, job: Job, page: Callable[[Path], object]
 ) -> None:
     """Write the examples, rows, manifest and page from the files of all parts."""
     names = [cells.cell_name(source, model.name) for source in plan.sources for model in plan.models]
@@ -248,8 +248,8 @@ def _finish(
     request = plan.request.model_dump(mode="json")
     about = {
         "request": request,
-        trust.MARK: trust.make_mark(request, type(plan.request)),
-        "command": command,
+        trust.MARK: trust.make_mark(request, type(plan.request), job.path),
+        "command": job.command,
         "cell": plan.cell,
         "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
         "distance": plan.distance.name,

@@ -2,10 +2,11 @@
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import session
 from brinell.engine.toml import parse_audit_request
-from brinell.engine.trust import MARK, refusal, untrusted_specs
+from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.runners.local import open_surrogates
 from brinell.store.run import LAYOUT, Run
 from brinell.store.signature import signers
@@ -188,7 +189,7 @@ def carry_out(call: Call) -> VerifyResult:
         RequestError: the folder holds neither, its signature is wrong, or the models and data differ from those of the run.
     """
     options: VerifyRequest = call.request
-    path = Path(options.run)
+    path = Path(options.run).absolute()
     study, manifest = identify(path)
     if study.verb != LAYOUT.verb:
         return verify_study(study, manifest, call)
@@ -198,21 +199,24 @@ def carry_out(call: Call) -> VerifyResult:
         reason = f"brinell {run.manifest['brinell']} made it, and this is {VERSION}: verify it with that version"
         return verify_folder(run, reason, signatures)
     values = run.manifest["request"]
-    replacements = {name: value for name, value in (("model", list(options.model)), ("data", options.data)) if value}
-    specs = {name: value for name, value in replacements.items() if name not in (*call.datasets, *call.objects)}
     mark = run.manifest.get(MARK)
+    origin = find_origin(values, Request, run.path, mark)
+    replacements: dict[str, Any] = {"model": specs_at_origin(options.model, values["model"], origin)} if options.model else {}
+    replacements |= {"data": specs_at_origin([options.data], [values["data"]], origin)[0]} if options.data else {}
+    specs = {name: value for name, value in replacements.items() if name not in (*call.datasets, *call.objects)}
     if references := untrusted_specs(
         values, Request, run.path, mark, trust=call.trust, repeated=options.attack, replaced=set(replacements)
     ):
         reason = str(refusal(run.path, references))
         call.progress.warn(reason)
         return verify_folder(run, reason, signatures)
-    request = parse_audit_request({**values, **specs}, in_process=options.in_process)
-    _check_in_memory(run, request, call)
-    plan = plan_audit(request, dataset=call.dataset(), models=call.models())
-    named = {*replacements, *call.datasets, *call.objects}
-    premises = list_premises(plan, named, options.digest)
-    return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures)
+    with chdir(origin or Path.cwd()):
+        request = parse_audit_request({**values, **specs}, in_process=options.in_process)
+        _check_in_memory(run, request, call)
+        plan = plan_audit(request, dataset=call.dataset(), models=call.models())
+        named = {*replacements, *call.datasets, *call.objects}
+        premises = list_premises(plan, named, options.digest)
+        return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures)
 
 
 def _check_in_memory(run: Run, request: Request, call: Call) -> None:

@@ -1,6 +1,7 @@
 """Verifies the folders of all studies but audits: repeats them if their models and data may be used, else checks the files."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from brinell.core.errors import RequestError, Spelling, option, spell
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_stored_request
-from brinell.engine.trust import MARK, refusal, untrusted_specs
+from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.store.differences import Comparison
 from brinell.store.folder import fitting
 from brinell.studies import repetition
@@ -36,7 +37,7 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
         RequestError: the folder is damaged or unfinished, or its request cannot be carried out again.
     """
     options: VerifyRequest = call.request
-    folder = Path(options.run)
+    folder = Path(options.run).absolute()
     if manifest.get("state", "finished") != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell {study.verb} {option('resume')}, then verify it")
     if folder.is_dir() and (faults := study.resolve(study.layout).find_faults(folder, manifest)):
@@ -45,8 +46,9 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
             comparison.note(name, f"the file {problem}")
         return _of(study, folder, comparison, list_unopened(manifest))
     values = {name: manifest["request"].get(name) for name in study.request.model_fields}
-    replaced = _replacements(study, options, values)
     mark = manifest.get(MARK)
+    origin = find_origin(values, study.request, folder, mark)
+    replaced = _replacements(study, options, values, origin)
     references = untrusted_specs(
         values, study.request, folder, mark, trust=call.trust, repeated=options.attack, replaced=set(replaced)
     )
@@ -55,18 +57,18 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
         call.progress.warn(reason)
         return _check_files(study, folder, manifest, reason)
     specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
-    request = parse_stored_request(study.request, {**manifest["request"], **specs}, in_process=options.in_process)
-    _check_in_memory(study, folder, request, call)
-    call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
-    repeated_call = replace(
-        call, study=study, request=request, command=str(manifest.get("command")), options=study.options and study.options()
-    )
-    proved = repetition.proved_manifests(study, folder, manifest)
-    premises = list_study_premises(proved, {*replaced, *call.datasets, *call.objects}, options.digest)
-    return _result(study, folder, repetition.repeat(repeated_call, folder, replaced), premises)
+    with chdir(origin or Path.cwd()):
+        request = parse_stored_request(study.request, {**manifest["request"], **specs}, in_process=options.in_process)
+        _check_in_memory(study, folder, request, call)
+        call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
+        command, defaults = str(manifest.get("command")), study.options and study.options()
+        repeated_call = replace(call, study=study, request=request, command=command, options=defaults)
+        proved = repetition.proved_manifests(study, folder, manifest)
+        premises = list_study_premises(proved, {*replaced, *call.datasets, *call.objects}, options.digest)
+        return _result(study, folder, repetition.repeat(repeated_call, folder, replaced), premises)
 
 
-def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any]) -> dict[str, Any]:
+def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any], origin: Path | None) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
     replaced: dict[str, Any] = {}
     for name, given in (("model", list(options.model)), ("data", options.data)):
@@ -77,7 +79,9 @@ def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any]) 
         several = isinstance(values[name], list | tuple)
         if isinstance(given, list) and not several and len(given) > 1:
             raise RequestError(f"brinell {study.verb} has one model: give {option(name)} once")
-        replaced[name] = given if several or isinstance(given, str) else given[0]
+        recorded = values[name] if several else [values[name] or ""]
+        specs = specs_at_origin([given] if isinstance(given, str) else given, recorded, origin)
+        replaced[name] = specs if several else specs[0]
     return replaced
 
 
