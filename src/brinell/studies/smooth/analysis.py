@@ -6,14 +6,9 @@ from brinell.analysis.folder_result import FolderResult, Result
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array
-from brinell.engine.eps_grid import parse_eps
 from brinell.store import rows
 from brinell.store.table import Folder
 from brinell.studies.smooth.records import Radii
-from brinell.studies.smooth.run import radius_of
-
-RADII = 5
-"""Radii if nobody names any."""
 
 
 class ClassRadii(Result):
@@ -54,7 +49,7 @@ def summarise(folder: Folder[Radii]) -> SmoothResult:
     """Figures of a folder from its rows."""
     manifest, table = folder.manifest, folder.rows
     request, names = manifest["request"], manifest["data"]["classes"]
-    levels = _levels(request)
+    levels = np.array(manifest["radii"])
     right = table.prediction == table.label
     proven = right & (table.radius > 0)
     per_class = []
@@ -77,14 +72,6 @@ def summarise(folder: Folder[Radii]) -> SmoothResult:
         queries=len(table) * (int(request["first"]) + int(request["draws"])),
         seconds=float(manifest.get("seconds") or 0.0),
     )
-
-
-def _levels(request: dict[str, object]) -> Array:
-    """The radii, 0 first."""
-    if request["eps"] is not None:
-        return np.unique(np.array([0.0, *parse_eps(str(request["eps"])).values]))
-    draws, alpha, sigma = (float(str(request[name])) for name in ("draws", "alpha", "sigma"))
-    return np.linspace(0.0, radius_of(alpha ** (1 / draws), sigma), RADII)
 
 
 def _rates(table: Radii, levels: Array) -> list[Rate]:

@@ -13,7 +13,6 @@ Deviations:
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import NormalDist
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.smooth.records import Radii
+from brinell.studies.smooth.records import Radii, radius_of
 from brinell.studies.smooth.request import SmoothRequest
 from brinell.studies.work import open_plan
 
@@ -37,6 +36,8 @@ CHUNK, LEAST = 2**20, 16
 MOST_SEED = 2**63
 PIECE = 25
 """Samples of a piece."""
+RADII = 5
+"""Radii if nobody names any."""
 SAMPLES = 100
 """Samples if nobody says how many."""
 
@@ -56,7 +57,15 @@ def make_plan(call: Call) -> SmoothPlan:
         settings = {"samples": min(SAMPLES, len(dataset))}
         call = replace(call, request=request.model_copy(update=settings), datasets={"data": dataset})
     plan: SmoothPlan = open_plan(call, SmoothPlan)
-    return plan
+    return replace(plan, about={"radii": _radii(request)})
+
+
+def _radii(request: SmoothRequest) -> list[float]:
+    """The radii at which the result is stated, 0 first."""
+    if request.eps is not None:
+        return sorted({0.0, *parse_eps(request.eps).values})
+    largest = radius_of(request.alpha ** (1 / request.draws), request.sigma)
+    return [float(radius) for radius in np.linspace(0.0, largest, RADII)]
 
 
 def pieces(plan: SmoothPlan, call: Call) -> list[Piece]:
@@ -89,11 +98,6 @@ def smooth(plan: SmoothPlan, call: Call, part: slice) -> Radii:
         low=np.array(bounds),
         radius=np.array([radius_of(low, request.sigma) for low in bounds]),
     )
-
-
-def radius_of(low: float, sigma: float) -> float:
-    """The L2 radius within which a class of at least this probability stays the most probable one (Cohen et al., theorem 1)."""
-    return sigma * NormalDist().inv_cdf(low) if low > 0.5 else 0.0
 
 
 def _count(plan: SmoothPlan, model: Model, request: SmoothRequest, sample: int, x: Tensor) -> tuple[int, int]:
