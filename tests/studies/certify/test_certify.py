@@ -81,6 +81,10 @@ def test_what_cannot_be_bounded_is_refused_before_any_attack(linear, tmp_path):
     traced = torch.jit.trace(Normalised().eval(), torch.rand(2, 8))
     with pytest.raises(RequestError, match="cannot be bounded: "):
         brinell.certify(traced, data, out=tmp_path / "run")
+    with pytest.raises(RequestError, match=r"pass model.float\(\)"):
+        brinell.certify(nn.Linear(8, 3).double().eval(), data, out=tmp_path / "run")
+    with pytest.raises(RequestError, match="it was exported: pass the module that it was made from"):
+        brinell.certify(torch.export.export(nn.Linear(8, 3).eval(), (torch.rand(2, 8),)), data, out=tmp_path / "run")
     with pytest.raises(RequestError, match="a bound needs its layers"):
         brinell.certify(lambda v: net(torch.as_tensor(v)).detach().numpy(), data, out=tmp_path / "run")
     with pytest.raises(RequestError, match="names no budget above 0"):

@@ -143,6 +143,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
         ({"query": str(narrow), "network": str(network)}, "the query has 3 inputs"),
         ({"query": str(wide), "network": str(network)}, "answers with 2 values, and the query has 5 outputs"),
         ({"query": str(query), "network": str(tmp_path / "none.onnx")}, "there is no file"),
+        ({"query": str(query), "network": f"{network}?gradients=true"}, "a file without options"),
         ({"query": str(query), "network": str(broken)}, "no ONNX file"),
         ({"query": str(query), "network": str(network), "answer": str(tmp_path / "no" / "a.txt")}, "there is no folder"),
         ({"query": str(query), "network": str(network), "bound": "crwn"}, "crown"),

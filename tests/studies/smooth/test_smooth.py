@@ -87,7 +87,14 @@ def test_the_exact_bound_is_that_of_the_beta_distribution(k, n, alpha):
 
 def test_what_makes_no_sense_is_refused(linear, tmp_path):
     net, data, _, _ = linear
-    for settings, message in (({"sigma": 0}, "sigma"), ({"alpha": 0.7}, "alpha"), ({"eps": "0"}, "names no radius above 0")):
+    for settings, message in (
+        ({"sigma": 0}, "sigma"),
+        ({"draws": 9}, "9 draws cannot tell any class at alpha 0.001: draws=.?10"),
+        ({"draws": 200, "eps": "3"}, "prove at most 0.456: take sigma=.*1.65.*, or more draws"),
+        ({"norm": "linf"}, "l2"),
+        ({"alpha": 0.7}, "alpha"),
+        ({"eps": "0"}, "names no radius above 0"),
+    ):
         with pytest.raises(RequestError, match=message):
             brinell.smooth(net, data, out=tmp_path / "run", **settings)
     assert not (tmp_path / "run").exists()

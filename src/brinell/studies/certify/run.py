@@ -90,7 +90,23 @@ def read_network(model: Model, x: torch.Tensor) -> Graph:
     try:
         return trace(model.predict, x)
     except RequestError as error:
-        raise RequestError(f"model {model.name} cannot be bounded: {error}; brinell audit still attacks it") from None
+        raise RequestError(f"model {model.name} cannot be bounded: {_obstacle(model, error)}; brinell audit attacks it") from None
+
+
+def _obstacle(model: Model, error: RequestError) -> str:
+    """Why a network cannot be read, and what to pass in its place where its container is the reason."""
+    module = model.info.module
+    if module is None:
+        return str(error)
+    dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    if dtype != torch.float32:
+        name = str(dtype).removeprefix("torch.")
+        return f"bounds are made of networks in float32, and this one is in {name}: pass model.float()"
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        return "TorchScript does not show its operations: pass the module that it was made from"
+    if any(isinstance(part, torch.fx.GraphModule) for part in module.modules()):
+        return f"{error} (it was exported: pass the module that it was made from)"
+    return str(error)
 
 
 def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:

@@ -83,6 +83,9 @@ def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwor
     Raises:
         RequestError: the file is missing, damaged, or has other inputs and outputs than the query.
     """
+    if "?" in text or text.startswith("onnx:"):
+        plain = text.partition("?")[0].removeprefix("onnx:")
+        raise RequestError(f"the network is a file without options, and gradients are taken where they can be had: write {plain}")
     label, separator, file = text.partition("=")
     path = Path(file if separator else text).expanduser()
     if separator and name and label != name:

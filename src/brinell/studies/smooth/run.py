@@ -10,6 +10,7 @@ Deviations:
   drawn by torch on the processor, five times as fast as by `core.streams`.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,14 +51,36 @@ class SmoothPlan(Plan):
 def make_plan(call: Call) -> SmoothPlan:
     """Open the data and the model."""
     request = call.request
-    if request.eps is not None and max(parse_eps(request.eps).values) <= 0:
-        raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
+    _check_radii(request)
     if request.samples is None:
         dataset = call.dataset() or open_data(request.data)
         settings = {"samples": min(SAMPLES, len(dataset))}
         call = replace(call, request=request.model_copy(update=settings), datasets={"data": dataset})
     plan: SmoothPlan = open_plan(call, SmoothPlan)
     return replace(plan, about={"radii": _radii(request)})
+
+
+def _check_radii(request: SmoothRequest) -> None:
+    """Refuse draws that decide nothing, and radii that they cannot reach.
+
+    Raises:
+        RequestError: the draws and alpha allow no radius, or none as large as one that is asked for.
+    """
+    largest = radius_of(request.alpha ** (1 / request.draws), request.sigma)
+    if not largest:
+        least = math.floor(math.log(request.alpha) / math.log(0.5)) + 1
+        raise RequestError(
+            f"{request.draws} draws cannot tell any class at alpha {request.alpha:g}: {option('draws', str(least))} is the least"
+        )
+    asked = max(parse_eps(request.eps).values) if request.eps is not None else largest
+    if asked <= 0:
+        raise RequestError(f"{option('eps')} {request.eps} names no radius above 0: write some, such as 0:1:5")
+    if asked > largest:
+        sigma = math.ceil(100 * asked / largest * request.sigma) / 100
+        raise RequestError(
+            f"{option('eps')} names a radius of {asked:g}, and {request.draws} draws at sigma {request.sigma:g} prove at most "
+            f"{largest:.3g}: take {option('sigma', f'{sigma:g}')}, or more draws, or leave larger radii out"
+        )
 
 
 def _radii(request: SmoothRequest) -> list[float]:
