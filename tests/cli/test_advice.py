@@ -34,6 +34,8 @@ REPLACED = {
     "audit --weights d.pt": "--model model.py:FACTORY?weights=d.pt",
     "audit --checkpoint d.pt --model model.py:net": "--model model.py:net?weights=d.pt",
     "audit --steps 40 --attack pgd?restarts=2": "--attack pgd?restarts=2&steps=40",
+    "audit --bounds 0,1": "--data FILE.npz?low=0&high=1",
+    "audit --data x.npz --clip-values 0:255": "--data x.npz?low=0&high=255",
     "audit --num-steps 40": "--attack pgd?steps=40",
     "audit --samples 40%": "--samples 400",
     "audit --samples 1,000": "--samples 1000",

@@ -7,33 +7,39 @@ import sys
 import numpy as np
 import pytest
 
+from brinell import plugins
 from brinell.core.settings import Names
-from brinell.engine.sources import CHECKS, RUN
+from brinell.engine.sources import CHECKS, RUN, SOURCE
 from brinell.studies import register
 from brinell.studies.kit import Output, Study
 
 PROGRAM = """
-import json, sys
+import json, sys, time
 from brinell.cli import run
 for arguments in json.load(sys.stdin):
+    start = time.process_time()
     try:
         code = run(arguments)
     except BaseException as error:
         code = repr(error)
-    if code != 2 or "torch" in sys.modules:
-        print(f"{arguments}: code {code}, torch {'torch' in sys.modules}")
+    seconds = time.process_time() - start
+    if code != 2 or "torch" in sys.modules or seconds > 2:
+        print(f"{arguments}: code {code}, torch {'torch' in sys.modules}, {seconds:.1f} s")
         break
 """
+PLACES = ("none", "empty")
 WRONG = {
     "dataset": ("nothing.npz", "npz:nothing.npz", "bad.npz", "bare.npz", "short.npz", "npz:good.npz?kind=sound", "mnist:nowhere",
-                "nodata", "table.csv", "array.npy", "good.npz?x=z", "good.npz?no_such=1"),
+                "nodata", "table.csv", "array.npy", "good.npz?x=z", "good.npz?no_such=1",
+                *(f"{name}:{place}" for name in sorted({*plugins.names("dataset")} - {"digits", "table"}) for place in PLACES)),
     "model": ("nomodel", "nothing.py:net", "onnx:nothing.onnx", "weights.pt", "timm:resnet18?no_such=1",
-              "timm:resnet18?weights=nothing.pth", "nowhere/net.onnx"),
+              "timm:resnet18?weights=nothing.pth", "nowhere/net.onnx", "torch.onnx"),
     "attack": ("noattack", "ngfsm"),
     "distance": ("l7",),
     "explainer": ("grad-cm",),
     "budgets": ("much", "3,5", "0:1"),
-    RUN: ("nowhere",),
+    RUN: ("nowhere", "empty"),
+    SOURCE: ("no/run", "empty"),
 }  # fmt: skip
 """By the kind of a setting, or by the setting: texts that every verb refuses."""
 
@@ -45,7 +51,7 @@ def _lines(study: Study) -> list[list[str]]:
     lines = []
     for setting in study.request.model_fields:
         mark = study.request.names_of(setting) or Names("")
-        for text in WRONG.get(mark.kind) or (WRONG[RUN] if setting == RUN and mark.kind == "folder" else ()):
+        for text in WRONG.get(mark.kind) or (WRONG.get(setting, ()) if mark.kind == "folder" else ()):
             values = needed | {setting: text}
             words = [word for name, value in values.items() if name not in study.positional for word in (_flag(name), value)]
             lines.append([study.verb, *(values[name] for name in study.positional if name in values), *words, *out])
@@ -70,6 +76,8 @@ def folder(tmp_path):
     (tmp_path / "bad.npz").write_text("no archive")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     (tmp_path / "weights.pt").write_bytes(b"")
+    (tmp_path / "torch.onnx").write_bytes(b"\x80\x04}.")
+    (tmp_path / "empty").mkdir()
     return tmp_path
 
 

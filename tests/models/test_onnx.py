@@ -2,6 +2,7 @@
 
 import sys
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -172,6 +173,26 @@ def test_two_inputs_and_inputs_that_are_no_numbers(file):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
     with pytest.raises(RequestError, match=r"net takes tensor\(int64\), and inputs are real numbers"):
         Onnx(path=str(file))(IMAGE)
+
+
+CONTENTS = {
+    "holds weights of torch, and no ONNX file: rename it to .*net.pt, and write model.py:FACTORY": lambda f: torch.save({}, f),
+    "holds a pickle": lambda f: f.write_bytes(b"\x80\x04}."),
+    "holds a zip archive": lambda f: zipfile.ZipFile(f, "w").close(),
+    "holds nothing": lambda f: f.touch(),
+    "git lfs pull": lambda f: f.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0"),
+    "holds a page of the web": lambda f: f.write_text("<!doctype html>"),
+    "holds text that begins with 'no network'": lambda f: f.write_text("no network"),
+    "begins with the bytes ff fe fd fc, is no graph": lambda f: f.write_bytes(bytes(range(255, 100, -1))),
+}
+
+
+@pytest.mark.parametrize("message", CONTENTS)
+def test_a_file_of_another_format_is_named(tmp_path, message):
+    CONTENTS[message](tmp_path / "net.onnx")
+    with pytest.raises(RequestError, match=message) as error:
+        Onnx(path=str(tmp_path / "net.onnx"))(IMAGE)
+    assert "fetch it again" not in str(error.value)
 
 
 def test_files_that_cannot_be_read(file, monkeypatch):

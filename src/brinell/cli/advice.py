@@ -4,6 +4,7 @@ Every word is accounted for before a command runs: as an option, as a value, or 
 refused with the command that its kind suggests: a model, data, an attack, a distance, budgets, or an option of something else.
 """
 
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,6 +40,8 @@ EXAMPLES = {
 """Values that show what an option takes, by the kind of its name."""
 SPECS = {"model": ("torch", "model.py:FACTORY"), "attack": ("pgd", "pgd"), "dataset": ("npz", "FILE.npz")}
 """Kinds whose plug-ins have settings in their specs: the plug-in that is meant unless another is named, and a spec of it."""
+BOUNDS, LIMITS = "bounds", ("low", "high")
+"""A setting of tables, and the two settings that say the same of other data."""
 ANSWERS = {"help": "--help", "version": "--version"}
 """Words that other programs have as commands, and the options that they are here."""
 VERBS = {"model": "audit --model", "dataset": "audit --data", "attack": "audit --attack", "folder": "report"}
@@ -291,6 +294,12 @@ class Line:
             if not flag or match is None:
                 continue
             typed = self.typed.get(flag, "")
+            spec = typed or generic
+            if match == BOUNDS and set(LIMITS) <= set(plugins.setting_names(kind, _plugin_of(kind, spec))):
+                limits = re.split(r"[,:;\s]+", value.strip("()[] "))
+                for limit, number in zip(LIMITS, limits if len(limits) == len(LIMITS) else ["", ""], strict=True):
+                    spec = _spec_with(spec, limit, number)
+                return f"write {flag} {shlex.quote(spec)}"
             if typed and match in plugins.setting_names(kind, _plugin_of(kind, typed)):
                 return f"write {flag} {_with_setting(typed, match, value)}"
             if match in plugins.setting_names(kind, plugin):
@@ -303,7 +312,12 @@ class Line:
 
 def _with_setting(spec: str, name: str, value: str) -> str:
     """A spec with one setting more, in quotation marks."""
-    return shlex.quote(f"{spec}{'&' if '?' in spec else '?'}{name}={value or 'VALUE'}")
+    return shlex.quote(_spec_with(spec, name, value))
+
+
+def _spec_with(spec: str, name: str, value: str) -> str:
+    """A spec with one setting more."""
+    return f"{spec}{'&' if '?' in spec else '?'}{name}={value or 'VALUE'}"
 
 
 def setting_names(kind: str) -> list[str]:

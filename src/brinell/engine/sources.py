@@ -5,16 +5,19 @@ the error that the same name would raise later, or says nothing.
 """
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brinell import plugins
 from brinell.core.errors import RequestError
+from brinell.core.file_content import check_graph
 from brinell.core.user_files import path_hint
 from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.engine.spelling import expand_spec
+from brinell.store.folder import MANIFEST, REQUEST, SHARDS
 from brinell.store.run import LAYOUT
 from brinell.store.shared import address_of
 
@@ -23,8 +26,12 @@ if TYPE_CHECKING:
 
 RUN = "run"
 """The setting that names the folder of a run."""
+SOURCE = "source"
+"""The setting that names adversarial examples."""
 MOST_BYTES = 1 << 24
 """Largest size of a file of data that is opened for its check: it is opened once more later."""
+MOST_FILES = 1000
+"""Largest number of files of a folder that is opened for its check."""
 MODEL_FILES = {"torch": "check the path before the colon", "onnx": "write onnx:FILE", "sklearn": "write sklearn:FILE.skops"}
 """Plugins of models whose path is a file, and what to do if there is none."""
 WEIGHTS = (".safetensors", ".pt", ".pth")
@@ -64,7 +71,7 @@ def check_sources(request: BaseRequest) -> None:
 
 
 def _check_data(spec: str) -> None:
-    """Open data that take no time: a file that is small, or one that does not exist."""
+    """Open data that take no time: a file or a folder that is small, or one that does not exist."""
     expanded = expand_spec("dataset", spec)
     name, text, _ = plugins.parse(expanded)
     if plugins.is_scratch(name):
@@ -76,8 +83,9 @@ def _check_data(spec: str) -> None:
 
 
 def _is_small(path: Path) -> bool:
-    """True for a file that is quickly read."""
-    return path.is_file() and path.stat().st_size <= MOST_BYTES
+    """True for a file or a folder that is quickly read."""
+    files = [path, *islice(path.rglob("*"), MOST_FILES)]
+    return len(files) <= MOST_FILES and sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
 
 
 def _check_model(spec: str) -> None:
@@ -91,6 +99,8 @@ def _check_model(spec: str) -> None:
     if name in MODEL_FILES and source and not Path(source).expanduser().is_file():
         name_text = source if name == "torch" else repr(str(Path(source).expanduser()))
         raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}{path_hint(source)}")
+    if name == "onnx" and source:
+        check_graph(Path(source).expanduser())
     weights = options.get("weights", "")
     if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
         raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights={path_hint(weights)}")
@@ -114,9 +124,24 @@ def _check_plugin(kind: str) -> Callable[[str], None]:
 
 
 def _check_run(text: str) -> None:
-    """Refuse the folder of a run that does not exist; an address is left to the study."""
-    if address_of(text) is None and not Path(text).exists():
-        LAYOUT.read(Path(text))
+    """Refuse the folder of a run that does not exist or holds nothing of a run; an address is left to the study."""
+    path = Path(text)
+    if address_of(text) is None and (not path.exists() or _is_no_run(path)):
+        LAYOUT.read(path)
+
+
+def _is_no_run(path: Path) -> bool:
+    """True for a folder without any of the files with which a run begins."""
+    return path.is_dir() and not any((path / name).exists() for name in (MANIFEST, REQUEST, SHARDS))
+
+
+def _check_source(text: str) -> None:
+    """Refuse a folder of adversarial examples that does not exist or is none; the name of a model is left to the study."""
+    path = Path(text)
+    if path.is_dir() and _is_no_run(path):
+        raise RequestError(f"{path} is neither the folder of a run nor a benchmark set: it has no {MANIFEST}")
+    if "/" in text and not path.exists() and address_of(text) is None:
+        raise RequestError(f"there is no folder {path}: check the path of the source{path_hint(path)}")
 
 
 def _check_budgets(text: str) -> None:
@@ -133,5 +158,6 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "explainer": _check_plugin("explainer"),
     "budgets": _check_budgets,
     RUN: _check_run,
+    SOURCE: _check_source,
 }
 """Checks by the kind of a setting's name, or by the setting."""

@@ -5,7 +5,6 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 
 import ast
 import re
-import zipfile
 from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core import bounded
 from brinell.core.errors import RequestError
+from brinell.core.file_content import PICKLE, PROGRAM, TENSORS, content_of
 from brinell.core.suggestions import nearest_names
 from brinell.core.user_files import expand_home, is_windows_path, path_hint
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
@@ -118,14 +118,12 @@ def _torch_remedy(path: Path) -> str:
     """What to do about a file by its first bytes, where its ending is one of torch; empty where the ending says all."""
     if path.suffix.lower() not in TORCH or not path.is_file():
         return ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return SCRIPTED if any(name.endswith("/constants.pkl") for name in archive.namelist()) else WEIGHTS
-    except (OSError, zipfile.BadZipFile):
-        pass
-    with bounded.open_regular(path) as stream:
-        start = stream.read(1)
-    return WEIGHTS if start == b"\x80" else f"it ends with {path.suffix} and is no file of torch: save or fetch it again"
+    content = content_of(path)
+    if content == PROGRAM:
+        return SCRIPTED
+    if content in (TENSORS, "a zip archive", PICKLE):
+        return WEIGHTS
+    return f"it ends with {path.suffix} and is no file of torch{content and f', but {content}'}: save or fetch it again"
 
 
 def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:

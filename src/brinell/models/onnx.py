@@ -28,6 +28,7 @@ from torch import Tensor
 from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import ModelError, RequestError, one_line
+from brinell.core.file_content import check_graph
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, at_least, at_most
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
@@ -99,6 +100,7 @@ class Onnx:
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
         name = self.name or file.stem
+        check_graph(file)
         digest, packed = _digest(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
             model = OnnxModel(_open(file, self.threads), domain, self, digest, name)
@@ -348,10 +350,17 @@ def _beside(file: Path, content: bytes) -> set[str]:
     """Names of the files with external weights, as the tensors of the graph, its nodes and functions state them."""
     try:
         import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     except ImportError:
         raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
     with bounded.decoding(file, len(content), WRONG_FORMAT):
-        model = onnx.load_model_from_string(content)
+        try:
+            model = onnx.load_model_from_string(content)
+        except DecodeError:
+            raise RequestError(
+                f"{file} is damaged or no ONNX file: its content, which begins with the bytes {content[:4].hex(' ')}, is no "
+                "graph; export the network again by torch.onnx.export"
+            ) from None
         names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
     return names
 

@@ -189,8 +189,8 @@ def carry_out(call: Call) -> VerifyResult:
         RequestError: the folder holds neither, its signature is wrong, or the models and data differ from those of the run.
     """
     options: VerifyRequest = call.request
-    path = Path(options.run).absolute()
-    study, manifest = identify(path)
+    study, manifest = identify(Path(options.run))
+    path = Path(options.run).absolute()  # the directory changes below
     if study.verb != LAYOUT.verb:
         return verify_study(study, manifest, call)
     run = Run(path, LAYOUT.read(path))

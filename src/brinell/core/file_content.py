@@ -1,0 +1,60 @@
+"""What a file holds by its first bytes, for messages about a file whose ending says something else. Nothing of it is run."""
+
+import zipfile
+from pathlib import Path
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError
+
+TENSORS = "weights of torch"
+PICKLE = "a pickle, as torch.save writes it"
+PROGRAM = "a TorchScript program"
+STARTS = {
+    b"\x80": PICKLE,
+    b"\x89HDF": "an HDF5 file, as Keras writes it",
+    b"\x93NUMPY": "a NumPy array",
+    b"\x1f\x8b": "a gzip archive",
+    b"version https://git-lfs": "the pointer of Git LFS to a file that was not fetched: git lfs pull fetches it",
+    b"<": "a page of the web or XML",
+    b"{": "JSON",
+}
+"""First bytes of files, and what they are."""
+START = 64
+"""Number of bytes that are read."""
+
+
+def content_of(file: Path) -> str:
+    """What a file holds: a noun with its article; empty if its first bytes do not say it."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+            is_torch = any(name.endswith("/data.pkl") for name in names)
+            return PROGRAM if any(name.endswith("/constants.pkl") for name in names) else TENSORS if is_torch else "a zip archive"
+    except (OSError, zipfile.BadZipFile):
+        pass
+    with bounded.open_regular(file) as stream:
+        start = stream.read(START)
+    if not start:
+        return "nothing"
+    if start[8:10] == b'{"':
+        return "tensors in the format safetensors"
+    content = next((content for prefix, content in STARTS.items() if start.startswith(prefix)), "")
+    is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in start)
+    return content or (f"text that begins with {start[:20].decode()!r}" if is_text else "")
+
+
+def check_graph(file: Path) -> None:
+    """Refuse a file in the place of an ONNX graph whose first bytes are those of another format.
+
+    Raises:
+        RequestError: it is one, with the remedy.
+    """
+    content = content_of(file)
+    if content in (TENSORS, PICKLE):
+        renamed = file.with_suffix(".pt")
+        raise RequestError(
+            f"{file} holds {content}, and no ONNX file: rename it to {renamed}, and write model.py:FACTORY?weights={renamed}, "
+            "where FACTORY is a function in model.py that returns the network"
+        )
+    if content:
+        raise RequestError(f"{file} holds {content}, and no ONNX file: export the network again by torch.onnx.export")
