@@ -11,6 +11,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.engine.clean_accuracy import MIN_GAIN, SAMPLES, STRIDE, check_clean_accuracy, spread_by_class
 from brinell.engine.input_forms import input_forms, paired_forms
+from brinell.engine.relabelling import relabelled
 
 COLOUR = Domain(kind="image", shape=(3, 6, 6))
 GREY = Domain(kind="image", shape=(1, 6, 6))
@@ -76,11 +77,80 @@ def test_what_a_picture_can_have_been():
 
 def test_the_advice_is_what_the_model_takes():
     form = next(form for form in input_forms(COLOUR) if form.text.endswith("of ImageNet") and not form.reverse_channels)
-    assert form.advice("onnx:net.onnx") == ("write mean=0.485+0.456+0.406&std=0.229+0.224+0.225 in the model's options")
-    assert form.advice("") == "give preprocessing={'mean': [0.485, 0.456, 0.406], 'std': [0.229, 0.224, 0.225], 'axis': -3}"
-    assert form.advice("torch:net.py:make").startswith("let the model begin with (x - mean) / std with mean 0.485, 0.456, 0.406")
+    assert form.advice("onnx:net.onnx", COLOUR) == ("write mean=0.485+0.456+0.406&std=0.229+0.224+0.225 in the model's options")
+    assert form.advice("", COLOUR) == "give mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225]"
+    advice = form.advice("torch:net.py:make", COLOUR)
+    assert advice.startswith("let the model begin with (x - mean) / std with mean 0.485, 0.456, 0.406")
     reverse = next(form for form in input_forms(COLOUR) if form.reverse_channels)
-    assert reverse.advice("torch:net.py:make").endswith("x.flip(1)")
+    assert reverse.advice("torch:net.py:make", COLOUR).endswith("x.flip(1)")
+
+
+STATED = [
+    {},
+    {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225], "axis": -3},
+    {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375], "axis": -3},
+    {"std": 0.5},
+    {"mean": [0.4, 0.5, 0.6], "axis": -3, "flip_axis": -3},
+]
+AFFINE = [form for form in (*input_forms(COLOUR), *paired_forms(COLOUR, [])) if not form.remedy and form.reorder is None]
+
+
+@pytest.mark.parametrize("stated", STATED, ids=str)
+def test_the_advice_takes_the_place_of_what_is_given(stated):
+    """Typed alone, it prepares the inputs as the form and then the given preprocessing do."""
+    from torch import nn
+
+    from brinell.inputs import preparation
+    from brinell.models._torch_model import TorchModel
+
+    x = data(COLOUR)[0]
+    given = TorchModel(nn.Flatten(), COLOUR, preprocessing=stated)
+    for form in (form for form in AFFINE if form.first is None or form.first.is_affine):
+        advice = form.advice("", COLOUR, given.info.preprocessing)
+        settings = {"preprocessing": None, "mean": None, "std": None}
+        if "leave out" not in advice:
+            typed = advice.split("give ", 1)[1].split(", in place")[0].split(" (the given")[0]
+            settings |= eval(f"dict({typed})")
+        advised = TorchModel(nn.Flatten(), COLOUR, preprocessing=preparation(**settings, domain=COLOUR))
+        expected = given.predict(form(x))
+        assert torch.allclose(advised.predict(x), expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())), advice
+
+
+def test_means_in_units_of_bytes_are_named():
+    from torch import nn
+
+    from brinell.models._torch_model import TorchModel
+
+    class Normalised(nn.Module):
+        """A network that was trained on inputs normalised by ImageNet's mean and std."""
+
+        def forward(self, z):
+            return base(z * std + mean)
+
+    x, y, base = data(COLOUR)
+    mean, std = (torch.tensor(numbers).reshape(3, 1, 1) for numbers in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    model = TorchModel(Normalised(), COLOUR, CLASSES, preprocessing=STATED[2])
+    pred = model.predict(x).argmax(1).numpy()
+    finding, _ = check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])
+    line = (
+        "mean and std are in units of 0..255, give mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225] (the given ones divided"
+    )
+    assert finding.passed is False and line in finding.text, finding.text
+
+
+@pytest.mark.parametrize("rare", [1, 3])
+def test_a_place_that_few_samples_show_is_no_fact(rare):
+    names = [f"name-{label}" for label in range(10)]
+    order = np.random.default_rng(0).permutation(10)
+    for few in ((3,), (3, 5)):
+        y = np.repeat(np.arange(10), [rare if label in few else 8 for label in range(10)])
+        rate, clause = relabelled(order[y], y, names, 10)
+        assert rate > 0.9 and ("class_names=" in clause) == (len(few) == 1), clause  # the last place follows from all others
+        for label in few if len(few) > 1 else ():
+            stated = clause.split("right on")[1].split(":")[0]
+            assert f"name-{label}" not in stated, "it is no fact"
+            assert f"{order[label]} (likely name-{label}, {rare} sample" in clause
+            assert "too few samples tell 2 of its 10 places" in clause
 
 
 @pytest.mark.parametrize(

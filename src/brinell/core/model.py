@@ -62,6 +62,8 @@ class ModelInfo:
     """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""
     training: Callable[[], Sequence[str]] | None = None
     """Names of the modules that are in training mode at the time of the call; None if the model is not a torch module."""
+    preprocessing: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """`mean`, `std`, `axis` and `flip_axis` that the user gave for it; empty without."""
     notes: tuple[str, ...] = ()
     """Choices made because the user gave no setting, in lines that the run prints and its manifest keeps."""
     gradients: str = ""

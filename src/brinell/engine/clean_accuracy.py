@@ -217,8 +217,12 @@ class _Search:
         matches, _, form, _ = trials[0]
         runners_up = [f"on {trial.matches} {trial.form.text}" for trial in trials[1:2] if trial.matches >= matches - 2]
         also = f" (and {runners_up[0]}; its authors know which it was)" if runners_up else ""
-        text = f"of {n} it is right on {correct}, on {matches} with inputs {form.text}{also}: {form.advice(self._spec)}"
+        text = f"of {n} it is right on {correct}, on {matches} with inputs {form.text}{also}: {self._advice(form)}"
         return matches / n, text
+
+    def _advice(self, form: InputForm) -> str:
+        """What the user does for the model to get this form."""
+        return form.advice(self._spec, self._model.domain, self._model.info.preprocessing)
 
     def best_relabelled(self, classes: Sequence[str]) -> tuple[float, str]:
         """Accuracy in a form with other labels besides, with a clause for the message; 0 if there is none."""
@@ -232,7 +236,7 @@ class _Search:
                 continue
             rate, clause = relabelled(log_probs.argmax(1), self._y, classes, self._model.classes)
             if rate > max(best[0], LEAST_RATE):
-                best = rate, f"with inputs {form.text} {clause}; and {form.advice(self._spec)}"
+                best = rate, f"with inputs {form.text} {clause}; and {self._advice(form)}"
         return best
 
     def _try(self, forms: Sequence[InputForm]) -> list[_Trial]:

@@ -1,10 +1,12 @@
 """Forms of inputs that a model may have been trained on: other scales, normalisations, orders of values, and pairs of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,27 +59,75 @@ class InputForm:
         x = (x - mean) / std
         return x.flip(1) if self.reverse_channels else x
 
-    def advice(self, spec: str) -> str:
-        """Advice for a model that is more accurate in this form; `spec` names the model and is empty for a model in memory."""
+    @property
+    def is_affine(self) -> bool:
+        """True if mean, std and the order of the channels say all of it."""
+        return self.reorder is None and not self.remedy and self.first is None
+
+    def then(self, second: "InputForm") -> "InputForm":
+        """This form and then another one, both affine, as one of mean, std and order of channels."""
+        means, stds = (list(reversed(part)) if self.reverse_channels else list(part) for part in (second.mean, second.std))
+        count = max(len(self.mean), len(self.std), len(means), len(stds))
+        own_mean, own_std, means, stds = (_repeated(part, count) for part in (self.mean, self.std, means, stds))
+        mean = tuple(m + s * other for m, s, other in zip(own_mean, own_std, means, strict=True))
+        std = tuple(s * other for s, other in zip(own_std, stds, strict=True))
+        return replace(self, mean=mean, std=std, reverse_channels=self.reverse_channels != second.reverse_channels)
+
+    def advice(self, spec: str, domain: Domain, stated: Mapping[str, Any] | None = None) -> str:
+        """Advice for a model that is more accurate in this form.
+
+        Args:
+            spec: names the model; empty for a model in memory.
+            domain: the inputs.
+            stated: the preprocessing that the user gave the model, which the advice takes the place of.
+        """
         if self.also:
-            return f"{replace(self, also='').advice(spec)}; and {self.also}"
+            return f"{replace(self, also='').advice(spec, domain, stated)}; and {self.also}"
+        takes_options = not spec or spec.partition(":")[0] == "onnx"
         if self.first is not None:
-            return f"{self.first.advice(spec)}; and {replace(self, first=None).advice(spec)}"
+            rest = replace(self, first=None)
+            if takes_options and rest.is_affine and self.first.is_affine:
+                return self.first.then(rest).advice(spec, domain, stated)
+            return f"{self.first.advice(spec, domain)}; and {rest.advice(spec, domain, stated)}"
         if self.remedy:
             return self.remedy
-        kind, scaled = spec.partition(":")[0], self.mean != (0.0,) or self.std != (1.0,)
-        if kind == "onnx" and not self.reverse_channels:
-            return f"write mean={_joined(self.mean)}&std={_joined(self.std)} in the model's options"
-        if not spec:
-            fields = {"mean": [*self.mean], "std": [*self.std], "axis": -3} if scaled else {}
-            fields |= {"flip_axis": -3} if self.reverse_channels else {}
-            if len(self.mean) == 1 and scaled:
-                fields = fields | {"mean": self.mean[0], "std": self.std[0]}
-                del fields["axis"]
-            return f"give preprocessing={fields!r}"
+        if takes_options and (text := self._options(spec, domain, stated or {})):
+            return text
+        scaled = self.mean != (0.0,) or self.std != (1.0,)
         steps = [f"(x - mean) / std with mean {_joined(self.mean, ', ')} and std {_joined(self.std, ', ')}"] if scaled else []
         steps += ["x.flip(1)"] if self.reverse_channels else []
         return f"let the model begin with {' and then '.join(steps)}"
+
+    def _options(self, spec: str, domain: Domain, stated: Mapping[str, Any]) -> str:
+        """Advice to set the options of a model that applies `stated` after this form; empty if no options say it."""
+        axis = -len(domain.shape)
+        if not {stated.get("axis"), stated.get("flip_axis")} <= {None, axis}:
+            return ""
+        mean, std = (np.asarray(stated.get(key, default), dtype=float).ravel() for key, default in (("mean", 0.0), ("std", 1.0)))
+        flip = stated.get("flip_axis") is not None
+        whole = self.then(InputForm(text="", mean=tuple(mean.tolist()), std=tuple(std.tolist()), reverse_channels=flip))
+        means, stds = ([float(f"{number:.6g}") for number in part] for part in (whole.mean, whole.std))
+        reason = place = ""
+        if {"mean", "std"} <= stated.keys() and (self.mean, self.std, self.reverse_channels) == ((0.0,), (1 / 255,), False):
+            reason, place = "as mean and std are in units of 0..255, ", " (the given ones divided by 255)"
+        elif stated:
+            place = ", in place of the normalisation that is given"
+        if spec:
+            text = f"write mean={_joined(whole.mean)}&std={_joined(whole.std)} in the model's options"
+            return "" if whole.reverse_channels else f"{reason}{text}{place}"
+        numbers: dict[str, Any] = {"mean": means, "std": stds} if len(means) > 1 else {"mean": means[0], "std": stds[0]}
+        numbers = {} if whole.mean == (0.0,) and whole.std == (1.0,) else numbers
+        if whole.reverse_channels:
+            fields = numbers | ({"axis": axis} if len(means) > 1 and numbers else {}) | {"flip_axis": axis}
+            return f"{reason}give preprocessing={fields!r}{place}"
+        if not numbers:
+            return "leave out the normalisation that is given"
+        return f"{reason}give mean={numbers['mean']}, std={numbers['std']}{place}"
+
+
+def _repeated(values: Sequence[float], count: int) -> list[float]:
+    """One value for each channel."""
+    return [*values] * count if len(values) == 1 else [*values]
 
 
 def input_forms(domain: Domain) -> list[InputForm]:

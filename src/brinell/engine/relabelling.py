@@ -13,8 +13,12 @@ SIGNIFICANCE = 1e-3
 """Largest probability of a permutation's gains by chance, at which it is proposed."""
 LEAST_RATE = 0.5
 """Least accuracy with other labels, at which they are proposed."""
+PLACE_SIGNIFICANCE = 0.05
+"""Largest probability of a label's answers by chance, at which its place in the model's order counts as known."""
 MAX_LISTED = 4
 """Number of pairs of classes that a message lists."""
+MOST_UNKNOWN = 10
+"""Number of unknown places that a message lists."""
 
 
 def relabelled(pred: Array, labels: Array, classes: Sequence[str], count: int) -> tuple[float, str]:
@@ -38,24 +42,63 @@ def relabelled(pred: Array, labels: Array, classes: Sequence[str], count: int) -
             f"the class answered is the label {'plus' if by > 0 else 'minus'} 1 on {shifted}: the labels seem to be counted "
             f"{counted}; {'add 1 to' if by > 0 else 'take 1 from'} the labels"
         )
-    swaps = [(label, answer) for answer, label in sorted(permutation.items()) if label != answer]
+    proven, likely = _proven(pred, labels, permutation, classes, count), _likely(permutation, classes, count)
+    swaps = [(label, answer) for answer, label in sorted(proven.items()) if label != answer]
     listing = ", ".join(f"{answer} is the label {_name(classes, label)}" for label, answer in swaps[:MAX_LISTED])
     remainder = f" and {len(swaps) - MAX_LISTED} more" if len(swaps) > MAX_LISTED else ""
+    detail = f" (the model's class {listing}{remainder})" if swaps else ""
     return matches / n, (
-        f"with the classes in another order right on {matches} (the model's class {listing}{remainder}): "
-        f"{_order_remedy(permutation, classes, count)}"
+        f"with the classes in another order right on {matches}{detail}: {_order_remedy(proven, likely, classes, labels)}"
     )
 
 
-def _order_remedy(permutation: dict[int, int], classes: Sequence[str], count: int) -> str:
-    """What to do about classes in another order: the option that names the model's classes as it seems to count them."""
+def _proven(pred: Array, labels: Array, permutation: dict[int, int], classes: Sequence[str], count: int) -> dict[int, int]:
+    """The part of a permutation that the samples prove; the last place follows from all others.
+
+    A label's place is proven if its samples get that answer significantly more often than any other.
+    """
+    proven: dict[int, int] = {}
+    for answer, label in permutation.items():
+        answers, counts = np.unique(pred[labels == label], return_counts=True)
+        rival = int(counts[answers != answer].max(initial=0))
+        if sign_test(int(counts[answers == answer].sum()), rival) <= PLACE_SIGNIFICANCE:
+            proven[answer] = label
+    free, places = {*range(count)} - proven.keys(), {*range(count)} - {*proven.values()}
+    if len(free) == len(places) == 1 and len(classes) in (0, count):
+        proven[free.pop()] = places.pop()
+    return proven
+
+
+def _likely(permutation: dict[int, int], classes: Sequence[str], count: int) -> dict[int, int]:
+    """The whole order as the samples suggest it: each class of the model to its label."""
     free = {*range(count)} - {*permutation, *permutation.values()}  # nothing speaks against their own places
     labels_of = {answer: answer for answer in free} | permutation
     spare = iter([label for label in range(max(count, len(classes))) if label not in labels_of.values()])
-    names = [_name(classes, labels_of[answer] if answer in labels_of else next(spare)) for answer in range(count)]
-    text = option_text(names)
+    return {answer: labels_of[answer] if answer in labels_of else next(spare) for answer in range(count)}
+
+
+def _order_remedy(proven: dict[int, int], likely: dict[int, int], classes: Sequence[str], labels: Array) -> str:
+    """What to do about classes in another order: the option that names the model's classes, if every place is proven."""
     advice = "bring the labels, or the list of classes, into the model's order"
-    return f"{advice}; a spec of a model takes the option {text}" if text else advice
+    unknown = [answer for answer in likely if answer not in proven]
+    if not unknown:
+        text = option_text([_name(classes, label) for label in likely.values()])
+        return f"{advice}; a spec of a model takes the option {text}" if text else advice
+    names = ", ".join(
+        f"{answer} (likely {_name(classes, likely[answer])}{_count(labels, likely[answer])})" for answer in unknown[:MOST_UNKNOWN]
+    )
+    remainder = f" and {len(unknown) - MOST_UNKNOWN} more" if len(unknown) > MOST_UNKNOWN else ""
+    subject = f"the model's class{'es' if len(unknown) > 1 else ''} {names}{remainder}"
+    return (
+        f"{advice}; too few samples tell {len(unknown)} of its {len(likely)} places, {subject}: "
+        "look the order up where the model comes from, or audit more samples of these classes"
+    )
+
+
+def _count(labels: Array, label: int) -> str:
+    """The number of samples of a label, in words after its name."""
+    count = int((labels == label).sum())
+    return f", {count} sample{'s' * (count != 1)}"
 
 
 def _name(classes: Sequence[str], index: int) -> str:

@@ -87,6 +87,7 @@ class CallableModel:
             answers="one-hot" if self._labels else None,
             session=self._session,
             changes=dict.fromkeys(changes),
+            preprocessing=dict(preprocessing or {}),
             notes=(
                 f"{name} is asked with {self._input_form} of shape {self._shape}, and gives {self.access.name.lower()}",
                 *note_of(self._path or "", output, name),

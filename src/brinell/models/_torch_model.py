@@ -104,6 +104,7 @@ class TorchModel:
             features=self.features,
             session=self.session,
             changes=self._changes,
+            preprocessing={} if self._bounds is not None else self._preprocessing,
             notes=self._notes,
             training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if is_training(part)),
         )

@@ -167,6 +167,7 @@ class OnnxModel:
             class_names=_class_names(session, name),
             architecture="ONNX",
             answers=answer_kind,
+            preprocessing={key: list(numbers) for key in ("mean", "std") if (numbers := getattr(options, key))},
             notes=self._notes + batches,
             gradients=gradients,
         )
