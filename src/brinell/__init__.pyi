@@ -631,10 +631,10 @@ def gate(
         worst_class: The same for the weakest class.
         clean: The same for clean accuracy.
         certified: The same for the share of samples that is proven robust, in a folder of brinell certify.
-        eps: The budget of these thresholds, one of the run's. Default: its largest.
+        eps: The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline.
         baseline: A run that this one must not be worse than.
         max_drop: The most that a rate may fall below the baseline's, chance or not.
-        allow: The code of a warning that does not fail the gate.
+        allow: The code of a check or a warning that does not fail the gate.
         without_checks: Pass too where checks that count were not made.
         junit: Write the checks to this file as JUnit XML.
         sarif: Write the failed checks to this file as SARIF 2.1.0.

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from brinell.analysis.compare import Side, compare
-from brinell.analysis.gate import Baseline, Threshold, against_baseline, against_thresholds, gate
+from brinell.analysis.gate import Baseline, Threshold, against_baseline, against_thresholds, check_codes, gate
 from brinell.analysis.robust_accuracy import summarise_model
+from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError
 from brinell.studies.gate.terminal import lines
 
@@ -11,12 +12,12 @@ EPS = [0.0, 0.1]
 LABELS = np.arange(100) % 2
 
 
-def side(synthetic, broken, wrong=0, run="r", **changes):
+def side(synthetic, broken, wrong=0, run="r", eps=EPS, **changes):
     """A run on 100 samples, of which `broken` fall at 0.1 (the classes in turn) and `wrong` from the start."""
     breaks = np.where(np.arange(100) < broken, 0.05, np.inf)
     breaks[100 - wrong :] = 0
-    manifest = synthetic.manifest(["m"], EPS, 100, ["zero", "one"], **changes)
-    return Side(run=run, manifest=manifest, records=synthetic.records("m", LABELS, EPS, np.stack([breaks] * 2)), model="m")
+    manifest = synthetic.manifest(["m"], eps, 100, ["zero", "one"], **changes)
+    return Side(run=run, manifest=manifest, records=synthetic.records("m", LABELS, eps, np.stack([breaks] * 2)), model="m")
 
 
 def result(of):
@@ -91,11 +92,40 @@ def test_improvement_passes(synthetic):
     assert all(c.passed for c in against_baseline(result(current), result(before), compare(current, before)))
 
 
-def test_a_budget_that_the_baseline_lacks_fails(synthetic):
-    run = result(side(synthetic, broken=0))
-    older = run.model_copy(update={"robust_accuracy": run.robust_accuracy[:1]})
-    checks = against_baseline(run, older)
-    assert [c.passed for c in checks] == [True, False]
+@pytest.mark.parametrize("seed", range(12))
+def test_each_budget_of_either_run_is_compared_or_fails_with_a_budget_that_works(synthetic, seed):
+    rng = np.random.default_rng(seed)
+    sets = [sorted(map(int, rng.choice([4, 8, 16, 32], rng.integers(1, 5), replace=False))) for _ in range(2)]
+    now, then = (result(side(synthetic, broken=5, eps=[0.0, *(n / 255 for n in numbers)])) for numbers in sets)
+    common = set(sets[0]) & set(sets[1])
+
+    def compare_at(eps=None):
+        """The checks of robust accuracy by the numerator of their budgets."""
+        clean, *robust = against_baseline(now, then, eps=eps)
+        assert clean.passed
+        return {int(check.name.split()[4].removesuffix("/255")): check for check in robust}
+
+    checks = compare_at()
+    assert list(checks) == sorted({*sets[0], *sets[1]})
+    for number, check in checks.items():
+        assert check.passed == (number in common) and compare_at(number / 255) == {number: check}
+        if not check.passed:
+            holder = "run" if number in sets[1] else "baseline"
+            assert f"the {holder} has no eps {number}/255" in check.text and f"audit the {holder} at {number}/255" in check.text
+            assert check.remedy == "" and all(f"{n}/255" in check.text.partition("--eps ")[2] for n in common)
+    assert against_baseline(now, then, eps=0.7)[1].passed is False and len(against_baseline(now, then, eps=0.0)) == 1
+
+
+def test_a_code_of_no_check_is_refused_unless_the_run_warns_of_it():
+    known = {*Code, *WARNINGS, "classes-without-samples", "of-a-plugin"}
+    check_codes(known, {"of-a-plugin"})
+    for code in known:
+        with pytest.raises(
+            RequestError, match=rf"no check or warning has the code '{code[:3]}{code[4:]}', did you mean .*'{code}'"
+        ):
+            check_codes({code[:3] + code[4:]}, {"of-a-plugin"})
+    with pytest.raises(RequestError, match="no check or warning has the code 'of-a-plugin'"):
+        check_codes({"of-a-plugin"}, ())
 
 
 def test_incomplete_runs_and_warnings_fail_the_gate(synthetic):

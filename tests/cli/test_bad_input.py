@@ -137,6 +137,12 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["gate", "{good}", "--robust", "50"], "50.*between 0 and 1"),
         (["gate", "{good}", "--robust", "0.5", "--model", "nobody"], "holds no model 'nobody', only parabola"),
         (["gate", "{good}", "--baseline", "{work}"], "is no run folder"),
+        (
+            ["gate", "{good}", "--robust", "0.5", "--eps", "0.05,0.1"],
+            "judges one budget, and eps '0.05,0.1' has 2: name one, --eps",
+        ),
+        (["gate", "{good}", "--robust", "0.5", "--max-drop", "0.1"], "name one with --baseline RUN"),
+        (["gate", "{good}", "--robust", "0.5", "--allow", "clean-acuracy"], "did you mean 'clean-accuracy'"),
         (["compare", "{good}"], "contains 1 model: name a second run"),
         (["plugins", "attacks"], "there is no kind 'attacks', did you mean 'attack'"),
         (["adit"], "there is no command .adit., did you mean .audit."),

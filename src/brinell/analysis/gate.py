@@ -10,8 +10,10 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import not_made
 from brinell.analysis.proportions import difference
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
-from brinell.core.errors import RequestError
+from brinell.core.checks import WARNINGS, Code
+from brinell.core.errors import RequestError, option
 from brinell.core.intervals import CONFIDENCE
+from brinell.core.suggestions import suggestion
 
 Metric = Literal["clean", "robust", "worst_class", "certified"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -52,7 +54,8 @@ class Check(Result):
             return f"{cure}, or pass {'--without-checks' if self.reason else f'--allow {code}'}"
         metric = next((metric for metric, code in CODES.items() if code == self.code), None)
         if metric is None:
-            return "" if self.code == COMPLETE else "keep the baseline's model, or audit more samples"
+            is_fall = self.code != COMPLETE and self.observed is not None
+            return "keep the baseline's model, or audit more samples" if is_fall else ""
         if self.low is None or self.observed is None or self.required is None:
             return ""
         if self.observed >= self.required:
@@ -119,6 +122,23 @@ CODES = {
     "certified": "certified-accuracy",
 }
 """The code of a check by the metric of its threshold."""
+
+
+def check_codes(allow: Collection[str], warnings: Collection[str]) -> None:
+    """Refuse a code that names no check and no warning.
+
+    Args:
+        allow: the codes that a user wrote.
+        warnings: codes of the run's own warnings, which plug-ins may add.
+
+    Raises:
+        RequestError: an unknown code.
+    """
+    codes = sorted({*Code, *WARNINGS, WITHOUT_SAMPLES, *warnings})
+    for code in allow:
+        if code not in codes:
+            near = suggestion(code, codes, f"`brinell gate` without {option('allow')} prints the code of each")
+            raise RequestError(f"no check or warning has the code {code!r}{near}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +228,9 @@ def against_baseline(
     baseline: ModelResult,
     paired: CompareResult | None = None,
     rules: Baseline | None = None,
+    eps: float | None = None,
 ) -> list[Check]:
-    """Clean and robust accuracy at each eps of the run must not be worse than the baseline's.
+    """Clean accuracy, and robust accuracy at each budget of the two runs, must not be worse than the baseline's.
 
     A check fails when the fall is beyond chance (the whole 95 % interval of the difference lies below 0; for the same
     samples McNemar's exact p is below 0.05), and when it exceeds `rules.max_drop`.
@@ -219,28 +240,55 @@ def against_baseline(
         baseline: what it is compared with.
         paired: `compare(result's side, baseline's side)` where both saw the same samples; None compares the rates alone.
         rules: how much may be lost.
+        eps: the only budget to compare; None for all above 0.
 
     Returns:
-        One check per rate; an eps that the baseline lacks fails.
+        One check per rate; a budget that one of the runs lacks fails.
     """
     rules = rules or Baseline()
-    pairs = [
-        (
-            "clean-accuracy-not-worse-than-the-baseline",
-            "clean accuracy",
-            result.clean_accuracy,
-            baseline.clean_accuracy,
-            paired.clean if paired else None,
-        )
-    ]
-    for text, current in zip(result.eps_text, result.robust_accuracy, strict=True):
-        if current.eps == 0:
-            continue
-        no_rate = Rate(eps=current.eps, value=None, low=None, high=None, n=0, k=0)
-        then = next((rate for rate in baseline.robust_accuracy if _is_same_eps(rate.eps, current.eps)), no_rate)
-        change = next((p for p in paired.robust if _is_same_eps(p.eps, current.eps)), None) if paired else None
-        pairs.append(("robust-accuracy-baseline", f"robust accuracy at eps {text}", current, then, change))
-    return [_against(*pair, rules) for pair in pairs]
+    clean = paired.clean if paired else None
+    checks = [_against(CLEAN_BASELINE, "clean accuracy", result.clean_accuracy, baseline.clean_accuracy, clean, rules)]
+    for budget, text in _budgets_of_both(result, baseline, eps):
+        name = f"robust accuracy at eps {text}"
+        current, then = (next(iter(_rates_at(model, budget)), None) for model in (result, baseline))
+        change = next((p for p in paired.robust if _is_same_eps(p.eps, budget)), None) if paired else None
+        if current is None or then is None:
+            problem = _without_budget(result, baseline, budget, text)
+            checks.append(_check(ROBUST_BASELINE, f"{name} not worse than the baseline", False, problem))
+        else:
+            checks.append(_against(ROBUST_BASELINE, name, current, then, change, rules))
+    return checks
+
+
+CLEAN_BASELINE, ROBUST_BASELINE = "clean-accuracy-not-worse-than-the-baseline", "robust-accuracy-baseline"
+"""The codes of the comparisons with a baseline."""
+
+
+def _rates_at(result: ModelResult, eps: float) -> list[Rate]:
+    """The robust accuracy at a budget; empty if the run lacks it."""
+    return [rate for rate in result.robust_accuracy if _is_same_eps(rate.eps, eps)]
+
+
+def _budgets_of_both(result: ModelResult, baseline: ModelResult, eps: float | None) -> list[tuple[float, str]]:
+    """The budgets above 0 of two runs with their texts, each once, ascending; with `eps` that budget alone."""
+    budgets: list[tuple[float, str]] = []
+    for budget, text in [*zip(result.eps, result.eps_text, strict=True), *zip(baseline.eps, baseline.eps_text, strict=True)]:
+        if budget > 0 and not any(_is_same_eps(budget, other) for other, _ in budgets):
+            budgets.append((budget, text))
+    if eps is None:
+        return sorted(budgets)
+    named = [(budget, text) for budget, text in budgets if _is_same_eps(budget, eps)]
+    return named or ([(eps, f"{eps:g}")] if eps else [])
+
+
+def _without_budget(result: ModelResult, baseline: ModelResult, eps: float, text: str) -> str:
+    """Which of two runs lacks a budget, the budgets that it has, and what to type."""
+    runs = {"the run": result, "the baseline": baseline}
+    without = {name: model for name, model in runs.items() if not _rates_at(model, eps)}
+    problem = " and ".join(f"{name} has no eps {text}, only {', '.join(model.eps_text)}" for name, model in without.items())
+    common = [own for own, budget in zip(result.eps_text, result.eps, strict=True) if budget > 0 and _rates_at(baseline, budget)]
+    choice = f"name a budget of both runs, --eps {' or '.join(common)}, or " if common else ""
+    return f"{problem}: {choice}audit {' and '.join(without)} at {text}"
 
 
 def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
@@ -295,7 +343,8 @@ def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate |
     required = -rules.max_drop if rules.max_drop is not None else None
     check = partial(_check, code, f"{name} not worse than the baseline", required=required)
     if current.value is None or then.value is None:
-        return check(False, f"{'the run' if current.value is None else 'the baseline'} has no such rate")
+        holder = "the run" if current.value is None else "the baseline"
+        return check(False, f"no sample of {holder} was judged: audit the model on at least one sample")
     if pair is not None and pair.difference is not None and pair.p is not None:
         change, low = pair.difference, pair.low
         beyond_chance = pair.p < 1 - CONFIDENCE and change < 0

@@ -84,6 +84,10 @@ DECIDING_SCORES = "the scores within the model that decide its class"
 """Name of what attacks follow if the scores that a model shows do not decide and others within it do."""
 EXTRA = "extra-class"
 """The code of the warning that attacks end in a class that no sample has."""
+ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT = "rows-left-out", "record-left-out", "beats-left-out"
+"""The codes of the warnings that a data set could not use part of its files."""
+WARNINGS = (EXTRA, ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
+"""The codes of warnings that are no check."""
 
 
 @dataclass(frozen=True, kw_only=True)

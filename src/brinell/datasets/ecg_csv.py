@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from brinell.core import bounded
+from brinell.core.checks import ROWS_LEFT_OUT
 from brinell.core.class_names import check_unique
 from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
@@ -119,7 +120,7 @@ class EcgCsv:
         if holes.all():
             raise RequestError(f"{problem}, and no row is complete: there is nothing to audit")
         text = f"{int(holes.sum())} of {len(holes)} rows of {file.name} have missing values (the first is line {line}): skipped"
-        return np.flatnonzero(~holes), [Remark("rows-left-out", text)]
+        return np.flatnonzero(~holes), [Remark(ROWS_LEFT_OUT, text)]
 
     def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
         """Labels and class names of the column."""

@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from brinell.core import bounded
+from brinell.core.checks import BEATS_LEFT_OUT, RECORD_LEFT_OUT
 from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
@@ -135,10 +136,10 @@ class Wfdb:
             try:
                 records[name], rate, lost_text = _Record(library, folder, name, self).beats(rate)
             except _UnusableRecordError as error:
-                remarks.append(Remark("record-left-out", str(error)))
+                remarks.append(Remark(RECORD_LEFT_OUT, str(error)))
                 continue
             if lost_text:
-                remarks.append(Remark("beats-left-out", lost_text))
+                remarks.append(Remark(BEATS_LEFT_OUT, lost_text))
         if not any(len(beats.y) for beats in records.values()):
             reason = f": {remarks[0].text}" if remarks else ": no annotation marks a beat"
             raise RequestError(f"{folder} has no record with beats that can be used{reason}")

@@ -18,7 +18,7 @@ class GateRequest(BaseRequest):
     certified: float | None = None
     """The same for the share of samples that is proven robust, in a folder of brinell certify."""
     eps: Budgets | None = None
-    """The budget of these thresholds, one of the run's. Default: its largest."""
+    """The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline."""
     baseline: Folder | None = None
     """A run that this one must not be worse than."""
     max_drop: float | None = None
@@ -26,7 +26,7 @@ class GateRequest(BaseRequest):
     model: Plain | None = None
     """The name of the model, where the run has several."""
     allow: tuple[Plain, ...] = ()
-    """The code of a warning that does not fail the gate."""
+    """The code of a check or a warning that does not fail the gate."""
     without_checks: bool = False
     """Pass too where checks that count were not made."""
 

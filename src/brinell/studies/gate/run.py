@@ -37,12 +37,13 @@ def carry_out(call: Call) -> GateResult:
 
 def _gate(request: GateRequest) -> GateResult:
     """Compare a run with thresholds and a baseline."""
-    thresholds, not_worse = _conditions(request)
+    thresholds, not_worse, eps = _conditions(request)
     if request.certified is not None:
         raise RequestError(
             f"{request.run} is the run of an audit, which proves nothing: run brinell certify, and name its folder"
         )
     tested = side(Path(request.run), request.model)
+    rules.check_codes(request.allow, {str(warning["code"]) for warning in tested.manifest.get("warnings", [])})
     result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
     checks = rules.against_thresholds(result, thresholds, allow=request.allow)
     if request.baseline is not None:
@@ -51,7 +52,12 @@ def _gate(request: GateRequest) -> GateResult:
         # Sample by sample where both saw the same data.
         same_data = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
-        checks += rules.against_baseline(result, earlier, compare(tested, before) if same_data else None, not_worse)
+        if result.distance != earlier.distance:
+            raise RequestError(
+                f"{request.run} measures eps in {result.distance} and {baseline} in {earlier.distance}: audit both models with "
+                f"the same {option('norm')}"
+            )
+        checks += rules.against_baseline(result, earlier, compare(tested, before) if same_data else None, not_worse, eps)
     return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
 
 
@@ -63,23 +69,38 @@ def _is_certified(folder: Path) -> bool:
 
 def _gate_proofs(request: GateRequest) -> GateResult:
     """Compare the rates of a folder of proofs with thresholds."""
-    for name in ("baseline", "worst_class"):
-        if getattr(request, name) is not None:
+    for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
+        if getattr(request, name) not in (None, (), False):
             raise RequestError(f"{request.run} holds proofs, and {option(name)} is for the run of an audit: leave it out")
-    thresholds, _ = _conditions(request)
+    thresholds, *_ = _conditions(request)
     result = register.load(CERTIFY).resolve(register.load(CERTIFY).open)(Path(request.run))
     checks = rules.against_rates({"clean": [result.clean], "certified": result.certified, "robust": result.robust}, thresholds)
     checks.append(rules.completeness_of(result.certified))
     return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)
 
 
-def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Baseline]:
-    """The thresholds, and what is demanded beside a baseline.
+def _budget(text: str) -> float:
+    """The one budget that a gate judges.
 
     Raises:
-        RequestError: none of either, or a value out of range.
+        RequestError: several budgets, or none that can be read.
     """
-    eps = None if request.eps is None else parse_eps(request.eps).values[0]
+    budgets = parse_eps(text)
+    if len(budgets.values) > 1:
+        raise RequestError(
+            f"a gate judges one budget, and eps {text!r} has {len(budgets.values)}: name one, "
+            f"{option('eps', budgets.texts[-1])}, and call the gate again for each other"
+        )
+    return budgets.values[0]
+
+
+def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Baseline, float | None]:
+    """The thresholds, what is demanded beside a baseline, and the budget, None where none is named.
+
+    Raises:
+        RequestError: no condition, a value out of range, or several budgets.
+    """
+    eps = None if request.eps is None else _budget(request.eps)
     demanded = {
         "clean": request.clean,
         "robust": request.robust,
@@ -100,4 +121,6 @@ def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Base
             f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')}, {option('certified')} "
             f"or {option('baseline')}"
         )
-    return thresholds, not_worse
+    if request.max_drop is not None and request.baseline is None:
+        raise RequestError(f"{option('max_drop')} is the fall from a baseline: name one with {option('baseline', 'RUN')}")
+    return thresholds, not_worse, eps
