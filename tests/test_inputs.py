@@ -294,6 +294,28 @@ def test_mean_and_std_for_modules_and_functions(settings, expected):
         (lambda: brinell.audit("digits-cnn", "digits", mean=0.5), "mean is for models in memory; a spec says it itself"),
         (lambda: brinell.audit(NET, (X, Y), mean=0.5, preprocessing={"mean": 1}), "mean and std are given twice"),
         (lambda: brinell.audit(NET, (X, Y), mean="half"), "mean is 'half'"),
+        (lambda: brinell.audit(NET, (X, Y), attack="apgd-ce, pgd"), r'write attack=\["apgd-ce", "pgd"\]$'),
+        (lambda: brinell.transfer(NET, (X, Y), eps=0.1), "an object of type Sequential is none: .* write model=..., data=...$"),
+        (lambda: brinell.transfer({"a": NET, "b": NET}, (X, Y)), "type dict is none: .* write model=..., data=...$"),
+        (lambda: brinell.audit((X, Y), NET), "the model comes first, then the data"),
+        (lambda: brinell.audit(nn.Sequential(NET, nn.Unflatten(1, (-1, 1, 1))), (X, Y)), r"end the model with Flatten\(\)$"),
+        (
+            lambda: brinell.audit(NET, (torch.cat([X, X[:, :1]], 1), Y)),
+            r"as RGBA has: give the data as x\[:, :3\]",
+        ),
+        (lambda: brinell.audit(NET, (X[:, :1], Y), mean=[1, 2, 3]), "mean= has 3 values, .* 1 channel: give one value$"),
+        (
+            lambda: brinell.audit(NET, (X, np.r_[-1, np.asarray(Y)[1:]])),
+            rf"drop the samples whose label is below 0 \(1 of {len(Y)}, at 0\)",
+        ),
+        (
+            lambda: brinell.audit(NET, (X, [[0], [1, 2]] * (len(Y) // 2))),
+            "1 to 2 classes for a sample: several labels per sample",
+        ),
+        (
+            lambda: brinell.audit(NET, DataLoader([(X[0], 0, 5)] * 4)),
+            r"a tuple of 3 parts, and no \(input, label\) pair: give a data set or loader of \(x, y\)",
+        ),
         (lambda: brinell.audit(NET, (X, Y), preprocessing=5), "preprocessing is of type int"),
         (lambda: brinell.audit(RandomForestClassifier(), (X, Y)), "no fitted classifier"),
         (lambda: brinell.audit(NET, (X, Y), answers="labels"), "Sequential is a torch module, which answers scores"),

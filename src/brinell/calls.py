@@ -212,6 +212,8 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
         settings["data"] = (settings["data"], y)
     _check_texts(settings)
+    _check_folders(study, settings)
+    _check_order(study, settings)
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)
     out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
@@ -246,6 +248,30 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     for line in study.resolve(study.warnings)(result) if study.warnings is not None else ():
         warnings.warn(line, BrinellWarning, stacklevel=4)
     return result
+
+
+def _check_folders(study: Study, settings: Mapping[str, Any]) -> None:
+    """Refuse a model or data in the place of the folder of a run, where the study takes them by name."""
+    for name, value in settings.items() if "model" in study.in_memory() else ():
+        mark = study.request.names_of(name)
+        for entry in value if isinstance(value, list | tuple) else (value,):
+            is_folder = isinstance(getattr(entry, "folder", entry), str | os.PathLike)
+            if mark is not None and mark.kind == "folder" and not is_folder:
+                raise RequestError(
+                    f"{study.name} takes the folder of a run as {name}, and an object of type {type(entry).__name__} is none: "
+                    "for a model and data write model=..., data=..."
+                )
+
+
+def _check_order(study: Study, settings: Mapping[str, Any]) -> None:
+    """Refuse data in the place of the model and the model in that of the data."""
+    data = settings.get("data")
+    is_model = isinstance(data, torch.nn.Module) or (hasattr(data, "predict") and hasattr(data, "get_params"))
+    if is_model and "model" in settings:
+        raise RequestError(
+            f"the data are a model, {type(data).__name__}: the model comes first, then the data; write "
+            f"brinell.{study.name}(model=..., data=...)"
+        )
 
 
 def _in_memory(

@@ -106,7 +106,7 @@ def bad(tmp_path: Path, **arrays: Any) -> str:
 @pytest.mark.parametrize(
     ("arrays", "options", "words"),
     [
-        ({"x": X}, {}, "no array y or labels; it holds x"),
+        ({"x": X}, {}, "holds x alone, and no labels: save them too, as y$"),
         ({"x": X, "y": Y}, {"x": "z"}, "no array 'z'; it holds x, y"),
         ({"x": X, "y": Y[:2]}, {}, "2 labels for 3 inputs"),
         ({"x": np.array([{}, [], 1], dtype=object), "y": Y}, {}, "Python objects"),

@@ -99,6 +99,21 @@ def test_a_gradient_that_points_away_keeps_none():
     assert misled_on(lambda x: threshold(0.5)(Away.apply(x)), POINTS)[:2] == ([True] * 4, [True] * 4)
 
 
+def test_an_attack_without_gradients_is_advised_only_where_there_is_none():
+    x, y = torch.rand(32, 2, generator=torch.Generator().manual_seed(0)), torch.arange(32) % 2
+    x[:, 0] = (x[:, 0] + y) / 2
+
+    def rounded(z):
+        level = (z[:, 0] * 64).round() / 64 + 0 * z[:, 0]
+        return torch.stack([0.5 - level, level - 0.5], 1)
+
+    for black_box in (False, True):
+        model = Recorder(rounded, Domain(kind="vector", shape=(2,)))
+        findings = run_checks(model, x, y, black_box=black_box).findings
+        zero = next(finding for finding in findings if finding.code == Code.ZERO)
+        assert zero.passed is False and zero.text.endswith("--attack black-box") is not black_box, zero.text
+
+
 def test_a_gradient_that_fails_further_on_is_found_there():
     """Up to 0.15 the model is linear, beyond it is flat, and the gradient does not say so."""
 

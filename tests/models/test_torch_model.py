@@ -106,7 +106,10 @@ def test_a_module_with_other_bounds() -> None:
     [
         ({"preprocessing": {"means": 0.5}}, "no 'means'; it has mean, std, axis"),
         ({"preprocessing": {"mean": [1, 2, 3]}}, "no axis; for images it is axis=-3"),
-        ({"preprocessing": {"mean": [1, 2], "axis": -3}}, "mean of shape"),
+        (
+            {"preprocessing": {"mean": [1, 2], "axis": -3}},
+            "mean= has 2 values, and the inputs have 3 channels: give one value, or 3",
+        ),
         ({"preprocessing": {"mean": [1, 2, 3], "axis": 1}}, "must be -3 to -1"),
         ({"preprocessing": {"std": 0}}, "std of 0"),
         ({"bounds": (1, 0)}, "smaller"),

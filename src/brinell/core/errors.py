@@ -3,7 +3,7 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import ParamSpec, TypeVar
 
@@ -51,7 +51,12 @@ def option(name: str, value: str = "") -> str:
     return f"\ue000{name}\ue001{value}\ue002"
 
 
-OPTION_MARKS = "\ue000\ue001\ue002"
+def options(name: str, values: Iterable[str]) -> str:
+    """An option with several values: once for each at a terminal, a list in Python."""
+    return option(name, "\ue003".join(values))
+
+
+OPTION_MARKS = "\ue000\ue001\ue002\ue003"
 """Characters around the parts of an option in a line."""
 _OPTION = re.compile("\ue000([a-z_0-9]+)\ue001([^\ue002]*)\ue002")
 SWITCHES = frozenset(("in_process", "resume", "without_checks"))
@@ -65,6 +70,12 @@ def spell(line: str, spelling: Spelling) -> str:
 
 def _spelled(name: str, value: str, spelling: Spelling) -> str:
     """An option as it is written at the terminal or in Python."""
+    values = value.split("\ue003")
+    if len(values) > 1 and spelling is Spelling.TERMINAL:
+        return " ".join(_spelled(name, part, spelling) for part in values)
+    if len(values) > 1:
+        texts = [part if part.isdigit() else f'"{part}"' for part in values]
+        return f"{name}=[{', '.join(texts)}]"
     if spelling is Spelling.TERMINAL:
         return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
     if name in SWITCHES:

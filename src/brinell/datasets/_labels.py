@@ -14,6 +14,8 @@ MULTI_LABEL = (
     "a model that answers its score alone"
 )
 """What to do about samples of several classes."""
+MOST_LISTED = 5
+"""Number of samples that a message lists."""
 Labels = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
@@ -38,7 +40,12 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
     if y.dtype.kind not in "iuf" or (y.dtype.kind == "f" and not bool((y == np.floor(y)).all())):
         raise RequestError(f"{subject} has type {y.dtype}; labels are whole numbers from 0 on")
     if y.min() < 0:
-        raise RequestError(f"{subject} holds the label {int(y.min())}; labels are counted from 0")
+        rows = np.flatnonzero(y < 0)
+        places = ", ".join(map(str, rows[:MOST_LISTED])) + ", ..." * (len(rows) > MOST_LISTED)
+        raise RequestError(
+            f"{subject} holds the label {int(y.min())}; labels are counted from 0: drop the samples whose label is below 0 "
+            f"({len(rows)} of {n}, at {places}), or count the labels from 0"
+        )
     if y.max() >= MOST_CLASSES:
         raise RequestError(f"{subject} holds the label {int(y.max())}; labels are below {MOST_CLASSES}: count them from 0 on")
     return y.astype(np.int64)

@@ -125,7 +125,7 @@ def read_source(x: Any, y: Any = None) -> Source:
         return _read_frame(x, y)
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
         raise RequestError(f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])")
-    return Source(as_array(x, "inputs"), as_array(y, "labels"))
+    return Source(as_array(x, "inputs"), _labels(y))
 
 
 def _is_frame(x: Any) -> bool:
@@ -142,7 +142,7 @@ def _read_frame(frame: Any, y: Any) -> Source:
             f"column {bad[0]!r} of the data frame holds no numbers: encode it, or save the frame and name it table:FILE.csv, "
             "which keeps categories as they are"
         )
-    return Source(frame.to_numpy(dtype=np.float64), as_array(y, "labels"), columns=columns)
+    return Source(frame.to_numpy(dtype=np.float64), _labels(y), columns=columns)
 
 
 def _read_object(data: Any) -> Source:
@@ -195,7 +195,7 @@ def _read_mapping(mapping: Mapping[Any, Any]) -> Source:
         splits = list(map(str, mapping))
         raise RequestError(f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']")
     x, y = _columns_of(mapping, "the dict")
-    return Source(as_array(x, "inputs"), as_array(y, "labels"))
+    return Source(as_array(x, "inputs"), _labels(y))
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
@@ -262,8 +262,8 @@ def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> Sourc
             raise RequestError(f"{subject} yields more than {MOST_COUNT:,} items: give a part of it")
         pair = _columns_of(item, "the dict") if isinstance(item, Mapping) else item
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise RequestError(f"{subject} yields a {type(item).__name__}, and no (inputs, labels): give (x, y)")
-        x, y = as_array(pair[0], "inputs"), as_array(pair[1], "labels")
+            raise RequestError(f"{subject} yields {_parts_text(item)}, and no (inputs, labels): give a loader of (x, y)")
+        x, y = as_array(pair[0], "inputs"), _labels(pair[1])
         inputs.append(x if batched else x[None])
         labels.append(np.atleast_1d(y))
     if not inputs:
@@ -358,8 +358,24 @@ class Items(Rows):
         if isinstance(item, Mapping):
             return _columns_of(item, subject)
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise RequestError(f"{subject} is no (input, label) pair")
+            raise RequestError(
+                f"{subject} is {_parts_text(item)}, and no (input, label) pair: give a data set or loader of (x, y)"
+            )
         return item[0], item[1]
+
+
+def _parts_text(item: Any) -> str:
+    """What an item is, in words."""
+    name = type(item).__name__
+    return f"a {name} of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else f"a {name}"
+
+
+def _labels(y: Any) -> Array:
+    """Labels as an array; refuses lists of different lengths, which hold the classes of each sample."""
+    rows = [len(row) for row in y if isinstance(row, list | tuple | set)] if isinstance(y, list | tuple) else []
+    if len(set(rows)) > 1 and len(rows) == len(y):
+        raise RequestError(f"the labels name {min(rows)} to {max(rows)} classes for a sample: {MULTI_LABEL}")
+    return as_array(y, "labels")
 
 
 def _length(items: Any) -> int:

@@ -229,6 +229,8 @@ def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, 
     for name in (requested,) if requested else usual:
         if name in names:
             return name
+    if option == "y" and not requested and len(names) == 1:
+        raise RequestError(f"{file} holds {names[0]} alone, and no labels: save them too, as y")
     expected = repr(requested) if requested else " or ".join(usual)
     raise RequestError(f"{file} has no array {expected}; it holds {', '.join(names) or 'none'}: name one by the option {option}=")
 

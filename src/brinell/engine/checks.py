@@ -7,7 +7,7 @@ design/0006-checks.md explains the limits. `analysis.indicators` makes further c
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -54,9 +54,9 @@ LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNC
 """The share of samples that a check allows: it fails where the lower end of the interval of the share is above."""
 MIN_SAMPLES = 12
 """Fewest samples with which a check can pass: with fewer, half of them could be bad without a failure."""
-REMEDY = (
-    "what gradient attacks fail to break there is not shown to be robust; add one that asks for scores only: --attack black-box"
-)
+REMEDY = "what gradient attacks fail to break there is not shown to be robust"
+BLACK_BOX = "; add one that asks for scores only: --attack black-box"
+"""What to add where no attack of the audit asks for scores only."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ def make_checks(
     *,
     batch_size: int = 128,
     on_pass: Callable[[int, int], None] | None = None,
+    black_box: bool = False,
 ) -> CheckResults:
     """Make every check that the model's access allows.
 
@@ -105,6 +106,7 @@ def make_checks(
         rng: one stream per sample.
         batch_size: the most inputs shown to the model at once.
         on_pass: called with (forwards, backwards) after each batch.
+        black_box: True if an attack of the audit asks for scores or labels only, so that none needs to be added.
 
     Raises:
         ModelError: the model fails on inputs that it has answered before.
@@ -146,6 +148,10 @@ def make_checks(
     codes = {finding.code for finding in findings}
     reason = f"the model gives {model.access.name.lower()} only"
     findings += [Finding.not_made(code, reason) for code in check_codes() if code not in codes]
+    if not black_box:
+        findings = [
+            replace(finding, text=finding.text + BLACK_BOX) if finding.text.endswith(REMEDY) else finding for finding in findings
+        ]
     costs = [int(sum(getattr(ledger.costs, name).sum() for ledger in ledgers)) for name in ("forwards", "backwards")]
     return CheckResults(sorted(findings, key=lambda finding: check_codes().index(Code(finding.code))), *costs)
 

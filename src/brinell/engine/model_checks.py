@@ -347,8 +347,16 @@ class ModelChecks:
         batch, streams = self._check_batch(state)
         self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
         distance, eps, batch_size = self.plan.distance, self._eps(state), self._sizer.size
+        stages = [stage for stage in self.plan.stages if stage.name not in self.source.skipped]
         results = make_checks(
-            self.model, batch, distance, eps, streams, batch_size=batch_size, on_pass=self.progress.count_passes
+            self.model,
+            batch,
+            distance,
+            eps,
+            streams,
+            batch_size=batch_size,
+            on_pass=self.progress.count_passes,
+            black_box=any(stage.attack.access < Access.GRADIENTS for stage in stages),
         )
         if self.source.reject is None or self.model.access != Access.GRADIENTS:
             return results

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.errors import option
+from brinell.core.errors import option, options
 from brinell.core.numbers import NumberError, parse_decimal, parse_whole
 from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, listed_words, mark_of, number_type
 from brinell.core.user_files import expand_home
@@ -98,7 +98,7 @@ def _read_numbers(name: str, annotation: Any, value: Any) -> Any:
         return value.strip().lower()
     parts = re.split(r"[,;\s]+", value.strip())
     if get_origin(annotation) is tuple and len(parts) > 1 and all(part.isdecimal() for part in parts):
-        raise PydanticCustomError("number", f"this is several numbers: write {' '.join(option(name, part) for part in parts)}")
+        raise PydanticCustomError("number", f"this is several numbers: write {options(name, parts)}")
     try:
         number = parse_whole(value) if kind is int else parse_decimal(value)
         return number

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_origin
 from pydantic import BaseModel, ValidationError
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option, short
+from brinell.core.errors import RequestError, option, options, short
 from brinell.core.settings import listed_words
 from brinell.core.suggestions import nearest_names, suggestion
 from brinell.core.user_files import path_hint
@@ -106,7 +106,7 @@ def check_single_values(values: Mapping[str, Any], request: type[BaseRequest]) -
                 continue
             problem = f"{short(text)} lists several values of {setting.replace('_', '-')}"
             if get_origin(request.model_fields[setting].annotation) is tuple:
-                raise RequestError(f"{problem}: write {' '.join(option(setting, part) for part in parts)}")
+                raise RequestError(f"{problem}: write {options(setting, parts)}")
             if mark.kind in JOINED_KINDS:
                 raise RequestError(f"{problem}: write {option(setting, '+'.join(parts))}")
             raise RequestError(f"{problem}, and it takes one: run it once for each")

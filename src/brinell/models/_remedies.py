@@ -26,6 +26,8 @@ def tested_remedy(ask: Callable[[Tensor], Any], domain: Domain, x: Tensor) -> st
     for name, dtype in TYPES.items():
         if _answers(ask, x.to(dtype)):
             return f"it takes inputs in {name}: let its forward pass begin with x = x.{METHODS[name]}()"
+    if domain.kind == "image" and domain.shape[0] == 4 and _answers(ask, x[:, :3]):
+        return "it takes images of 3 channels, and these have 4, as RGBA has: give the data as x[:, :3]"
     for shape, remedy in _other_shapes(domain):
         if _answers(ask, x.reshape(1, *shape)):
             return f"it takes inputs of shape {shape}: {remedy}"

@@ -185,8 +185,11 @@ class TorchModel:
             kind = type(answer).__name__
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
         if answer.ndim != 2 or len(answer) != 1:
+            sides = answer.shape[2:]
+            remedy = ": end the model with Flatten()" if len(answer) == 1 and sides and math.prod(sides) == 1 else ""
             raise RequestError(
-                f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) logits"
+                f"{self.name} answers one input of the {shape} with shape {tuple(answer.shape)}; it must give (1, classes) "
+                f"logits{remedy}"
             )
         self._first_conv = calls.first_conv
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
@@ -324,6 +327,14 @@ def _along(domain: Domain, preprocessing: Mapping[str, Any], key: str, default: 
     try:
         numbers.expand(1, *domain.shape)
     except RuntimeError:
+        if axis == -axes:
+            channels = domain.shape[0]
+            count = "one value" if channels == 1 else f"one value, or {channels}"
+            crop = " or, if the fourth channel is transparency, the data as x[:, :3]" * ((channels, len(numbers)) == (4, 3))
+            raise RequestError(
+                f"{key}= has {len(numbers)} values, and the inputs have {channels} channel{'s' * (channels != 1)}: give {count}"
+                f"{crop}"
+            ) from None
         raise RequestError(
             f"preprocessing has a {key} of shape {tuple(numbers.shape)} for inputs of shape {domain.shape}"
         ) from None
