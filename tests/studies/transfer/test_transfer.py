@@ -12,7 +12,6 @@ import brinell
 from _browser import check_everywhere, chromium
 from _helpers import Recorder, run_audit, threshold
 from brinell.analysis.inference import holm
-from brinell.analysis.means import mean_difference
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
@@ -21,7 +20,7 @@ from brinell.store import rows
 from brinell.store.files import read_arrays
 from brinell.store.folder import MANIFEST
 from brinell.store.table import Folder
-from brinell.studies.transfer.analysis import _ranks, summarise
+from brinell.studies.transfer.analysis import _ranks, compare_cells, summarise
 from brinell.studies.transfer.examples import Ensemble
 from brinell.studies.transfer.page import render, write
 from brinell.studies.transfer.plan import make_plan
@@ -100,7 +99,7 @@ def test_per_class_adds_up(transfer_result):
 
 def test_places_and_words(transfer_result):
     places = {source.name: source.rank.rank for source in transfer_result.sources}
-    assert places["other"] == 3 and sorted(places.values()) == [1, 2, 3]
+    assert places == {"near": 1.5, "far": 1.5, "other": 3}, "near and far fail alike on other, the only target that they share"
     assert all(source.rank.low <= source.rank.rank <= source.rank.high for source in transfer_result.sources)
     text = " ".join(sentences(transfer_result))
     assert "far has the highest success" in text and "may be as good" in text, "five samples tell no source from another"
@@ -108,21 +107,69 @@ def test_places_and_words(transfer_result):
     assert "no loss of accuracy is shown by 5 samples" in text and "points is not excluded" in text
 
 
+def test_two_models_share_no_target_and_have_no_order(tmp_path):
+    """Fifty samples on which only one model is fooled: the cells differ beyond doubt, and no sentence ranks their sources."""
+    x = np.tile(np.array([[0.45, 0.5]], dtype=np.float32), (50, 1))
+    result = brinell.transfer(model=[near_model(), unrelated()], data=(x, np.zeros(50, int)), eps=0.15, out=tmp_path / "t")
+    assert all(entry.rank is None and not entry.rivals for entry in result.sources)
+    assert all(entry.rank is None and len(entry.rivals) == 1 for entry in result.models)
+    assert not any(family.comparisons == 1 for family in result.attainable)
+    text = " ".join(sentences(result))
+    assert "No order of the sources is shown" in text and "share no target" in text and "Add a model" in text
+    assert "the models are not compared" in text and "best" not in text and " least " not in text
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_ranks_are_those_of_paired_comparisons(seed):
     """Property: the rivals of a source are those whose paired, corrected comparison with it shows nothing."""
     rng = np.random.default_rng(seed)
-    values = [(rng.random(60) < rate).astype(float) for rate in rng.choice([0.2, 0.3, 0.8], 3)] + [np.full(60, np.nan)]
-    ranks = _ranks(["a", "b", "c", "d"], values)
-    assert set(ranks) == {"a", "b", "c"} and not _ranks(["a", "b"], [values[0], values[3]])
-    p = {pair: mean_difference(values[pair[0]] - values[pair[1]]).p for pair in ((1, 0), (2, 0), (2, 1))}
+    everything = np.ones(60, dtype=bool)
+    values = [rng.random(60) < rate for rate in rng.choice([0.2, 0.3, 0.8], 3)]
+    compare = [[compare_cells([((everything, a), (everything, b))]) for b in values] for a in values]
+    ranks = _ranks("abc", compare)
+    p = {(i, j): compare[i][j][1] for i, j in ((1, 0), (2, 0), (2, 1))}
     corrected = dict(zip(p, holm(list(p.values())), strict=True))
+    means = [float(value.mean()) for value in values]
     for number, name in enumerate("abc"):
         place, rivals = ranks[name]
         assert {"abc".index(rival) for rival in rivals} == {
             sum(pair) - number for pair, value in corrected.items() if number in pair and value > 0.05
         }
+        assert place.rank == sum(mean > means[number] for mean in means) + (means.count(means[number]) + 1) / 2
         assert place.low <= place.rank <= place.high and place.high - place.low == len(rivals)
+    compare[2][0] = None
+    assert not _ranks("abc", compare), "an order needs all pairs"
+
+
+@pytest.mark.parametrize(
+    ("samples", "eligible", "rate"), [(40, 0.1, 0.5), (40, 1.0, 0.1), (20, 0.9, 0.4), (100, 0.5, 0.05), (100, 1, 0.5)]
+)
+@pytest.mark.parametrize("targets", [1, 3])
+def test_sources_that_succeed_alike_are_told_apart_in_at_most_6_percent(samples, eligible, rate, targets):
+    """The null: three sources of one rate; a sample's targets fail together, as networks of one training set do."""
+    rng, trials, claims = np.random.default_rng(samples), 400, 0
+    for _ in range(trials):
+        cells = [
+            [
+                (rng.random(samples) < eligible, (own := rng.random(samples) < rate) ^ (rng.random(samples) < 0.1) & own)
+                for _ in range(targets)
+            ]
+            for _ in range(3)
+        ]
+        compare = [[compare_cells(list(zip(a, b, strict=True))) for b in cells] for a in cells]
+        ranks = _ranks("abc", compare)
+        claims += any(len(rivals) < 2 for _, rivals in ranks.values())
+    assert claims <= 0.06 * trials
+
+
+@pytest.mark.parametrize("discordant", [1, 3, 5])
+@pytest.mark.parametrize("concordant", [0, 35])
+def test_few_discordant_samples_tell_no_source_apart(discordant, concordant):
+    """However many samples count, those on which two sources agree are no evidence: the p-value is at least the sign test's."""
+    eligible, success = np.arange(60) < discordant + concordant, np.arange(60) < discordant
+    difference, p = compare_cells([((eligible, success), (eligible, np.zeros(60, dtype=bool)))])
+    assert difference == pytest.approx(discordant / (discordant + concordant)) and p >= 2.0 ** (1 - discordant) - 1e-12
+    assert compare_cells([((eligible & False, success), (eligible, success))]) is None
 
 
 def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path):

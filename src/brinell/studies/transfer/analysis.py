@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from brinell.analysis.attainable import Attainable, attainable, pairs, sentences, smallest_mcnemar, smallest_mean
-from brinell.analysis.inference import Order, holm, order
-from brinell.analysis.means import mean_difference, pseudo_values
+from brinell.analysis.inference import holm, significant
+from brinell.analysis.means import EXACT_GROUPS, mean_difference, pseudo_values, sign_flips
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
@@ -57,8 +57,8 @@ def summarise(transfer: Folder[Answers]) -> TransferResult:
 def families(sources: int, models: int, cells: int, n: int) -> list[Attainable]:
     """The comparisons on `n` samples: of the sources made here, of the models that they are tried on, and of cells."""
     claims = [
-        ("source can be shown to be better than another", pairs(sources), smallest_mean),
-        ("model can be shown to be more affected than another", pairs(models), smallest_mean),
+        ("source can be shown to be better than another", pairs(sources) if models > 2 else 0, smallest_mean),
+        ("model can be shown to be more affected than another", pairs(models) if models > 2 else 0, smallest_mean),
         ("loss of accuracy can be shown in a cell", cells, smallest_mcnemar),
     ]
     return [attainable(claim, count, "samples", n, smallest_p) for claim, count, smallest_p in claims if count]
@@ -136,11 +136,12 @@ def _sources(
         for source in manifest["sources"]
     }
     ranked = _list_made(manifest, models)
-    places = _ranks([source["name"] for source in ranked], [_success_of_source(source, answers, models) for source in ranked])
+    compare = [[_compare_sources(a, b, answers, models) for b in ranked] for a in ranked]
+    places = _ranks([source["name"] for source in ranked], compare)
     results = []
     for source in manifest["sources"]:
         any_model = answers[source["name"]][models[0]]
-        place, rivals = places.get(source["name"], (None, []))
+        place, rivals = places.get(source["name"], NO_PLACE)
         results.append(
             SourceResult(
                 name=source["name"],
@@ -176,37 +177,92 @@ def _success_values(source: Mapping[str, Any], model: str, answers: Mapping[str,
     return pseudo_values(eligible & (by_model[model].pred != by_model[model].label), eligible)
 
 
-def _success_of_source(source: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], models: Sequence[str]) -> Array:
-    """(n,) pseudo-values of the mean success of a source on the models that are not its members."""
-    return _mean_of_cells([_success_values(source, model, answers) for model in models if model not in source["white_box"]])
-
-
 def _mean_of_cells(cells: Sequence[Array]) -> Array:
     """(n,) mean of pseudo-values over the cells that have any; NaN without one."""
     complete = [cell for cell in cells if len(cell) and not np.isnan(cell).any()]
     return np.asarray(np.mean(complete, axis=0)) if complete else np.full(len(cells[0]) if cells else 0, np.nan)
 
 
-def _ranks(names: Sequence[str], values: Sequence[Array]) -> dict[str, tuple[Place, list[str]]]:
-    """Rank of each object by the mean of its values (n,) on shared samples, the largest first, and those not told from it.
+Comparison = tuple[float, float]
+"""The difference of two objects, and its p-value."""
+NO_PLACE: tuple[Place | None, list[str]] = (None, [])
+"""The rank and the rivals of a source that is not ordered."""
 
-    Objects without values have no rank. Empty with fewer than two that have some.
+
+def _compare_sources(
+    a: Mapping[str, Any], b: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], models: Sequence[str]
+) -> Comparison | None:
+    """Success of two sources on the models that neither was made on; None without such a model."""
+    targets = [model for model in models if model not in {*a["white_box"], *b["white_box"]}]
+    return compare_cells([tuple(_cell_samples(source, model, answers) for source in (a, b)) for model in targets])
+
+
+def _compare_models(
+    a: str, b: str, answers: Mapping[str, Mapping[str, Answers]], sources: Sequence[Mapping[str, Any]]
+) -> Comparison | None:
+    """Success on two models of the sources that were made on neither; None without such a source."""
+    shared = [source for source in sources if not {a, b} & set(source["white_box"])]
+    return compare_cells([tuple(_cell_samples(source, model, answers) for model in (a, b)) for source in shared])
+
+
+def _cell_samples(source: Mapping[str, Any], model: str, answers: Mapping[str, Mapping[str, Answers]]) -> tuple[Array, Array]:
+    """(n,) bool each, by sample: True if it is eligible, and if its example is misclassified."""
+    by_model = answers[source["name"]]
+    return _both_right(source, model, by_model), by_model[model].pred != by_model[model].label
+
+
+def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], ...]]) -> Comparison | None:
+    """Compare pairs of cells, each on the samples that are eligible in both: mean difference of the rates, and its p-value.
+
+    Samples that are eligible in no pair, or on which the cells agree, are no evidence: up to `EXACT_GROUPS` others, the p-value
+    is at least that of all patterns of their signs.
+
+    Args:
+        pairs: of each pair of cells, the eligible samples (n,) and the successes (n,).
+
+    Returns:
+        None if no pair has an eligible sample.
     """
-    numbers = [number for number, column in enumerate(values) if len(column) and not np.isnan(column).any()]
-    if len(numbers) < 2:
+    differences, is_eligible = [], []
+    for (eligible_a, success_a), (eligible_b, success_b) in pairs:
+        eligible = eligible_a & eligible_b
+        if eligible.any():
+            differences.append((success_a.astype(float) - success_b) * eligible / eligible.sum())
+            is_eligible.append(eligible)
+    if not differences:
+        return None
+    values = np.mean(differences, axis=0)
+    discordant = values[np.abs(values) > 1e-12]
+    estimate = mean_difference(values[np.any(is_eligible, axis=0)])
+    assert estimate is not None
+    p = max(estimate.p, sign_flips(discordant)) if len(discordant) <= EXACT_GROUPS else estimate.p
+    return float(values.sum()), p
+
+
+def _ranks(names: Sequence[str], compare: Sequence[Sequence[Comparison | None]]) -> dict[str, tuple[Place | None, list[str]]]:
+    """Rank of each object by its comparisons with all others, the largest first, and those not told from it.
+
+    Empty unless there are two objects and each pair can be compared: an order needs all pairs.
+    """
+    count = range(len(names))
+    pairs = {(i, j): compare[i][j] for i in count for j in range(i)}
+    complete = {pair: comparison for pair, comparison in pairs.items() if comparison is not None}
+    if not pairs or len(complete) < len(pairs):
         return {}
-
-    def compare(i: int, j: int) -> float:
-        """P-value of the difference of two objects."""
-        difference = mean_difference(values[numbers[i]] - values[numbers[j]])
-        return 1.0 if difference is None else difference.p
-
-    ordered: Order = order([float(values[number].mean()) for number in numbers], compare)
-    ranks = {}
-    for position, number in enumerate(numbers):
-        place = ordered.place(position)
-        rivals = [names[numbers[rival]] for rival in ordered.rivals(position)]
-        ranks[names[number]] = Place(rank=place.rank, low=place.low, high=place.high), rivals
+    corrected = dict(zip(complete, holm([p for _, p in complete.values()]), strict=True))
+    difference = {(i, j): value for (i, j), (value, _) in complete.items()}
+    difference |= {(j, i): -value for (i, j), value in difference.items()}
+    ranks: dict[str, tuple[Place | None, list[str]]] = {}
+    for i in count:
+        others = [j for j in count if j != i]
+        shown = {j for j in others if difference[i, j] and significant(corrected[max(i, j), min(i, j)])}
+        better, worse = ([j for j in others if sign * difference[i, j] > 0] for sign in (-1, 1))
+        place = Place(
+            rank=1 + len(better) + (len(others) - len(better) - len(worse)) / 2,
+            low=1 + len(shown.intersection(better)),
+            high=len(names) - len(shown.intersection(worse)),
+        )
+        ranks[names[i]] = place, [names[j] for j in others if j not in shown]
     return ranks
 
 
@@ -219,14 +275,17 @@ def _models(
         _mean_of_cells([_success_values(source, name, answers) for source in sources if name not in source["white_box"]])
         for name in names
     ]
-    ranks = _ranks(names, values)
+    comparisons = [[_compare_models(a, b, answers, sources) for b in names] for a in names]
+    ranks = _ranks(names, comparisons)
+    rivals = {name: ranks[name][1] if ranks else [other for other in names if other != name] for name in names}
     return [
         EvaluatedModel(
             model=str(entry["name"]),
             architecture=entry.get("architecture"),
             parameters=entry.get("parameters"),
             success=float(column.mean()) if len(column) and not np.isnan(column).any() else None,
-            rivals=ranks[entry["name"]][1] if entry["name"] in ranks else [],
+            rivals=rivals[entry["name"]],
+            rank=ranks[entry["name"]][0] if ranks else None,
         )
         for entry, column in zip(manifest["models"], values, strict=True)
     ]

@@ -6,18 +6,19 @@ from brinell.analysis.results import OfClass, Rate, Share
 
 
 class Place(Result):
-    """A rank among sources, 1 for the best; equal sources share the mean of their ranks.
+    """A rank among sources, 1 for the best, or among models, 1 for the most affected; equal ones share the mean of their ranks.
 
-    The intervals of all ranks hold together with a confidence of 95 %. They follow from comparisons of all pairs on the same
-    samples, corrected for their number (Holm 1979).
+    Each pair of sources is compared on the models that neither was made on, and each pair of models on the sources that were
+    made on neither, on the samples that are eligible for both. The p-values are corrected for the number of pairs (Holm 1979),
+    so the intervals of all ranks hold together with a confidence of 95 %.
     """
 
     rank: float
-    """The rank on these samples."""
+    """1 + the number of those that are ahead of it on these samples."""
     low: int
-    """Lower end: 1 + the number of sources that are shown to be better."""
+    """Lower end: 1 + the number of those that are shown to be ahead of it."""
     high: int
-    """Upper end: the number of sources less those that are shown to be worse."""
+    """Upper end: the number of all less those that are shown to be behind it."""
 
 
 class SourceResult(Result):
@@ -46,9 +47,10 @@ class SourceResult(Result):
     min_success: float | None
     """Smallest success on a model that is not a member of the source."""
     rank: Place | None
-    """Rank by `success` among the sources made in this transfer; null with fewer than two."""
+    """Rank by success among the sources made in this transfer; null unless each two of them share a target: a model with an
+    eligible sample that neither was made on. Two models share none."""
     rivals: list[str]
-    """Sources made in this transfer whose `success` does not differ significantly."""
+    """Sources made in this transfer whose success on the shared targets does not differ significantly; empty without a rank."""
     forwards: int
     """Forward evaluations that making the examples cost; 0 for a run or a set."""
     backwards: int
@@ -69,7 +71,10 @@ class EvaluatedModel(Result):
     success: float | None
     """Mean success of the sources made in this transfer without it; null without one."""
     rivals: list[str]
-    """Models on which success does not differ significantly (paired, corrected for all pairs)."""
+    """Models on which success of the same sources does not differ significantly (paired, corrected for all pairs); all others
+    where two models share no source."""
+    rank: Place | None
+    """Rank by success on it, 1 for the most affected; null where two models share no source."""
 
 
 class ClassCell(OfClass):

@@ -4,11 +4,16 @@ from collections.abc import Sequence
 
 from brinell.analysis.inference import significant
 from brinell.pages.format import norm, percent, samples, short
-from brinell.studies.transfer.results import Cell, EvaluatedModel, SourceResult, TransferResult
+from brinell.studies.transfer.results import Cell, EvaluatedModel, TransferResult
 
 MAX_NAMED = 3
 """Most sources or models that a clause names."""
 PAIRED = "paired on the same samples, corrected for all pairs"
+NO_ORDER = (
+    "No order of the sources is shown, and none has a rank: some two of them share no target, a model with eligible samples that "
+    "neither was made on. Add a model."
+)
+"""The sentence on sources that cannot be compared."""
 
 
 def sentences(result: TransferResult) -> list[str]:
@@ -24,12 +29,15 @@ def _best_source(result: TransferResult) -> str:
     """Sentence on the source whose examples transfer best."""
     ranked = [source for source in result.sources if source.rank is not None]
     if not ranked:
-        return ""
-    first = min(ranked, key=_rank)
+        made = [source for source in result.sources if source.kind == "made" and source.success is not None]
+        return NO_ORDER if len(made) > 1 else ""
+    first = max(ranked, key=lambda source: (source.rank is not None and source.rank.high == 1, source.success or 0.0))
     assert first.rank is not None
     share = f"{percent(first.success)} of its examples succeed on models that it was not made on, on average"
-    if not first.rivals:
-        return f"{first.name} is the best source: {share}. Each other source is shown to be worse ({PAIRED})."
+    if first.rank.high == 1:
+        return f"{first.name} is the best source: {share}. Each other source is shown to be worse on shared targets ({PAIRED})."
+    if first.rank.low > 1:
+        return f"{first.name} has the highest success ({share}), but no source is shown to be the best ({PAIRED})."
     rivals = _abbreviate(first.rivals, len(ranked) - 1, "sources")
     return f"{first.name} has the highest success ({share}), but {rivals} may be as good ({PAIRED})."
 
@@ -48,18 +56,19 @@ def _all_round(result: TransferResult) -> str:
     )
 
 
-def _rank(source: SourceResult) -> float:
-    """Rank of a source; 0 if it is not known."""
-    return source.rank.rank if source.rank else 0.0
-
-
 def _most_affected(result: TransferResult) -> str:
     """The models on which examples made on other models succeed least and most."""
     models = sorted((model for model in result.models if model.success is not None), key=lambda model: model.success or 0.0)
     if len(models) < 2:
         return ""
     lowest, highest = models[0], models[-1]
-    if highest.model in lowest.rivals:
+    if lowest.rank is None:
+        return (
+            f"Examples made on other models succeed on {percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} "
+            f"({highest.model}) of the samples; the models are not compared, because some two share no source."
+        )
+    assert highest.rank is not None
+    if highest.model in lowest.rivals or highest.rank.rank >= lowest.rank.rank:
         return (
             f"Examples made on other models succeed on {percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} "
             f"({highest.model}) of the samples: these samples do not show that the models differ ({PAIRED})."
