@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--methods", nargs="+", default=["crown", "alpha-crown"])
-    parser.add_argument("--batch", type=int, default=10, help="images that the peer bounds at a time")
+    parser.add_argument("--batch", type=int, default=1, help="images that the peer bounds at a time; one is its fastest here")
     parser.add_argument("--peer", help="a source tree of auto_LiRPA")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
