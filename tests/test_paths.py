@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 import brinell
 from brinell import plugins
@@ -82,6 +83,25 @@ def test_outputs_that_cannot_be_written_are_refused_before_any_work(verb, tmp_pa
     fresh = tmp_path / "New" / "Deep"
     Call(study=study, request=None, command="", progress=None, out=fresh)
     assert not (tmp_path / "New").exists()
+
+
+@pytest.mark.skipif(os.sep != "/", reason="paths of Windows are paths there")
+@pytest.mark.parametrize("path", [r"C:\runs\one", "c:/runs/one", r"runs\one"])
+def test_paths_of_windows_are_refused_wherever_a_path_is_named(path, tmp_path):
+    for verb, study in STUDIES.items():
+        if study.output is not Output.ANSWER_ONLY:
+            with pytest.raises(RequestError, match="there is no file or folder .*write"):
+                Call(study=study, request=None, command="", progress=None, out=Path(path))
+        assert sorted(os.listdir(tmp_path)) == ["Home", "work"] and os.listdir(".") == [], verb
+    names = {(request, field) for _, request, field in NAMING if request.names_of(field).kind in ("file", "folder")}
+    for request, field in names:
+        with pytest.raises(ValidationError) as caught:
+            request(**{field: path})
+        assert any("there is no file or folder" in error["msg"] for error in caught.value.errors()), (request, field)
+    for setting in ("out", "metrics"):
+        with pytest.raises(BrinellError, match="there is no file or folder"):
+            brinell.audit("digits-cnn", "digits", samples=2, **{setting: path})
+    assert os.listdir(".") == []
 
 
 def test_a_call_writes_into_the_home_folder(home):

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from brinell.cli import command_line, run
 from brinell.cli.advice import Line, check_verb
+from brinell.core import gpu
 from brinell.core.errors import RequestError, Spelling, spell
 from brinell.core.numbers import NumberError, parse_decimal, parse_whole
 from brinell.engine.eps_grid import parse_eps
@@ -99,7 +100,8 @@ def read(words):
 
 
 @pytest.mark.parametrize("line", REPLACED)
-def test_a_refusal_names_the_words_to_type_and_these_are_accepted(line):
+def test_a_refusal_names_the_words_to_type_and_these_are_accepted(line, tmp_path, monkeypatch):
+    monkeypatch.setattr(gpu, "DRIVERS", (tmp_path,))
     words = shlex.split(line)
     with pytest.raises(RequestError) as error:
         read(words)
@@ -181,3 +183,13 @@ def test_a_default_folder_is_checked_before_anything_is_computed(tmp_path, monke
         request = study.request.model_construct(**{study.within: str(tmp_path / verb)})
         with pytest.raises(RequestError, match="cannot be written .*choose another"):
             Call(study=study, request=request, command="", progress=None)
+
+
+@pytest.mark.parametrize("device", ["gpu", "GPU", "nvidia", "gpu:1", "cuda1", "0"])
+@pytest.mark.parametrize("known", [True, False])
+def test_a_gpu_is_advised_where_there_is_one(device, known, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpu, "DRIVERS", (tmp_path if known else tmp_path / "absent",))
+    assert run(["audit", "--device", device]) == 2
+    message = capsys.readouterr().err.replace("\n", " ")
+    assert ("write --device cuda" in message) is known
+    assert ("--device auto, which takes a GPU where there is one, or --device cpu" in message) is not known

@@ -161,7 +161,7 @@ def test_a_plan_without_a_single_attack_is_refused(scratch):
     closed.access = Access.LABELS
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
         plan_of(closed, X, Y, attack=("fgsm", "pgd"))
-    with pytest.raises(RequestError, match="it works in embedding, l2, linf, not in l1"):
+    with pytest.raises(RequestError, match=r"it works in embedding, l2, linf, not in l1\): add --norm linf or --norm l2"):
         plan_of(model(), X, Y, norm="l1", attack=("pgd",))
 
 

@@ -1,11 +1,15 @@
 """Bare paths are understood, or answered with the right spelling."""
 
 import re
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from brinell.core.errors import RequestError
+from brinell.engine import network_names
 from brinell.engine.request import Request
+from brinell.engine.sources import check_sources
 from brinell.engine.spelling import expand_spec
 from brinell.engine.toml import parse_request
 
@@ -117,3 +121,75 @@ def test_requests_keep_the_spec_and_not_the_path(workspace):
     request = parse_request(Request, {"data": "photos", "model": ["net.onnx", "digits-cnn"], "surrogate": "models.py:make"})
     assert (request.data, request.model) == ("image-folder:photos", ("onnx:net.onnx", "digits-cnn"))
     assert request.surrogate == ("torch:models.py:make",)
+
+
+PROGRAM = """
+from functools import partial
+
+import torch
+
+SIZE = torch.float32
+
+def good():
+    return torch.nn.Linear(2, 2)
+
+net = good
+small = partial(good)
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "advice"),
+    [
+        ("net.onnx:net", "has no part 'net', write net.onnx"),
+        ("net.pt:net", "write net.pt"),
+        ("nets.py::net", "write nets.py:net (the name"),
+        ("nets.py:net()", "write nets.py:net (the name"),
+        ("nets.py", "it has good, net, small)"),
+        ("nets.py:nett", "has no function 'nett', did you mean 'net'? it has good, net, small"),
+        ("nope.onnx", "there is no file 'nope.onnx': check the path"),
+        ("nope.skops", "there is no file 'nope.skops': check the path"),
+        ("nt.onnx", "did you mean 'net.onnx'?"),
+    ],
+)
+def test_models_whose_name_is_nearly_right(workspace, spec, advice):
+    (workspace / "nets.py").write_text(PROGRAM)
+    with pytest.raises(RequestError) as caught:
+        check_sources(Request(model=spec))
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "extra", ["globals()['ne' + 'tt'] = good", "from elsewhere import *", "def nett(): pass", "x, nett = 1, good"]
+)
+def test_names_that_a_file_may_have_are_left_to_its_run(workspace, extra):
+    (workspace / "nets.py").write_text(f"{PROGRAM}\n{extra}\n")
+    check_sources(Request(model="nets.py:nett"))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickled_module_is_no_file_of_weights(workspace, zipped):
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    torch.save({"epoch": 3, "model": module}, "whole.pt", _use_new_zipfile_serialization=zipped)
+    torch.save({"epoch": 3, "model": module.state_dict()}, "state.pt", _use_new_zipfile_serialization=zipped)
+    for spec in ("whole.pt", "one.py:only?weights=whole.pt"):
+        with pytest.raises(
+            RequestError, match=r"pickle of a whole module.*never.*save_file\(model.state_dict\(\), 'whole.safetensors'"
+        ):
+            check_sources(Request(model=spec))
+    with pytest.raises(RequestError, match="it holds weights"):
+        check_sources(Request(model="state.pt"))
+    check_sources(Request(model="one.py:only?weights=state.pt"))
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_networks_of_libraries_are_named_with_their_library(workspace, monkeypatch, installed):
+    (workspace / "timm/models").mkdir(parents=True)
+    (workspace / "timm/models/odd.py").write_text("import x\n\ndef oddnet(pretrained=False):\n    pass\n")
+    spec = SimpleNamespace(submodule_search_locations=[str(workspace / "timm")])
+    monkeypatch.setattr(network_names, "find_spec", lambda name: spec if installed and name == "timm" else None)
+    libraries = {"resnet18": "timm", "vit_base_patch16_224.augreg_in1k": "timm", "vit_b_16": "torchvision", "digitscnn": ""}
+    for name, library in (libraries | {"oddnet": "timm" if installed else ""}).items():
+        assert network_names.network_library(name) == library, name
+    with pytest.raises(RequestError, match=r"write timm:resnet18\?weights=FILE"):
+        check_sources(Request(model="resnet18"))

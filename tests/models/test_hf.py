@@ -175,3 +175,27 @@ def test_code_in_a_folder_neither_runs_nor_is_asked_about(tmp_path, vit, monkeyp
     except RequestError as error:
         assert "\n" not in str(error) and "cannot be opened" in str(error) or "has no processor" in str(error)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("absent", [True, False])
+def test_a_name_without_a_folder_asks_the_hub_once(tmp_path, monkeypatch, absent):
+    """One request, a refusal in one line, and no retry by transformers; a repository in the cache is opened from there."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    requests = []
+
+    def answer(*arguments, **options):
+        """A Hub without the repository, or out of reach."""
+        requests.append(options["timeout"])
+        if absent:
+            raise RepositoryNotFoundError.__new__(RepositoryNotFoundError)
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", answer)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *arguments, **options: pytest.fail("fetched"))
+    reason = "has no such repository" if absent else r"cannot be reached \(ConnectionError\)"
+    with pytest.raises(RequestError, match=f"there is no such folder, .* Hub {reason}") as caught:
+        HuggingFace(path="nofolder")(IMAGE)
+    assert "\n" not in str(caught.value) and len(requests) == 1 and requests[0] <= 2
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *arguments, **options: "config.json")
+    assert not HuggingFace(path="nofolder")._is_on_hub()

@@ -196,7 +196,7 @@ def test_a_file_of_another_format_is_named(tmp_path, message):
 
 
 def test_files_that_cannot_be_read(file, monkeypatch):
-    with pytest.raises(RequestError, match="there is no file .*: write onnx:FILE"):
+    with pytest.raises(RequestError, match="there is no file .*: check the path"):
         Onnx(path=str(file))(IMAGE)
     with pytest.raises(RequestError, match="write onnx:FILE"):
         Onnx()(IMAGE)

@@ -158,7 +158,7 @@ def test_other_features(saved):
 
 def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     file = tmp_path / "model.skops"
-    with pytest.raises(RequestError, match="there is no file .*: write sklearn:FILE.skops"):
+    with pytest.raises(RequestError, match="there is no file .*: check the path"):
         Sklearn(path=str(file))(DOMAIN)
     with pytest.raises(RequestError, match="write sklearn:FILE.skops"):
         Sklearn()(DOMAIN)

@@ -1,5 +1,6 @@
 """Files of the user's own: Python files with the factory of a model, a distortion, an attack; and a folder that no run owns."""
 
+import ast
 import hashlib
 import os
 import re
@@ -10,10 +11,12 @@ from types import ModuleType
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.siblings import missing_module, plain_text, read_sources, run_beside, scope_of
-from brinell.core.suggestions import MOST_SUGGESTED, edit_distance
+from brinell.core.suggestions import MOST_SUGGESTED, edit_distance, suggestion
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 """The beginning of a path on Windows, whose colon separates no name from a path."""
+DYNAMIC = re.compile(r"import\s+\*|import_module|__\w*(?:dict|import|getattr)__|\b(?:globals|locals|vars|setattr|exec|eval)\b")
+"""Words of a Python file that may give names which its text does not have."""
 MOST_ENTRIES = 1000
 """Largest number of entries of a folder among which a path is looked for."""
 _HOME = re.compile(r"(?:^|(?<=[:=+,(]))~[^\s/\\:=+,()?&]*(?=$|[/\\?&+,)])")
@@ -55,6 +58,59 @@ def path_hint(path: str | os.PathLike[str]) -> str:
     distances = {entry: edit_distance(name.lower(), entry.lower()) for entry in entries}
     near = [entry for entry in sorted(entries) if distances[entry] <= max(1, len(name) // 5)]
     return f", did you mean {' or '.join(repr(str(folder / entry / rest)) for entry in near[:MOST_SUGGESTED])}?" if near else ""
+
+
+def check_foreign(path: str | os.PathLike[str]) -> None:
+    """Refuse a path of another system, which would become the name of one folder or file here; one that exists is fine.
+
+    Raises:
+        RequestError: the path begins with the letter of a drive or has back slashes, and this system has slashes.
+    """
+    text = os.fspath(path)
+    if os.sep == "/" and (is_windows_path(text) or "\\" in text) and not os.path.exists(text):
+        raise RequestError(f"there is no file or folder {text}{path_hint(text)}")
+
+
+def top_level_statements(file: Path) -> list[ast.stmt]:
+    """The statements of a Python file; none where it cannot be read, which is said when it is run."""
+    try:
+        return ast.parse(bounded.read(file, bounded.MOST_TEXT)).body
+    except (OSError, SyntaxError, ValueError, RequestError):
+        return []
+
+
+def bound_names(file: Path) -> list[str]:
+    """Names of functions and classes of a Python file, by definition or by assignment of a name, a lambda or a partial."""
+    names: dict[str, None] = {}
+    for node in top_level_statements(file):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names[node.name] = None
+        elif isinstance(node, ast.Assign) and _is_function(node.value):
+            targets = (target.id for target in node.targets if isinstance(target, ast.Name))
+            names |= dict.fromkeys(name for name in targets if not name.isupper())
+    return list(names)
+
+
+def check_function(file: Path, name: str) -> None:
+    """Refuse the name of a function that a Python file cannot have: its text lacks the word and makes no names at run time.
+
+    Raises:
+        RequestError: the file lacks it.
+    """
+    if not top_level_statements(file):
+        return
+    text = bounded.read(file, bounded.MOST_TEXT).decode("utf-8", "replace")
+    if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) and not DYNAMIC.search(text):
+        names = [known for known in bound_names(file) if not known.startswith("_")]
+        listing = f"it has {', '.join(names) or 'none'}"
+        raise RequestError(f"{file} has no function {name!r}{suggestion(name, names, listing)}")
+
+
+def _is_function(value: ast.expr) -> bool:
+    """True for an expression that may be a function: a name, a lambda, or a call of partial."""
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2] == "partial"
+    return isinstance(value, ast.Name | ast.Attribute | ast.Lambda)
 
 
 def import_file(path: Path) -> ModuleType:

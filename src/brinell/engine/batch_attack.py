@@ -23,7 +23,7 @@ from brinell.core.values import as_array, as_tensor
 from brinell.engine.cascade import Stage, build_stages
 from brinell.engine.eps_grid import budget_notes, parse_eps
 from brinell.engine.targeting import parse_targeting
-from brinell.engine.texts import eps_text
+from brinell.engine.texts import eps_text, norm_advice
 
 KINDS: dict[int, Kind] = {2: "vector", 3: "signal", 4: "image", 5: "video"}
 """Kind of inputs of a torch module, by the number of axes including the sample axis."""
@@ -184,7 +184,8 @@ class BatchAttack:
             required, available = attack.access.name.lower(), access.name.lower()
             raise RequestError(f"{stage.name} needs {required}, and {self.model.name} gives {available} only: take {hint}")
         if self.distance.name not in attack.distances:
-            raise RequestError(f"{stage.name} works in {', '.join(sorted(attack.distances))}, not in {self.distance.name}")
+            names = ", ".join(sorted(attack.distances))
+            raise RequestError(f"{stage.name} works in {names}, not in {self.distance.name}{norm_advice(attack.distances)}")
         if self.domain.kind not in attack.domains:
             raise RequestError(f"{stage.name} works on {', '.join(sorted(attack.domains))} inputs, not on a {self.domain.kind}")
         if targeted and not attack.targeted:

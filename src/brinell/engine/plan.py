@@ -24,6 +24,7 @@ from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
 from brinell.engine.surrogates import Opened, check_gradients, surrogate_notes
 from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
+from brinell.engine.texts import norm_advice
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
 from brinell.models._copies import FreshModel, model_copier
@@ -347,7 +348,7 @@ def _make_source(
         if reason := _skip_reason(stage, model, distance, targeted=targeted) or (NO_EARLIER_ATTACK if is_first else ""):
             skipped[stage.name] = reason
     if len(skipped) == len(stages):
-        raise RequestError(_no_stage_message(stages, skipped, model))
+        raise RequestError(_no_stage_message(stages, skipped, model, distance))
     return ModelSource(name=model.name, spec=spec, open=opener, copy=copy, facts=facts, skipped=skipped)
 
 
@@ -387,14 +388,15 @@ def model_facts(model: Model) -> dict[str, Any]:
     }
 
 
-def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model) -> str:
+def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance) -> str:
     """Message for a model that no stage can attack, with a remedy."""
     reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
     listing = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {model.name} ({listing})"
     blind = model.access < Access.GRADIENTS and any(stage.attack.access > model.access for stage in stages)
     if not blind:
-        return line
+        others = [stage.attack.distances for stage in stages if distance.name not in stage.attack.distances]
+        return f"{line}{norm_advice({name for names in others for name in names})}"
     if model.access == Access.LABELS:
         return f"{line}: ask for {option('attack', 'hop-skip-jump')}, which needs labels only"
     other = f", or name the model as {model.info.gradients} for attacks by gradients" if model.info.gradients else ""

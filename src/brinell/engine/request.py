@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from brinell.core.errors import option, options
+from brinell.core.errors import RequestError, option, options
+from brinell.core.gpu import has_gpu
 from brinell.core.numbers import NumberError, parse_decimal, parse_whole
 from brinell.core.settings import MOST_COUNT, MOST_SEED, Names, Plain, is_text, listed_words, mark_of, number_type
-from brinell.core.user_files import expand_home
+from brinell.core.user_files import check_foreign, expand_home
 
 JOINED = "joined"
 """Marks a text that holds a list: repeated options are joined to one list."""
@@ -54,9 +55,13 @@ def _check_device(name: str) -> str:
         return name
     letters = plain.rstrip("0123456789")
     number = number if number.isdecimal() else plain[len(letters) :]
-    kind = letters if letters in DEVICES else "cuda" if letters in ("", "gpu", "gpus", "nvidia") else "auto"
+    is_gpu = letters in ("", "gpu", "gpus", "nvidia", "cuda")
+    kind = "cuda" if is_gpu and has_gpu() else letters if letters in DEVICES and not is_gpu else "auto"
     device = f"{kind}:{number}" if number and kind != "auto" else kind
-    raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1: write {option('device', device)}")
+    advice = option("device", device)
+    if is_gpu and kind == "auto":
+        advice += f", which takes a GPU where there is one, or {option('device', 'cpu')}; no GPU is known to this system"
+    raise PydanticCustomError("device", f"a device is {', '.join(DEVICES[:4])} or cuda:1: write {advice}")
 
 
 Device = Annotated[
@@ -78,6 +83,14 @@ InProcess = Annotated[
     ),
 ]
 """Not written into any folder: who runs the code of others decides anew where it runs."""
+
+
+def _check_foreign(path: str) -> None:
+    """Refuse a path of another system."""
+    try:
+        check_foreign(path)
+    except RequestError as error:
+        raise PydanticCustomError("path", "{reason}", {"reason": str(error)}) from None
 
 
 def _read_numbers(name: str, annotation: Any, value: Any) -> Any:
@@ -138,6 +151,8 @@ class BaseRequest(BaseModel):
         for text in value if isinstance(value, tuple) else (value,):
             if isinstance(text, str) and not is_text(text):
                 raise PydanticCustomError("text", "a text holds neither NUL nor half a character")
+            if isinstance(text, str) and (mark := cls.names_of(str(info.field_name))) and mark.kind in ("folder", "file"):
+                _check_foreign(text)
         most = MOST_SEED if info.field_name == "seed" else MOST_COUNT
         if isinstance(value, int | float) and value > most:
             raise PydanticCustomError("most", f"it is at most {most:,}")

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.core.file_content import check_graph
-from brinell.core.user_files import path_hint
+from brinell.core.user_files import check_function, path_hint
 from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.network_names import network_library
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.engine.spelling import expand_spec
+from brinell.engine.torch_files import WHOLE, torch_remedy
 from brinell.store.folder import MANIFEST, REQUEST, SHARDS
 from brinell.store.run import LAYOUT
 from brinell.store.shared import address_of
@@ -32,7 +34,7 @@ MOST_BYTES = 1 << 24
 """Largest size of a file of data that is opened for its check: it is opened once more later."""
 MOST_FILES = 1000
 """Largest number of files of a folder that is opened for its check."""
-MODEL_FILES = {"torch": "check the path before the colon", "onnx": "write onnx:FILE", "sklearn": "write sklearn:FILE.skops"}
+MODEL_FILES = {"torch": "check the path before the colon", "onnx": "check the path", "sklearn": "check the path"}
 """Plugins of models whose path is a file, and what to do if there is none."""
 WEIGHTS = (".safetensors", ".pt", ".pth")
 """Endings of files of weights."""
@@ -93,6 +95,8 @@ def _check_model(spec: str) -> None:
     name, path, options = plugins.parse(expand_spec("model", spec))
     if plugins.is_scratch(name):
         return
+    if name not in plugins.names("model") and (library := network_library(name)):
+        raise RequestError(f"there is no model {name!r}; it is a network of {library}: write {library}:{name}?weights=FILE")
     plugins.check_name("model", name)
     plugins.check_options("model", name, set(options) - {"class_names"})
     source = path.rpartition(":")[0] if name == "torch" else path
@@ -101,9 +105,13 @@ def _check_model(spec: str) -> None:
         raise RequestError(f"there is no file {name_text}: {MODEL_FILES[name]}{path_hint(source)}")
     if name == "onnx" and source:
         check_graph(Path(source).expanduser())
+    if name == "torch" and source.endswith(".py"):
+        check_function(Path(source).expanduser(), path.rpartition(":")[2])
     weights = options.get("weights", "")
     if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
         raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights={path_hint(weights)}")
+    if weights and (remedy := torch_remedy(file := Path(weights).expanduser())) == WHOLE:
+        raise RequestError(f"{file} cannot be read: {remedy.format(path=file, stem=file.with_suffix(''))}")
 
 
 def _check_attack(spec: str) -> None:

@@ -5,19 +5,18 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 
 import ast
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from brinell import plugins
-from brinell.core import bounded
 from brinell.core.errors import RequestError
-from brinell.core.file_content import PICKLE, PROGRAM, TENSORS, content_of
 from brinell.core.suggestions import nearest_names
-from brinell.core.user_files import expand_home, is_windows_path, path_hint
+from brinell.core.user_files import bound_names, expand_home, is_windows_path, path_hint, top_level_statements
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
 from brinell.engine.request import BaseRequest
+from brinell.engine.torch_files import WEIGHTS, torch_remedy
 from brinell.store.folder import verb_of
 
 Kind = Literal["dataset", "model"]
@@ -29,14 +28,6 @@ FILES: dict[Kind, dict[str, str]] = {
 """How a file ends, and the plugin that reads it."""
 
 PICKLED = "a pickle runs code when it is loaded, so none is: save the model by skops.io.dump and name FILE.skops"
-WEIGHTS = (
-    "it holds weights, which do not say which network they belong to: write model.py:FACTORY?weights={path}, where FACTORY is a "
-    "function in model.py that returns the network"
-)
-SCRIPTED = (
-    "it is a TorchScript program, which is opened by code of yours: let def net() in model.py return torch.jit.load('{path}'), "
-    "and write model.py:net"
-)
 EXPORTED = (
     "a program is opened by code of yours: let def net() in model.py return torch.export.load('{path}'), and write model.py:net"
 )
@@ -47,8 +38,6 @@ OTHER_FRAMEWORK = (
     "--output {stem}.onnx, and write {stem}.onnx; or hand brinell.audit a function from Python"
 )
 CORE_ML = "it is of Core ML, which is not opened here: export the network that it was made from to FILE.onnx"
-TORCH = (".pt", ".pth", ".ckpt", ".bin")
-"""Endings of files of torch, which hold weights or a program."""
 REMEDIES: dict[Kind, dict[str, str]] = {
     "dataset": {
         ".npy": "it holds one array and no labels: save both by numpy.savez('FILE.npz', x=inputs, y=labels)",
@@ -69,6 +58,8 @@ REMEDIES: dict[Kind, dict[str, str]] = {
 }
 """Remedies for files that cannot be read; `{path}` is the path."""
 
+CALL = re.compile(r"\(.*\)?\s*$")
+"""The brackets of a call after the name of a function."""
 JOINED_KINDS = frozenset(("distortion", "defence"))
 """Kinds of plug-ins that a setting joins by +, each with its settings in brackets."""
 ORIGINALS = {
@@ -96,13 +87,16 @@ def expand_spec(kind: Kind, spec: str) -> str:
     if kind == "model" and (source := _function_spec(body)):
         return f"torch:{source}{mark}{options}"
     if ":" in body and not is_windows_path(body):
+        file, _, part = body.partition(":")
+        if Path(file).suffix.lower() in FILES[kind] | REMEDIES[kind]:
+            raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
         return spec
     path = Path(body)
     suffix = path.suffix.lower()
     if (name := FILES[kind].get(suffix)) and not path.is_dir():
         return f"{name}:{body}{mark}{options}"
     if suffix in REMEDIES[kind] and not path.is_dir():
-        remedy = (kind == "model" and _torch_remedy(path)) or REMEDIES[kind][suffix]
+        remedy = (kind == "model" and torch_remedy(path)) or REMEDIES[kind][suffix]
         raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {remedy.format(path=body, stem=path.with_suffix(''))}")
     if path.is_dir():
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
@@ -112,18 +106,6 @@ def expand_spec(kind: Kind, spec: str) -> str:
     if "/" in body or "\\" in body or suffix[1:2].isalpha():
         raise RequestError(f"there is no file or folder {body}: check the path{path_hint(body)}")
     return spec
-
-
-def _torch_remedy(path: Path) -> str:
-    """What to do about a file by its first bytes, where its ending is one of torch; empty where the ending says all."""
-    if path.suffix.lower() not in TORCH or not path.is_file():
-        return ""
-    content = content_of(path)
-    if content == PROGRAM:
-        return SCRIPTED
-    if content in (TENSORS, "a zip archive", PICKLE):
-        return WEIGHTS
-    return f"it ends with {path.suffix} and is no file of torch{content and f', but {content}'}: save or fetch it again"
 
 
 def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[str, Any]:
@@ -175,28 +157,25 @@ def _function_spec(body: str) -> str:
     A Python file without the name of a function is refused.
     """
     source, _, name = body.rpartition(":")
-    if source.endswith(".py"):
-        classes = _top_level_names(Path(source), lambda node: isinstance(node, ast.ClassDef) and bool(node.decorator_list))
-        return "" if name in classes else body
+    if (file := source.rstrip(":")).endswith(".py"):
+        if (plain := CALL.sub("", name)) != name or file != source:
+            reason = "the name of the function stands after one colon, without brackets"
+            raise RequestError(f"the model {body!r} names no function: write {file}:{plain or 'FACTORY'} ({reason})")
+        return "" if name in _plugin_classes(Path(source)) else body
     if source and Path(f"{source}.py").is_file():
         raise RequestError(f"there is no model {source!r}: for the function of a file write {source}.py:{name}")
     if not body.endswith(".py"):
         return ""
-    functions = _top_level_names(Path(body), lambda node: isinstance(node, ast.FunctionDef | ast.ClassDef))
-    names = [name_ for name_ in functions if not name_.startswith("_")]
+    names = [name for name in bound_names(Path(body)) if not name.startswith("_")]
     hint = f"it has {', '.join(names[:6])}" if names else "a function without arguments that returns it"
     raise RequestError(
         f"the model {body!r} names no function: write {body}:{names[0] if len(names) == 1 else 'FACTORY'} ({hint})"
     )
 
 
-def _top_level_names(file: Path, predicate: Callable[[ast.stmt], bool]) -> list[str]:
-    """Names of the functions and classes of a file; none where it cannot be read, which is said when it is run."""
-    try:
-        tree = ast.parse(bounded.read(file, bounded.MOST_TEXT))
-    except (OSError, SyntaxError, ValueError, RequestError):
-        return []
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef) and predicate(node)]
+def _plugin_classes(file: Path) -> list[str]:
+    """Names of the decorated classes of a file, which are plugins."""
+    return [node.name for node in top_level_statements(file) if isinstance(node, ast.ClassDef) and node.decorator_list]
 
 
 def _folder_plugin(kind: Kind, folder: Path) -> str:

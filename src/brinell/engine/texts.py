@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.errors import RequestError, short
+from brinell.core.errors import RequestError, option, short
 from brinell.core.values import as_array
 
 NORMS = {"inf": "linf", "infinity": "linf", "2": "l2", "1": "l1", "0": "l0"}
@@ -90,3 +90,9 @@ def _plain(value: Any) -> Any:
         except Exception:  # a tensor without values
             return value
     return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def norm_advice(distances: Collection[str]) -> str:
+    """The end of a message about an attack that works in these distances and not in the requested one; empty without a norm."""
+    norms = [norm for norm in NORMS.values() if norm in distances]
+    return f": add {' or '.join(option('norm', norm) for norm in dict.fromkeys(norms))}" if norms else ""

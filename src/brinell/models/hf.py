@@ -8,6 +8,7 @@ repository, unless it is in the local cache.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ __all__ = ["HuggingFace"]
 
 KINDS = {"pixel_values": "AutoModelForImageClassification", "input_values": "AutoModelForAudioClassification"}
 """The class of transformers that opens a classifier, by the name of the network's input."""
+PATIENCE = 2.0
+"""Seconds after which the Hub counts as out of reach."""
 CLASSIFIERS = ("ForImageClassification", "ForSequenceClassification", "ForAudioClassification")
 
 
@@ -49,10 +52,6 @@ class HuggingFace:
             RequestError: transformers is not installed, the folder or repository does not exist, it holds no image or audio
                 classifier, its weights are not in safetensors, or its processor has an unsupported setting.
         """
-        try:
-            import transformers
-        except ImportError:
-            raise RequestError("transformers is not installed, which opens hf: models: pip install 'brinell[hf]'") from None
         if not self.path:
             raise RequestError("'hf' names no model: write hf:FOLDER or hf:NAME, say hf:microsoft/resnet-50")
         folder = Path(self.path).expanduser()
@@ -61,14 +60,46 @@ class HuggingFace:
             raise RequestError(
                 f"there is no folder {self.path}: name one that save_pretrained wrote, or a repository as OWNER/NAME"
             )
-        with _without_bars(transformers.utils.logging):
-            return self._load(transformers, str(folder) if folder.is_dir() else self.path, domain)
-
-    def _load(self, transformers: Any, source: str, domain: Domain) -> TorchModel:
-        """The model from a folder or a repository."""
-        name = self.name or Path(self.path).name
+        if find_spec("transformers") is None:
+            raise RequestError("transformers is not installed, which opens hf: models: pip install 'brinell[hf]'")
         # Left open, transformers asks on standard input whether the folder's own Python may run.
         options: dict[str, Any] = {"trust_remote_code": False} | ({"revision": self.revision} if self.revision else {})
+        if not folder.is_dir():
+            options["local_files_only"] = not self._is_on_hub()
+        import transformers
+
+        with _without_bars(transformers.utils.logging):
+            return self._load(transformers, str(folder) if folder.is_dir() else self.path, options, domain)
+
+    def _is_on_hub(self) -> bool:
+        """True if the Hub answers and has the repository; False if only the local cache has it.
+
+        The Hub is asked once: transformers would ask it again and again for half a minute.
+
+        Raises:
+            RequestError: the Hub has no such repository, or cannot be reached, and the cache has none either.
+        """
+        import huggingface_hub
+        from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
+
+        try:
+            huggingface_hub.HfApi().model_info(self.path, revision=self.revision or None, timeout=PATIENCE)
+        except HFValidationError as error:
+            raise RequestError(f"hf:{self.path} is no folder and no name of a repository ({one_line(error, 160)})") from None
+        except Exception as error:
+            if isinstance(huggingface_hub.try_to_load_from_cache(self.path, "config.json", revision=self.revision or None), str):
+                return False
+            absent = isinstance(error, RepositoryNotFoundError | RevisionNotFoundError)
+            reason = "has no such repository that is open to you" if absent else "cannot be reached"
+            raise RequestError(
+                f"hf:{self.path} cannot be opened: there is no such folder, the local cache has no such repository, and the "
+                f"Hugging Face Hub {reason} ({type(error).__name__}): name a folder that save_pretrained wrote"
+            ) from None
+        return True
+
+    def _load(self, transformers: Any, source: str, options: dict[str, Any], domain: Domain) -> TorchModel:
+        """The model from a folder or a repository."""
+        name = self.name or Path(self.path).name
         network = self._network(transformers, source, options)
         if not self.processor:
             return without_processor(network, domain, name)

@@ -31,6 +31,7 @@ from brinell.core.errors import ModelError, RequestError, one_line
 from brinell.core.file_content import check_graph
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, at_least, at_most
+from brinell.core.user_files import path_hint
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._class_order import names_of_json
 
@@ -94,8 +95,10 @@ class Onnx:
                 counterpart in torch, or other answers.
         """
         file = Path(self.path).expanduser()
-        if not self.path or not file.is_file():
-            raise RequestError(f"there is no file {str(file)!r}: write onnx:FILE")
+        if not self.path:
+            raise RequestError("'onnx' names no file: write onnx:FILE")
+        if not file.is_file():
+            raise RequestError(f"there is no file {str(file)!r}: check the path{path_hint(file)}")
         for key in ("mean", "std"):
             if len(getattr(self, key)) not in (0, 1, domain.shape[0]):
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")

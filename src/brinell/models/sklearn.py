@@ -25,6 +25,7 @@ from brinell.core.contracts import Access, Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import ModelInfo, check_exit
 from brinell.core.settings import Plain
+from brinell.core.user_files import path_hint
 from brinell.models import _answers as answers
 
 __all__ = ["Sklearn"]
@@ -56,8 +57,10 @@ class Sklearn:
                 estimator is not a fitted classifier of the data's features.
         """
         file = Path(self.path).expanduser()
-        if not self.path or not file.is_file():
-            raise RequestError(f"there is no file {str(file)!r}: write sklearn:FILE.skops")
+        if not self.path:
+            raise RequestError("'sklearn' names no file: write sklearn:FILE.skops")
+        if not file.is_file():
+            raise RequestError(f"there is no file {str(file)!r}: check the path{path_hint(file)}")
         content = bounded.read(file, MOST_BYTES)
         with bounded.decoding(file, len(content)):
             estimator = _load(file, content, self.trusted)

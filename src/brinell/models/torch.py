@@ -31,7 +31,7 @@ from brinell.core.settings import Plain
 from brinell.core.siblings import kept_path
 from brinell.core.suggestions import suggestion
 from brinell.core.torch_settings import kept_settings
-from brinell.core.user_files import failure_text, hash_code, import_file, module_name
+from brinell.core.user_files import bound_names, failure_text, hash_code, import_file, module_name
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_beside
 from brinell.models._torch_model import TorchModel
@@ -151,7 +151,11 @@ def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, a
         RequestError: the file lacks it, it is something else, or it needs further arguments.
     """
     function_names = sorted(
-        name for name, value in vars(scope).items() if callable(value) and getattr(value, "__module__", "") == scope.__name__
+        name
+        for name, value in vars(scope).items()
+        if callable(value)
+        and not isinstance(value, nn.Module)
+        and (name in bound_names(file) or getattr(value, "__module__", "") == scope.__name__)
     )
     if function is None:
         names = f"it has {', '.join(function_names) or 'none'}"

@@ -241,11 +241,13 @@ class Call:
         Raises:
             RequestError: it does.
         """
+        from brinell.core.user_files import check_foreign
         from brinell.store.files import check_file, check_writable
         from brinell.store.shared import address_of
 
         if address_of(out) is not None:
             return
+        check_foreign(out)
         if self.study.output is Output.FILE:
             check_file(out)
             return

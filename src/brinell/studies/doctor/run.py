@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from brinell import plugins
+from brinell.core.gpu import has_gpu
 from brinell.core.version import VERSION
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
 from brinell.studies.kit import Call
@@ -39,8 +40,6 @@ EXTRA = re.compile(r"brinell\[([a-z]+)\]")
 """How a plug-in names the extra that it asks for."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
-DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/kfd"), Path("/dev/dxg"))
-"""Files that exist where the kernel knows a GPU for torch: of NVIDIA, of AMD, of the Windows host."""
 SHARED = "BRINELL_SHARED"
 """The variable that names the folder of shared data."""
 
@@ -118,7 +117,7 @@ def extras_of(kind: str, name: str) -> set[str]:
 def _devices() -> list[DeviceResult]:
     """The devices of torch, which is imported only where the system knows a GPU."""
     processor = DeviceResult(name="cpu", text=platform.processor() or platform.machine())
-    if not any(path.exists() for path in DRIVERS) and (sys.platform, platform.machine()) != ("darwin", "arm64"):
+    if not has_gpu() and (sys.platform, platform.machine()) != ("darwin", "arm64"):
         return [processor]
     import torch
 
