@@ -44,11 +44,11 @@ def _best_source(result: TransferResult) -> str:
 
 def _all_round(result: TransferResult) -> str:
     """The source with the largest minimum success on these samples, unless it is also the best on average."""
-    candidates = [source for source in result.sources if source.min_success is not None and source.kind == "made"]
+    candidates = [source for source in result.sources if source.min_success is not None and source.rank is not None]
     if len(candidates) < 2:
         return ""
     best = max(candidates, key=lambda source: source.min_success or 0.0)
-    if not best.min_success or (best.rank is not None and best.rank.rank == 1):
+    if not best.min_success or best.rank is None or best.rank.rank == 1:
         return ""
     return (
         f"On these samples {best.name} has the highest minimum: at least {percent(best.min_success)} of its examples succeed on "
