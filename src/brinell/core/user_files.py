@@ -97,12 +97,10 @@ def check_function(file: Path, name: str) -> None:
     Raises:
         RequestError: the file lacks it.
     """
-    if not top_level_statements(file):
-        return
+    names = [known for known in bound_names(file) if not known.startswith("_")]
     text = bounded.read(file, bounded.MOST_TEXT).decode("utf-8", "replace")
-    if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) and not DYNAMIC.search(text):
-        names = [known for known in bound_names(file) if not known.startswith("_")]
-        listing = f"it has {', '.join(names) or 'none'}"
+    if names and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) and not DYNAMIC.search(text):
+        listing = f"it has {', '.join(names)}"
         raise RequestError(f"{file} has no function {name!r}{suggestion(name, names, listing)}")
 
 
