@@ -207,6 +207,9 @@ def _scratch(kind: str, name: str) -> type[Any]:
     if not isinstance(plugin, type):
         raise RequestError(f"{source} has no class {attribute!r}{suggestion(attribute, dir(module))}")
     if not dataclasses.is_dataclass(plugin):
+        if any(base.__module__.startswith("torch.nn") for base in plugin.__mro__):
+            file = f"{source.replace('.', '/')}.py" if not source.endswith(".py") else source
+            raise RequestError(f"{attribute} in {source} is a network of torch: write torch:{file}:{attribute}")
         raise RequestError(f"{attribute} in {source} is no dataclass: write @dataclass(frozen=True, kw_only=True) above it")
     return plugin
 

@@ -211,3 +211,8 @@ def test_a_failing_gate_ends_with_the_first_failing_condition_and_its_remedy(syn
             met = check.observed >= check.required
             assert met or float(demanded) <= check.low, "the threshold that it proposes must hold"
             assert f"{100 * check.required:.1f} %" in check.text
+
+
+def test_a_threshold_in_percent_is_refused_with_its_share():
+    with pytest.raises(ValueError, match="50 % is 0.5"):
+        Threshold(metric="robust", minimum=50)

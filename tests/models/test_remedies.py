@@ -37,6 +37,12 @@ IMAGES = torch.rand(6, 1, 8, 8, generator=RNG)
 @pytest.mark.parametrize(
     ("model", "x", "words"),
     [
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), IMAGES.repeat(1, 3, 1, 1), r"read them in grey"),
+        (
+            nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 3)),
+            IMAGES,
+            r"takes images of 3 channels, and these have 1",
+        ),
         (Strict(torch.float64), IMAGES, r"it takes inputs in float64: let its forward pass begin with x = x.double\(\)"),
         (Strict(torch.float16), IMAGES, r"it takes inputs in float16: .* x.half\(\)"),
         (mixed, IMAGES, r"it takes inputs in float64"),

@@ -112,7 +112,8 @@ class Threshold:
         if self.metric not in METRICS:
             raise ValueError(f"metric is {self.metric!r}, not one of {', '.join(METRICS)}")
         if not 0 <= self.minimum <= 1:
-            raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1")
+            percent = f"; {self.minimum:g} % is {self.minimum / 100:g}" if 1 < self.minimum <= 100 else ""
+            raise ValueError(f"a threshold of {self.minimum} is no rate: it lies between 0 and 1{percent}")
 
 
 CODES = {

@@ -28,6 +28,10 @@ def tested_remedy(ask: Callable[[Tensor], Any], domain: Domain, x: Tensor) -> st
             return f"it takes inputs in {name}: let its forward pass begin with x = x.{METHODS[name]}()"
     if domain.kind == "image" and domain.shape[0] == 4 and _answers(ask, x[:, :3]):
         return "it takes images of 3 channels, and these have 4, as RGBA has: give the data as x[:, :3]"
+    if domain.kind == "image" and domain.shape[0] == 3 and _answers(ask, x[:, :1]):
+        return "it takes images of 1 channel, and these have 3: read them in grey, image-folder:DIR?mode=L, or give x[:, :1]"
+    if domain.kind == "image" and domain.shape[0] == 1 and _answers(ask, x.repeat(1, 3, 1, 1)):
+        return "it takes images of 3 channels, and these have 1: let its forward pass begin with x = x.repeat(1, 3, 1, 1)"
     for shape, remedy in _other_shapes(domain):
         if _answers(ask, x.reshape(1, *shape)):
             return f"it takes inputs of shape {shape}: {remedy}"

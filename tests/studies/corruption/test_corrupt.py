@@ -101,7 +101,8 @@ def test_corruption_errors_by_hand():
 def test_a_perfect_reference():
     result = summarise(corruption({"net": TWO["net"], "ref": answers([], [0], [1], [], [])}))
     assert result.mce.value is None and result.models[0].kinds[0].ce.value is not None
-    assert any("published-snow: the corruption error and its mean are undefined" in note for note in result.notes)
+    assert any("are undefined; choose net as the reference" in note for note in result.notes)
+    assert not any("of the 15 published kinds" in note for note in result.notes)
     assert "–" in render(result)
 
 

@@ -91,7 +91,7 @@ def test_what_makes_no_sense_is_refused(linear, tmp_path):
         ({"sigma": 0}, "sigma"),
         ({"draws": 9}, "9 draws cannot tell any class at alpha 0.001: draws=.?10"),
         ({"draws": 200, "eps": "3"}, "prove at most 0.456: take sigma=.*1.65.*, or more draws"),
-        ({"norm": "linf"}, "l2"),
+        ({"norm": "linf"}, "smoothing proves L2 alone"),
         ({"alpha": 0.7}, "alpha"),
         ({"eps": "0"}, "names no radius above 0"),
     ):

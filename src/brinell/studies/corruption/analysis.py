@@ -118,17 +118,24 @@ def _notes(errors: _Errors, base: int | None, placed: int) -> list[str]:
             f"{', '.join(inert)} changes none of these samples at any severity: the means are over the other "
             f"{len(errors.active)} of {len(errors.kinds)} corruptions"
         )
+    perfect: list[str] = []
     if base is None:
         notes.append("without --reference there is no mean corruption error")
     else:
         perfect = [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]
         if perfect:
+            others = [
+                k
+                for k in range(len(errors.names))
+                if k != base and all(errors.wrong[k, number].any() for number in errors.active)
+            ]
+            cure = f"choose {errors.names[others[0]]} as the reference" if others else "take more samples, or leave that kind out"
             notes.append(
                 f"{errors.names[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are "
-                "undefined; choose a reference that errs"
+                f"undefined; {cure}"
             )
     missing = [kind for kind in FIFTEEN if kind not in [errors.kinds[number] for number in errors.active]]
-    if base is not None and (missing or len(errors.severities) < 5):
+    if base is not None and not perfect and (missing or len(errors.severities) < 5):
         scope = f"{len(FIFTEEN) - len(missing)} of the {len(FIFTEEN)} published kinds at severities {errors.severities}"
         notes.append(f"the mean corruption error is over {scope}, and does not compare with published ones")
     return [*notes, *([_without_placement(errors)] if placed and _without_placement(errors) else [])]

@@ -14,8 +14,8 @@ class SmoothRequest(BaseRequest):
     """The data, as for brinell audit."""
     model: ModelSpec = "digits-cnn"
     """The model, as for brinell audit: its predicted class is enough, so that models behind a server will do."""
-    norm: Literal["l2"] = "l2"
-    """The distance: smoothing proves L2 alone."""
+    norm: Literal["l2", "linf"] = "l2"
+    """The distance: smoothing proves L2 alone, and linf is refused."""
     sigma: float = Field(default=0.25, gt=0, le=1e6)
     """Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy."""
     draws: int = Field(default=10_000, ge=2, le=10_000_000)

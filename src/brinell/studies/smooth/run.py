@@ -66,6 +66,8 @@ def _check_radii(request: SmoothRequest) -> None:
     Raises:
         RequestError: the draws and alpha allow no radius, or none as large as one that is asked for.
     """
+    if request.norm != "l2":
+        raise RequestError(f"smoothing proves L2 alone: leave {option('norm')} out; brinell certify proves in Linf")
     largest = radius_of(request.alpha ** (1 / request.draws), request.sigma)
     if not largest:
         least = math.floor(math.log(request.alpha) / math.log(0.5)) + 1
