@@ -140,9 +140,8 @@ class GradientCheck:
         signs[patched] = self._patches(rows, "glance")[patched]
         everywhere = self._agreement(rows, signs, FINE)
         hidden = self._agreement(rows, self._signs(rows, "weak") * self._weak(), FINE)
-        return not everywhere.disagreement <= DOUBT or _hides(
-            hidden, everywhere, MAX_HIDDEN_DISAGREEMENT / 2, hidden.disagreement
-        )
+        hides = _matters(hidden, everywhere) and hidden.disagreement > MAX_HIDDEN_DISAGREEMENT / 2
+        return not everywhere.disagreement <= DOUBT or hides
 
     def full_check(self) -> GradientVerdict:
         """Full check on up to 64 samples. Costs at most 40 forwards and 2 backwards per sample."""
@@ -152,8 +151,14 @@ class GradientCheck:
         everywhere = min(
             (max(pixels, patches, key=_low_or_minimum) for pixels, patches, _ in patterns.values()), key=_low_or_maximum
         )
-        hidden = min((weak for *_, weak in patterns.values()), key=_low_or_maximum)
-        hides = hidden.samples >= MIN_VISIBLE and _hides(hidden, everywhere, MAX_HIDDEN_DISAGREEMENT, hidden.low)
+        # Effects grow with the step, so the weak half is held against moves of all values by the same step.
+        material = [
+            weak
+            for pixels, patches, weak in patterns.values()
+            if weak.samples >= MIN_VISIBLE and _matters(weak, max(pixels, patches, key=_low_or_minimum))
+        ]
+        hidden = min(material, key=_low_or_maximum, default=everywhere)
+        hides = bool(material) and hidden.low > MAX_HIDDEN_DISAGREEMENT
         if everywhere.samples < MIN_VISIBLE and not hides:
             return GradientVerdict(torch.nan, False, (), None, False)
         wrong = everywhere.low > MAX_DISAGREEMENT or hides
@@ -305,9 +310,9 @@ def _low_or_maximum(result: Agreement) -> float:
     return result.low if result.samples >= MIN_VISIBLE else torch.inf
 
 
-def _hides(weak: Agreement, everywhere: Agreement, limit: float, figure: float) -> bool:
-    """True if weak directions disagree beyond the limit while they matter."""
-    return weak.samples > 0 and weak.change > MIN_EFFECT * everywhere.change and figure > limit
+def _matters(weak: Agreement, everywhere: Agreement) -> bool:
+    """True if weak directions have a visible share of the effect of all values, both at the same step."""
+    return weak.samples > 0 and weak.change > MIN_EFFECT * everywhere.change
 
 
 def _location(mask: Tensor, domain: Domain) -> str:
