@@ -227,6 +227,7 @@ class _Search:
     def best_relabelled(self, classes: Sequence[str]) -> tuple[float, str]:
         """Accuracy in a form with other labels besides, with a clause for the message; 0 if there is none."""
         best: tuple[float, str] = (0.0, "")
+        correct, n = int(self._is_correct.sum()), len(self._y)
         if self._x is None:
             return best
         for form in self._forms:
@@ -235,7 +236,7 @@ class _Search:
             if log_probs is None:
                 continue
             rate, clause = relabelled(log_probs.argmax(1), self._y, classes, self._model.classes)
-            if rate > max(best[0], LEAST_RATE):
+            if rate > max(best[0], LEAST_RATE) and far_better(correct, round(rate * n), n):
                 best = rate, f"with inputs {form.text} {clause}; and {self._advice(form)}"
         return best
 
