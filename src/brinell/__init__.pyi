@@ -835,7 +835,7 @@ def smooth(
     resume: bool = False,
     shard: str | None = None,
     progress: ProgressOption | None = None,
-    norm: Literal['l2'] = 'l2',
+    norm: Literal['l2', 'linf'] = 'l2',
     sigma: float = 0.25,
     draws: int = 10000,
     first: int = 100,
@@ -863,7 +863,7 @@ def smooth(
         resume: whether to go on with a folder that holds part of this.
         shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
         progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
-        norm: The distance: smoothing proves L2 alone.
+        norm: The distance: smoothing proves L2 alone, and linf is refused.
         sigma: Standard deviation of the noise, in the units of the data. Larger noise allows larger radii and costs accuracy.
         draws: Noisy inputs by which the share of the class is bounded. More draws allow larger radii: at most 2.46, 3.20 and 3.81 times sigma for 1,000, 10,000 and 100,000 at alpha 0.001.
         first: Other noisy inputs, by which the class is chosen.
