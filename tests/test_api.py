@@ -142,7 +142,7 @@ def test_preprocessing_is_foolboxs(tmp_path, network, preprocessing):
         ({"mena": 0.5}, "preprocessing has no 'mena'"),
         ({"mean": MEAN}, "gives 3 values of mean and no axis; for images it is axis=-3"),
         ({"std": 0.0}, "divides by a std of 0"),
-        ({"mean": [0.1, 0.2], "axis": -3}, "has a mean of shape"),
+        ({"mean": [0.1, 0.2], "axis": -3}, "mean= has 2 values, and the inputs have"),
         ({"mean": MEAN, "axis": 1}, "preprocessing along axis 1"),
     ],
 )

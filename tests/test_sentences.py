@@ -8,6 +8,7 @@ import pytest
 METHODS = {"startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition"}
 FOREIGN = {
     "datasets/bench.py": "  ",  # the columns of a file of checksums
+    "models/hf.py": ". ",  # what the library says of a processor
     "models/_channel.py": "] ",  # what the system says of a failed connection
     "runners/provenance.py": "model name",  # a line of /proc/cpuinfo
 }

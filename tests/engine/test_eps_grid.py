@@ -55,7 +55,7 @@ def test_ranges_are_even(low, width, points):
     [
         ("eight", "eps 'eight' is no number: write 0.3, 8/255"),
         ("", "is no number"),
-        ("1,", "is no number"),
+        ("1,", "joins budgets by something other than commas"),
         ("8/0", "is no number"),
         ("1/2/3", "is no number"),
         ("nan", "is no number"),

@@ -119,12 +119,7 @@ class Line:
         value = value if equals else queue.pop(0) if queue else ""
         if not value or (value.startswith("--") and value.partition("=")[0] in self._options):
             raise RequestError(f"{name} has no value: write {name} {self._example(parameter)}")
-        before = self.values.setdefault(name, [])
-        if before and not parameter.multiple:
-            raise RequestError(
-                f"{name} is given twice ({before[-1]} and {value}), and takes one value: leave one out, or run a command for each"
-            )
-        before.append(value)
+        self.values.setdefault(name, []).append(value)
         self.last = name
 
     def _has_place(self, word: str) -> bool:

@@ -141,7 +141,7 @@ def input_forms(domain: Domain) -> list[InputForm]:
         return forms
     if channels == 3:
         forms = [_bgr(), *forms]
-        forms += [_reversed(form) for form in forms[1:] if form.text.startswith(("normalised", "from 0 to 255"))]
+        forms += [_reversed(form) for form in forms[1:] if len(form.mean) == channels and not form.remedy]
     return forms + _orders(domain)
 
 

@@ -174,7 +174,7 @@ def test_bad_policies_are_refused(tmp_path):
     ("arguments", "message"),
     [
         (["--attack", "square"], "agents are trained for rlab"),
-        (["--algorithm", "sarsa"], "algorithm is 'sarsa': input should be 'dqn' or 'none'"),
+        (["--algorithm", "sarsa"], "algorithm is 'sarsa': it is dqn or none"),
         (["--eps", "1, 2"], "names 2 budgets"),
         (["--eps", "0"], "need a budget above 0"),
         (["--reward", "fame"], "reward is 'fame'"),

@@ -151,7 +151,7 @@ def test_the_form_is_that_of_the_published_entries(standard, tmp_path, shared):
         ({"to": "csv", "eps": "0.05"}, 'eps= belongs to to="robustbench"'),
         (
             {"to": "excel"},
-            "to is 'excel': input should be 'csv', 'tensorboard', 'mlflow', 'robustbench', 'huggingface' or 'every-eval-ever'",
+            "to is 'excel': it is csv, tensorboard, mlflow, robustbench, huggingface or every-eval-ever",
         ),
         ({"to": "wandb-folder"}, "starts a service process, wandb-core.*Export to csv or tensorboard"),
     ],
