@@ -75,6 +75,7 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder in ("runs/a", "runs/b", "x"):  # what a command names is there
         (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "manifest.json").write_text("{}", encoding="utf-8")
     study, calls = wide_study(request=DetectRequest, positional=("run",), resume="", memory=())
     file = tmp_path / "look.toml"
     file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")

@@ -138,9 +138,13 @@ def _check_run(text: str) -> None:
         LAYOUT.read(path)
 
 
+PARTS = ".parts"
+"""The folder of the finished parts of a study that is under way."""
+
+
 def _is_no_run(path: Path) -> bool:
     """True for a folder without any of the files with which a run begins."""
-    return path.is_dir() and not any((path / name).exists() for name in (MANIFEST, REQUEST, SHARDS))
+    return path.is_dir() and not any((path / name).exists() for name in (MANIFEST, REQUEST, SHARDS, PARTS))
 
 
 def _check_source(text: str) -> None:
