@@ -79,12 +79,12 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
     study, calls = wide_study(request=DetectRequest, positional=("run",), resume="", memory=())
     file = tmp_path / "look.toml"
     file.write_text('run = "runs/a"\ntrain = "digits"\nfpr = 0.1\n', encoding="utf-8")
-    for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "mnist:x"]):
+    for words in ([file], [file, "--fpr", "0.2"], ["runs/b", "--train", "digits?split=train"]):
         assert invoke(study, *words).exception is None
     assert [(call.request.run, call.request.train, call.request.fpr) for call in calls] == [
         ("runs/a", "digits", 0.1),
         ("runs/a", "digits", 0.2),
-        ("runs/b", "mnist:x", 0.05),
+        ("runs/b", "digits?split=train", 0.05),
     ]
     assert "train is missing, and there is no default" in str(invoke(study, "runs/b").exception)
 
