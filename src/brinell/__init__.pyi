@@ -620,7 +620,7 @@ def gate(
     A missing figure fails, and so does a check that was not made.
 
     Args:
-        run: The run folder, made by brinell audit or brinell certify.
+        run: The folder, made by brinell audit, certify or smooth.
         model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
         preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
         mean: subtracted before the model: a number, or one for each channel.
@@ -630,7 +630,7 @@ def gate(
         robust: Least robust accuracy, 0 to 1, for the lower end of its interval.
         worst_class: The same for the weakest class.
         clean: The same for clean accuracy.
-        certified: The same for the share of samples that is proven robust, in a folder of brinell certify.
+        certified: The same for the share of samples that is proven robust, in a folder of brinell certify or brinell smooth.
         eps: The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline.
         baseline: A run that this one must not be worse than.
         max_drop: The most that a rate may fall below the baseline's, chance or not.

@@ -126,6 +126,8 @@ class Study:
     repeat: Reference | None = None
     """`(Call, folder) -> anything`: carries the call of a folder out again for verification, where `run` would be too dear. It
     may take from the folder what `claimed` lists."""
+    rates: Reference | None = None
+    """`(result) -> mapping of metrics to rates over budgets`, for a folder other than an audit's that a gate can judge."""
     claimed: tuple[tuple[str, str], ...] = ()
     """What verification takes on trust beside times and machine: patterns of `store.differences.Claims`, each with its name."""
     options: type[BaseRequest] | None = None

@@ -101,3 +101,12 @@ def test_what_makes_no_sense_is_refused(linear, tmp_path):
     for wrong in ((3, 2, 0.1), (1, 2, 0.0), (0, 0, 0.1)):
         with pytest.raises(ValueError, match="proportion|alpha"):
             clopper_pearson_low(*wrong)
+
+
+def test_a_gate_judges_the_proven_share(linear, tmp_path):
+    net, data, _, _ = linear
+    folder = tmp_path / "run"
+    result = brinell.smooth(net, data, sigma=SIGMA, draws=500, eps="0:0.5:3", samples=60, out=folder)
+    for share, passed in ((result.certified[1].low - 0.01, True), (result.certified[1].low + 0.01, False)):
+        assert brinell.gate(folder, certified=share, eps=0.25).passed is passed
+    assert "has no robust accuracy" in brinell.gate(folder, robust=0.1).checks[0].text

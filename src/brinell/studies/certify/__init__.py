@@ -14,6 +14,7 @@ STUDY = Study(
     summarise="analysis:summarise",
     lines="terminal:lines",
     page="page:write",
+    rates="analysis:gate_rates",
     examples=(
         "brinell certify",
         "brinell certify --data npz:TEST.npz --model torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",

@@ -127,6 +127,11 @@ def _counts(table: Outcomes, level: float) -> Counts:
     )
 
 
+def gate_rates(result: CertifyResult) -> dict[str, list[Rate]]:
+    """What a gate holds against thresholds."""
+    return {"clean": [result.clean], "certified": result.certified, "robust": result.robust}
+
+
 def sentence(result: CertifyResult) -> str:
     """The result at the largest budget in one sentence."""
     low, high, last = result.certified[-1], result.robust[-1], result.eps[-1]

@@ -8,7 +8,7 @@ class GateRequest(BaseRequest):
     """What `brinell gate` is asked for."""
 
     run: Folder
-    """The run folder, made by brinell audit or brinell certify."""
+    """The folder, made by brinell audit, certify or smooth."""
     robust: float | None = None
     """Least robust accuracy, 0 to 1, for the lower end of its interval."""
     worst_class: float | None = None
@@ -16,7 +16,7 @@ class GateRequest(BaseRequest):
     clean: float | None = None
     """The same for clean accuracy."""
     certified: float | None = None
-    """The same for the share of samples that is proven robust, in a folder of brinell certify."""
+    """The same for the share of samples that is proven robust, in a folder of brinell certify or brinell smooth."""
     eps: Budgets | None = None
     """The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline."""
     baseline: Folder | None = None

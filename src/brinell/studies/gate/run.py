@@ -13,10 +13,7 @@ from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, fitting
 from brinell.studies import register
 from brinell.studies.gate.request import GateRequest
-from brinell.studies.kit import Call
-
-CERTIFY = "certify"
-"""The study whose folders hold proofs."""
+from brinell.studies.kit import Call, Study
 
 
 def carry_out(call: Call) -> GateResult:
@@ -27,7 +24,8 @@ def carry_out(call: Call) -> GateResult:
     """
     request: GateRequest = call.request
     with fitting(Path(request.run)):
-        result = _gate_proofs(request) if _is_certified(Path(request.run)) else _gate(request)
+        study = _study_with_rates(Path(request.run))
+        result = _gate(request) if study is None else _gate_rates(request, study)
     if call.options.junit is not None:
         write_text(Path(call.options.junit), junit(result))
     if call.options.sarif is not None:
@@ -61,21 +59,25 @@ def _gate(request: GateRequest) -> GateResult:
     return rules.gate(result, checks, allow=request.allow, without_checks=request.without_checks)
 
 
-def _is_certified(folder: Path) -> bool:
-    """True for a folder that brinell certify made."""
-    manifest = folder / MANIFEST
-    return manifest.is_file() and register.study_of(folder).verb == CERTIFY
+def _study_with_rates(folder: Path) -> Study | None:
+    """The study that made a folder, if its record says which rates of it a gate may judge."""
+    if not (folder / MANIFEST).is_file():
+        return None
+    study = register.study_of(folder)
+    return study if study.rates is not None else None
 
 
-def _gate_proofs(request: GateRequest) -> GateResult:
-    """Compare the rates of a folder of proofs with thresholds."""
+def _gate_rates(request: GateRequest, study: Study) -> GateResult:
+    """Compare the rates of a study's folder with thresholds."""
     for name in ("baseline", "worst_class", "max_drop", "model", "allow", "without_checks"):
         if getattr(request, name) not in (None, (), False):
-            raise RequestError(f"{request.run} holds proofs, and {option(name)} is for the run of an audit: leave it out")
+            raise RequestError(
+                f"{request.run} was made by brinell {study.verb}, and {option(name)} is for the run of an audit: leave it out"
+            )
     thresholds, *_ = _conditions(request)
-    result = register.load(CERTIFY).resolve(register.load(CERTIFY).open)(Path(request.run))
-    checks = rules.against_rates({"clean": [result.clean], "certified": result.certified, "robust": result.robust}, thresholds)
-    checks.append(rules.completeness_of(result.certified))
+    rates = study.resolve(study.rates)(study.resolve(study.open)(Path(request.run)))
+    checks = rules.against_rates(rates, thresholds)
+    checks.append(rules.completeness_of([rate for of_metric in rates.values() for rate in of_metric]))
     return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)
 
 

@@ -14,6 +14,7 @@ STUDY = Study(
     summarise="analysis:summarise",
     lines="terminal:lines",
     page="page:write",
+    rates="analysis:gate_rates",
     examples=(
         "brinell smooth",
         "brinell smooth --data npz:TEST.npz --model model.py:make?weights=W.safetensors --sigma 0.25 --draws 100000",

@@ -80,6 +80,11 @@ def _rates(table: Radii, levels: Array) -> list[Rate]:
     return [rate(int((proven & (table.radius >= level)).sum()), len(table), eps=float(level)) for level in levels.tolist()]
 
 
+def gate_rates(result: SmoothResult) -> dict[str, list[Rate]]:
+    """What a gate holds against thresholds: of the smoothed model alone."""
+    return {"certified": result.certified}
+
+
 def sentence(result: SmoothResult) -> str:
     """The result in one sentence."""
     first, middle = result.certified[0], result.certified[len(result.certified) // 2]
