@@ -36,12 +36,13 @@ IGNORED = ("batch_size", "device")
 """Settings that change nothing in the rows: a folder may be resumed with others."""
 
 
-def open_plan(call: Call, kind: type[SomePlan], **fields: Any) -> SomePlan:
+def open_plan(call: Call, kind: type[SomePlan], *, usual_samples: int | None = None, **fields: Any) -> SomePlan:
     """A plan over the samples and models that a call gives or names.
 
     Args:
         call: its request has data, model, samples, select, seed and device.
         kind: the class of the plan.
+        usual_samples: number of samples where the request names none; by default all.
         **fields: its further fields.
 
     Raises:
@@ -55,6 +56,8 @@ def open_plan(call: Call, kind: type[SomePlan], **fields: Any) -> SomePlan:
     for model in models:
         check_classes(model, labels, dataset)
     check_names([model.name for model in models])
+    if request.samples is None and usual_samples is not None:
+        request = request.model_copy(update={"samples": min(usual_samples, len(dataset))})
     selection = choose_samples(request, dataset)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in unreadable], dtype=np.int64)

@@ -1,6 +1,6 @@
 """The computation: each piece attacks and bounds a part of the samples."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,6 @@ from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import predict
-from brinell.engine.sources import open_data
 from brinell.runners import local
 from brinell.store import rows
 from brinell.store.files import write_arrays
@@ -59,11 +58,7 @@ def make_plan(call: Call) -> CertifyPlan:
     if not levels:
         raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9")
     methods = tuple((spec, _method(spec)) for spec in request.method)
-    if request.samples is None:
-        dataset = call.dataset() or open_data(request.data)
-        settings = {"samples": min(SAMPLES, len(dataset))}
-        call = replace(call, request=request.model_copy(update=settings), datasets={"data": dataset})
-    plan: CertifyPlan = open_plan(call, CertifyPlan, levels=levels, methods=methods)
+    plan: CertifyPlan = open_plan(call, CertifyPlan, usual_samples=SAMPLES, levels=levels, methods=methods)
     (model,) = plan.models.values()
     read_network(model, plan.dataset.load(plan.ids[:COMPARED].tolist()))
     return plan

@@ -25,7 +25,6 @@ from brinell.core.model import Model, ask
 from brinell.core.record import Array
 from brinell.core.streams import token
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.sources import open_data
 from brinell.store import rows
 from brinell.studies.kit import Call, Piece, Plan
 from brinell.studies.smooth.records import Radii, radius_of
@@ -52,11 +51,7 @@ def make_plan(call: Call) -> SmoothPlan:
     """Open the data and the model."""
     request = call.request
     _check_radii(request)
-    if request.samples is None:
-        dataset = call.dataset() or open_data(request.data)
-        settings = {"samples": min(SAMPLES, len(dataset))}
-        call = replace(call, request=request.model_copy(update=settings), datasets={"data": dataset})
-    plan: SmoothPlan = open_plan(call, SmoothPlan)
+    plan: SmoothPlan = open_plan(call, SmoothPlan, usual_samples=SAMPLES)
     return replace(plan, about={"radii": _radii(request)})
 
 
