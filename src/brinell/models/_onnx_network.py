@@ -19,7 +19,7 @@ from brinell.models._answers import random_inputs
 from brinell.models._onnx_operations import OPERATIONS, Attributes, Inputs, Unconvertible
 from brinell.models._torch_model import TorchModel
 
-__all__ = ["Form", "OnnxNetwork", "Unconvertible", "convert"]
+__all__ = ["Form", "OnnxNetwork", "Unconvertible", "compare", "convert"]
 
 COMPARED = 8
 """Number of random inputs on which both networks must agree."""
@@ -153,14 +153,22 @@ def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, An
         )
         x = random_inputs(model.domain, COMPARED)
         with torch.no_grad():
-            expected, answers = (scores.double().log_softmax(1) for scores in (model.predict(x), converted.predict(x)))
+            compare(*(scores.double().log_softmax(1) for scores in (model.predict(x), converted.predict(x))))
     except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
         clause = str(error) if isinstance(error, Unconvertible) else f"cannot be carried out in torch ({one_line(error, 120)})"
         raise RequestError(f"{file} {clause}: {remedy}") from None
+    return converted
+
+
+def compare(expected: Tensor, answers: Tensor) -> None:
+    """Compare the answers of ONNX Runtime with those in torch.
+
+    Raises:
+        Unconvertible: they differ by more than rounding.
+    """
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise RequestError(f"{file} answers otherwise in torch than in ONNX Runtime, by up to {difference:.3g}: {remedy}")
-    return converted
+        raise Unconvertible(f"answers otherwise in torch than in ONNX Runtime, by up to {difference:.3g}")
 
 
 TORCH_TYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16}

@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 import threading
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,20 +33,17 @@ from brinell.core.settings import Plain, at_least, at_most
 from brinell.core.user_files import path_hint
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._class_order import names_of_json
+from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session, session_of
 
 if TYPE_CHECKING:
     from brinell.models._torch_model import TorchModel
 
 __all__ = ["Onnx"]
 
-TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 METADATA = ("class_names", "id2label", "names", "classes", "labels")
 """Keys of a file's metadata under which exporters name the classes."""
 MOST_METADATA = 1 << 22
 """Maximum number of characters of these names."""
-MOST_GRAPH = (1 << 31) - 1
-"""Maximum size of the file in bytes, which is protobuf's own limit."""
-WRONG_FORMAT = "no ONNX file"
 PROBES = 8
 """Number of random inputs whose answers distinguish logits from probabilities."""
 LONGEST = 60.0
@@ -104,9 +100,9 @@ class Onnx:
                 raise RequestError(f"{file}: {key} has {len(getattr(self, key))} numbers for {domain.shape[0]} channels")
         name = self.name or file.stem
         check_graph(file)
-        digest, packed = _digest(file)
+        digest, packed = digest_of(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
-            model = OnnxModel(_open(file, self.threads), domain, self, digest, name)
+            model = OnnxModel(open_session(file, self.threads), domain, self, digest, name)
             if self.gradients:
                 return self._convert(model, file)
             if model.batch is None or (freed := _session_of_any_batch(file, self.threads)) is None:
@@ -222,15 +218,7 @@ class OnnxModel:
 
     def _ask(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
         """Outputs for these rows, in batches of the fixed size if there is one."""
-        size = self.batch
-        if size is None or size == len(rows):
-            return self._run(rows, outputs)
-        parts = []
-        for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
-            parts.append([output[: len(part)] for output in self._run(padded, outputs)])
-        return [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return in_batches(lambda part: self._run(part, outputs), rows, self.batch)
 
     def _run(self, rows: np.ndarray[Any, Any], outputs: list[str]) -> list[np.ndarray[Any, Any]]:
         """Outputs of one call, which ends after its time.
@@ -313,73 +301,6 @@ def _class_names(session: Any, name: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))
 
 
-def _session(source: str | bytes, threads: int) -> Any:
-    """A session of ONNX Runtime on the CPU."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = threads
-    options.log_severity_level = 4  # what matters is raised
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
-def _open(file: Path, threads: int) -> Any:
-    """Open a file as a session, with errors in one line."""
-    try:
-        return _session(str(file), threads)
-    except ImportError:
-        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
-    except Exception as error:
-        raise RequestError(
-            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error)}): export it again"
-        ) from None
-
-
-def _digest(file: Path) -> tuple[str, int]:
-    """Hash of the file and of its external weights, and the bytes of all these files."""
-    content = bounded.read(file, MOST_GRAPH)
-    hash, packed = hashlib.blake2b(content, digest_size=16), len(content)
-    for name in sorted(_beside(file, content)):
-        place = bounded.path_inside(file.parent, name, file)
-        if not place.is_file():
-            raise RequestError(f"{file} keeps weights in {name[:80]!r}, which is no file beside it: fetch it, or export it again")
-        with bounded.open_regular(place) as weights:
-            while part := weights.read(1 << 22):
-                hash.update(part)
-                packed += len(part)
-    return hash.hexdigest(), packed
-
-
-def _beside(file: Path, content: bytes) -> set[str]:
-    """Names of the files with external weights, as the tensors of the graph, its nodes and functions state them."""
-    try:
-        import onnx
-        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-    except ImportError:
-        raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
-    with bounded.decoding(file, len(content), WRONG_FORMAT):
-        try:
-            model = onnx.load_model_from_string(content)
-        except DecodeError:
-            raise RequestError(
-                f"{file} is damaged or no ONNX file: its content, which begins with the bytes {content[:4].hex(' ')}, is no "
-                "graph; export the network again by torch.onnx.export"
-            ) from None
-        names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
-    return names
-
-
-def _tensors(message: Any) -> Iterator[Any]:
-    """Every tensor anywhere in a message of ONNX."""
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        for element in value if isinstance(value, Sequence) else [value]:
-            if field.message_type.name == "TensorProto":
-                yield element
-            yield from _tensors(element)
-
-
 def _only_input(session: Any, name: str) -> Any:
     """The only input of the network."""
     inputs = session.get_inputs()
@@ -431,7 +352,7 @@ def _session_of_any_batch(file: Path, threads: int) -> Any:
         for port in (*model.graph.input, *model.graph.output):
             if port.type.tensor_type.shape.dim:
                 port.type.tensor_type.shape.dim[0].dim_param = "samples"
-        return _session(model.SerializeToString(), threads)
+        return session_of(model.SerializeToString(), threads)
     except Exception:
         return None
 

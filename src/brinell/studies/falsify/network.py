@@ -11,15 +11,11 @@ from torch import Tensor, nn
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
-from brinell.models._onnx_network import OnnxNetwork, Unconvertible
+from brinell.models._onnx_network import OnnxNetwork, Unconvertible, compare
+from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session
 
-MOST_GRAPH = (1 << 31) - 1
-"""Maximum size of a file in bytes."""
-TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 COMPARED = 4
 """Inputs on which torch is compared with ONNX Runtime."""
-TOLERANCE = 1e-3
-"""Largest difference, as a share of the largest output."""
 
 
 class Flat(nn.Module):
@@ -61,14 +57,10 @@ class QueryNetwork:
     def answer(self, x: Array) -> Array:
         """(n, outputs) float64 of inputs (n, inputs) in the type of the network."""
         rows = x.astype(self.element_type).reshape(len(x), *self.shape)
-        entry, size = self.session.get_inputs()[0].name, self.batch or len(rows)
-        parts = []
-        for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
-            parts.append(np.asarray(self.session.run(None, {entry: padded})[0]).reshape(size, -1)[: len(part)])
+        name = self.session.get_inputs()[0].name
+        (outputs,) = in_batches(lambda part: [np.asarray(self.session.run(None, {name: part})[0])], rows, self.batch)
         self.forwards += len(rows)
-        return np.concatenate(parts).astype(np.float64)
+        return outputs.reshape(len(rows), -1).astype(np.float64)
 
 
 def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwork:
@@ -92,24 +84,16 @@ def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwor
         raise RequestError(f"the query asks about a network {name!r}, and --network names {label!r}: write {name}={path}")
     if not path.is_file():
         raise RequestError(f"there is no file {str(path)!r}: name a network, such as --network MODEL.onnx")
-    try:
-        import onnx
-        import onnxruntime
-    except ImportError:
-        raise RequestError("onnx and onnxruntime are not installed: pip install 'brinell[onnx]'") from None
-    content = bounded.read(path, MOST_GRAPH)
-    with bounded.decoding(path, len(content), "no ONNX file"):
-        try:
-            options = onnxruntime.SessionOptions()
-            options.log_severity_level = 4
-            session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise RequestError(f"{path} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error, 120)})") from None
+    _, size = digest_of(path)
+    with bounded.decoding(path, size, WRONG_FORMAT):
+        session = open_session(path)
         shape, batch = _shape_of(path, session, inputs)
         network = QueryNetwork(path, session, shape, batch, outputs, None, "")
         width = network.answer(np.zeros((1, inputs))).shape[1]
         if width != outputs:
             raise RequestError(f"{path} answers with {width} values, and the query has {outputs} outputs")
+        import onnx  # it is there: the files of the network were listed by it
+
         try:
             module = Flat(
                 OnnxNetwork(onnx.load(path), path.parent, session.get_outputs()[0].name, before_softmax=False),
@@ -118,10 +102,7 @@ def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwor
             )
             x = np.random.default_rng(0).random((COMPARED, inputs))
             with torch.no_grad():
-                expected, answers = network.answer(x), module.eval()(torch.from_numpy(x)).double().numpy()
-            difference = float(np.abs(expected - answers).max())
-            if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
-                raise Unconvertible(f"answers otherwise in torch, by up to {difference:.3g}")
+                compare(torch.from_numpy(network.answer(x)), module.eval()(torch.from_numpy(x)).double())
             network.module = module
         except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
             network.obstacle = one_line(error, 120)

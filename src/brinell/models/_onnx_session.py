@@ -1,0 +1,100 @@
+"""Files of ONNX and sessions of ONNX Runtime, as `onnx:FILE` and `brinell falsify` open them."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError, one_line
+
+__all__ = ["TYPES", "WRONG_FORMAT", "digest_of", "in_batches", "open_session", "session_of"]
+
+TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+"""Element types of inputs by the names of ONNX Runtime."""
+MOST_GRAPH = (1 << 31) - 1
+"""Maximum size of the file in bytes, which is protobuf's own limit."""
+WRONG_FORMAT = "no ONNX file"
+
+
+def session_of(source: str | bytes, threads: int = 1) -> Any:
+    """A session of ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = threads
+    options.log_severity_level = 4  # what matters is raised
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def open_session(file: Path, threads: int = 1) -> Any:
+    """Open a file as a session, with errors in one line."""
+    try:
+        return session_of(str(file), threads)
+    except ImportError:
+        raise RequestError("onnxruntime is not installed, which reads .onnx files: pip install 'brinell[onnx]'") from None
+    except Exception as error:
+        raise RequestError(
+            f"{file} is damaged or no ONNX file that ONNX Runtime can run ({one_line(error)}): export it again"
+        ) from None
+
+
+def digest_of(file: Path) -> tuple[str, int]:
+    """Hash of the file and of its external weights, and the bytes of all these files."""
+    content = bounded.read(file, MOST_GRAPH)
+    hash, packed = hashlib.blake2b(content, digest_size=16), len(content)
+    for name in sorted(_beside(file, content)):
+        place = bounded.path_inside(file.parent, name, file)
+        if not place.is_file():
+            raise RequestError(f"{file} keeps weights in {name[:80]!r}, which is no file beside it: fetch it, or export it again")
+        with bounded.open_regular(place) as weights:
+            while part := weights.read(1 << 22):
+                hash.update(part)
+                packed += len(part)
+    return hash.hexdigest(), packed
+
+
+def _beside(file: Path, content: bytes) -> set[str]:
+    """Names of the files with external weights, as the tensors of the graph, its nodes and functions state them."""
+    try:
+        import onnx
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    except ImportError:
+        raise RequestError("onnx is not installed, which lists the weights of .onnx files: pip install 'brinell[onnx]'") from None
+    with bounded.decoding(file, len(content), WRONG_FORMAT):
+        try:
+            model = onnx.load_model_from_string(content)
+        except DecodeError:
+            raise RequestError(
+                f"{file} is damaged or no ONNX file: its content, which begins with the bytes {content[:4].hex(' ')}, is no "
+                "graph; export the network again by torch.onnx.export"
+            ) from None
+        names = {entry.value for tensor in _tensors(model) for entry in tensor.external_data if entry.key == "location"}
+    return names
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Every tensor anywhere in a message of ONNX."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for element in value if isinstance(value, Sequence) else [value]:
+            if field.message_type.name == "TensorProto":
+                yield element
+            yield from _tensors(element)
+
+
+def in_batches(
+    answer: Callable[["np.ndarray[Any, Any]"], "list[np.ndarray[Any, Any]]"], rows: "np.ndarray[Any, Any]", size: int | None
+) -> "list[np.ndarray[Any, Any]]":
+    """Outputs for all rows, in batches of the fixed size if there is one; the last batch is filled up with copies."""
+    if size is None or size == len(rows):
+        return answer(rows)
+    parts = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        padded = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
+        parts.append([output[: len(part)] for output in answer(padded)])
+    return [np.concatenate(column) for column in zip(*parts, strict=True)]
