@@ -157,6 +157,21 @@ def test_a_healthy_model_passes(kind, tmp_path):
     assert finding.figure == 0
 
 
+class Rounded(Wrapper):
+    """Rounds hidden values in steps of the largest of the batch, as dynamic quantisation does: company matters, not state."""
+
+    def forward(self, x):
+        hidden = self.net[:-1](x)
+        step = hidden.abs().amax() / 20
+        return self.net[-1](hidden + ((hidden / step).round() * step - hidden).detach())
+
+
+def test_a_model_that_depends_on_its_batch_keeps_no_state(tmp_path):
+    audited = audit(Rounded(mlp(6, 3)), tmp_path / "run")
+    assert check_of(audited).passed is True, check_of(audited).text
+    assert any(check.passed is False for check in audited.models[0].checks)  # what does depend on the batch is said elsewhere
+
+
 def test_functions_that_remember_fail(tmp_path):
     net, memory = mlp(6, 3), {}
 
