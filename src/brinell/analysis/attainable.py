@@ -1,7 +1,7 @@
-"""What a study can show at all: from the numbers of samples and comparisons alone, before anything is computed.
+"""The claims that a study can support at all, from its numbers of samples and comparisons, before anything is computed.
 
 A test on few samples has a smallest p-value that it can attain (Tarone 1990, A modified Bonferroni method for discrete data).
-Where that value, corrected for all comparisons of a sentence (Holm), is above the level, no data can support the sentence. Every
+No data can support a sentence if that value, corrected for all its comparisons (Holm), is above the level. Every
 study that corrects for a family of comparisons says so here, with the number of samples from which on it can decide.
 """
 
@@ -24,7 +24,7 @@ class Attainable(Result):
     """A family of comparisons, and whether its number of samples suffices to show anything."""
 
     claim: str
-    """What no data could show, as it follows «no»: «method can be told from its controls»."""
+    """The claim, as it follows «no»: «method can be told from its controls»."""
     comparisons: int
     """Number of comparisons for which the p-values are corrected."""
     unit: str
@@ -37,7 +37,7 @@ class Attainable(Result):
     """False if `n` is below `needed`."""
 
     def sentence(self) -> str:
-        """What cannot be shown, and what to do about it."""
+        """The claim that no data can support, and the remedy."""
         count = "1 comparison needs" if self.comparisons == 1 else f"{self.comparisons} comparisons need"
         return f"With {self.n} {self.unit} no {self.claim}: {count} at least {self.needed}. Take {self.needed} or more."
 
@@ -49,7 +49,7 @@ def attainable(claim: str, comparisons: int, unit: str, n: int, smallest_p: Smal
 
 
 def sentences(families: Iterable[Attainable]) -> list[str]:
-    """What cannot be shown, a sentence for each family."""
+    """A sentence for each family of which no data can support the claim."""
     return [family.sentence() for family in families if not family.possible]
 
 

@@ -1,4 +1,4 @@
-"""What a file holds by its first bytes, for messages about a file whose ending says something else. Nothing of it is run."""
+"""The kind of a file by its first bytes, for messages about a file of another ending. Nothing of it is run."""
 
 import zipfile
 from pathlib import Path
@@ -24,7 +24,7 @@ START = 64
 
 
 def content_of(file: Path) -> str:
-    """What a file holds: a noun with its article; empty if its first bytes do not say it."""
+    """The kind of a file: a noun with its article; empty if its first bytes do not tell."""
     try:
         with zipfile.ZipFile(file) as archive:
             names = archive.namelist()

@@ -47,7 +47,7 @@ class Opened(NamedTuple):
 
 
 def surrogate_notes(surrogates: Sequence[Opened], models: Sequence[Opened]) -> list[str]:
-    """What a reader must know of surrogates beside models under test: which of them is one of these.
+    """Notes on surrogates that are themselves models under test.
 
     Raises:
         RequestError: a surrogate has other classes than a model under test, or is named twice.

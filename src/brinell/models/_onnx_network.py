@@ -112,7 +112,7 @@ class _Rows(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What a file takes and answers."""
+    """Inputs and output of a file."""
 
     output: str
     """Name of the output that holds the scores."""
@@ -130,7 +130,7 @@ def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, An
     Args:
         model: the same network in ONNX Runtime, with whose answers those in torch are compared.
         file: the file.
-        form: what it takes and answers.
+        form: its inputs and its output.
         preprocessing: as of a TorchModel.
 
     Raises:

@@ -25,7 +25,7 @@ RIDGE = 1e-12
 NOISE = 0.2
 """Of an answer, since the classifier is not linear."""
 GUIDED = 0.1
-"""What surrogates let expect of an answer counts so far for its noise: less than the rest, so that trust is learned quickly."""
+"""Share of the expectation by surrogates that counts as noise of an answer: a small one, so that trust is learned quickly."""
 ANSWERS = 128
 """Answers of an input by which its covariance is reduced, the last ones."""
 HELD = 2**20
@@ -124,7 +124,7 @@ class Posterior:
         return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._question(rows, change)[3]
 
     def _question(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What changes (m, channels, places) ask of the state (m, state), and its covariance with their effects (m, state).
+        """The effects of changes (m, channels, places) by the state (m, state), and its covariance with them (m, state).
 
         Then (m,) each, in squared units: the squares of the effects that the prior lets expect, and the variances of the effects.
         """

@@ -128,7 +128,7 @@ def _counts(table: Outcomes, level: float) -> Counts:
 
 
 def gate_rates(result: CertifyResult) -> dict[str, list[Rate]]:
-    """What a gate holds against thresholds."""
+    """Rates for a gate by metric."""
     return {"clean": [result.clean], "certified": result.certified, "robust": result.robust}
 
 

@@ -81,7 +81,7 @@ def _rates(table: Radii, levels: Array) -> list[Rate]:
 
 
 def gate_rates(result: SmoothResult) -> dict[str, list[Rate]]:
-    """What a gate holds against thresholds: of the smoothed model alone."""
+    """Rates for a gate by metric, all of the smoothed model."""
     return {"certified": result.certified}
 
 
@@ -95,7 +95,7 @@ def sentence(result: SmoothResult) -> str:
 
 
 def condition(result: SmoothResult) -> str:
-    """What the figures rest on."""
+    """The conditions under which the figures hold."""
     abstained = f" {result.abstained} samples have no class that the draws tell; they count as wrong." if result.abstained else ""
     return (
         f"The smoothed model answers the most frequent class under noise of deviation {result.sigma:g}, which is another model "
