@@ -9,7 +9,7 @@ from brinell.studies.transfer.results import Cell, EvaluatedModel, TransferResul
 MAX_NAMED = 3
 """Most sources or models that a clause names."""
 PAIRED = "paired on the same samples, corrected for all pairs"
-NO_ORDER = "No order of the sources is shown: at least two of them share no target, so they cannot be compared. Add a model."
+NO_ORDER = "No order of the sources is shown: two or more of them share no target, so they cannot be compared. Add a model."
 """The sentence on sources that cannot be compared."""
 
 
@@ -62,7 +62,7 @@ def _most_affected(result: TransferResult) -> str:
     if lowest.rank is None:
         return (
             f"Examples made on other models succeed on {percent(lowest.success)} ({lowest.model}) to {percent(highest.success)} "
-            f"({highest.model}) of the samples; the models are not compared, because at least two share no source."
+            f"({highest.model}) of the samples; the models are not compared, because two or more share no source."
         )
     assert highest.rank is not None
     if highest.model in lowest.rivals or highest.rank.rank >= lowest.rank.rank:
