@@ -220,12 +220,15 @@ def certify(
     eps: Eps | None = None,
     method: str | Sequence[str] = ('crown', 'alpha-crown'),
     attack: str | Sequence[str] = ('fast',),
+    solver: File | Sequence[File] = (),
+    solver_timeout: float = 60.0,
     samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
     in_process: bool = False,
+    export: Folder | None = None,
 ) -> CertifyResult:
     """Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets.
 
@@ -246,12 +249,15 @@ def certify(
         eps: Budgets, such as 0:8/255:9. Default: 0:0.04:5.
         method: A method of proof: interval, crown-ibp, crown, alpha-crown or beta-crown?parts=200. They run in the order given, each on the samples that are still open.
         attack: The attacks, as for brinell audit.
+        solver: The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods leave open in linf, as TOOL verify QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its proofs carry its name; its counterexamples are checked by the model.
+        solver_timeout: The seconds that an outside verifier may take for one question.
         samples: The number of samples, or all. Default: 100, or all where there are fewer.
         select: How samples are selected: first, stratified or random.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
         in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+        export: Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into this folder.
 
     Returns:
         CertifyResult: what `brinell certify --json` prints, as `payload()`.

@@ -1,5 +1,7 @@
 """The result of a certification: rates that proofs and attacks bound from both sides, over all budgets and by class."""
 
+from pathlib import Path
+
 import numpy as np
 
 from brinell.analysis.folder_result import FolderResult, Result
@@ -8,7 +10,20 @@ from brinell.analysis.robust_accuracy import rate
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.store.table import Folder
-from brinell.studies.certify.records import BROKEN, CERTIFIED, FAILED, OPEN, WRONG, Outcomes
+from brinell.studies.certify.records import (
+    BROKEN,
+    CERTIFIED,
+    FAILED,
+    OPEN,
+    PROOF,
+    REFUSED,
+    VERDICTS,
+    WITNESS,
+    WRONG,
+    Outcomes,
+    fault_lines,
+    read_verdicts,
+)
 
 
 class Counts(Result):
@@ -50,6 +65,24 @@ class MethodCount(Result):
     """Pairs of sample and budget whose largest proof is the method's."""
 
 
+class SolverCount(Result):
+    """Answers of an outside verifier."""
+
+    tool: str
+    asked: int
+    """Questions about a sample and a budget."""
+    proofs: int
+    """Answers that were proofs."""
+    counterexamples: int
+    """Answers with an input that the model gets wrong."""
+    unanswered: int
+    """Answers that do not count."""
+    refused: bool
+    """True if it proved what a stored counterexample contradicts."""
+    faults: list[str]
+    """A line for each reason why answers do not count."""
+
+
 class CertifyResult(FolderResult, Band):
     """What `brinell certify --json` prints."""
 
@@ -65,6 +98,8 @@ class CertifyResult(FolderResult, Band):
     """By budget."""
     per_class: list[ClassBand]
     methods: list[MethodCount]
+    solvers: list[SolverCount]
+    """Outside verifiers, where the request names any."""
     seconds: float
     """Wall time of the computation."""
 
@@ -94,9 +129,33 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
         counts=[_counts(table, level) for level in levels.tolist()],
         per_class=per_class,
         methods=[MethodCount(method=str(m), proofs=int(c)) for m, c in zip(methods, counts, strict=True)],
+        solvers=_solvers(folder.path),
         seconds=float(manifest.get("seconds") or 0.0),
         **band.model_dump(),
     )
+
+
+def _solvers(folder: Path) -> list[SolverCount]:
+    """Answers of each outside verifier."""
+    verdicts = [verdict for file in sorted(folder.glob(VERDICTS.format("*"))) for verdict in read_verdicts(file)]
+    counts = []
+    for tool in dict.fromkeys(verdict.tool for verdict in verdicts):
+        of_tool = [verdict for verdict in verdicts if verdict.tool == tool]
+        words = [verdict.verdict for verdict in of_tool]
+        refused = REFUSED in words
+        proofs, witnesses = 0 if refused else words.count(PROOF), words.count(WITNESS)
+        counts.append(
+            SolverCount(
+                tool=tool,
+                asked=len(words),
+                proofs=proofs,
+                counterexamples=witnesses,
+                unanswered=len(words) - proofs - witnesses,
+                refused=refused,
+                faults=fault_lines(of_tool),
+            )
+        )
+    return counts
 
 
 def _band(table: Outcomes, levels: Array) -> Band:
@@ -125,6 +184,11 @@ def _counts(table: Outcomes, level: float) -> Counts:
         counterexample=int(np.isin(outcome, (BROKEN, WRONG)).sum()),
         inconclusive=int((outcome == OPEN).sum()),
     )
+
+
+def warnings(result: CertifyResult) -> list[str]:
+    """What a caller must see before the figures."""
+    return [line for tool in result.solvers for line in tool.faults]
 
 
 def gate_rates(result: CertifyResult) -> dict[str, list[Rate]]:

@@ -37,6 +37,11 @@ class Prover:
         """A prover for a network in float64."""
         return cls(graph, graph.to(torch.float32), domain, norm)
 
+    def ball(self, x: Tensor, eps: Tensor) -> Ball:
+        """The balls of budgets (n,) around inputs (n, *shape), a little larger than the budget."""
+        low, high = (bound.double() for bound in self.domain.bounds(x))
+        return Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
+
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
         lower = [
@@ -46,8 +51,7 @@ class Prover:
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """In float32, and again in float64 where rounding may have cost the proof."""
-        low, high = (bound.double() for bound in self.domain.bounds(x))
-        ball = Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
+        ball = self.ball(x, eps)
         lower = method(self.coarse, ball.to(torch.float32), y).amin(1).double()
         scores = self.coarse.values(x.float())[-1]
         others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
@@ -73,6 +77,10 @@ class Proofs:
     def none(cls, n: int) -> "Proofs":
         """Nothing proven."""
         return cls(torch.full((n,), -1), [""] * n, torch.full((n,), torch.nan, dtype=torch.float64))
+
+    def copy(self) -> "Proofs":
+        """The same, which later proofs leave as it is."""
+        return Proofs(self.level.clone(), [*self.method], self.margin.clone())
 
     def extend(
         self, prover: Prover, name: str, method: Method, x: Tensor, y: Tensor, levels: Sequence[float], limit: Tensor

@@ -3,13 +3,20 @@
 manifest.json          request, model, data
 rows.parquet           a row for each sample and budget
 counterexamples-*.safetensors   the nearest adversarial input of each broken sample, by its id
+verdicts-*.jsonl       with --solver: a line for each answer of an outside verifier
 report.html            the page; made from the rows
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
 
+from brinell.core import bounded
+from brinell.core.errors import RequestError
 from brinell.core.record import Array, column
-from brinell.manifest import FolderManifest
+from brinell.manifest import Content, FolderManifest, Listing, Number
 from brinell.store.folder import Layout
 from brinell.store.table import Table
 
@@ -25,12 +32,57 @@ class Outcomes:
     label: Array = column("int32", "true class")
     eps: Array = column("float64", "the budget, in the units of the data")
     outcome: Array = column("string", "wrong, broken, open, certified or failed")
-    method: Array = column("string", "the method of the proof; empty without one")
+    method: Array = column("string", "the method of the proof, or solver:TOOL; empty without one")
     proven_at: Array = column("float64", "the budget at which the proof was made, at least eps; NaN without a proof")
-    margin: Array = column("float64", "lower bound of the margin at proven_at; NaN without a proof")
+    margin: Array = column("float64", "lower bound of the margin at proven_at; NaN without one")
 
     def __len__(self) -> int:
         return len(self.sample_id)
+
+
+PROOF: Final = "unsat"
+WITNESS: Final = "sat"
+SILENT: Final = "unknown"
+REFUSED: Final = "refused"
+"""Verdicts of outside verifiers: proven, a counterexample that the model confirms, no answer that counts, a false proof."""
+Word = Literal["unsat", "sat", "unknown", "refused"]
+VERDICTS = "verdicts-{}.jsonl"
+"""Name of the file of the verdicts of a piece."""
+
+
+class Verdict(Content):
+    """What counts of the answer of an outside verifier."""
+
+    sample_id: int
+    eps: Number
+    tool: str
+    verdict: Word
+    reason: str
+    """Why an answer does not count; empty where it does."""
+    seconds: Number
+    x: Listing[Number]
+    """The counterexample, flattened; empty without one."""
+
+
+def read_verdicts(file: Path) -> list[Verdict]:
+    """The verdicts in a file.
+
+    Raises:
+        RequestError: it is missing or damaged.
+    """
+    try:
+        return [Verdict.model_validate_json(line) for line in bounded.text(file).splitlines()]
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{file} is damaged ({type(error).__name__}): restore it from a copy of the folder") from None
+
+
+def fault_lines(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line for each tool and each reason why answers of it do not count."""
+    faults = Counter((verdict.tool, verdict.reason) for verdict in verdicts if verdict.reason)
+    return [
+        f"{tool}: {reason} ({count} question{'s' * (count > 1)}); what it leaves open stays open"
+        for (tool, reason), count in faults.items()
+    ]
 
 
 TABLE = Table(Layout(verb="certify", noun="certificate", version=1, manifest=FolderManifest), Outcomes)

@@ -2,6 +2,8 @@
 
 from typing import Annotated, Literal
 
+from pydantic import Field
+
 from brinell.core.settings import Names
 from brinell.engine.request import (
     JOINED,
@@ -11,6 +13,8 @@ from brinell.engine.request import (
     Budgets,
     DataSpec,
     Device,
+    File,
+    Folder,
     InProcess,
     ModelSpec,
     SampleCount,
@@ -34,6 +38,11 @@ class CertifyRequest(BaseRequest):
     the samples that are still open."""
     attack: tuple[AttackSpec, ...] = ("fast",)
     """The attacks, as for brinell audit."""
+    solver: tuple[File, ...] = ()
+    """The command of an outside verifier of VNN-LIB 2.0, which is asked about what the methods leave open in linf, as TOOL verify
+    QUERY.vnnlib --network N=MODEL.onnx --timeout S. Its proofs carry its name; its counterexamples are checked by the model."""
+    solver_timeout: float = Field(default=60.0, gt=0, le=1e6)
+    """The seconds that an outside verifier may take for one question."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 100, or all where there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None
@@ -42,3 +51,11 @@ class CertifyRequest(BaseRequest):
     batch_size: BatchSize = 128
     device: Device = "auto"
     in_process: InProcess = False
+
+
+class CertifyOptions(BaseRequest):
+    """What a certification writes beside its folder."""
+
+    export: Folder | None = None
+    """Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into
+    this folder."""

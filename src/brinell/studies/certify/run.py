@@ -1,6 +1,6 @@
 """The computation: each piece attacks and bounds a part of the samples."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.datasets._memory import ArrayDataset
+from brinell.engine.answers import with_logits
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
@@ -26,10 +27,13 @@ from brinell.runners import local
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.run import Run
+from brinell.studies import work
+from brinell.studies.certify import queries
+from brinell.studies.certify.analysis import CertifyResult
 from brinell.studies.certify.proofs import Method, Proofs, Prover
-from brinell.studies.certify.records import BROKEN, CERTIFIED, FAILED, OPEN, WRONG, Outcomes
+from brinell.studies.certify.records import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
+from brinell.studies.certify.solvers import Judge, find_tool, tool_name
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.work import open_plan
 
 PIECE = 100
 """Samples of a piece."""
@@ -49,6 +53,72 @@ class CertifyPlan(Plan):
     """Ascending budgets above 0."""
     methods: tuple[tuple[str, Method], ...]
     """Methods by name."""
+    answers: Path | None = None
+    """A folder that holds the answers of outside verifiers, for a repetition."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """The options of a repetition."""
+
+    answers: Path
+    """The folder that is repeated, whose answers of outside verifiers are taken as they are."""
+    export: None = None
+
+
+def carry_out(call: Call) -> CertifyResult:
+    """Certify, and write the queries that a call asks for.
+
+    Raises:
+        RequestError: the request cannot be carried out, or the folder of the queries is not empty.
+    """
+    folder = call.options.export if call.options else None
+    if folder is None:
+        return _certified(call)
+    folder = Path(folder).expanduser().absolute()
+    queries.check_queries(call.request.norm, "export")
+    queries.check_folder(folder)
+    result = _certified(call)
+    _export(call, Path(result.folder), folder)
+    return result
+
+
+def _certified(call: Call) -> CertifyResult:
+    """The result of a folder that is made."""
+    result: CertifyResult = work.carry_out(call)
+    return result
+
+
+def repeat(call: Call, folder: Path) -> CertifyResult:
+    """Carry out the call of a folder again; outside verifiers are not run."""
+    return _certified(replace(call, options=Repetition(folder)))
+
+
+def _export(call: Call, made: Path, folder: Path) -> None:
+    """Write the samples that a folder leaves open as queries."""
+    plan, content = make_plan(call), TABLE.read(made)
+    (model,) = plan.models.values()
+    model = with_logits(model, plan.dataset, dict(content.manifest), plan.device, name=model.name)
+    is_open = content.rows.outcome.astype(str) == OPEN
+    ids = np.unique(content.rows.sample_id[is_open])
+    if not len(ids):
+        call.progress.note("no sample is open, so that there is nothing to export")
+        return
+    samples = _samples(plan, model, call.request.norm, ids)
+    positions, levels = {int(sample): k for k, sample in enumerate(ids)}, {eps: k for k, eps in enumerate(plan.levels)}
+    rows_ = zip(content.rows.sample_id[is_open].tolist(), content.rows.eps[is_open].tolist(), strict=True)
+    boxes = [(positions[sample], levels[eps]) for sample, eps in rows_]
+    queries.export(samples, boxes, folder, call.request.solver_timeout)
+    call.progress.note(f"{len(boxes)} queries in VNN-LIB about {len(ids)} samples: {folder / queries.INSTANCES} lists them")
+
+
+def _samples(plan: "CertifyPlan", model: Model, norm: str, ids: Array) -> queries.Samples:
+    """Some samples of the plan, with the network."""
+    x = plan.dataset.load(ids.tolist())
+    by_id = dict(zip(plan.ids.tolist(), plan.labels.tolist(), strict=True))
+    labels = np.array([by_id[sample] for sample in ids.tolist()])
+    prover = Prover.of(read_network(model, x[:COMPARED]), plan.dataset.domain, norm)
+    return queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
 
 
 def make_plan(call: Call) -> CertifyPlan:
@@ -58,9 +128,18 @@ def make_plan(call: Call) -> CertifyPlan:
     if not levels:
         raise RequestError(f"{option('eps')} {request.eps} names no budget above 0: write one, such as 0:8/255:9")
     methods = tuple((spec, _method(spec)) for spec in request.method)
-    plan: CertifyPlan = open_plan(call, CertifyPlan, usual_samples=SAMPLES, levels=levels, methods=methods)
+    answers = getattr(call.options, "answers", None)
+    if request.solver:
+        queries.check_queries(request.norm, "solver")
+        if answers is None:
+            for command in request.solver:
+                find_tool(command)
+    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, levels=levels, methods=methods, answers=answers)
     (model,) = plan.models.values()
-    read_network(model, plan.dataset.load(plan.ids[:COMPARED].tolist()))
+    x = plan.dataset.load(plan.ids[:COMPARED].tolist())
+    graph = read_network(model, x)
+    if request.solver or getattr(call.options, "export", None):
+        queries.network_bytes(Prover.of(graph, plan.dataset.domain, request.norm), x)
     return plan
 
 
@@ -110,8 +189,8 @@ def pieces(plan: CertifyPlan, call: Call) -> list[Piece]:
     return [
         Piece(
             name=f"samples {start + 1} to {min(start + PIECE, len(plan.ids))}",
-            make=partial(certify, plan, call, slice(start, start + PIECE), examples_file(number)),
-            files=(examples_file(number),),
+            make=partial(certify, plan, call, slice(start, start + PIECE), number),
+            files=(examples_file(number), *([VERDICTS.format(number)] if call.request.solver else [])),
         )
         for number, start in enumerate(starts)
     ]
@@ -122,13 +201,12 @@ def examples_file(number: int) -> str:
     return f"counterexamples-{number}.safetensors"
 
 
-def certify(plan: CertifyPlan, call: Call, part: slice, file: str) -> Outcomes:
+def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes:
     """Attack and bound a part of the samples, and write its counterexamples."""
     ids, labels = plan.ids[part], plan.labels[part]
     (model,) = plan.models.values()
     x = plan.dataset.load(ids.tolist())
     attacked = attack(plan, call, x, labels)
-    write_arrays(plan.folder / file, {str(ids[k]): example for k, example in sorted(attacked.examples.items())})
     prover = Prover.of(read_network(model, x[:COMPARED]), plan.dataset.domain, call.request.norm)
     y = torch.as_tensor(labels).long()
     limit = torch.as_tensor(attacked.first)
@@ -136,7 +214,37 @@ def certify(plan: CertifyPlan, call: Call, part: slice, file: str) -> Outcomes:
     proofs = Proofs.none(len(ids))
     for name, method in plan.methods:
         proofs.extend(prover, name, method, x, y, plan.levels, limit)
+    if call.request.solver:
+        samples = queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
+        ask_tools(plan, call, samples, proofs, attacked, VERDICTS.format(number))
+    write_arrays(plan.folder / examples_file(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
     return _rows(plan, ids, labels, attacked, proofs)
+
+
+def ask_tools(plan: CertifyPlan, call: Call, samples: queries.Samples, proofs: Proofs, attacked: "Attacked", file: str) -> None:
+    """Ask the outside verifiers of a request about open samples, and write what counts of their answers."""
+    (model,) = plan.models.values()
+
+    def answers(x: torch.Tensor) -> torch.Tensor:
+        """Scores of inputs on the CPU."""
+        return predict(model, x.to(plan.device), call.request.batch_size).cpu()
+
+    confirm = queries.confirmation(samples, answers, plan.dataset.domain)
+    first = np.where(attacked.failed | ~attacked.right, 0, attacked.first)
+    verdicts = []
+    with TemporaryDirectory(prefix="brinell-") as directory:
+        if plan.answers is None:
+            commands = {command: find_tool(command) for command in call.request.solver}
+            ask = queries.asking(samples, Path(directory), call.request.solver_timeout, commands)
+        else:
+            ask = queries.recorded(samples, plan.answers / file)
+        for command in call.request.solver:
+            judge = Judge(tool_name(command), confirm, attacked.examples)
+            verdicts += queries.ask_tool(command, ask, judge, samples, proofs, first, attacked.examples)
+    attacked.first[:] = first
+    for line in fault_lines(verdicts):
+        call.progress.warn(line)
+    queries.write_verdicts(plan.folder / file, verdicts)
 
 
 @dataclass(frozen=True, kw_only=True)

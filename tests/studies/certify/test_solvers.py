@@ -1,0 +1,200 @@
+"""Open samples as queries for outside verifiers, and what is believed of their answers."""
+
+import random
+import string
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from brinell.bounds._queries import read_query
+from brinell.core.errors import BrinellWarning, RequestError
+from brinell.models._onnx_session import session_of
+from brinell.store.files import read_arrays
+from brinell.studies.certify import solvers
+from brinell.studies.certify.records import PROOF, SILENT, TABLE, WITNESS
+
+pytest.importorskip("onnxruntime")
+EPS = "0.002,0.02,0.05,0.1"
+HONEST = """
+import re, sys
+import numpy as np, onnxruntime
+text = open(sys.argv[2]).read()
+ends = {sign: [float(v) for v in re.findall(rf"assert \\({sign} X\\S* ([-\\d.]+)", text)] for sign in (">=", "<=")}
+rival = re.findall(r">= Y\\[0,(\\d+)\\] Y\\[0,(\\d+)\\]", text)
+low, high = np.array(ends[">="]), np.array(ends["<="])
+session = onnxruntime.InferenceSession(sys.argv[4].partition("=")[2])
+grid = np.stack(np.meshgrid(*[np.linspace(a, b, 81) for a, b in zip(low, high)]), -1).reshape(-1, 2)
+for x in grid.astype(np.float32):
+    y = session.run(None, {"X": x[None]})[0][0]
+    if any(y[int(a)] >= y[int(b)] for a, b in rival):
+        print("sat")
+        print("((X[0,0] %r)\\n (X[0,1] %r))" % tuple(map(float, x)))
+        break
+else:
+    print("unsat")
+"""
+
+
+@pytest.fixture(scope="module")
+def subject():
+    """A network of two inputs whose proofs leave samples open, and its data."""
+    generator = torch.Generator().manual_seed(1)
+    layers = [nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)]
+    for layer in layers[::2]:
+        layer.weight.data = torch.randn(layer.weight.shape, generator=generator) * 4 / layer.in_features**0.5
+        layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
+    net = nn.Sequential(*layers).eval()
+    x = 0.1 + 0.8 * torch.rand(24, 2, generator=generator)
+    with torch.no_grad():
+        layers[-1].bias -= net(x).mean(0)  # every class wins somewhere
+    return net, x, net(x).argmax(1)
+
+
+def certify(subject, out, **settings):
+    """A certification by cheap bounds, which leave much open, against weak attacks."""
+    net, x, y = subject
+    data = brinell.data(x.numpy(), y.numpy(), kind="vector")
+    settings = {"eps": EPS, "method": "crown-ibp", "attack": "square?steps=1", **settings}
+    return brinell.certify(net, data, out=out, **settings)
+
+
+def tool(folder, text, name="tool"):
+    """A verifier that is a script of Python or of the shell."""
+    file = folder / name
+    head = (
+        "#!/bin/sh\n"
+        if text.startswith("echo") or text.startswith("sleep") or text.startswith("exit")
+        else f"#!{sys.executable}\n"
+    )
+    file.write_text(head + text)
+    file.chmod(0o755)
+    return str(file)
+
+
+def outcomes(folder):
+    """Outcome and method by sample and budget."""
+    rows = TABLE.read(folder).rows
+    return {
+        (int(s), float(e)): (str(o), str(m))
+        for s, e, o, m in zip(rows.sample_id, rows.eps, rows.outcome, rows.method, strict=True)
+    }
+
+
+def test_a_point_of_an_exported_query_satisfies_it_exactly_when_the_model_errs(subject, tmp_path):
+    net, x, y = subject
+    result = certify(subject, tmp_path / "run", export=tmp_path / "queries")
+    instances = [line.split(",") for line in (tmp_path / "queries" / "instances.csv").read_text().splitlines()]
+    assert len(instances) == sum(rate.k for rate in result.open) > 5
+    session = session_of(str(tmp_path / "queries" / "model.onnx"))
+    errors = 0
+    for network, name, _ in instances:
+        assert network == "model.onnx"
+        sample, eps = int(name.split("-")[2]), float(name.partition("eps-")[2].removesuffix(".vnnlib"))
+        for version in ("1.0", "2.0"):
+            query = read_query(tmp_path / "queries" / name.replace("1.0", version))
+            box = query.cases[0]
+            low, high = np.clip(x[sample].double().numpy() - eps, 0, 1), np.clip(x[sample].double().numpy() + eps, 0, 1)
+            np.testing.assert_allclose([box.low, box.high], [low, high], atol=2e-5 * eps)
+            assert (box.low <= low).all() and (box.high >= high).all()
+            points = low + (high - low) * np.stack(np.meshgrid(*[np.linspace(0, 1, 21)] * 2), -1).reshape(-1, 2)
+            points = np.clip(points.astype(np.float32), box.low, box.high).astype(np.float32)
+            scores = np.concatenate([session.run(None, {"X": point[None]})[0] for point in points]).astype(np.float64)
+            satisfied = np.any([case.holds(points.astype(np.float64), scores) for case in query.cases], 0)
+            wrong = (net(torch.from_numpy(points)).argmax(1) != y[sample]).numpy()
+            np.testing.assert_array_equal(satisfied, wrong)
+            errors += int(wrong.sum())
+    assert errors > 20
+
+
+def test_an_honest_verifier_closes_what_is_open(subject, tmp_path):
+    before = certify(subject, tmp_path / "before")
+    command = tool(tmp_path, HONEST, "grid.py")
+    result = certify(subject, tmp_path / "run", solver=command)
+    assert sum(rate.k for rate in before.open) > 5 and sum(rate.k for rate in result.open) == 0
+    assert result.solvers[0].tool == "grid.py" and result.solvers[0].proofs > 0 and result.solvers[0].counterexamples > 0
+    kinds = {outcome for outcome in outcomes(tmp_path / "run").values() if outcome[0] == "certified"}
+    assert ("certified", "solver:grid.py") in kinds and ("certified", "crown-ibp") in kinds
+    net, x, y = subject
+    stored = read_arrays(tmp_path / "run" / "counterexamples-0.safetensors")
+    for (sample, eps), (outcome, _) in outcomes(tmp_path / "run").items():
+        if outcome == "broken":
+            example = torch.as_tensor(stored[str(sample)])
+            assert int(net(example[None]).argmax()) != y[sample] and float((example - x[sample]).abs().max()) <= eps * 1.001
+    Path(command).unlink()  # a verification takes the answers from the folder, and runs no program
+    data = brinell.data(x.numpy(), y.numpy(), kind="vector")
+    verified = brinell.verify(tmp_path / "run", net, data)
+    assert verified.passed, verified.problems
+    assert any("outside verifiers" in claim for claim in verified.unverified_claims)
+
+
+def test_a_proof_that_a_counterexample_contradicts_is_refused(subject, tmp_path):
+    certify(subject, tmp_path / "before")
+    with pytest.warns(BrinellWarning, match="tool: it proves what a stored counterexample contradicts"):
+        result = certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"))
+    assert result.solvers[0].refused and result.solvers[0].proofs == 0
+    assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
+
+
+SILENT_TOOLS = {
+    "exit 3": "ended with code 3",
+    "echo unsat; exit 1": "its answer does not count",
+    "echo perhaps": "none of sat, unsat and unknown",
+    "echo unsat; echo sat": "several answers",
+    "echo sat": "sat without an input",
+    "echo 'sat ((X_0 0.5) (X_1 0.5))'": "none of sat, unsat and unknown",
+    "echo sat; echo '((X_0 0.5) (X_1 99))'": "no counterexample, as the model answers",
+    "echo sat; echo '((X_0 1e999) (X_1 nan))'": "sat without an input",
+    "echo timeout": "it answered timeout",
+    "sleep 30": "did not end within",
+}
+
+
+@pytest.mark.parametrize("text", SILENT_TOOLS)
+def test_an_answer_that_does_not_count_leaves_samples_open(text, subject, tmp_path, monkeypatch):
+    monkeypatch.setattr(solvers, "GRACE", 0.1)
+    certify(subject, tmp_path / "before", eps="0.05")
+    seconds = 0.1 if text.startswith("sleep") else 20.0
+    with pytest.warns(BrinellWarning, match=SILENT_TOOLS[text]) as caught:
+        result = certify(subject, tmp_path / "run", eps="0.05", solver=tool(tmp_path, text), solver_timeout=seconds)
+    assert outcomes(tmp_path / "run") == outcomes(tmp_path / "before")
+    assert result.solvers[0].unanswered == result.solvers[0].asked > 0
+    assert sum(issubclass(warning.category, BrinellWarning) for warning in caught) == 1
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_nonsense_is_an_answer(seed):
+    """Random texts with words of answers in them: a proof needs a line that says so, and no line that says otherwise."""
+    generator = random.Random(seed)
+    words = ["sat", "unsat", "UNSAT ", "(X_0 0.5)", "(X_1 -1e3)", "unsat.", "holds", "", "\0", "x" * 9, "((X[0,0] .", "violated"]
+    lines = [
+        generator.choice(words) if generator.random() < 0.7 else "".join(generator.choices(string.printable, k=12))
+        for _ in range(5)
+    ]
+    text = generator.choice(["\n", " ", "\r\n"]).join(lines)
+    answer = solvers.read_answer(text, ["X[0,0]", "X[0,1]"])
+    said = {line.strip().lower() for line in text.splitlines()}
+    if answer.verdict == PROOF:
+        assert said & {"unsat", "holds"} and not said & {"sat", "violated", "unknown", "timeout"}
+    elif answer.verdict == WITNESS:
+        assert said & {"sat", "violated"} and len(answer.x) == 2
+    else:
+        assert answer.verdict == SILENT and answer.reason
+
+
+def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, tmp_path):
+    with pytest.raises(RequestError, match="names 'no-such-tool', and there is no such program"):
+        certify(subject, tmp_path / "run", solver="no-such-tool")
+    with pytest.raises(RequestError, match="balls in l2 are none"):
+        certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"), norm="l2")
+    with pytest.raises(RequestError, match="balls in l2 are none"):
+        certify(subject, tmp_path / "run", export=tmp_path / "queries", norm="l2")
+    (tmp_path / "queries").mkdir()
+    (tmp_path / "queries" / "file").touch()
+    with pytest.raises(RequestError, match="is not empty"):
+        certify(subject, tmp_path / "run", export=tmp_path / "queries")
+    assert not (tmp_path / "run").exists()
