@@ -34,7 +34,6 @@ from brinell.analysis.means import mean
 from brinell.engine.progress import SilentProgress
 from brinell.engine.sources import open_data
 from brinell.store.run import Run
-from brinell.studies.harden.run import with_weights
 from brinell.training.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -153,7 +152,7 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
         result = hardened(subject, model, recipe, subject.passes / rounds - queries, seed, out / f"round-{number}", **place_of)
         cost += queries + (result.forwards + result.backwards) / n
         events += result.events
-        model = with_weights(subject.model, Path(result.weights)) or model
+        model = result.spec or model
     return result, cost, events
 
 
@@ -189,7 +188,7 @@ def measure(
         else:
             result = hardened(subject, model, recipe, subject.passes, seed, out / "one")
             passes, events = (result.forwards + result.backwards) / len(open_data(subject.train)), result.events
-        seconds, model = result.seconds, with_weights(subject.model, Path(result.weights)) or model
+        seconds, model = result.seconds, result.spec or model
         distorted = float(np.mean([change.after.value for change in result.unseen if "severity" in change.name]))
     return {
         "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
