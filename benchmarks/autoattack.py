@@ -118,7 +118,7 @@ def cached_verdict(folder: Path | None, name: str, make: Callable[[], Verdict]) 
 def run_cascade(
     module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, norm: str, eps: str, cascade: str, seed: int, options, **settings
 ) -> Verdict:
-    """One of our cascades, records and all; `more` goes to `brinell.audit`."""
+    """One of our cascades, records and all; `settings` go to `brinell.audit`."""
     data = ArrayDataset(x, y)
     model = TorchModel(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:

@@ -76,7 +76,7 @@ def compare(module: torch.nn.Module, x: torch.Tensor, repetitions: int) -> list[
 
 
 def passes(module: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, turn, backward: bool) -> None:
-    """One pass forward and, if `back`, to the input."""
+    """One pass forward and, if `backward`, a gradient of the input."""
     leaf = x.clone().requires_grad_(backward)
     with torch.set_grad_enabled(backward):
         logits = module(turn(leaf))

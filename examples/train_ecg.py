@@ -78,7 +78,7 @@ def augment(x: Tensor, rng: torch.Generator) -> Tensor:
 def train(
     x: Tensor, y: Tensor, classes: int, *, rhythm: bool = False, patients: np.ndarray | None = None, epochs: int, seed: int = 0
 ) -> nn.Module:
-    """Networks trained on beats x (n, channels, T) with labels y (n,) of the patients `whose` (n,); None for a single one.
+    """Networks trained on beats x (n, channels, T) with labels y (n,) of `patients` (n,); None for a single one.
 
     Channels are leads in mV, and with a rhythm three more.
     """

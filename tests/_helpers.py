@@ -78,7 +78,7 @@ def threat_of(eps: Any, norm: str = "linf", domain: Domain = VECTOR, n: int = 1)
 
 
 def threshold(boundary: float, steep: float = 10.0) -> Any:
-    """Logits of a model that says class 1 where the first value is above `at`: the Linf margin is |x0 - at|."""
+    """Logits of a model that says class 1 where the first value is above `boundary`: the Linf margin is |x0 - at|."""
 
     def logits(x: Tensor) -> Tensor:
         z = steep * (x.flatten(1)[:, 0] - boundary)

@@ -25,7 +25,7 @@ def write_record(
 ) -> None:
     """A triangle of 0.1 s at each second from 1 on, `height` high and growing by a tenth from beat to beat; a baseline of 0.5.
 
-    Beats whose symbol is in `down` are upside down and do not grow, nor do the others then. Marks are `apart` seconds from each
+    Beats whose symbol is in `down` are upside down and do not grow, nor do the others then. Marks are `spacing` seconds from each
     other, the first at 1 s.
     """
     t = np.arange(int((len(symbols) + 2) * fs)) / fs

@@ -1,6 +1,11 @@
-"""The check of names and prose counts what it should, and nothing else."""
+"""The check of names and prose counts what it should, and nothing else; docstrings call parameters by their names."""
 
+import ast
+import builtins
 import importlib.util
+import keyword
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -69,3 +74,69 @@ def test_a_figure_above_its_limit_fails_and_names_its_places(
     assert words.report("names", words.Count([place], 100), 100, 1.0, False)
     assert not words.report("names", words.Count([place, place], 100), 100, 1.0, False)
     assert "src/module.py:3: found" in capsys.readouterr().out
+
+
+CLASS = re.compile(r"[A-Z][a-z]")
+OF_OTHERS = frozenset(
+    "FOLDER HASH LABEL_7 NAME a auto brightness brinell classes_ concurrency h0 h10 id2label label2id lenet5_advtrained "
+    "lenet5_clean local logits plain session test".split()
+)
+"""Words in backticks that are names elsewhere: in libraries, files, pages or specs. Classes of other files are allowed too."""
+
+
+def names_of_file(tree: ast.Module) -> set[str]:
+    """Names that every docstring of a file may use: imports, definitions outside functions, attributes."""
+    names = set(dir(builtins)) | set(keyword.kwlist)
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.keyword(arg=str(name)):
+                names.add(name)
+            case ast.alias(name=name, asname=alias):
+                names |= {*name.split("."), alias or name}
+            case ast.Constant(value=str(text)) if not re.search(r"\s", text):
+                names |= set(re.findall(r"\w+", text))
+        for statement in node.body if isinstance(node, ast.Module | ast.ClassDef) else ():
+            targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+            names |= {part.id for target in targets if target for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return names
+
+
+def unknown_names(source: str) -> Iterator[tuple[int, str]]:
+    """Lines and names in backticks in docstrings of functions that are neither parameters nor names of the file."""
+    tree = ast.parse(source)
+    outside = names_of_file(tree) | OF_OTHERS
+
+    def visit(node: ast.AST, parameters: set[str]) -> Iterator[tuple[int, str]]:
+        for child in ast.iter_child_nodes(node):
+            within = set(parameters)
+            if isinstance(child, ast.FunctionDef):
+                within |= {part.arg for part in ast.walk(child.args) if isinstance(part, ast.arg)}
+                words = re.findall(r"(?<!`)`([A-Za-z_]\w*)`(?!`)", ast.get_docstring(child) or "")
+                yield from ((child.lineno, word) for word in words if word not in outside | within and not CLASS.match(word))
+            yield from visit(child, within)
+
+    return visit(tree, set())
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "examples", "scripts"])
+def test_docstrings_name_parameters_as_they_are_called(root: Path, folder: str) -> None:
+    """A parameter that gets another name gets it in the docstring too."""
+    files = sorted((root / folder).rglob("*.py"))
+    unknown = [
+        f"{path.relative_to(root)}:{line}: `{name}`" for path in files for line, name in unknown_names(path.read_text("utf-8"))
+    ]
+    assert files and not unknown
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('def load(path):\n    """Load `file`."""', ["file"]),
+        ('def load(path):\n    """Load `path`."""', []),
+        ('def load(path):\n    """Load `file`."""\n    file = path', ["file"]),
+        ('def load(path):\n    def inner():\n        """Load `path`."""', []),
+        ('LIMIT = 3\ndef load(path):\n    """Load at most `LIMIT`; see `Store.read`, ``x``, `brinell audit`."""', []),
+    ],
+)
+def test_names_that_docstrings_use_are_checked(source: str, expected: list[str]) -> None:
+    assert [name for _, name in unknown_names(source)] == expected

@@ -149,7 +149,7 @@ def _type_text(hint: Any) -> str:
 
 
 def _default(study: Study, name: str) -> Any:
-    """The default of a parameter; empty where it must be given."""
+    """The default of a parameter; empty if the parameter is required."""
     field = study.fields().get(name)
     if name in ("model", "data") and study.needs_inputs or (name == "out" and study.output is Output.FILE):
         return inspect.Parameter.empty
@@ -197,7 +197,7 @@ def _switch_and_shard(settings: dict[str, Any]) -> tuple[bool, str | None]:
 
 
 def _check_texts(settings: Mapping[str, Any]) -> None:
-    """Refuse texts that neither a file nor a name can have, before anything is opened by them."""
+    """Refuse texts with characters that no file name can hold, before anything is opened."""
     for name, value in settings.items():
         for text in value if isinstance(value, list | tuple) else (value,):
             if isinstance(text, str | Path) and not is_text(str(text)):

@@ -58,7 +58,7 @@ def data(
     divide: float | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """Inputs and labels as data for any call of Brinell, with what cannot be read off them said.
+    """Inputs and labels as data for any call of Brinell, with the settings that arrays do not show.
 
     `brinell.audit(model, (x, y))` does this by itself wherever nothing has to be said.
 
@@ -212,7 +212,7 @@ def name_of(model: Any) -> str:
 
 
 def _wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
-    """A model in memory by what it is; the first line that fits decides."""
+    """Wrap a model in memory by its type; the first case that fits decides."""
     domain = dataset.domain
     if is_pipeline(model):
         return _pipeline(model, domain, name, preparation)
@@ -248,7 +248,7 @@ def _wrap(model: Any, dataset: Dataset, name: str, preparation: Any, answers: st
 
 
 def maite_metadata(model: Any) -> Metadata | None:
-    """What a model by MAITE's protocol says of itself; None for any other model."""
+    """The metadata of a model by MAITE's protocol; None for any other model."""
     return metadata_of(model) if callable(model) and not isinstance(model, Model) else None
 
 
@@ -357,7 +357,7 @@ def specs_of(model: Any, models: tuple[Model, ...]) -> tuple[str, ...]:
 
 
 def preparation_text(value: Any) -> str:
-    """A setting as one types it; processors by what they say of themselves, objects without a text by their type."""
+    """A setting as a user types it; a processor by its `repr`, an object without a text by its type."""
     try:
         return _setting_text(value)
     except Exception:  # the text of an object is code of others

@@ -240,7 +240,7 @@ class FolderManifest(GrowingManifest):
 
 
 def misfit(text: str) -> PydanticCustomError:
-    """The error about values that do not fit together, each of which is well formed; the text follows the name of their place."""
+    """The error about values that are each well formed but contradict each other; the text follows the name of their position."""
     return PydanticCustomError("misfit", text)
 
 

@@ -50,7 +50,7 @@ def test_every_attack_is_for_all_kinds_of_inputs(name):
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_bounds_of_each_channel_are_bounds(name):
-    """Given once or for each channel, they mean the same; `check_attack` has them given once."""
+    """Given once or for each channel, they mean the same; the checker of attacks gives them once."""
     attack = attack_of(name)
     for kind, norm in zip(KINDS, itertools.cycle(sorted(attack.distances))):  # each kind, and each distance
         problem = linear_problem(kind, norm, n=4)

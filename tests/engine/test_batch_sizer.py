@@ -20,7 +20,7 @@ def short(subject):
 
 
 class Backward(torch.autograd.Function):
-    """Passes everything through, and has no memory for the gradients of more than `most` inputs."""
+    """Passes everything through, and has no memory for the gradients of more than `limit` inputs."""
 
     @staticmethod
     def forward(ctx, x, limit):

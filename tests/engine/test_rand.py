@@ -23,7 +23,7 @@ NOISE = 0.4
 
 
 class Noisy(Recorder):
-    """Says class 1 where the first value is above `at`, with noise on its logits or on its input, which moves the lead by 0.4."""
+    """Says class 1 where the first value is above `level`; noise on its logits or its input moves the lead by 0.4."""
 
     def __init__(self, place, level=0.5):
         draw = torch.Generator().manual_seed(7)

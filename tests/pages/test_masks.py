@@ -20,7 +20,7 @@ SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
 
 def weighed(kind, places):
-    """Class 1 where the mean of the values at `where` exceeds a half: nothing else counts."""
+    """Class 1 where the mean of the values at `places` exceeds a half: nothing else counts."""
     domain = Domain(kind=kind, shape=SHAPES[kind])
 
     def logits(x):

@@ -379,7 +379,7 @@ def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool)
 
 
 def _warning(check: CheckResult, allow: Collection[str], without_checks: bool) -> Check:
-    """A check or a warning of the run as a condition; one that was not made fails but `without_checks`."""
+    """A check or a warning of the run as a condition of the gate. A check that was not made fails, unless `without_checks`."""
     passed = check.passed if without_checks else bool(check.passed)
     allowed = passed is False and check.code in allow
     return Check(

@@ -68,7 +68,7 @@ def grid(records: Records, manifest: Mapping[str, Any], model: str) -> Grid:
 
 
 def _in_blocks(place: Callable[[Array], Array], values: Array, kind: type) -> Array:
-    """What `place` makes of the values (n,), a block at a time, since what it needs for itself is several times as large."""
+    """`place` applied to the values (n,) block by block, as its temporary arrays are several times as large as the values."""
     result: Array = np.empty(len(values), kind)
     for start in range(0, len(values), BLOCK):
         result[start : start + BLOCK] = place(values[start : start + BLOCK])
@@ -76,7 +76,7 @@ def _in_blocks(place: Callable[[Array], Array], values: Array, kind: type) -> Ar
 
 
 def eps_index(eps: Array, values: Array) -> Array:
-    """(rows,) position of each value in the ascending `eps`, -1 where it is not among them (to 1 part in 10^9)."""
+    """(rows,) position of each value in the ascending `eps`, compared to 1 part in 10^9; -1 for values not among them."""
     if not len(eps):
         return np.full(len(values), -1)
     upper = np.clip(np.searchsorted(eps, values), 0, len(eps) - 1)
@@ -133,10 +133,10 @@ def worst_case(cells: Grid, stages: Sequence[int]) -> Array:
 
 
 def stage_label(stage: Mapping[str, Any]) -> str:
-    """The name for people of a stage in a manifest, without the samples that it is kept to."""
+    """Readable name of a stage in a manifest, without its restriction to some samples."""
     return str(stage.get("label", stage["name"]))
 
 
 def stage_title(stage: Mapping[str, Any]) -> str:
-    """The same with the samples that it is kept to and what it waits for."""
+    """Readable name of a stage, with its restriction to some samples and the condition that it waits for."""
     return ", ".join(filter(None, (stage_label(stage), str(stage.get("kept_to", "")))))

@@ -64,7 +64,7 @@ class Placement:
     """Distance of what stands there at its full strength, before it was scaled down as a whole or clipped to a budget."""
 
     def mask(self) -> Array:
-        """(*lengths) int64: for each place the index in `standing` of its distortion, -1 for none.
+        """(*lengths) int64: for each place, the index of its distortion in `standing`, -1 for none.
 
         Overlapping patches show the distortion with the lowest index, as the attack applied them.
         """

@@ -135,6 +135,6 @@ def shuffled(values: Array, labels: Array, rng: np.random.Generator, draws: int 
 
 
 def chance(observed: float, draws: Array) -> float:
-    """P-value: how often the draws are as large as what was seen, which counts as one of them."""
+    """P-value: the share of the draws that are at least as large as the observed value, which counts as a draw itself."""
     finite = draws[np.isfinite(draws)]
     return float((1 + (finite >= observed - 1e-12).sum()) / (1 + len(finite)))

@@ -174,7 +174,7 @@ def rate(k: int, n: int, *, eps: float = 0.0, missing: int = 0) -> Rate:
 
 
 def share(hits: Iterable[bool]) -> Share:
-    """The proportion of those that are true."""
+    """The proportion of true values."""
     values = list(hits)
     k, n = sum(values), len(values)
     low, high = wilson(k, n) or (None, None)

@@ -81,7 +81,7 @@ def first_share(flags: Array) -> float | None:
 
 
 def infidelity(values: Array, hidden: Array, drops: Array) -> float | None:
-    """How badly the map predicts what hiding places does: 0 perfectly, 1 no better than predicting no change.
+    """Error of a map as a prediction of what hidden places change: 0 if perfect, 1 if no better than predicting no change.
 
     Infidelity (Yeh et al. 2019, On the (in)fidelity and sensitivity of explanations, definition 2.1) with the best scale of the
     map, over that of a map of zeros. Scale and baseline have no meaning in maps of unsigned importance, so that without both it

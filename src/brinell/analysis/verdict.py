@@ -229,7 +229,7 @@ def _sentence(opening: str, cause: str | None, reason: str) -> str:
 
 
 def _gravest(failed: set[Code], checks: Mapping[Code, CheckResult]) -> Code:
-    """The failed check that says most: one with a cause before others, then in the order of `BROKEN`."""
+    """The most important failed check: checks with a known cause come first, then the order of `BROKEN` decides."""
     return min(failed, key=lambda code: (not checks[code].cause, list(BROKEN).index(code)))
 
 
@@ -239,7 +239,7 @@ def _replaced_gradient(ways: Sequence[WayResult]) -> float | None:
 
 
 def _bypass(broken: Collection[Code], ways: Sequence[WayResult]) -> str:
-    """What attacks did about failed checks, if finite differences agree with the gradient that they followed; else empty."""
+    """Clause on how attacks bypassed failed checks; empty unless finite differences agree with the gradient they followed."""
     disagreement = _replaced_gradient(ways)
     if disagreement is None or disagreement > GOOD:
         return ""

@@ -74,7 +74,7 @@ def project_l1(x: Tensor, w: Tensor, gap: Tensor, low: Tensor, high: Tensor) -> 
 
 
 def _fill(steepness: Tensor, room: Tensor, gap: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """How far the `count` steepest values go, filled up in their order until the gap (n,) is closed, and what all reach."""
+    """Changes of the `count` steepest values, in their order until the gap (n,) is closed, and the gap that all can close."""
     top, index = steepness.topk(count, dim=1)
     rooms = room.gather(1, index)
     gains = top * rooms

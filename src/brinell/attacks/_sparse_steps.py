@@ -76,7 +76,7 @@ def phases(steps: int, *, wide: bool) -> dict[int, float]:
 
 
 def reviews(steps: int, starts: Iterable[int]) -> set[int]:
-    """Step counts after which step sizes are reviewed: every 4 % of each phase, all but the first begun by a query."""
+    """Numbers of steps after which `SparseState.review` runs: every 4 % of each phase, whose first steps are `starts`."""
     steps_after = set()
     for start, end in pairwise([*starts, steps]):
         first = start + (start > 0)

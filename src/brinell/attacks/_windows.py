@@ -141,7 +141,7 @@ class Deals:
         self._cut: tuple[Sides, Tensor, Tensor] | None = None
 
     def select(self, keep: Tensor) -> None:
-        """Go on with the chosen samples."""
+        """Keep the streams and draws of some samples; `keep` is (n,) bool or int64."""
         self._rng = self._rng.select(keep)
         self._turns = None if self._turns is None else self._turns[keep]
         self._drawn = {name: value[keep] for name, value in self._drawn.items()}
@@ -200,7 +200,7 @@ class Deals:
         return signs * self._drawn["flip"].gather(1, window)[:, None] if self._vector else signs
 
     def shapes(self, step: int) -> Tensor:
-        """(n, 1, volume): eta, with which Algorithm 3 fills the window; asked for after the window."""
+        """(n, 1, volume): eta, with which Algorithm 3 fills the window; call it after `window`."""
         assert self._cut is not None
         _, _, shapes = self._cut
         return shapes[self._drawn["turn"][:, step] % len(shapes), None]
@@ -232,6 +232,6 @@ class Deals:
         return delta.reshape(-1, self.channels, *self.grid)
 
     def _sign(self, bits: Tensor) -> Tensor:
-        """+-1 from the lowest bit, weighted by the others where asked for."""
+        """+-1 from the lowest bit, times a weight from the other bits if signs are weighted."""
         signs = 1.0 - 2.0 * (bits & 1)
         return signs * ((bits >> 1) % 2**20 + 1) / 2**20 if self._weighted else signs

@@ -77,7 +77,7 @@ class APGD(EveryKind):
             raise ValueError(f"loss {self.loss} has no targeted form; with targets use {' or '.join(TARGETED)}")
 
     def reach(self, distance: str) -> float:
-        """In L1 a run begins within 3 eps, where it is too short for phases within eps."""
+        """Radius in which a run begins, as a multiple of eps: 3 in L1, unless the run is too short for phases."""
         return phases(self.steps, wide=self.wide)[0] if distance == "l1" else 1.0
 
     def cost(self, classes: int) -> tuple[int, int]:

@@ -71,7 +71,7 @@ class DeepFool(EveryKind):
             batch, threat, x, rivals = select_rows(missed, batch, threat, x, rivals)
 
     def _rivals(self, oracle: Oracle, batch: Batch) -> Tensor:
-        """(n, k): the other classes whose boundaries are looked at."""
+        """(n, k): the other classes whose boundaries a step linearises."""
         if self.candidates < oracle.classes - 1:
             scores = oracle.scores(batch.ids, batch.x).scatter(1, batch.y[:, None], -torch.inf)
             return scores.topk(self.candidates, dim=1).indices

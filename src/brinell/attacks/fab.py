@@ -156,7 +156,7 @@ class _Walk:
         self.x = self.threat.domain.clamp(delta.mul_(per_sample(size, delta)).add_(self.batch.x))
 
     def keep(self, active: Tensor) -> bool:
-        """Keep the active samples; whether there are any."""
+        """Keep the active samples (n,) bool; returns False if none is left."""
         if not active.all():
             self.batch, self.threat = self.batch.select(active), self.threat.select(active)
             for name in ("rivals", "rows", "x"):
@@ -164,7 +164,7 @@ class _Walk:
         return len(self.rows) > 0
 
     def judge(self, logits: Tensor) -> None:
-        """Note which points are adversarial, and step back from those."""
+        """Record distances of adversarial points, and move these points back towards the clean inputs."""
         # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
         back = (self.threat.criterion.margin(logits, self.batch.y, self.x) > 0).nonzero()[:, 0]
         if len(back):

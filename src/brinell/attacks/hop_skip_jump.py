@@ -160,7 +160,7 @@ class _Walk:
         self._x = torch.where(per_sample(high < 1, offset), nearest, self._x)
 
     def step(self, number: int, count: int) -> bool:
-        """One iteration of Algorithm 2; False where no sample has queries left for another."""
+        """One iteration of Algorithm 2; returns False if no sample has queries left for another."""
         direction = self._distance.ascent(self._normal(number, count))
         affordable = self._affordable()
         if not self._select(affordable):

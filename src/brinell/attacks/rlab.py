@@ -210,7 +210,7 @@ class RLAB(EveryKind):
         rng: Streams,
         on_end: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
-        """The episodes themselves: what became of each sample."""
+        """Run the episodes; returns the outcome of each sample."""
         agent = self.agent(threat.domain.kind)
         placement = Placement(
             grid=self.grid(threat.domain),
@@ -239,7 +239,7 @@ def _settings(distortion: Any) -> dict[str, Any]:
 
 
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
-    """By identity, the public name of each distortion; of those of one name with the settings that tell them apart."""
+    """Public name of each distortion by its identity; distortions that share a name get the settings in which they differ."""
     words = [_public_name(type(distortion)) for distortion in distortions]
     settings = [", ".join(f"{key}={value}" for key, value in _settings(distortion).items()) for distortion in distortions]
     shared = {word for word in words if words.count(word) > 1}

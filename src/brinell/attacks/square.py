@@ -116,7 +116,7 @@ class Square(EveryKind):
         return first if first + deals.places < self.steps else self.steps
 
     def _run(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> bool:
-        """Algorithm 1. Returns whether the search of a sample ended because nothing more could come of it."""
+        """Algorithm 1. Returns True if a search ended early because no window could improve it."""
         # As the authors: the margin, and towards a target class its cross-entropy, which is made to fall.
         loss = LOSSES[self.loss or ("ce" if isinstance(threat.criterion, Targeted) else "margin")]
         ids, norm = batch.ids, threat.distance.name

@@ -58,7 +58,7 @@ def command_line(verb: str | None = None) -> typer.Typer:
 
 
 def _placeholder() -> None:
-    """Stands for a command that was not requested; it has its help only."""
+    """Placeholder for a command that was not requested: it has help alone."""
 
 
 def _verb_of(arguments: list[str]) -> str:
@@ -132,7 +132,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _report_failure(error: Exception) -> int:
-    """The exit code of what is none of our errors, which is said in a line."""
+    """Report an unexpected error in one line; returns the exit code."""
     if hasattr(error, "format_message"):  # a wrong option or argument
         say(f"error: {error.format_message()}")
         return 2

@@ -66,7 +66,7 @@ class Line:
     """The option before the present word, whose value the word may go on with."""
 
     def check(self, words: Sequence[str]) -> None:
-        """Account for every word.
+        """Check every word of the command line; raises an error at the first that fits nowhere.
 
         Raises:
             RequestError: the first word that means nothing.
@@ -199,7 +199,7 @@ class Line:
         return advice or f"{command} has no place for {place}: every value follows its option; `{command} --help` lists them"
 
     def _continuation(self, words: Sequence[str], settings: dict[str, str], kinds: Sequence[str]) -> str:
-        """The message about words that go on with the value before them; empty if they do not."""
+        """The message about words that belong to the value before them, such as a path with spaces; empty if none do."""
         values = self.values.get(self.last)
         if self.last not in settings or not values:
             return ""
@@ -217,7 +217,7 @@ class Line:
         return ""
 
     def _option_of(self, word: str, settings: dict[str, str], kinds: Sequence[str]) -> str:
-        """The message about a word that names what an option takes; empty if no option takes it."""
+        """The message about a word that is a value of an option, such as the name of an attack; empty if no option takes it."""
         command = f"brinell {self.study.verb}"
         for kind in kinds:
             for flag, setting in settings.items():
@@ -265,7 +265,7 @@ class Line:
         return [name for kind in SPECS if kind in kinds for name in setting_names(kind)]
 
     def _as_own(self, word: str, flags: Sequence[str], value: str) -> str:
-        """The option of this command that has the same name in other spelling, or that other libraries call so."""
+        """The option of this command whose name differs in spelling alone, or which other libraries call by this name."""
         synonyms = same_names(word, (flag.removeprefix("--") for flag in flags))
         return _with_value(f"--{synonyms[0]}", "" if self._options[f"--{synonyms[0]}"].is_flag else value) if synonyms else ""
 
@@ -343,7 +343,7 @@ def _with_value(flag: str, value: str) -> str:
 
 
 def _error_of(eps: str) -> str:
-    """What is wrong with budgets; empty if nothing is."""
+    """The error in the text of budgets; empty if there is none."""
     try:
         parse_eps(eps)
     except RequestError as error:

@@ -87,7 +87,7 @@ class Command:
             return study.resolve(study.run)(call)
 
     def _place(self, request: BaseRequest) -> None:
-        """Let other processes make the folder, if the options say so; this one then reads it, as one of its shards.
+        """Start other processes if the options ask for them; this process then reads their folder as one of its shards.
 
         Raises:
             RequestError: processes cannot be started, or an option is for one process.
@@ -120,7 +120,7 @@ class Command:
         return int(result.exit_code) if self.study.passes else 0
 
     def _begin(self, request: BaseRequest, path: Path) -> None:
-        """From here on an interruption says how to go on."""
+        """Note the command that resumes this run, for the message about an interruption."""
         if self.study.resume:
             from brinell.store.shared import address_of
 
@@ -248,7 +248,7 @@ def _shared(study: Study) -> Iterator[inspect.Parameter]:
 
 
 def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
-    """The option that a field becomes. Its default is none, so that what a file says is not overruled."""
+    """The option for a field. It has no default, so that it never overrides a file of settings."""
     positional = name in study.positional
     kind, repeatable = _plain(field.annotation)
     number = number_type(field.annotation)

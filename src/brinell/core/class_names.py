@@ -185,7 +185,7 @@ def _unnamed(
 def _match_of(
     name: str, places: Mapping[int, int], model_names: Sequence[str], data_names: Sequence[str], count: int, means: str
 ) -> Match:
-    """The order that these places give: the data's classes, the model's further ones behind them."""
+    """The match in which class i of the data is at `places[i]` in the model; further classes of the model follow."""
     order = [places.get(label, NEVER) for label in range(len(data_names))]
     extra_places = [place for place in range(count) if place not in places.values()]
     if [*order, *extra_places] == list(range(count)):
@@ -276,7 +276,7 @@ def own_order(class_names: Sequence[str], class_order: Sequence[int]) -> tuple[s
 
 
 def option_text(names: Sequence[str]) -> str:
-    """The option of a model that names its classes, as far as its text can hold them; empty otherwise."""
+    """The option `class_names` of a model's spec for these names; empty if a spec cannot hold them."""
     if len(names) > MOST_PROPOSED or any(mark in name for name in names for mark in "+&"):
         return ""
     return f"class_names={'+'.join(names)}"
@@ -338,7 +338,7 @@ def _synset(name: str) -> str:
 
 
 def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
-    """The numbers of names that are none: `7`, `class 7`, `LABEL_7`; None if one is a name."""
+    """The numbers in names such as `7`, `class 7` or `LABEL_7`; None if a name is more than a number."""
     matches = [NUMBERED.fullmatch(name.strip()) for name in names]
     return tuple(int(match[1]) for match in matches if match) if names and all(matches) else None
 

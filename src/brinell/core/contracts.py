@@ -80,7 +80,7 @@ class TriesInputs(Protocol):
     """An attack that tests the plugins of its settings (a user's distortion) on real inputs before anything is computed."""
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
-        """Try it on real inputs (n, *shape). Returns what is odd, in a line each.
+        """Try the attack on real inputs (n, *shape). Returns remarks, one line each.
 
         Raises:
             ContractError: what the settings name breaks its contract on such inputs.
@@ -92,7 +92,7 @@ class LooksBeyond(Protocol):
     """A budgeted attack that asks about inputs beyond eps on its way. They are never successes."""
 
     def reach(self, distance: str) -> float:
-        """The largest multiple of eps that it asks about in the distance of this name; 1 where it stays within."""
+        """Largest distance of a query as a multiple of eps, in the distance of this name; 1 if queries stay within eps."""
 
 
 @runtime_checkable
@@ -100,7 +100,7 @@ class FollowsSurrogates(Protocol):
     """An attack without gradients that follows those of surrogates where a run has some (`Oracle.slopes`)."""
 
     def surrogate_questions(self) -> int:
-        """How often one run asks each surrogate about a sample at most; 0 where the settings follow none."""
+        """Largest number of queries of each surrogate about a sample in one run; 0 if the settings use no surrogates."""
 
 
 def follows_surrogates(attack: Attack) -> bool:
@@ -179,7 +179,7 @@ class Detector(Protocol):
     domains: ClassVar[frozenset[Kind]]
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
-        """Learn what clean inputs look like.
+        """Fit the detector to clean inputs.
 
         Args:
             x: (n, *shape) clean inputs.
@@ -215,7 +215,7 @@ class Defence(Protocol):
         """
 
     def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
-        """(n,) what is minimised, one value per sample, with a way back to the weights.
+        """(n,) the training loss of each sample, differentiable in the weights.
 
         Args:
             network: the classifier, in training mode.
@@ -282,7 +282,7 @@ class OpensModel(Protocol):
 
 
 def check_complete(contract: type[Any], candidate: Any) -> Any:
-    """`given`, after a check that it has every member of the contract.
+    """The candidate, after a check that it has every member of the contract.
 
     Raises:
         ContractError: it lacks members; the line names them.

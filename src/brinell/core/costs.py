@@ -122,7 +122,7 @@ class Best:
         self.strongest[ids[rows]] = x[rows]
 
     def note_successes(self, ids: Tensor, x: Tensor, logits: Tensor, distance: Tensor, totals: Tensor) -> None:
-        """Record m successes.
+        """Record m successes: the query and the distance of each.
 
         Args:
             ids: (m,) the sample of each success.

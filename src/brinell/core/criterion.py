@@ -294,7 +294,7 @@ class Worst:
         return self.of.loss(loss, logits, y)
 
     def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The logits that attacks see under the wrapped criterion."""
+        """The logits (n, classes) that attacks receive, as the wrapped criterion makes them."""
         return self.of.logits_for_attack(logits, y)
 
     def select(self, keep: slice | Tensor) -> "Worst":

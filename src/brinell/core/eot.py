@@ -57,7 +57,7 @@ class EOT:
         self._shares: bool | None = None
 
     def calls(self, x: Tensor) -> Iterator[Tensor]:
-        """(copies * n, classes) for each call, until all looks are taken; `x` (n, *shape) is at most a batch.
+        """Answers (copies * n, classes) of calls that together ask each input of `x` (n, *shape) as often as EOT demands.
 
         Raises:
             ModelError: the model failed, or did not answer each input with a row of logits.
@@ -149,7 +149,7 @@ class _Autocast:
 
 
 def question_cost(eot: int, precision: Precision) -> int:
-    """The most forwards that one question about a sample can cost: in bf16 its answer may be asked for again."""
+    """Largest number of forwards for one query about a sample. In bf16 an answer may be computed a second time."""
     return eot if precision == "float32" else 2 * eot
 
 

@@ -160,7 +160,7 @@ class SampleError(ModelError):
 
 
 def of_system(error: OSError | MemoryError) -> BrinellError:
-    """What the system says about a file, or about memory, as an error of ours."""
+    """An error of the system about a file or memory, as an error of Brinell."""
     if isinstance(error, MemoryError):
         batch, samples = option("batch_size"), option("samples")
         return MemoryShortError(f"this machine has too little memory for it: give a smaller {batch} or fewer {samples}")
@@ -168,7 +168,7 @@ def of_system(error: OSError | MemoryError) -> BrinellError:
 
 
 def is_foreign(error: BaseException) -> bool:
-    """True for what code of others raises, `sys.exit` included: all but errors of Brinell and Ctrl-C, which end the run."""
+    """True for exceptions of foreign code, `sys.exit` included: all except errors of Brinell and Ctrl-C, which end the run."""
     return not isinstance(error, BrinellError | KeyboardInterrupt)
 
 

@@ -68,7 +68,7 @@ class Pipe:
             os.set_blocking(descriptor, False)
 
     def send(self, op: str, fields: Mapping[str, Any] | None = None, arrays: Mapping[str, Tensor] | None = None) -> None:
-        """Say something.
+        """Send a frame: an operation with its fields and arrays.
 
         Raises:
             PipeError: the other side ended, or does not listen.
@@ -105,7 +105,7 @@ class Pipe:
         return Frame(head["op"], head["fields"], arrays)
 
     def _read(self, count: int) -> bytearray:
-        """Read so many bytes."""
+        """Read exactly `count` bytes."""
         content = bytearray()
         while len(content) < count:
             self._wait(self._reader, select.POLLIN)
@@ -128,7 +128,7 @@ class Pipe:
                 raise EndedError from None
 
     def _wait(self, descriptor: int, event: int) -> None:
-        """Until the other side has spoken, or listens."""
+        """Wait until the other process has sent data, or reads it: the descriptor then has the event of `select.poll`."""
         began, poll = time.monotonic(), select.poll()
         poll.register(descriptor, event)
         ready = poll.poll(None if math.isinf(self.remaining) else max(0.0, 1000 * self.remaining))

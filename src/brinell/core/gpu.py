@@ -8,5 +8,5 @@ DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/d
 
 
 def has_gpu() -> bool:
-    """True where the kernel knows a GPU that torch calls cuda, and on Windows, where no file says it."""
+    """True if the kernel lists a GPU that torch calls cuda; also True on Windows, where no file lists them."""
     return sys.platform == "win32" or any(path.exists() for path in DRIVERS)

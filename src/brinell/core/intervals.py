@@ -19,7 +19,7 @@ class Interval(NamedTuple):
 
 
 def deviations(confidence: float) -> float:
-    """How many standard deviations a two-sided interval of this confidence reaches.
+    """Half the width of a two-sided normal interval of this confidence, in standard deviations.
 
     Raises:
         ValueError: a confidence that is not between 0 and 1.

@@ -48,7 +48,7 @@ class _Query(NamedTuple):
     """(n,): how many rows before each in its batch have its id; None where no id repeats."""
 
     def part(self, rows: slice) -> "_Query":
-        """Some of its rows."""
+        """The same query for some of its rows."""
         if rows.stop - rows.start == len(self.ids):
             return self
         ids, x0, y, criterion, eps, limit, earlier = self
@@ -152,7 +152,7 @@ class Ledger:
         return x if self._movable is None else x.index_select(x.ndim - self._batch.x.ndim + 1, self._movable)
 
     def full_inputs(self, ids: Tensor, x: Tensor) -> Tensor:
-        """(n, *shape): the whole inputs of which an attack proposes the values that may change, the others as they were."""
+        """(n, *shape): whole inputs, from an attack's proposals for the values that may change and the clean values elsewhere."""
         if self._movable is None:
             return x
         if x.shape != (len(ids), *self.batch.x.shape[1:]):
@@ -292,7 +292,7 @@ class Ledger:
         return query
 
     def _query(self, ids: Tensor) -> _Query:
-        """The samples of these ids; looked up once while the attack goes on using the same tensor."""
+        """The samples of these ids, looked up once as long as the attack passes the same tensor."""
         if self._last is not None and self._last[0] is ids and self._last[1] == ids._version:
             return self._last[2]
         full_batch = len(ids) == len(self._batch) and bool((ids == self._batch.ids).all())
@@ -319,7 +319,7 @@ class Ledger:
         backwards: int = 0,
         margin: Tensor | None = None,
     ) -> None:
-        """Judge a batch that the model answered, count it, `times` forwards a row, and note what came of it."""
+        """Judge the model's answers to a batch, count `times` forwards for each row, and record successes and margins."""
         size = size_of(self._threat.distance, x, query.x0)
         legal = size <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
@@ -346,7 +346,7 @@ class Ledger:
             self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
 
     def _check_reach(self, size: Tensor, query: _Query) -> None:
-        """Refuse inputs of sizes (n,) beyond what may be asked about."""
+        """Refuse inputs whose distance `size` (n,) from the clean ones exceeds the attack's reach."""
         if self._reach == math.inf:
             return
         beyond = (self._reach - 1) * query.eps

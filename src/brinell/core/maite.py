@@ -29,7 +29,7 @@ class Metadata(NamedTuple):
 
 
 def metadata_of(component: Any) -> Metadata | None:
-    """What a data set or a model of MAITE says of itself; None for any other object.
+    """The metadata of a data set or a model of MAITE; None for any other object.
 
     Raises:
         RequestError: `index2label` does not number the classes from 0 on.

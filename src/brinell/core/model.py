@@ -92,7 +92,7 @@ class Model(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """The inputs it takes."""
+        """Domain of the model's inputs."""
 
     @property
     def classes(self) -> int:
@@ -130,7 +130,9 @@ def check_exit(name: str, error: BaseException) -> None:
 
 @contextmanager
 def answering(name: str, n: int) -> Iterator[list[str]]:
-    """Turns whatever the code of a model raises into an error of one line, `sys.exit` included, and keeps torch's settings.
+    """Context in which the code of a model runs: whatever it raises, `sys.exit` included, becomes an error of one line.
+
+    The settings of torch that the code changes are restored at the end; the list that the context yields names them.
 
     Args:
         name: name of the model.

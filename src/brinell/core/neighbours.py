@@ -162,7 +162,7 @@ class _Search:
         return candidates
 
     def sizes(self, row: int, candidates: Array, values: slice = slice(None)) -> Array:
-        """(len(at),) float64: the distances themselves, or what some of the values make of them."""
+        """(len(candidates),) float64: distances from a query to reference samples, or the part that some values make up."""
         query, rows = self.queries[row, values], self.reference[candidates, values]
         if self.norm == "l2":
             change = torch.from_numpy(rows).float() - torch.from_numpy(query).float()
@@ -178,7 +178,7 @@ class _Search:
 
 
 def _spread(values: int) -> Array:
-    """An order of the values in which every beginning is spread evenly over all."""
+    """An order of the values in which each prefix is spread evenly over all of them."""
     return np.argsort(np.arange(values) * ((5**0.5 - 1) / 2) % 1, kind="stable")
 
 

@@ -140,7 +140,7 @@ def _note(
     symmetric: bool,
     z: Array | None = None,
 ) -> None:
-    """Update the nearest with a block of squared distances, for its rows and, with `both`, for its columns too."""
+    """Update the nearest with a block of squared distances, for its rows and, if `symmetric`, for its columns too."""
     z = y if z is None else z
     disjoint = y[rows.stop - 1] < z[columns.start] or z[columns.stop - 1] < y[rows.start]
     diagonal = symmetric and rows == columns
@@ -206,7 +206,7 @@ def _add(total: Array, size: Tensor, rows: Array, columns: Array, *, diagonal: b
 
 
 def _segments(labels: Array) -> tuple[Array, list[tuple[int, int]]]:
-    """Labels of sorted samples, with the span of each."""
+    """Distinct labels of samples that are sorted by label, and the first and the end row of each."""
     values, start = np.unique(labels, return_index=True)
     ends = [*start[1:].tolist(), len(labels)]
     return values, list(zip(start.tolist(), ends, strict=True))

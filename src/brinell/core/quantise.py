@@ -53,7 +53,7 @@ def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: D
 def _move_fewest_inward(
     x: Tensor, x0: Tensor, rounded: Tensor, inward: Tensor, away: Tensor, limit: Tensor, distance: Distance
 ) -> Tensor:
-    """`rounded` with so many values of `back` as bring it within the limit, by bisection; all of them where that is too few."""
+    """`rounded` with the fewest values of `inward` that bring it within the limit, by bisection; with all if no number does."""
     cost = torch.where(away, (inward - x).abs() - (rounded - x).abs(), torch.inf).flatten(1)
     rank = cost.argsort(stable=True, dim=1).argsort(dim=1).reshape(x.shape)
     too_few, enough = torch.zeros_like(limit).long(), away.flatten(1).sum(1)

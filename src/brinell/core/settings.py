@@ -78,7 +78,7 @@ def listed_words(hint: Any) -> tuple[str, ...]:
 
 
 def is_text(text: str) -> bool:
-    """True if a text can be written to a file and name one: no NUL, and no half of a surrogate pair."""
+    """True if a text can be written to a file and be a file name: it has no NUL and no unpaired surrogate."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -76,7 +76,7 @@ class Scope:
 
 
 def scope_of(file: Path) -> Scope:
-    """The scope of a file: its folder, or for relative imports and files of a package the folder above the package."""
+    """The scope of a file, whose root package is the file's folder, or the farthest folder that its relative imports lead to."""
     file = Path(os.path.realpath(file))
     level, packages = _relative_level(file), _packages_above(file)
     depth = max(level - 1, len(packages)) if level else 0

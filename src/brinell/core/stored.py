@@ -66,7 +66,7 @@ def _header(content: Any) -> tuple[int, dict[str, Any]]:
 
 
 def array(content: Any, name: str, start: int, place: Mapping[str, Any]) -> Array:
-    """One array of a file; arguments as `places` gives them, errors too."""
+    """One array of a file; for arguments and errors see `places`."""
     kind, shape = np.dtype(KINDS[place["dtype"]]), tuple(map(operator.index, place["shape"]))
     begin, end = (start + operator.index(offset) for offset in place["data_offsets"])
     fits = end - begin == kind.itemsize * math.prod(shape)

@@ -105,7 +105,7 @@ class Streams:
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """The global generators at a seed, and as they were afterwards: what others wrote draws from them.
+    """Context in which the global generators of random numbers start at a seed; their states are restored at the end.
 
     A user's factory draws its first weights there, and layers such as dropout draw on `device`, the processor or a CUDA device.
     """
@@ -120,7 +120,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def initial(network: nn.Module, rng: torch.Generator) -> None:
-    """Give a network its first weights, on the CPU: those of layers by He et al. 2015, biases 0."""
+    """Initialise the weights of a network on the CPU: layers as in He et al. 2015, biases 0."""
     network.to_empty(device="cpu")
     with torch.no_grad():
         for tensor in network.parameters():

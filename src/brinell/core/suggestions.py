@@ -234,5 +234,5 @@ def _by_part(name: str, names: list[str]) -> list[str]:
 
 
 def _words(name: str) -> Iterator[str]:
-    """The words of a name that are long enough to tell something."""
+    """The words of a name that are long enough to identify it."""
     return (word for word in re.split(r"[\s_\-./]+", name.casefold()) if len(word) >= SHORTEST_PART)

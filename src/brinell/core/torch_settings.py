@@ -51,7 +51,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 @contextmanager
 def kept_settings() -> Iterator[list[str]]:
-    """Set back at the end what changed in the block; the list then names each setting, with its values before and after."""
+    """Context that restores torch's settings at its end. Its list then names the changed ones, with values before and after."""
     before = [read() for read, _ in SETTINGS.values()]
     changes: list[str] = []
     try:

@@ -39,7 +39,7 @@ def is_windows_path(text: str) -> bool:
 
 
 def path_hint(path: str | os.PathLike[str]) -> str:
-    """The end of a message about a path that does not exist: the path that is meant; empty if nothing like it is there."""
+    """The end of a message about a path that does not exist, with the most similar existing path; empty if there is none."""
     text = os.fspath(path)
     if os.sep == "/" and is_windows_path(text):
         mounted = f"/mnt/{text[0].lower()}/{text[3:]}".replace("\\", "/")
@@ -72,7 +72,7 @@ def check_foreign(path: str | os.PathLike[str]) -> None:
 
 
 def top_level_statements(file: Path) -> list[ast.stmt]:
-    """The statements of a Python file; none where it cannot be read, which is said when it is run."""
+    """The top-level statements of a Python file; none if it cannot be read, which the later run of the file reports."""
     try:
         return ast.parse(bounded.read(file, bounded.MOST_TEXT)).body
     except (OSError, SyntaxError, ValueError, RequestError):

@@ -59,7 +59,7 @@ def as_strided(x: Tensor, role: str) -> Tensor:
 
 
 def obstacle_of(x: Tensor) -> tuple[str, str] | None:
-    """What keeps a tensor from being dense real numbers in memory, and what to give instead; None if nothing does."""
+    """Why a tensor is not a dense array of real numbers, and what to pass instead; None if it is one."""
     if x.is_quantized:
         return "quantised", "x.dequantize()"
     if x.is_nested or x.layout != torch.strided:
@@ -93,13 +93,13 @@ def _numpy(x: Any, role: str) -> Array:
 
 
 def _parts(x: Any, role: str) -> Any:
-    """The value, where arrays within lists are checked one by one: NumPy forgets what they hide."""
+    """The value; arrays within lists are checked one by one, because NumPy drops masks and units of arrays that it joins."""
     if not isinstance(x, list | tuple):
         return x
     return [_parts(part, role) if isinstance(part, list | tuple) else _part(part, role) for part in x]
 
 
 def _part(x: Any, role: str) -> Any:
-    """An element of a list: arrays of any library as plain ones, numbers and texts as they are."""
+    """An element of a list: an array of any library becomes a NumPy array; numbers and texts stay."""
     is_plain = isinstance(x, np.generic) or type(x) is np.ndarray
     return as_array(x, role) if not is_plain and any(hasattr(x, protocol) for protocol in PROTOCOLS) else x

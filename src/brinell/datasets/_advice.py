@@ -90,7 +90,7 @@ class Advice:
 
     @property
     def in_spec_as_they_are(self) -> str:
-        """What to give in a spec for a model that takes the values undivided; empty if they are not divided."""
+        """The options of a spec for a model that takes the values undivided; empty if the values are not divided."""
         if self.divide is None or self.bounds is None:
             return ""
         low, high = map(_text, self.bounds)

@@ -341,7 +341,7 @@ class Items(Rows):
         return x
 
     def target(self, index: int) -> Any:
-        """What belongs to the input of one item."""
+        """The label or target of one item."""
         return self._pair(index)[1]
 
     def _pair(self, index: int) -> tuple[Any, Any]:
@@ -365,7 +365,7 @@ class Items(Rows):
 
 
 def _parts_text(item: Any) -> str:
-    """What an item is, in words."""
+    """Description of an item, such as its type and length."""
     name = type(item).__name__
     return f"a {name} of {len(item)} part{'s' * (len(item) != 1)}" if isinstance(item, tuple | list) else f"a {name}"
 

@@ -17,7 +17,7 @@ COMPARED = 8
 
 
 def class_names_of(data: Any, depth: int = 0) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names of the classes of a torch data set or of those that it contains, and notes; empty where none says any.
+    """Names of the classes of a torch data set or of the data sets that it contains, and notes; empty if none states any.
 
     A wrapper has the names of what it contains, as long as it shows the same labels.
     """

@@ -52,7 +52,7 @@ class LearnsTheWorst:
         return F.cross_entropy(network(x_adv), batch.y, reduction="none")
 
     def safer(self) -> str:
-        """Nothing is known to be safer."""
+        """Empty: no safer recipe is known."""
         return ""
 
 
@@ -92,7 +92,7 @@ def project(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
 
 
 def restore_fixed(x: Tensor, batch: Batch, threat: Threat) -> Tensor:
-    """`x` with the values that may not change as they were; in place."""
+    """Reset the values of `x` that may not change to the clean ones, in place."""
     movable = threat.domain.movable
     if movable is None:
         return x

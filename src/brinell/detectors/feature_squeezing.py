@@ -43,7 +43,7 @@ class FeatureSqueezing:
             raise ValueError(f"bits={self.bits} must be 0 to {MOST}, and window={self.window} at least 1")
 
     def fit(self, x: Tensor, labels: Tensor, model: Model) -> Suspicion:
-        """Choose the bits, where they are not given."""
+        """Choose the number of bits, unless it is given."""
         bits = self.bits or _fewest(x, labels, model)
 
         def suspicion(x: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def smoothed(x: Tensor, deviation: float, *, truncate: float = 4.0, mode: str = 
 
 
 def _beyond(side: int, radius: int, mode: str, device: torch.device) -> Tensor:
-    """(side + 2 * radius,): which value stands at each place of an axis that goes on beyond both ends."""
+    """(side + 2 * radius,): index of the value at each place of an axis that is padded on both sides."""
     positions = torch.arange(-radius, side + radius, device=device)
     if mode == "replicate":
         return positions.clamp(0, side - 1)

@@ -106,7 +106,7 @@ class AuditedModel:
         total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
 
     def keep_facts(self) -> None:
-        """Record what turned out about the model: changed settings of torch, remarks and traffic of a server, which adds up."""
+        """Record changed settings of torch, remarks on the model, and the traffic of a server, which adds up over sessions."""
         self.note("model", self.model.info.remarks())
         if self.model.info.server is not None:
             self.note("model", self.model.info.server.remarks())

@@ -217,7 +217,7 @@ def _parse_flag(spec: str, name: str, options: dict[str, str]) -> bool:
 
 
 def _parse_choice(spec: str, key: str, options: dict[str, str], choices: frozenset[str]) -> str | None:
-    """Take one of several words out of the options; None if it is not given."""
+    """Take the option `key`, one of the words in `choices`, out of the options; None if it is not given."""
     text = options.pop(key, None)
     if text is not None and text not in choices:
         raise RequestError(f"{key} is {text!r} in {spec!r}: it is one of {', '.join(sorted(choices))}")

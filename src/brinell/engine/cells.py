@@ -37,7 +37,7 @@ def _model_cell(plan: Plan, source: ModelSource, **content: Any) -> str:
 
 
 def clean_cell(plan: Plan, source: ModelSource) -> str:
-    """Cell of a model's clean check."""
+    """Cell (the hash that names stored rows) of the first check of a model on clean inputs."""
     return _model_cell(plan, source, attack=CLEAN, eot=plan.eot)
 
 

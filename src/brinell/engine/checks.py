@@ -68,7 +68,7 @@ class CheckResults:
     backwards: int
 
     def manifest(self) -> tuple[list[dict[str, Any]], dict[str, int]]:
-        """The entries `checks` and `probes` of the manifest."""
+        """The entries of the manifest: findings of the checks, and the passes that they took."""
         return [asdict(finding) for finding in self.findings], {"forwards": self.forwards, "backwards": self.backwards}
 
 

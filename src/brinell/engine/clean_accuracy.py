@@ -221,7 +221,7 @@ class _Search:
         return matches / n, text
 
     def _advice(self, form: InputForm) -> str:
-        """What the user does for the model to get this form."""
+        """Advice to the user on how to give the model inputs in this form."""
         return form.advice(self._spec, self._model.domain, self._model.info.preprocessing)
 
     def best_relabelled(self, classes: Sequence[str]) -> tuple[float, str]:
@@ -263,13 +263,13 @@ class _Search:
         return sorted(trials, key=lambda trial: (-trial.matches, -trial.log_prob))
 
     def _is_right(self, pred: Array, matches: int) -> bool:
-        """True if so many are right that the form, and not chance, is the reason."""
+        """True if more answers are correct than chance explains."""
         n, interval = len(self._y), wilson(matches, len(self._y))
         least = LEAST_FORM_RATE / (2 if self._model.classes > MANY_CLASSES else 1)
         return interval is not None and matches >= least * n and interval.low > _chance(pred, self._y, self._model.classes)
 
     def _is_better(self, pair: _Trial, single: _Trial) -> bool:
-        """True if a pair gains over a single form what chance does not, on as many samples as that takes."""
+        """True if the gain of a pair over a single form is larger than chance explains, on enough samples to tell."""
         if pair.matches <= single.matches:
             return False
         index = spread_by_class(self._labels, COMPARED)

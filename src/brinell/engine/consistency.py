@@ -171,7 +171,7 @@ def _place(ask: Ask, first: Tensor, batch_size: int, limit: float, unsure: str) 
 
 
 def _company(ask: Ask, first: Tensor, batch_size: int, limit: float, by_batch: bool, unsure: str) -> Finding:
-    """Check that answers do not depend on the other samples of a batch."""
+    """Check that answers to a sample do not depend on the other samples of its batch."""
     if unsure:
         return Finding.not_made(Code.COMPANY, unsure)
     n = len(first)

@@ -140,7 +140,7 @@ def _find_candidates(model: Model, x: Tensor) -> Iterator[tuple[bool, Scores]]:
     label, shown, history = answers.argmax(1), answers.detach().float(), [answers.detach().float()]
 
     def is_new(scores: Tensor) -> bool:
-        """True for scores that lead to the class, that say something else than those shown, and that nothing before had."""
+        """True for scores whose maximum is the model's class, unless they repeat the model's scores or an earlier candidate."""
         repetition = any(torch.equal(scores, record) for record in history)
         if repetition or not torch.isfinite(scores).all() or not torch.equal(scores.argmax(1), label):
             return False
@@ -189,7 +189,7 @@ def find_deciding_scores(
     batch_size: int,
     on_drop: DropHandler = lambda description: None,
 ) -> tuple[Repair | None, int, int]:
-    """Find the scores within a model that decide its class; None if there are none that it computes with gradients.
+    """Find the inner scores of a model whose maximum is its class; None if it computes none with gradients.
 
     Of several, such as logits and their probabilities, those count with whose gradient finite differences agree.
 

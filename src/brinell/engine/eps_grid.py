@@ -75,7 +75,7 @@ def _is_readable(text: str) -> bool:
 
 
 def _repairs(text: str) -> Iterator[tuple[str, str]]:
-    """What may be wrong with budgets that cannot be read, and the budgets that are meant then."""
+    """Likely errors in budgets that cannot be parsed, as clauses, each with the corrected budgets."""
     plain = text.strip().strip("[](){}'\"")
     listed = re.sub(r"\s*(?:[,;]|\band\b|(?<=[\d.])\s(?=[\d.]))\s*", ",", re.sub(r"\s*/\s*", "/", plain)).strip(",")
     if listed != plain:

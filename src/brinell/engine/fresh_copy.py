@@ -133,7 +133,7 @@ class _FreshCopyCheck:
         self.forwards = self.backwards = 0
 
     def make(self, alone: int, attacks: Sequence[Attack]) -> Finding:
-        """The finding."""
+        """Compare answers of fresh copies with those of the run; returns the finding."""
         points, digests = self.points, set[str]()
         reached = self._reach(digests)
         if self.copies.reopened and len(digests) > 1:
@@ -211,7 +211,7 @@ class _FreshCopyCheck:
         )
 
     def _reach(self, digests: set[str]) -> Tensor:
-        """(n, *shape): where a few attack steps on the robust samples lead, each asked of a copy of its own.
+        """(n, *shape): robust samples after a few attack steps, each of which queries a fresh copy.
 
         `digests` collects those of the copies before they are asked.
         """

@@ -61,7 +61,7 @@ class InputForm:
 
     @property
     def is_affine(self) -> bool:
-        """True if mean, std and the order of the channels say all of it."""
+        """True if mean, std and the order of the channels determine the form."""
         return self.reorder is None and not self.remedy and self.first is None
 
     def then(self, second: "InputForm") -> "InputForm":

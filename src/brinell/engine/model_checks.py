@@ -119,7 +119,7 @@ class ModelChecks:
         return {"check": asdict(finding), "passes": {"forwards": forwards, "backwards": backwards}}
 
     def _check_survivors(self, state: State, checks: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, int, int]:
-        """Make the check on robust samples, unless others say already what it would."""
+        """Make the check on robust samples, unless the check on decision boundaries failed or could not run."""
         plan = self.plan
         robust = np.flatnonzero(state.correct & (state.broken == len(plan.levels)) & (plan.units > 0))
         boundary = checks.get(Code.BOUNDARY, {})

@@ -62,7 +62,7 @@ def _is_untouched(norm: _BatchNorm) -> bool:
 
 @contextmanager
 def _kept_in_evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """All modules in evaluation mode, whatever the forward pass calls; modes are restored at the end."""
+    """Context that keeps all modules in evaluation mode, even if the forward pass calls `train`, and then restores modes."""
     parts = [(part, part.training) for part in module.modules()]
     try:
         for part, _ in parts:

@@ -28,7 +28,7 @@ SCOPES = 0b11
 
 
 def confine() -> None:
-    """Take from this process what a plug-in does not need, and end it when its parent ends."""
+    """Remove rights and resources that a plug-in does not need from this process, and end it when its parent ends."""
     tempfile.gettempdir()  # some libraries ask for it when they are imported, and it is found by writing
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -164,7 +164,7 @@ def unbroken_samples(oracle: Oracle, batch: Batch, grad: Tensor, domain: Domain)
 
 
 def _scale_step(direction: Tensor, size: Tensor, distance: Distance) -> Tensor:
-    """Steps of the given sizes (n,) along `way`. In L1 the steepest step is one value at its bound, too far to be a small one."""
+    """Steps of the given sizes (n,) along `direction`. In L1 the step of the steepest value alone would not be small."""
     step = (
         direction.sign()
         if distance.name == "linf"

@@ -203,7 +203,7 @@ def fit_rule(path: GradientPath, reject: int) -> RejectionRule | None:
 
 
 def features(other_logits: Tensor) -> Tensor:
-    """(n, k) logits to (n, 6): what thresholds for rejection are usually put on."""
+    """(n, k) logits to (n, 6): the quantities that rejection rules usually compare with a threshold."""
     logs = other_logits.log_softmax(1)
     top = other_logits.topk(2, dim=1).values
     entropy = -(logs.exp() * logs).sum(1)

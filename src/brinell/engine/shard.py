@@ -75,7 +75,7 @@ class Group:
     """(n,) float64: unit of the setting's levels."""
 
     def radius(self, levels: Array, index: Array, level: Array) -> Array:
-        """(len(at),) float64: the budget of some samples in the units of the data."""
+        """(m,) float64: the budgets of the samples at `index` (m,) in the units of the data."""
         return np.asarray(levels[level] * self.unit[index])
 
     def select(self, index: Array) -> "Group":
@@ -264,7 +264,7 @@ def column_or_null(column: Array | None, index: Array) -> Array:
 
 
 def make_rows(setting: ShardSetting, group: Group, index: Array, level: Array, outcome: Outcome, **columns: Any) -> Records:
-    """One row of this outcome for each of the samples `at` (m,) of a group, at the budgets `level` (m,)."""
+    """One row with this outcome for each of the samples at `index` (m,) of a group, at the budgets `level` (m,)."""
     return rows.build(
         Records,
         len(index),

@@ -148,7 +148,7 @@ def _is_no_run(path: Path) -> bool:
 
 
 def _check_source(text: str) -> None:
-    """Refuse a folder of adversarial examples that does not exist or is none; the name of a model is left to the study."""
+    """Refuse a folder that does not exist or holds no adversarial examples; the study itself checks names of models."""
     path = Path(text)
     if path.is_dir() and _is_no_run(path):
         raise RequestError(f"{path} is neither the folder of a run nor a benchmark set: it has no {MANIFEST}")
@@ -157,7 +157,7 @@ def _check_source(text: str) -> None:
 
 
 def _check_budgets(text: str) -> None:
-    """Refuse budgets that are no numbers; those of other kinds are left to the study."""
+    """Refuse budgets that are neither numbers nor recommended ones, which the study resolves."""
     if "recommended" not in text:
         parse_eps(text)
 

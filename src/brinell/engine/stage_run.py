@@ -114,7 +114,7 @@ class GroupQueue:
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
     def advance(self, answers: Answers) -> list[OpenGroup]:
-        """Take in what is known, and cut what can be cut. Returns the groups that this ended, in order."""
+        """Add the answers of groups, and cut budgets that they decide. Returns the groups that this completed, in order."""
         finished: list[OpenGroup] = []
         while True:
             while len(self._queue) >= self._size:

@@ -93,5 +93,5 @@ class MeanModel:
 
 
 def mean_of(models: Sequence[Model]) -> Model:
-    """One model as it is, several by their mean."""
+    """One model unchanged, or the mean of several."""
     return models[0] if len(models) == 1 else MeanModel(models)

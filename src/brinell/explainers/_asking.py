@@ -56,7 +56,7 @@ def blurred(x: Tensor, domain: Domain, share: float = BLUR) -> Tensor:
 
 
 def hidden_fill(x: Tensor, domain: Domain) -> Tensor:
-    """(n, *shape): what stands where something is hidden: the input blurred, within its bounds."""
+    """(n, *shape): the fill of hidden places: the blurred input, within its bounds."""
     return domain.clamp(blurred(x, domain))
 
 
@@ -80,7 +80,7 @@ Value = Callable[[Tensor, Tensor], Tensor]
 
 
 def clean_value(oracle: Oracle, batch: Batch, value: Value = class_probability) -> Tensor:
-    """(n,): what the model answers to the inputs as they are."""
+    """(n,): the explained value of the unchanged inputs."""
     return value(oracle.scores(batch.ids, batch.x), batch.y)
 
 
@@ -117,7 +117,7 @@ def masked_values(
 
 
 def blend(x: Tensor, fill: Tensor, shown: Tensor, domain: Domain) -> Tensor:
-    """(n, k, *shape): inputs of which the share `kept` (n, k, *places), 0 to 1, shows, and elsewhere the fill."""
+    """(n, k, *shape): mixtures of inputs and fill; `shown` (n, k, *places), 0 to 1, is the share of the input at each place."""
     return domain.clamp(torch.lerp(fill[:, None], x[:, None], broadcast_maps(shown, domain)))
 
 

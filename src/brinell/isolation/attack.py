@@ -89,7 +89,7 @@ class IsolatedAttack(IsolatedPlugin):
         return float(self._properties["reach"].get(distance, 1.0))
 
     def check(self, domain: Domain) -> None:
-        """Let the attack check the domain; raises what it objects."""
+        """Let the attack check the domain; raises its error."""
         self._process.ask("check", {"domain": domain.to_json()})
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:

@@ -168,7 +168,7 @@ class PluginProcess:
         seconds: float = START_SECONDS,
         reply: Reply | None = None,
     ) -> Frame:
-        """Ask the child for something, answer its queries by `reply` while it works, and return its checked answer.
+        """Send a request to the child, answer its queries by `reply` while it works, and return its checked answer.
 
         Raises:
             ContractError: the child failed, or its answer does not have the form.

@@ -23,7 +23,7 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
-    """The module within containers, and what they were, in words; other objects as they are."""
+    """The module within containers, and a description of the containers; other objects unchanged."""
     notes = []
     while True:
         if isinstance(model, torch.export.ExportedProgram):
@@ -53,7 +53,7 @@ def is_compiled(module: Any) -> bool:
 
 
 def uncompiled() -> AbstractContextManager[Any]:
-    """A context in which nothing runs compiled, since a compiled graph hides its operations and is made anew for each size."""
+    """Context in which no module runs compiled: a compiled graph hides its operations and is rebuilt for each batch size."""
     if "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
     stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")

@@ -136,7 +136,7 @@ def is_output(value: Any) -> bool:
 
 
 def note_of(path: str, output: Output, name: str) -> tuple[str, ...]:
-    """What a run says of a part that was found rather than named."""
+    """Note of a run on an output that was chosen automatically."""
     return (
         (f"{name} answers several parts, of which {path} is read: its shape is that of logits",)
         if (path not in ("", "logits") and output is None)

@@ -407,7 +407,7 @@ def _kind(output: Array) -> Answers:
 
 
 def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
-    """Remarks on how the server is asked."""
+    """Remarks on the requests to the server."""
     kind, datatype = model.form.answers, model.form.slot.datatype
     notes = {
         "json": (refusal, f"the server takes no binary tensors ({refusal}): numbers travel as JSON"),

@@ -145,7 +145,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
 
 
 def _check_factory(function: Any, file: Path, factory: str, scope: ModuleType, arguments: Mapping[str, str]) -> None:
-    """Refuse what is not a function that these arguments call.
+    """Refuse a factory that does not exist, is no function, or does not take these arguments.
 
     Raises:
         RequestError: the file lacks it, it is something else, or it needs further arguments.
@@ -207,7 +207,7 @@ def _argument_problem(function: Any, file: Path, factory: str, arguments: Mappin
 
 
 def _describe(value: Any) -> str:
-    """What an object is, in words."""
+    """Description of an object for a message."""
     if value is None:
         return "None"
     if isinstance(value, ModuleType):

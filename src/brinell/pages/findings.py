@@ -158,7 +158,7 @@ def attacks(models: Sequence[ModelResult]) -> list[Attack]:
 
 
 def checked(models: Sequence[ModelResult]) -> str:
-    """How many checks were made and what came of them, in a line."""
+    """Numbers of checks that passed, failed and could not run, in one line."""
     summaries = []
     for m in models:
         outcomes = [words.outcome(check) for check in m.checks]
@@ -231,7 +231,7 @@ def _floor(rate: Rate) -> str:
 
 
 def no_example(models: Sequence[ModelResult]) -> str:
-    """What the page says in place of adversarial examples."""
+    """The sentence of the page if there are no adversarial examples."""
     if any(model.distributions[0].successes for model in models):
         return "None of the samples whose clean input the run keeps was broken; the adversarial examples are in arrays/."
     return "No adversarial input was found."

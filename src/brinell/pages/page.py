@@ -85,7 +85,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
 
 
 def _examples(galleries: list[tuple[str, list[Example]]]) -> dict[str, object]:
-    """The examples that are shown at once: of one model all in order, of several the first of each; and the others by model."""
+    """The examples that are visible at once (all of a single model, or the first of each of several), and the others by model."""
     if len(galleries) == 1:
         return {"shown": galleries[0][1], "galleries": []}
     shown = [examples[0] for _, examples in galleries if examples][:OPEN_EXAMPLES]
@@ -228,5 +228,5 @@ def _overall(model: ModelResult) -> list[Rate]:
 
 
 def _with_clean(clean: Rate, robust: Sequence[Rate], model: ModelResult) -> list[Rate]:
-    """Rates from eps 0 on: the clean inputs take its place where the run does not name it."""
+    """Rates from eps 0 on: the clean accuracy is the rate at 0 if the run has no budget 0."""
     return list(robust) if model.eps[0] == 0 else [clean, *robust]

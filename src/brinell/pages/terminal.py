@@ -6,7 +6,7 @@ from brinell.core.outward import JOINER
 
 
 def percent(value: float | None) -> str:
-    """A rate as people read it; a dash where there is none."""
+    """A rate in percent; a dash if there is none."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 

@@ -134,7 +134,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def find_agent(name: str) -> Agent:
-    """The agent of this name: one of `NAMES` but for the default, which a kind of data decides (`chosen`), or a file."""
+    """The agent of a name in `NAMES` other than the default, or of a file. `choose_policy` gives a kind's default."""
     if name == "greedy":
         return Agent(prior=Prior())
     if name == "random-placement":

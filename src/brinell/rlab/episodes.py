@@ -35,7 +35,7 @@ def run_episodes(
 ) -> Outcomes:
     """Run one episode on each sample, then clean up those that met the criterion.
 
-    The arguments up to `rng` are those of `PatchEnv`; the `choices` of the policy are those of the placement. `clean` sets the
+    The arguments up to `rng` are those of `PatchEnv`; the policy chooses among the variants of the placement. `clean` sets the
     number of queries of the clean-up; None omits it. `on_end` is called once before the clean-up, with the outcomes of the
     environment.
     """

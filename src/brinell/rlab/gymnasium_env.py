@@ -132,7 +132,7 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
 
 
 def _distinct(choices: torch.Tensor, allowed: torch.Tensor) -> torch.Tensor:
-    """(1, k) with -1 in place of what is not allowed (1, patches) or was chosen before; `patches` itself means none."""
+    """(1, k): `choices` with -1 for patches that are not `allowed` (1, patches) or come twice; their number means none."""
     padded = torch.cat([allowed, torch.zeros_like(allowed[:, :1])], 1)
     earlier = (choices[:, :, None] == choices[:, None]).tril(-1).any(2)
     return torch.where(padded.gather(1, choices) & ~earlier, choices, -1)

@@ -93,7 +93,7 @@ class LiveProgress:
             self._line.close()
 
     def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
-        """A stage begins."""
+        """Begin a stage."""
         self._end_stage()
         model, stage = printable(model), printable(stage)
         if model != self._stage.model:

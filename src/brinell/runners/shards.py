@@ -51,7 +51,7 @@ class ShardPeers:
         return ShardPeers(self._worker, folder, self._group, keeps_all=True)
 
     def group_size(self, limit: int, samples: int) -> int:
-        """See `group_size`; the first process set the limit."""
+        """See `Peers`; the process that began the run set the limit."""
         return group_size(self._group, samples, self._worker.shard.total)
 
     def last_group_size(self, waiting: int, under_way: int) -> int:

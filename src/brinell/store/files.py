@@ -48,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _reason(error: OSError) -> str:
-    """Why a file cannot be written, and what to do about it."""
+    """Clause on why a file cannot be written, and the remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; make room"
     reason = error.strerror or one_line(error)

@@ -34,7 +34,7 @@ class Store(Protocol):
     """Contents by key, for several processes. A key is a path of names joined by `/`."""
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a key that is not there yet; False where it is, and then nothing changes."""
+        """Write a key that does not exist yet; returns False, and changes nothing, if it does."""
 
     def write(self, key: str, content: bytes) -> None:
         """Write a key, in place of what it held."""
@@ -49,10 +49,10 @@ class Store(Protocol):
         """When a key was last written, in seconds since 1970 by the clock of the store; None where that is not told."""
 
     def delete(self, key: str) -> None:
-        """Take a key away, if it is there."""
+        """Delete a key, if it exists."""
 
     def drop(self, folder: str) -> None:
-        """Take away every key below a folder."""
+        """Delete every key below a folder."""
 
 
 class FolderStore:

@@ -152,7 +152,7 @@ def carry_out(call: Call) -> Any:
 
 
 def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
-    """The plan with its models on the device and their answers as logits, and what was found out about the answers."""
+    """The plan with its models on the device and their answers as logits, and the kind of answers of each model."""
     for model in plan.models.values():
         stack.enter_context(session(model, plan.device))
 
@@ -161,7 +161,7 @@ def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[S
         return {name: with_logits(model, plan.dataset, manifest, plan.device, name=name) for name, model in plan.models.items()}
 
     def settle() -> dict[str, Any]:
-        """Find out what kind of answers each model gives."""
+        """Probe the kind of answers (logits, probabilities, labels) of each model."""
         manifest: dict[str, Any] = {}
         models(manifest)
         return manifest

@@ -14,7 +14,7 @@ from brinell.core.errors import ContractError
 
 
 def demand(subject: str, holds: bool, rule: str) -> None:
-    """Let nothing pass that breaks a rule.
+    """Raise ContractError if the subject breaks a rule.
 
     Raises:
         ContractError: the rule does not hold; the line says who broke it.

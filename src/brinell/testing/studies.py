@@ -38,7 +38,7 @@ ENDLESS = 10**18
 
 
 def check_study(study: Study, example: Mapping[str, Any]) -> None:
-    """A study keeps what its record promises: on paper, and in a few small runs.
+    """Check that a study keeps the promises of its record, by its declarations and in a few small runs.
 
     Args:
         study: the record.

@@ -275,7 +275,7 @@ class AWP:
 
 
 def trained_of(model: nn.Module) -> TrainedNetwork:
-    """A module in the form that attacks query, without the wrapper of several devices, which would wait for the others."""
+    """A module as attacks query it, without the wrapper for several devices, which would wait for the other processes."""
     inner = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
     return TrainedNetwork(inner, logits_of(inner))
 

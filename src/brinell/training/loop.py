@@ -291,7 +291,7 @@ class Loop:
     # Checks
 
     def _check(self, share: float, loss: float | None) -> None:
-        """Measure, go back if the network overfits to its attack, keep the best weights, write a checkpoint.
+        """Measure, return to the last good state after overfitting to the attack, keep the best weights, write a checkpoint.
 
         The first check is before the first step and has no loss; later checks are compared with it.
         """
@@ -422,5 +422,5 @@ def ramp_factor(share: float, ramp: float, start: float = 0.0, start_factor: flo
 
 
 def rate_factor(share: float) -> float:
-    """The factor of the largest learning rate: up linearly from `START` over `RISE`, then down to 0 (Smith & Topin 2018)."""
+    """Factor of the largest learning rate: up linearly from `START_FACTOR` over `RISE`, then down to 0 (Smith & Topin 2018)."""
     return max(0.0, min(START_FACTOR + (1 - START_FACTOR) * share / RISE, (1 - share) / (1 - RISE)))

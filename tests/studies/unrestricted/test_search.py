@@ -21,7 +21,7 @@ def draw(z, y):
 
 
 def above(threshold_at, axis=0, steep=50.0):
-    """Class 1 above `at` on an axis, class 0 below."""
+    """Class 1 above `threshold_at` on an axis, class 0 below."""
 
     def logits(x):
         lead = steep * (x[:, axis] - threshold_at)

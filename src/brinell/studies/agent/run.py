@@ -108,7 +108,7 @@ def repeat(call: Call, file: Path) -> None:
 
 
 def read_manifest(file: Path) -> dict[str, Any]:
-    """What a policy file says of its training, with the request that would repeat it."""
+    """The manifest of a policy file: its training, and the request that repeats it."""
     about = load(file).about or {}
     config = about.get("config") or {}
     values = {name: about.get(name) for name in ("data", "model", "attack", "norm", "samples", "reward")}

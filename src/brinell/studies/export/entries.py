@@ -22,7 +22,7 @@ from brinell.engine.eps_grid import parse_eps
 
 
 def parse_about(about: Sequence[str], keys: Sequence[str]) -> dict[str, str]:
-    """Values by key, from KEY=VALUE, of what a person says of a run that the run cannot know.
+    """Values by key from texts KEY=VALUE: facts about a run that only its author knows.
 
     Raises:
         RequestError: another form, or a key that is none of `keys`.

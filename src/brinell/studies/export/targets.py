@@ -29,7 +29,7 @@ class Metric:
 
 
 def metrics(result: ModelResult) -> list[Metric]:
-    """Every figure of a model that is a number. What is unknown is left out and no zero.
+    """Every numeric figure of a model. Unknown figures are left out, not set to zero.
 
     Series over eps have the same name at each step: `eps` tells which one a step is.
     """

@@ -17,7 +17,7 @@ from brinell.studies.kit import Call, Study
 
 
 def carry_out(call: Call) -> GateResult:
-    """Hold a run against what a call demands, and write the files that it names.
+    """Check a run against the thresholds of a call, and write the files that the call names.
 
     Raises:
         RequestError: no condition, or no such run, model or budget.

@@ -49,7 +49,7 @@ class Generator(nn.Module):
         self.draw = nn.Conv2d(width // 2, channels, 3, padding=1)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """Draw."""
+        """Inputs (n, C, H, W) from latents and classes."""
         conditioned = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
         x = F.relu(self.norm1(self.spread(conditioned).reshape(-1, *self.base)))
         x = F.relu(self.norm2(self.grow1(x)))
@@ -80,7 +80,7 @@ class Classifier(nn.Module):
         return x.flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Name the class."""
+        """Logits (n, classes) of inputs."""
         logits: Tensor = self.name(self.trunk(x))
         return logits
 

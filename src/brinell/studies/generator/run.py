@@ -114,7 +114,7 @@ class _Training:
         return step / self.config.steps if self.config.steps is not None else seconds / (60 * self.config.minutes)
 
     def _decay(self, share: float) -> None:
-        """The rates fall to nothing over the last half."""
+        """Set the learning rates: constant for half of the training, then down to 2 % linearly; `share` is the completed part."""
         for optimizer, rate in ((self.draws, self.config.rate / 2), (self.judges, self.config.rate)):
             optimizer.param_groups[0]["lr"] = rate * min(1.0, 2 * (1 - share) + 0.02)
 
@@ -147,7 +147,7 @@ class _Training:
         return float(hinge.detach()), float((logits[: len(x)].argmax(1) == y).float().mean())
 
     def _draw(self) -> float:
-        """One step of the generator: how many of its drawings are named as intended."""
+        """One step of the generator; returns the share of its inputs that the critic assigns to the intended class."""
         y = self.y[self._rows()]
         self.critic.requires_grad_(False)
         score, logits = self.critic(self.generator(self._latents(y), y))

@@ -35,7 +35,7 @@ def carry_out(call: Call) -> RunProgress:
 
 
 def look(out: Path | str) -> RunProgress:
-    """How far a run is.
+    """Progress of the run in a folder or at an address.
 
     Args:
         out: the run folder, or the address of the store.

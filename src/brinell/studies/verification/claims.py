@@ -64,7 +64,7 @@ class Claims:
         return np.asarray(clean.outcome == Outcome.CORRECT)
 
     def _answers_at_random(self, model: Model, ids: Array) -> bool:
-        """True if answers to the clean inputs of some samples differ. What a run says of it decides nothing here."""
+        """True if two answers to the same clean inputs differ. The claim of the run itself is not used."""
         if not len(ids):
             return False
         x = self._inputs(ids)

@@ -173,7 +173,7 @@ def _judge_manifest(
     judgement: Judgement,
     notes: Notes,
 ) -> None:
-    """Compare kinds of answers, repairs, costs of checks, extras and warnings with what came out."""
+    """Compare recorded kinds of answers, repairs, costs of checks, extras and warnings with those of the replay."""
     name, location = source.name, f"{source.name} manifest"
     for answered, kind in (fresh.get("answers") or {}).items():
         if _entry(run.manifest, "answers", answered) != kind:
@@ -204,7 +204,7 @@ def _may_warn(
 
 
 def _judge_legends(run: Run, name: str, replayed: ReplayedAudit, judgement: Judgement, notes: Notes) -> None:
-    """Compare what the run says of the numbers that attacks store with what the attacks say."""
+    """Compare the recorded legends of the numbers that attacks store with those that the attacks declare."""
     made = {
         stage: legend for scratch in replayed.scratches for stage, legend in _entry(scratch.manifest, "extras", name, {}).items()
     }

@@ -38,7 +38,7 @@ DERIVED_KEYS = (*ACCUMULATED_KEYS, "repairs")
 class Draft(Run):
     """A finished run whose rows stay in its files, with a manifest that is filled again in memory and never written.
 
-    The failed samples stay: `claims` tries each of them again.
+    The failed samples stay, because `Claims` tries each of them again.
     """
 
     def __init__(self, run: Run) -> None:
@@ -56,7 +56,7 @@ class Draft(Run):
         """Delete nothing."""
 
     def save_clean(self, cell: str, arrays: Mapping[int, Array]) -> None:
-        """Keep what the run should have written."""
+        """Keep the clean inputs that the run should have written."""
         self.gallery[cell] = arrays
 
 
@@ -140,7 +140,7 @@ class ReplayedAudit(ModelAudit):
         return rows is not None and bool(compare_rows(*rows, self.clean_margin(rows[0].sample_id)).deviates.any())
 
     def scratch(self, stage: Stage) -> Scratch:
-        """The folder that holds what the stage made in the end."""
+        """Folder with the records and arrays of the replayed stage."""
         return self.scratches[stage.name in self._in_company]
 
     def clean_margin(self, ids: Array) -> Array:
