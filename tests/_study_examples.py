@@ -4,6 +4,7 @@ import numpy as np
 
 import brinell
 from _hardening import MODEL, samples
+from _pictures import write_pictures
 from brinell.engine.sources import open_data
 from brinell.studies.review import page, run
 from brinell.studies.review.records import Answer
@@ -15,6 +16,7 @@ EXAMPLES = {
     "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
     "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
+    "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "detect": {"train": "digits?split=train", "detector": ["background"], "fit": 40, "samples": 10, "steps": 5},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
@@ -42,7 +44,7 @@ class Needs:
 
     def __init__(self, folder):
         self.folder = folder
-        self.makers = {"detect": self.audit, "harden": self.training, "unrestricted": self.generator}
+        self.makers = {"dense": self.pictures, "detect": self.audit, "harden": self.training, "unrestricted": self.generator}
 
     def __call__(self, verb):
         """The settings that an example lacks."""
@@ -53,6 +55,10 @@ class Needs:
         if not run.exists():
             brinell.audit(SMALL, "digits", samples=20, eps="0.1,0.3", attack="fgsm", out=run)
         return {"run": str(run)}
+
+    def pictures(self):
+        data, model = write_pictures(self.folder / "pictures")
+        return {"data": data, "model": model}
 
     def training(self):
         (self.folder / "model.py").write_text(MODEL)

@@ -211,6 +211,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
         if "data" not in settings:
             raise RequestError("y holds labels, and no data are given: give the inputs as data")
         settings["data"] = (settings["data"], y)
+    study = register.hand_over(study, settings)
     _check_texts(settings)
     _check_folders(study, settings)
     _check_order(study, settings)

@@ -24,6 +24,7 @@ from brinell.core.model import Model
 from brinell.core.values import as_array
 from brinell.datasets._arrays import Bounds
 from brinell.datasets._axes import Layout
+from brinell.datasets._masked_arrays import MaskedArrays
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
@@ -56,6 +57,7 @@ def data(
     layout: Layout | None = None,
     bounds: Bounds | None = None,
     divide: float | None = None,
+    masks: Any = None,
     name: str = "arrays",
 ) -> Dataset:
     """Inputs and labels as data for any call of Brinell, with the settings that arrays do not show.
@@ -72,12 +74,17 @@ def data(
         bounds: (low, high) in the units of `x`, after the division; for vectors also one for each column, or "columns" for their
             own ranges.
         divide: number by which the inputs are divided; the model gets the quotients.
+        masks: (n, h, w) whole numbers, the class of each pixel in place of `y`; 255 where a pixel has none.
         name: how reports call it.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
+    if masks is None:
+        return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
+    if y is not None:
+        raise RequestError("masks hold the class of each pixel, and y a class for each picture: give one of the two")
+    return MaskedArrays(x, masks, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
 
 
 def open_dataset(value: Any) -> Dataset | None:

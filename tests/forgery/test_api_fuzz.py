@@ -14,6 +14,7 @@ from torch import nn
 
 import _hostile as hostile
 import brinell
+from _pictures import make_pictures
 from _queries import write_query
 from brinell.core.errors import BrinellError
 
@@ -44,6 +45,8 @@ def right(name, runs):
         "compare": {"a": runs[0], "b": runs[1]},
         "corrupt": in_memory | {"kind": "published-brightness", "severity": 1},
         "data": {"x": X, "y": Y},
+        "dense": {"model": nn.Conv2d(3, 2, 1), "data": brinell.data(make_pictures()[0], masks=make_pictures()[1]), "eps": 0.1,
+                  "attack": "pgd?steps=2"},
         "detect": {"run": runs[0], "train": runs[2], "detector": "mahalanobis", "fit": 20, "samples": 4, "steps": 1},
         "doctor": {},
         "epsilon": {"data": (X, Y), "pairs": 20, "evidence": ()},

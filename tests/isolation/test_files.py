@@ -9,6 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 import brinell
+from _pictures import write_pictures
 from _queries import write_query
 from brinell import plugins
 from brinell.cli import run as cli
@@ -63,6 +64,8 @@ COMMANDS: dict[tuple[str, str], str] = {
     ): "audit --samples 4 --norm l2 --eps 1 --attack rlab?steps=20&distortions={file}:OwnDistortion --out {out}",
     ("benchmark", "distortions"): "benchmark --samples 4 --steps 40 --distortions {file}:OwnDistortion --out {out}",
     ("corrupt", "kind"): "corrupt --samples 8 --kind {file}:OwnDistortion --placed 2 --steps 20 --out {out}",
+    ("dense", "attack"): "dense --data masks:{work}/pictures --model {work}/pictures/network.py:network --eps 0.1 "
+    "--attack {file}:OwnAttack?steps=3 --out {out}",
     (
         "detect",
         "detector",
@@ -95,6 +98,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert cli(f"audit --samples 8 --eps 0.1,0.2 --attack {attack} --out {work / 'foreign'} --quiet".split()) == 0
     assert not (work / "trace").exists()
     write_query(work)
+    write_pictures(work / "pictures")
     return work
 
 

@@ -20,14 +20,13 @@ Deviations:
   run side by side, so that batches stay full when few samples are active; a sample fooled towards one leaves with all its runs.
 """
 
-import math
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from brinell.attacks._apgd_steps import MOMENTUM, State, checkpoints
 from brinell.attacks._shared import EveryKind
 from brinell.attacks._sparse_steps import SparseState, phases, projected, reviews
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
@@ -38,12 +37,8 @@ from brinell.core.settings import at_least
 
 __all__ = ["APGD"]
 
-MOMENTUM = 0.75
-"""alpha of Algorithm 1: the weight of the new step against the previous one."""
 ROWS = 1024
 """Runs that go on side by side at most; it bounds memory and changes no result."""
-RHO = 0.75
-"""Condition 1: the step size is kept only if more than this share of the steps since the last checkpoint raised the loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +114,12 @@ class APGD(EveryKind):
         enlarged = replace(threat, eps=radii[0] * threat.eps)
         x = self._start(batch, enlarged, rng)
         answer = oracle.gradient(batch.ids, x, loss, *extra)
-        state: _State | SparseState
+        state: State | SparseState
         if sparse:
             state = SparseState(batch.x, x, answer.loss, answer.grad, enlarged.eps)
         else:
-            state = _State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
-        checkpoints = reviews(self.steps, radii) if sparse else set(_checkpoints(self.steps))
+            state = State(x, answer.loss, answer.grad, step_size=2 * threat.eps)
+        marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
             active = oracle.active(batch.ids)
@@ -148,7 +143,7 @@ class APGD(EveryKind):
                 state = SparseState(batch.x, x_next, answer.loss, answer.grad, enlarged.eps, dense=False)
             else:
                 state.arrive(x_next, answer.loss, answer.grad)
-            if k + 1 in checkpoints:
+            if k + 1 in marks:
                 state.review(k + 1 - last)
                 last = k + 1
 
@@ -162,58 +157,3 @@ class APGD(EveryKind):
             return projected(rng.normal(*x.shape[1:]).mul_(high - low).add_(x), x, threat)
         start = threat.distance.direction(rng, tuple(x.shape[1:]))
         return threat.project(start.mul_(per_sample(threat.eps, x)).add_(x), x)
-
-
-class _State:
-    """State of each sample of a run, in the symbols of Algorithm 1."""
-
-    def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
-        self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
-        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
-        self.step_size = step_size
-        self.rises = torch.zeros_like(loss)
-        self.loss_max_before = loss.clone()
-        self.halved_before = torch.ones_like(loss, dtype=torch.bool)
-
-    def select(self, keep: Tensor) -> None:
-        """Keep some rows of every tensor."""
-        for name, value in vars(self).items():
-            setattr(self, name, value[keep])
-
-    def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
-        """Lines 7 and 8: a projected gradient step, then momentum, projected again."""
-        step = threat.distance.ascent(self.grad).mul_(per_sample(self.step_size, self.x))
-        z = threat.project(step.add_(self.x), x0)
-        if momentum == 1.0:
-            return z
-        # x + a (z - x) + (1 - a) (x - x_previous)
-        x = z.sub_(self.x).mul_(momentum).add_(self.x, alpha=2 - momentum).sub_(self.x_previous, alpha=1 - momentum)
-        return threat.project(x, x0)
-
-    def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
-        """Lines 9 to 11: note the new point, and keep it where it is the best so far."""
-        self.rises += loss > self.loss
-        improved = loss > self.loss_max
-        self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
-        rows = improved.nonzero()[:, 0]
-        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
-
-    def review(self, steps: int) -> None:
-        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to the best point."""
-        stalled = self.rises <= RHO * steps
-        stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
-        halve = stalled | stuck
-        self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
-        self.rises = torch.zeros_like(self.rises)
-        rows = halve.nonzero()[:, 0]
-        self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
-        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
-
-
-def _checkpoints(steps: int) -> list[int]:
-    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking gaps of at least 0.06."""
-    points = [0.0, 0.22]
-    while points[-1] < 1:
-        points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
-    ends = [math.ceil(round(point * steps, 9)) for point in points]
-    return [end for start, end in pairwise(ends) if start < end <= steps]

@@ -46,6 +46,7 @@ class Command:
     def execute(self) -> int:
         """Run the study and print its answer. Returns the exit code; if it is interrupted, prints how to resume."""
         try:
+            self._hand_over()
             return self._answer(self._run())
         except KeyboardInterrupt:
             if not self.resume_command:
@@ -55,6 +56,20 @@ class Command:
         except StoppedError as error:
             say(f"error: {error}" + (f" ({self.resume_command})" if self.resume_command and error.resumable else ""))
             return error.exit_code
+
+    def _hand_over(self) -> None:
+        """Let another study take the call, if it takes such data."""
+        if self.study.successor is None:
+            return
+        from brinell.engine import toml
+        from brinell.studies.register import hand_over
+
+        with self._settings() as file:
+            settings = (toml.load(file) if file else {}) | self.values | self.options
+        study = hand_over(self.study, settings)
+        if study is not self.study:
+            self.values |= {name: settings[name] for name in self.values}
+            self.study = study
 
     def _run(self) -> Any:
         """Run the study and return its result."""

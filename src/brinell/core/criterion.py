@@ -54,6 +54,12 @@ class Criterion(Protocol):
     def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
         """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial."""
 
+    def for_attack(self) -> "Criterion":
+        """The criterion that attacks are given: on `logits_for_attack` it judges as this one does on the model's logits."""
+
+    def classes_for_attack(self, classes: int) -> int:
+        """Number of columns of `logits_for_attack`, of a model with `classes` classes."""
+
     def select(self, keep: slice | Tensor) -> "Criterion":
         """The criterion for some rows: a slice, or (n,) bool or int64."""
 
@@ -80,6 +86,14 @@ class PlainCriterion:
     def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
         """The logits unchanged, (n, classes)."""
         return logits
+
+    def for_attack(self) -> Self:
+        """The criterion itself."""
+        return self
+
+    def classes_for_attack(self, classes: int) -> int:
+        """As many as the model has."""
+        return classes
 
     def select(self, keep: slice | Tensor) -> Self:
         """The criterion itself, which is the same for all rows."""
@@ -296,6 +310,14 @@ class Worst:
     def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
         """The logits (n, classes) that attacks receive, as the wrapped criterion makes them."""
         return self.of.logits_for_attack(logits, y)
+
+    def for_attack(self) -> "Worst":
+        """Without successes too."""
+        return Worst(self.of.for_attack())
+
+    def classes_for_attack(self, classes: int) -> int:
+        """See the wrapped criterion."""
+        return self.of.classes_for_attack(classes)
 
     def select(self, keep: slice | Tensor) -> "Worst":
         """The criterion for some rows."""

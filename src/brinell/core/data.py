@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +21,18 @@ class Remark(NamedTuple):
     """One line."""
 
 
+Task = Literal["segmentation", "detection"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """The truth about parts of inputs, of data whose labels are all 0: a mask for each picture, or its objects."""
+
+    task: Task
+    load: Callable[[Sequence[int]], Any]
+    """For segmentation the masks (n, h, w) uint8 of some samples, 255 where a pixel has no class; for detection a list."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
     """Everything that a data set may tell beyond inputs and labels. Each part may be left out."""
@@ -35,6 +47,8 @@ class DataInfo:
     """Remarks about samples that are unreadable and were left out."""
     names: tuple[str, ...] = ()
     """Names of the samples, such as the path of an image below the folder; empty if samples have no names."""
+    truth: Truth | None = None
+    """The truth about parts of the inputs, for a model that answers more than a class for each."""
     unreadable: Callable[[Sequence[int]], Mapping[int, str]] = lambda indices: {}
     """Reason why a sample cannot be loaded, in one line, for those of the given indices. `load` raises a SampleError for them."""
 

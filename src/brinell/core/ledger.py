@@ -115,9 +115,10 @@ class Ledger:
         self._original = self._batch.y.clone(), self._threat.eps.clone(), self._limit.clone()
         movable = threat.domain.movable
         self._movable = None if movable is None else movable.to(device)
-        self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x))
+        starts = None if batch.start is None else self.movable(batch.start)
+        self.batch = batch if movable is None else replace(batch, x=self.movable(batch.x), start=starts)
         """The samples as an attack is given them: the values that may change."""
-        self.threat = threat if movable is None else replace(threat, domain=threat.domain.free)
+        self.threat = replace(threat, domain=threat.domain.free, criterion=threat.criterion.for_attack())
         """The threat as an attack is given it."""
         self._untouched = self.batch.x._version
         self._access = min(access, model.access)
@@ -169,7 +170,7 @@ class Ledger:
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
             affordable=self.affordable,
-            classes=self._model.classes,
+            classes=self._threat.criterion.classes_for_attack(self._model.classes),
             surrogates=len(self._surrogates),
             slopes=self._slopes,
         )
@@ -200,11 +201,11 @@ class Ledger:
         """Ask for losses, judge and count."""
         logits = self._scores(ids, x, Access.SCORES)
         query = self._query(ids)
-        return (
-            query.margin(logits, self.full_inputs(ids, x))
-            if loss is None
-            else query.criterion.loss(loss, logits, query.y.clone())
-        )
+        criterion = query.criterion.for_attack()
+        if loss is not None:
+            return criterion.loss(loss, logits, query.y.clone())
+        with torch.no_grad():
+            return criterion.margin(logits, query.y, self.full_inputs(ids, x))
 
     def _gradient(self, ids: Tensor, x: Tensor, loss: Loss | None = None, *extra: Tensor) -> Gradient:
         """Ask for gradients, judge and count."""

@@ -39,6 +39,20 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MapOutput:
+    """A model answers one class for each place: its answers are maps of logits (classes, height, width), flattened to a row."""
+
+    classes: int
+    height: int
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of one map."""
+        return self.classes, self.height, self.width
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """Everything that a model may offer beyond answers. Each part may be left out, so `ModelInfo()` suits every model."""
 
@@ -58,6 +72,8 @@ class ModelInfo:
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
+    output: MapOutput | None = None
+    """What an answer is, if it is more than a class for each input; `Model.classes` is then the length of a flattened answer."""
     answers: str | None = None
     """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""
     training: Callable[[], Sequence[str]] | None = None

@@ -17,13 +17,17 @@ class Batch:
     """(n, *shape) float32: the clean inputs, within their bounds. Never write into them."""
     y: Tensor
     """(n,) int64: the true labels."""
+    start: Tensor | None = None
+    """(n, *shape) inputs within the threat from which an attack may begin, such as the best of an earlier one; None if there are
+    none."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def select(self, keep: Tensor) -> "Batch":
         """The rows that `keep` (bool, or indices) names; nothing is changed in place."""
-        return Batch(ids=self.ids[keep], x=self.x[keep], y=self.y[keep])
+        start = None if self.start is None else self.start[keep]
+        return Batch(ids=self.ids[keep], x=self.x[keep], y=self.y[keep], start=start)
 
 
 class Gradient(NamedTuple):

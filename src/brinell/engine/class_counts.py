@@ -26,6 +26,7 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
         dataset: the data, on some of which the model is asked if its classes may be written from 1 on.
     """
     count = count_classes(model)
+    check_output(model, dataset)
     used = np.unique(labels)
     if labels.max(initial=0) == count and labels.min(initial=count) >= 1 and 2 * len(used) > count:
         raise ModelError(
@@ -41,6 +42,22 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
         raise ModelError(
             f"model {model.name} tells one class apart: give one logit per class, or say what the one number is by "
             "answers=logit or answers=probability"
+        )
+
+
+def check_output(model: Model, dataset: Dataset | None) -> None:
+    """Raise ModelError if the model answers something else than the data have a truth for."""
+    output, truth = model.info.output, None if dataset is None else dataset.info.truth
+    if output is None and truth is not None and dataset is not None:
+        subject = "a mask for each picture" if truth.task == "segmentation" else "the objects of each picture"
+        raise ModelError(
+            f"model {model.name} answers one class for each input, and {dataset.name} holds {subject}: choose the model of this "
+            "data"
+        )
+    if output is not None and truth is None:
+        raise ModelError(
+            f"model {model.name} answers a map of {' x '.join(map(str, output.shape))} numbers for each input, and the data have "
+            "one class for each: give data with masks, such as masks:FOLDER, or end the model with a layer that answers classes"
         )
 
 

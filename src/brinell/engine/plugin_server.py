@@ -240,7 +240,7 @@ def _oracle(pipe: Pipe, classes: int) -> Oracle:
 
 
 def _differentiate(pipe: Pipe, loss: Callable[..., Tensor], arrays: dict[str, Tensor]) -> None:
-    """Send the values (m,) of a loss of logits (m, classes), and the derivatives (m, classes) of their sum."""
+    """Send the values (m,) of a loss of logits (m, classes), and the derivatives of their sum; of maps, those of each pixel."""
     extra = [arrays[name] for name in sorted(arrays, key=lambda name: (len(name), name)) if name.startswith("extra")]
     with torch.enable_grad():
         logits = arrays["logits"].requires_grad_()

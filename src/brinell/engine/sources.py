@@ -68,7 +68,7 @@ def check_sources(request: BaseRequest) -> None:
     for setting, mark in sorted(marks.items(), key=lambda item: item[1].kind == "dataset"):  # the dearest last
         value, check = getattr(request, setting), CHECKS.get(mark.kind) or CHECKS.get(setting)
         for text in value if isinstance(value, tuple) else (value,):
-            if check and isinstance(text, str) and text not in mark.words and not text.startswith(IN_MEMORY):
+            if check and isinstance(text, str) and text.partition("?")[0] not in mark.words and not text.startswith(IN_MEMORY):
                 check(text)
 
 

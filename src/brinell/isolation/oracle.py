@@ -41,7 +41,7 @@ def child_loss(process: PluginProcess) -> AskLoss:
         if answer.op != "value" or value is None or grad is None:
             raise PipeError("it was asked for a loss and said something else")
         if (
-            value.shape != logits.shape[:1]
+            value.shape != logits.shape[:1] + logits.shape[2:]
             or grad.shape != logits.shape
             or not (grad.dtype == logits.dtype and value.is_floating_point())
         ):

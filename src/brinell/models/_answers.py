@@ -206,6 +206,8 @@ class LogitModel:
 
 def count_classes(model: Model) -> int:
     """Number of classes once the answers are logits: two if a model answers one number and does not state its kind."""
+    if model.info.output is not None:
+        return model.info.output.classes
     declared = model.info.answers is not None or model.access == Access.LABELS
     return 2 if model.classes == 1 and not declared else model.classes
 

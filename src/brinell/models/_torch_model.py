@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.hooks import hookable, watch_calls
-from brinell.core.model import ModelInfo, answering, as_logits, check_exit
+from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
 from brinell.core.torch_settings import kept_settings
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
@@ -87,6 +87,7 @@ class TorchModel:
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._notes = tuple(f"{name} is asked {note}" for note in notes)
         self._output, self._path, self._data_classes = output, None if output is None else str(output), data_classes
+        self._map: MapOutput | None = None
         self._open, self._changes = 0, dict.fromkeys(changes)
         self._channels_last = self._first_conv = False
         self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
@@ -102,6 +103,8 @@ class TorchModel:
             bf16=True,
             module=self.module,
             features=self.features,
+            output=self._map,
+            answers=None if self._map is None else "logits",
             session=self.session,
             changes=self._changes,
             preprocessing={} if self._bounds is not None else self._preprocessing,
@@ -145,6 +148,8 @@ class TorchModel:
         if not isinstance(logits, Tensor) or obstacle_of(logits):
             unfit: Tensor = logits
             return unfit
+        if self._map is not None and logits.shape[1:] == self._map.shape:
+            logits = logits.flatten(1)
         return as_logits(logits.unsqueeze(1) if logits.shape == (len(x),) else logits)
 
     def features(self, x: Tensor) -> Tensor:
@@ -184,6 +189,9 @@ class TorchModel:
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
+        if answer.ndim == 4 and len(answer) == 1 and self.domain.kind == "image" and math.prod(answer.shape[2:]) > 1:
+            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
+            answer = answer.flatten(1)
         if answer.ndim != 2 or len(answer) != 1:
             sides = answer.shape[2:]
             remedy = ": end the model with Flatten()" if len(answer) == 1 and sides and math.prod(sides) == 1 else ""

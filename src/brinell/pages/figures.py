@@ -7,12 +7,22 @@ every mark can carry its exact figures as a tooltip, and nothing has to be impor
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
 from brinell.analysis.distributions import Histogram
 from brinell.analysis.results import Rate
-from brinell.pages.format import count, percent, rate_text, short
+from brinell.pages.format import count, interval_text, percent, rate_text, short
+
+
+class Point(NamedTuple):
+    """A figure that is no rate, with its interval."""
+
+    eps: float
+    value: float | None
+    low: float | None
+    high: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +30,7 @@ class Series:
     """One line of a curve figure."""
 
     name: str
-    rates: Sequence[Rate]
+    rates: Sequence[Rate | Point]
     """Rates by ascending eps; those without a value leave a gap."""
     style: int
     """Index of the series colour; -1 for the muted reference."""
@@ -214,7 +224,8 @@ def _line(frame: Frame, series: Series, top: float, radius: float) -> str:
     names = dict(zip([rate.eps for rate in series.rates], series.tick_texts, strict=False))
     for rate, x in points_with_rate if radius else []:
         position_text = names.get(rate.eps, f"eps {short(rate.eps)}")
-        tip = f"{series.name}, {position_text}: {percent(rate.value)} ({rate_text(rate)})"
+        interval = rate_text(rate) if isinstance(rate, Rate) else interval_text(rate.low, rate.high)
+        tip = f"{series.name}, {position_text}: {percent(rate.value)} ({interval})"
         parts.append(mark(series.style, x, frame.y(rate.value or 0.0), radius, tip))
     return "".join(parts)
 

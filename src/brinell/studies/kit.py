@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from brinell.core.settings import Names
 from brinell.engine.request import BaseRequest
@@ -138,6 +138,8 @@ class Study:
     """Settings in whose place Python may give an object in memory."""
     data_of: Reference | None = None
     """`(settings) -> spec`: the data of models in memory, where no setting names them."""
+    successor: Reference | None = None
+    """`(data) -> verb`: the study that takes such data, a spec or a data set, in place of this one; empty if this one does."""
     output: Output = Output.FOLDER
     within: str = ""
     """The setting that may name a folder in which, under the name of the verb, the results go by default; empty for none."""
@@ -196,6 +198,10 @@ class Study:
         """Mark of a setting or an option; None without a mark."""
         is_option = setting not in self.request.model_fields and self.options is not None
         return self.options.names_of(setting) if is_option and self.options is not None else self.request.names_of(setting)
+
+    def takes_several(self, setting: str) -> bool:
+        """True if a setting is a list."""
+        return get_origin(self.fields()[setting].annotation) is tuple
 
     def in_memory(self) -> tuple[str, ...]:
         """The settings of its request in whose place Python may give an object."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, option
 from brinell.core.suggestions import suggestion
 from brinell.studies.kit import Study
 
@@ -89,6 +89,33 @@ def study_of(folder: Path) -> Study:
     if verb not in entries():
         raise RequestError(f"{folder} was made by brinell {verb}, and no study of that verb is installed: install its package")
     return load(verb)
+
+
+def hand_over(study: Study, settings: dict[str, Any]) -> Study:
+    """The study that takes the data of a call: `study` itself, or its successor for such data.
+
+    Args:
+        study: the study that was called.
+        settings: the settings that were given; where another study takes over, one model stands for a list of one.
+
+    Raises:
+        RequestError: a setting that the other study lacks.
+    """
+    if study.successor is None or settings.get("data") is None:
+        return study
+    verb = study.resolve(study.successor)(settings["data"])
+    if not verb:
+        return study
+    other = load(verb)
+    if foreign := [name for name in settings if name in study.fields() and name not in other.fields()]:
+        raise RequestError(
+            f"brinell {verb} takes such data, and has no {option(foreign[0])}: leave it out; `brinell {verb} --help` lists its "
+            "options"
+        )
+    for name, value in settings.items():
+        if isinstance(value, list | tuple) and len(value) == 1 and name in study.fields() and not other.takes_several(name):
+            settings[name] = value[0]
+    return other
 
 
 def _read(package: str) -> Entry:

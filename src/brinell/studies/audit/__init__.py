@@ -23,6 +23,7 @@ STUDY = Study(
     resume="Go on with the run in --out.",
     shards=True,
     needs_inputs=True,
+    successor="successor:verb_for",
     warnings="result:failures",
     examples=(
         "brinell audit --samples 100",

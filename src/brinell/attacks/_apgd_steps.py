@@ -1,0 +1,73 @@
+"""The state of an APGD run and the iterations at which its step size is reviewed, for the attacks that step as APGD does.
+
+Croce & Hein 2020, Reliable evaluation of adversarial robustness with an ensemble of diverse parameter-free attacks, Algorithm 1.
+"""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from brinell.core.contracts import Threat
+from brinell.core.norms import per_sample
+
+MOMENTUM = 0.75
+"""alpha of Algorithm 1: the weight of the new step against the previous one."""
+RHO = 0.75
+"""Condition 1: the step size is kept only if more than this share of the steps since the last checkpoint raised the loss."""
+
+
+class State:
+    """State of each sample of a run, in the symbols of Algorithm 1."""
+
+    def __init__(self, x: Tensor, loss: Tensor, grad: Tensor, step_size: Tensor) -> None:
+        self.x, self.x_previous, self.loss, self.grad = x, x, loss, grad
+        self.x_max, self.loss_max, self.grad_max = x.clone(), loss.clone(), grad.clone()
+        self.step_size = step_size
+        self.rises = torch.zeros_like(loss)
+        self.loss_max_before = loss.clone()
+        self.halved_before = torch.ones_like(loss, dtype=torch.bool)
+
+    def select(self, keep: Tensor) -> None:
+        """Keep some rows of every tensor."""
+        for name, value in vars(self).items():
+            setattr(self, name, value[keep])
+
+    def move(self, x0: Tensor, threat: Threat, momentum: float) -> Tensor:
+        """Lines 7 and 8: a projected gradient step, then momentum, projected again."""
+        step = threat.distance.ascent(self.grad).mul_(per_sample(self.step_size, self.x))
+        z = threat.project(step.add_(self.x), x0)
+        if momentum == 1.0:
+            return z
+        # x + a (z - x) + (1 - a) (x - x_previous)
+        x = z.sub_(self.x).mul_(momentum).add_(self.x, alpha=2 - momentum).sub_(self.x_previous, alpha=1 - momentum)
+        return threat.project(x, x0)
+
+    def arrive(self, x: Tensor, loss: Tensor, grad: Tensor) -> None:
+        """Lines 9 to 11: note the new point, and keep it where it is the best so far."""
+        self.rises += loss > self.loss
+        improved = loss > self.loss_max
+        self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
+        rows = improved.nonzero()[:, 0]
+        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
+
+    def review(self, steps: int) -> None:
+        """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to the best point."""
+        stalled = self.rises <= RHO * steps
+        stuck = ~self.halved_before & (self.loss_max_before >= self.loss_max)
+        halve = stalled | stuck
+        self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
+        self.rises = torch.zeros_like(self.rises)
+        rows = halve.nonzero()[:, 0]
+        self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
+        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
+
+
+def checkpoints(steps: int) -> list[int]:
+    """Iterations at which the step size is reviewed (section 3.2): p_0 = 0, p_1 = 0.22, shrinking gaps of at least 0.06."""
+    points = [0.0, 0.22]
+    while points[-1] < 1:
+        points.append(points[-1] + max(points[-1] - points[-2] - 0.03, 0.06))
+    ends = [math.ceil(round(point * steps, 9)) for point in points]
+    return [end for start, end in pairwise(ends) if start < end <= steps]

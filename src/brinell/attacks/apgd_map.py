@@ -1,0 +1,142 @@
+"""APGD for maps: losses of single pixels, and a radius that shrinks to eps.
+
+Croce, Singh & Hein 2023, Towards reliable evaluation and fast training of robust semantic segmentation models (arXiv 2306.12941),
+section 2: APGD on one of four losses (balanced and masked cross-entropy, Jensen-Shannon divergence, masked spherical loss). It
+spends 30 % of the steps within 2 eps, 30 % within 1.5 eps and the rest within eps, and each phase begins with the projected best
+point of the one before. `brinell dense --attack sea` runs the four losses one after another and keeps the worst case of each
+picture, as the paper's ensemble does.
+
+Deviations:
+- The best point, and whether a step raised the loss, are judged by the criterion's margin, which for maps is the share of wrong
+  pixels. The authors' code judges the best point so, and steps by the mean cross-entropy.
+- If there is an input to begin with (`Batch.start`), such as the strongest one within a smaller budget or of another loss, the
+  run begins there and stays within eps.
+- A run ends as soon as the criterion is met. By default that takes every valid pixel of a picture.
+- On a model that answers one class for each input, a pixel is the input.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from brinell.attacks._apgd_steps import MOMENTUM, State, checkpoints
+from brinell.attacks._shared import EveryKind
+from brinell.core import losses
+from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
+from brinell.core.norms import per_sample
+from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
+from brinell.core.settings import at_least
+
+__all__ = ["APGDMap"]
+
+PHASES = ((0.3, 2.0), (0.3, 1.5))
+"""Share of the steps and multiple of eps of the phases before the last, which is within eps."""
+WIDEST = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class APGDMap(EveryKind):
+    """APGD on a loss of single pixels, with a radius that shrinks to eps."""
+
+    loss: Literal["masked-ce", "balanced-ce", "jensen-shannon", "masked-spherical", "masked-margin", "ce"] = "masked-ce"
+    """Loss to raise: masked-ce (cross-entropy of the pixels that are right), balanced-ce, jensen-shannon, masked-spherical,
+    masked-margin or ce (mean cross-entropy)."""
+    steps: int = 100
+    """Gradient steps."""
+    wide: bool = True
+    """Begin with 30 % of the steps within 2 eps and 30 % within 1.5 eps, unless there is an input to begin with."""
+
+    access = Access.GRADIENTS
+    distances = frozenset({"linf", "l2"})
+    family = "budgeted"
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1)
+
+    def reach(self, distance: str) -> float:
+        """The first phase is within 2 eps."""
+        return WIDEST if len(self._phases()) > 1 else 1.0
+
+    def cost(self, classes: int) -> tuple[int, int]:
+        """One forward and backward a step, and a forward for the last iterate."""
+        return self.steps + 1, self.steps
+
+    def _phases(self) -> list[tuple[int, float]]:
+        """Steps and multiple of eps of each phase."""
+        before = [(int(share * self.steps), radius) for share, radius in PHASES] if self.wide else []
+        before = [(steps, radius) for steps, radius in before if steps]
+        return [*before, (self.steps - sum(steps for steps, _ in before), 1.0)]
+
+    def __call__(self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams) -> None:
+        """Run the phases one after another on the samples that are still active."""
+        active = oracle.active(batch.ids)
+        batch, threat, rng = batch.select(active), threat.select(active), rng.select(active)
+        phases = self._phases() if batch.start is None else [(self.steps, 1.0)]
+        x, earlier = batch.start, 0
+        for steps, radius in phases:
+            if not len(batch):
+                return
+            enlarged = replace(threat, eps=radius * threat.eps)
+            if x is None:
+                start = threat.distance.sample(rng, tuple(batch.x.shape[1:])).mul_(per_sample(enlarged.eps, batch.x))
+                x = start.add_(batch.x)
+            x = enlarged.project(x.clone(), batch.x)
+            run = _Run(oracle, self._loss, steps, earlier, last=radius == 1.0)
+            active, x = run(batch, enlarged, x)
+            batch, threat, rng, x = batch.select(active), threat.select(active), rng.select(active), x[active]
+            earlier += steps
+
+    def _loss(self, step: int) -> Callable[..., Tensor]:
+        """The loss at a step."""
+        if self.loss == "balanced-ce":
+            return partial(balanced_cross_entropy, share=step / self.steps)
+        return PIXEL_LOSSES[self.loss]
+
+
+@dataclass
+class _Run:
+    """One phase."""
+
+    oracle: Oracle
+    loss: Callable[[int], Callable[..., Tensor]]
+    """The loss at a step of all phases."""
+    steps: int
+    earlier: int
+    """Steps of the phases before."""
+    last: bool
+    """True for the last phase, which scores its last iterate."""
+
+    def __call__(self, batch: Batch, threat: Threat, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the steps of the phase.
+
+        Returns:
+            The samples that are still active, as (n,) bool, and the best point of each sample, (n, *shape).
+        """
+        rows, best = torch.arange(len(batch), device=x.device), x.clone()
+        ids, reviews, since = batch.ids, set(checkpoints(self.steps)), 0
+        state: State | None = None
+        for step in range(self.steps):
+            answer = self.oracle.gradient(batch.ids, x, self.loss(self.earlier + step))
+            lead = losses.margin(answer.logits, batch.y)
+            if state is None:
+                state = State(x, lead, answer.grad, step_size=2 * threat.eps)
+            else:
+                state.arrive(x, lead, answer.grad)
+                if step in reviews:
+                    state.review(step - since)
+                    since = step
+            best[rows] = state.x_max
+            active = self.oracle.active(batch.ids)
+            if not active.all():
+                batch, threat, rows = batch.select(active), threat.select(active), rows[active]
+                state.select(active)
+                if not len(batch):
+                    break
+            x = state.move(batch.x, threat, momentum=MOMENTUM if step else 1.0)
+        if self.last and len(batch):
+            self.oracle.scores(batch.ids, x)
+        return self.oracle.active(ids), best

@@ -1,0 +1,207 @@
+"""Criteria for models that answer a map with one class for each pixel: the truth is a mask, and an answer is a flattened map.
+
+A map of `classes` x h x w logits reaches the ledger as (n, classes * h * w). Attacks that ask for scores or labels are shown two
+classes instead, 0 and the margin, and the true one is the first: so every such attack runs unchanged. Losses are means over the
+valid pixels of a picture (`core.pixel_losses`).
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Loss
+from brinell.core.errors import RequestError
+
+IGNORED = 255
+"""The value of a mask's pixel that has no true class: no figure and no loss counts it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapCriterion(ABC):
+    """Base of the criteria for maps; a subclass gives the margin."""
+
+    masks: Tensor
+    """(n, h, w) int64: the true class of each pixel, or `IGNORED`."""
+    classes: int
+    """Classes of a map."""
+    name = "map"
+
+    @abstractmethod
+    def margins(self, maps: Tensor) -> Tensor:
+        """(n,): margins of maps (n, classes, h, w)."""
+
+    def maps(self, logits: Tensor) -> Tensor:
+        """(n, classes, h, w): flattened answers as maps."""
+        return logits.reshape(len(logits), self.classes, *self.masks.shape[1:])
+
+    @property
+    def valid(self) -> Tensor:
+        """(n, h, w) bool: pixels that have a true class."""
+        return self.masks != IGNORED
+
+    @property
+    def truth(self) -> Tensor:
+        """(n, h, w) int64: the masks, with class 0 where a pixel is ignored."""
+        return self.masks.masked_fill(self.masks == IGNORED, 0)
+
+    @property
+    def half_pixel(self) -> Tensor:
+        """(n,): half a pixel as a share of the valid ones, by which a share that is reached has a margin above 0."""
+        return 0.5 / self.valid.flatten(1).sum(1).clamp_min(1)
+
+    def wrong(self, maps: Tensor) -> Tensor:
+        """(n,) float32: share of the valid pixels whose class is wrong."""
+        return self.mean((maps.argmax(1) != self.masks).float())
+
+    def mean(self, pixels: Tensor) -> Tensor:
+        """(n,): mean of (n, h, w) values over the valid pixels."""
+        valid = self.valid
+        total = torch.where(valid, pixels, torch.zeros((), device=pixels.device, dtype=pixels.dtype)).flatten(1).sum(1)
+        return total / valid.flatten(1).sum(1).clamp_min(1)
+
+    def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
+        """(n,): margins; their gradient is that of the mean masked margin of the pixels, since a count has none."""
+        maps = self.maps(logits)
+        value = self.margins(maps)
+        if not logits.requires_grad:
+            return value
+        slope = self.loss(losses.margin, logits, y)
+        return value.detach() + slope - slope.detach()
+
+    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+        """True for margins above 0, (n,) bool: they count pixels, so that rounding makes no small margin."""
+        return margin > 0
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """(n,): mean of a loss of single pixels over the valid ones."""
+        return self.mean(loss(self.maps(logits), self.truth))
+
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """(n, 2): 0 and the margin."""
+        margin = self.margin(logits, y, logits)
+        return torch.stack((torch.zeros_like(margin), margin), 1)
+
+    def for_attack(self) -> Criterion:
+        """Misclassification of the two classes that attacks see."""
+        return MISCLASSIFIED
+
+    def classes_for_attack(self, classes: int) -> int:
+        """Two classes."""
+        return 2
+
+    def select(self, keep: slice | Tensor) -> Self:
+        """The criterion with the masks of some rows."""
+        return replace(self, masks=self.masks[keep])
+
+    def check(self, classes: int) -> None:
+        """Refuse a model whose answers are no maps of the size of the masks."""
+        expected = self.classes * self.masks.shape[1:].numel()
+        if classes != expected:
+            raise RequestError(
+                f"the model answers {classes} numbers, and a map of {self.classes} classes on masks of "
+                f"{self.masks.shape[2]} x {self.masks.shape[1]} pixels has {expected}: choose the model of this data"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """The name and the settings, as JSON."""
+        return {"name": self.name} | {key: value for key, value in vars(self).items() if not isinstance(value, Tensor)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelShare(MapCriterion):
+    """The share of valid pixels whose class is wrong reaches a threshold; 1 takes all of them."""
+
+    threshold: float = 1.0
+    name = "pixels"
+
+    def margins(self, maps: Tensor) -> Tensor:
+        """(n,): share of wrong pixels minus the threshold, plus half a pixel."""
+        return self.wrong(maps) - self.threshold + self.half_pixel
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureIoU(MapCriterion):
+    """The mean IoU of a picture, over the classes that occur in its mask, falls below a value."""
+
+    below: float
+    name = "iou"
+
+    def margins(self, maps: Tensor) -> Tensor:
+        """(n,): the value minus the mean IoU; a picture without a valid pixel has IoU 1."""
+        counts = confusion(maps.argmax(1), self.masks, self.classes).double()
+        hits, true, predicted = counts.diagonal(dim1=1, dim2=2), counts.sum(2), counts.sum(1)
+        occurs = true > 0
+        iou = torch.where(occurs, hits / (true + predicted - hits).clamp_min(1), 0.0).sum(1)
+        mean = torch.where(occurs.any(1), iou / occurs.sum(1).clamp_min(1), 1.0)
+        return (self.below - mean).float()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassGone(MapCriterion):
+    """At most a share of the pixels of one class still has that class; a picture without the class never meets it."""
+
+    label: int
+    share: float = 0.0
+    name = "gone"
+
+    def margins(self, maps: Tensor) -> Tensor:
+        """(n,): the share minus that of the pixels which still have the class, plus half a pixel."""
+        pixels = self.masks == self.label
+        total = pixels.flatten(1).sum(1)
+        remaining = ((maps.argmax(1) == self.label) & pixels).flatten(1).sum(1)
+        margin = (self.share * total - remaining + 0.5) / total.clamp_min(1)
+        return torch.where(total > 0, margin, -1.0)
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """(n,): mean of a loss over the pixels of the class."""
+        pixels = replace(self, masks=self.masks.masked_fill(self.masks != self.label, IGNORED))
+        return MapCriterion.loss(pixels, loss, logits, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetMap(MapCriterion):
+    """The share of valid pixels that have the class of a target map reaches a threshold."""
+
+    targets: Tensor
+    """(n, h, w) int64."""
+    threshold: float = 0.5
+    name = "target"
+
+    def margins(self, maps: Tensor) -> Tensor:
+        """(n,): the share of pixels with their target class minus the threshold, plus half a pixel."""
+        return self.mean((maps.argmax(1) == self.targets).float()) - self.threshold + self.half_pixel
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """(n,): minus the mean loss of the target classes over the valid pixels."""
+        return -self.mean(loss(self.maps(logits), self.targets))
+
+    def select(self, keep: slice | Tensor) -> Self:
+        """The criterion with masks and targets of some rows."""
+        return replace(self, masks=self.masks[keep], targets=self.targets[keep])
+
+
+def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
+    """(n, classes, classes) int64: valid pixels of each picture by true class (rows) and predicted class (columns)."""
+    valid = masks != IGNORED
+    picture = torch.arange(len(masks), device=masks.device)[:, None, None]
+    index = ((picture * classes + masks) * classes + predicted)[valid]
+    return torch.bincount(index, minlength=len(masks) * classes * classes).reshape(len(masks), classes, classes)
+
+
+def certified_wrong(maps: Tensor, masks: Tensor, radius: float, lipschitz: float) -> Tensor:
+    """(n,) int64: the most valid pixels of each picture that can be wrong within an L2 radius.
+
+    All logits of a picture together move by at most `lipschitz` times the change of the input (Euclidean norms). A pixel whose
+    true logit leads by m becomes wrong only if two of its logits move by m / sqrt(2) together, so the pixels with the smallest
+    leads fall first, as long as the squares of these moves fit into that of the whole. A tie counts as wrong.
+    """
+    valid = masks != IGNORED
+    lead = -losses.margin(maps.double(), masks.masked_fill(~valid, 0))
+    slack = 1e-6 * maps.abs().amax(1).double()  # rounding of the float32 network
+    cost = (lead - slack).clamp_min(0).square() / 2
+    ordered = torch.where(valid, cost, torch.inf).flatten(1).sort(1).values
+    return (ordered.cumsum(1) <= (lipschitz * radius) ** 2 * (1 + 1e-9)).sum(1)

@@ -1,0 +1,75 @@
+"""Masks of pictures: checks of their classes, and the names of these, for data from folders and from memory."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brinell.core import bounded
+from brinell.core.errors import RequestError
+from brinell.core.record import Array
+
+IGNORED = 255
+"""The value of a pixel without a class."""
+MOST = IGNORED
+"""Largest number of classes, whose numbers are bytes other than `IGNORED`."""
+
+
+def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: str) -> tuple[str, ...]:
+    """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the classes.
+
+    Args:
+        masks: (h, w) whole numbers each.
+        names: names of the classes; None for those that occur, by their numbers.
+        subject: the data, for messages.
+
+    Raises:
+        RequestError: no whole numbers, a class beyond the names, no pixel of any class, or names that are no texts.
+    """
+    largest = -1
+    for number, mask in enumerate(masks):
+        if mask.dtype.kind not in "iu":
+            raise RequestError(
+                f"mask {number} of {subject} has type {mask.dtype}: a mask holds the class of each pixel as a number"
+            )
+        values = np.unique(mask)
+        classes = values[values != IGNORED]
+        if len(classes) and (classes[0] < 0 or classes[-1] > IGNORED):
+            raise RequestError(
+                f"mask {number} of {subject} holds {classes[0]} to {classes[-1]}: classes are 0 to 254, 255 for none"
+            )
+        largest = max(largest, int(classes[-1]) if len(classes) else -1)
+        if names is not None and largest >= len(names):
+            raise RequestError(
+                f"mask {number} of {subject} holds the class {largest}, and names are given for 0 to {len(names) - 1}: name "
+                f"every class, or write {IGNORED} where a pixel counts for none"
+            )
+    if largest < 0:
+        raise RequestError(f"no mask of {subject} has a pixel of any class: there is nothing to audit")
+    if names is None:
+        return tuple(map(str, range(largest + 1)))
+    if len(names) > MOST or len(set(names)) < len(names):
+        raise RequestError(
+            f"{subject} has {len(names)} names of classes, of which {len(set(names))} differ: name each class once"
+        )
+    return tuple(map(str, names))
+
+
+def take_masks(masks: Array, indices: Sequence[int]) -> Array:
+    """(len(indices), h, w) uint8: the masks of some samples."""
+    return np.asarray(masks[np.asarray(indices, dtype=np.int64)])
+
+
+def names_of_classes(file: Path) -> list[str] | None:
+    """The names in a classes.json, a list of texts; None without the file."""
+    if not file.is_file():
+        return None
+    try:
+        content: Any = json.loads(bounded.text(file))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{file} is no list of names ({error}): correct it, or remove it") from None
+    if not isinstance(content, list) or not all(isinstance(name, str) for name in content):
+        raise RequestError(f"{file} is no list of names: write one text for each class")
+    return content

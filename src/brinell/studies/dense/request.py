@@ -1,0 +1,47 @@
+"""The settings of `brinell dense`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.core.settings import Names, Plain
+from brinell.engine.request import JOINED, BaseRequest, Budgets, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
+
+SEA = "sea"
+"""The cascade of four losses."""
+
+
+class DenseRequest(BaseRequest):
+    """The settings of `brinell dense`."""
+
+    model: ModelSpec
+    """The model, as for brinell audit; it answers a map of logits (classes, height, width) for each picture."""
+    data: DataSpec
+    """The data: masks:FOLDER with images/ and masks.npz or masks/, such as masks:FOLDER?side=257."""
+    norm: Literal["linf", "l2"] = "linf"
+    """The distance in which eps is measured: linf or l2."""
+    eps: Annotated[Budgets | None, JOINED] = None
+    """The budgets, as for brinell audit. Default: 1/255, 2/255, 4/255 and 8/255 in linf; 0.25, 0.5 and 1 in l2."""
+    attack: tuple[Annotated[str, Names("attack", (SEA,))], ...] = ()
+    """An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square,
+    rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can.
+    Default: sea."""
+    criterion: Plain = "pixels"
+    """What counts as a success, after which a picture is left alone: pixels (all of its pixels are wrong), pixels:0.5 (half of
+    them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have
+    the class)."""
+    lipschitz: float | None = Field(default=None, gt=0, le=1e12)
+    """The Lipschitz constant of the model, by your word: all logits of a picture together change by at most this times the
+    change of the picture (Euclidean norms). Pixels are then certified in L2. Default: none are."""
+    enlarge: Literal["bilinear", "bilinear-aligned", "nearest"] = "bilinear"
+    """How maps that are smaller than the picture are enlarged; bilinear-aligned lays the outer pixels of both upon each other."""
+    queries: int | None = Field(default=None, ge=1)
+    """The forward evaluations that each attack may spend on a picture at each eps. Default: no limit."""
+    samples: SampleCount = None
+    """The number of pictures, or all. Default: 50, or all where there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """The selection of pictures: the first, or drawn with the seed. Default: drawn."""
+    seed: Seed = 0
+    batch_size: Annotated[int, Field(ge=1, description="The most pictures shown to the model at once.")] = 4
+    device: Device = "auto"
+    in_process: InProcess = False

@@ -1,0 +1,270 @@
+"""Maps under attack: pictures at each budget in rising order, each attack from the strongest input so far.
+
+An input within a budget is within every larger one. So the attacks at the next budget begin with the strongest input so far, and
+it counts where they find nothing better: the curve never rises.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from brinell.core.criterion import Criterion
+from brinell.core.errors import RequestError, option
+from brinell.core.model import Model
+from brinell.core.record import Array
+from brinell.core.segmentation import ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.threat import size
+from brinell.engine.plan import open_distance
+from brinell.models._maps import MapModel, holds_probabilities
+from brinell.store import rows
+from brinell.store.files import write_arrays
+from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
+from brinell.studies.dense.request import DenseRequest
+from brinell.studies.dense.stages import DensePlan, Found, Group, Stage
+
+DEFAULT = "sea"
+"""The attack if nobody names one."""
+FORMS = "pixels, pixels:0.5, iou:0.3, gone:CLASS or target:CLASS"
+
+
+def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> MapModel:
+    """The model with maps of logits as large as the pictures.
+
+    Raises:
+        RequestError: it answers no maps, or maps of another number of classes than the masks have.
+    """
+    full = MapModel(model, request.enlarge)
+    classes = len(plan.dataset.classes)
+    if full.output.classes < classes:
+        raise RequestError(
+            f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
+            "this data"
+        )
+    with model.info.session(plan.device):
+        x = plan.dataset.load(plan.ids[:1].tolist()).to(plan.device)
+        return MapModel(model, request.enlarge, probabilities=holds_probabilities(model, x))
+
+
+def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> None:
+    """Refuse a criterion that no picture can meet.
+
+    Raises:
+        RequestError: it is unknown, or names a class that does not exist or occurs in no mask.
+    """
+    criterion_of(request, plan, model)
+
+
+def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Callable[[Array], Criterion]:
+    """A function from masks (n, h, w) to their criterion.
+
+    Raises:
+        RequestError: the text is none of the forms.
+    """
+    name, _, value = request.criterion.partition(":")
+    classes = model.output.classes
+    if name == "gone" and value:
+        label = _label(value, plan)
+        return lambda masks: ClassGone(masks=_tensor(masks, plan), classes=classes, label=label)
+    if name == "target" and value:
+        label = _label(value, plan)
+        return lambda masks: TargetMap(
+            masks=_tensor(masks, plan), classes=classes, targets=torch.full(masks.shape, label, device=plan.device), threshold=1.0
+        )
+    share = _share(value) if name in ("pixels", "iou") else None
+    if name == "pixels" and (share is not None or not value):
+        threshold = 1.0 if share is None else share
+        return lambda masks: PixelShare(masks=_tensor(masks, plan), classes=classes, threshold=threshold)
+    if name == "iou" and share is not None:
+        return lambda masks: PictureIoU(masks=_tensor(masks, plan), classes=classes, below=share)
+    raise RequestError(f"criterion is {request.criterion!r}: write {option('criterion', FORMS)}")
+
+
+def _share(value: str) -> float | None:
+    """A number above 0 and at most 1; None for anything else."""
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if 0 < number <= 1 else None
+
+
+def _label(value: str, plan: DensePlan) -> int:
+    """The class that a criterion names."""
+    names = plan.dataset.classes
+    if value in names:
+        return names.index(value)
+    if value.isdecimal() and int(value) < len(names):
+        return int(value)
+    raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
+
+
+def _tensor(masks: Array, plan: DensePlan) -> Tensor:
+    """Masks as (n, h, w) int64 on the device."""
+    return torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(plan.device)
+
+
+def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> Answers:
+    """Attack a group of pictures at all budgets, and write their strongest inputs."""
+    ids, truth = plan.ids[part], plan.dataset.info.truth
+    (model,) = plan.models.values()
+    assert truth is not None and isinstance(model, MapModel)
+    criterion = criterion_of(request, plan, model)(truth.load(ids.tolist()))
+    group = Group(
+        model=model,
+        domain=plan.dataset.domain,
+        distance=open_distance(request.norm),
+        ids=torch.as_tensor(ids, device=plan.device),
+        x=plan.dataset.load(ids.tolist()).to(plan.device),
+        criterion=criterion,
+        seed=request.seed,
+        batch_size=request.batch_size,
+        queries=request.queries,
+    )
+    return _Pictures(group, ids, request.lipschitz).attack(plan, plan.folder / file)
+
+
+class _Pictures:
+    """A group of pictures, the strongest input so far of each, and the rows.
+
+    Args:
+        group: the pictures.
+        ids: (n,) their positions in the data.
+        lipschitz: the Lipschitz constant of the model; None without one.
+    """
+
+    def __init__(self, group: Group, ids: Array, lipschitz: float | None) -> None:
+        assert isinstance(group.criterion, MapCriterion)
+        self._group, self._ids, self._lipschitz, self._criterion = group, ids, lipschitz, group.criterion
+        self._best = group.x.clone()
+        self._y = torch.zeros(len(ids), dtype=torch.int64, device=group.x.device)
+        self._rows: list[Answers] = []
+        self._maps = self._answer(group.x)
+        self._margin = self._criterion.margin(self._maps.flatten(1), self._y, group.x)
+        self._met = self._criterion.is_met(self._margin, self._margin)
+
+    def attack(self, plan: DensePlan, file: Any) -> Answers:
+        """All budgets in rising order."""
+        pictures = torch.arange(len(self._ids), device=self._y.device)
+        attackable = pictures[self._criterion.valid.flatten(1).any(1)]
+        self._note(CLEAN, 0.0, pictures, forwards=1)
+        arrays: dict[str, Array] = {}
+        for level, eps in enumerate(plan.setting.levels):
+            if self._lipschitz is not None:
+                self._certify(eps)
+            for stage in plan.setting.stages:
+                self._stage(stage, eps, attackable)
+            for number, sample in enumerate(self._ids.tolist()):
+                arrays[f"{sample}-{level}"] = self._best[number].cpu().numpy()
+        write_arrays(file, arrays | self._views())
+        return rows.concatenate(self._rows)
+
+    def _views(self) -> dict[str, Array]:
+        """What the page shows of each picture, as bytes."""
+        domain, masks = self._group.domain, self._criterion.masks
+        low, high = domain.bounds(self._group.x)
+        pixels = ((self._group.x - low) / (high - low) * 255).round()
+        views = {"picture": pixels, "mask": masks, "before": self._maps.argmax(1), "after": self._answer(self._best).argmax(1)}
+        return {
+            f"{name}-{sample}": value[number].to(torch.uint8).cpu().numpy()
+            for name, value in views.items()
+            for number, sample in enumerate(self._ids.tolist())
+        }
+
+    def _stage(self, stage: Stage, eps: float, pictures: Tensor) -> None:
+        """Run a stage on the pictures that do not meet the criterion yet."""
+        open_indices, met_indices = pictures[~self._met[pictures]], pictures[self._met[pictures]]
+        if len(met_indices):
+            self._rows.append(
+                rows.build(Answers, len(met_indices), **self._columns(stage.name, eps, met_indices), outcome="below", answer="")
+            )
+        if not len(open_indices):
+            return
+        changed = (self._best != self._group.x).flatten(1).any(1)
+        for indices, start in ((open_indices[~changed[open_indices]], False), (open_indices[changed[open_indices]], True)):
+            if len(indices):
+                result = self._group.run(stage, eps, indices, self._best[indices] if start else None)
+                self._keep(result, stage.name, eps, indices)
+
+    def _keep(self, result: Found, name: str, eps: float, indices: Tensor) -> None:
+        """Write the rows of a stage, and keep what it improved."""
+        maps = self._answer(result.x)
+        columns = {
+            "margin": np.ma.masked_invalid(result.margin.double().cpu().numpy()),
+            "forwards": result.forwards.cpu().numpy(),
+            "backwards": result.backwards.cpu().numpy(),
+            "first_success": np.ma.masked_equal(result.first_success.cpu().numpy(), 0),
+            "seconds": result.seconds,
+        }
+        self._note(name, eps, indices, result.x, maps, result.met, **columns)
+        improved = result.margin > self._margin[indices]
+        self._best[indices[improved]], self._margin[indices[improved]] = result.x[improved], result.margin[improved]
+        self._met[indices] |= result.met
+
+    def _note(
+        self,
+        name: str,
+        eps: float,
+        indices: Tensor,
+        x: Tensor | None = None,
+        maps: Tensor | None = None,
+        successes: Tensor | None = None,
+        **columns: Any,
+    ) -> None:
+        """Write rows of inputs, of the clean ones if none are given."""
+        x = self._group.x[indices] if x is None else x
+        maps = self._maps[indices] if maps is None else maps
+        successes = self._met[indices] if successes is None else successes
+        masks = self._criterion.masks[indices]
+        counts = confusion(maps.argmax(1), masks, self._criterion.classes)
+        defaults = {"margin": self._margin[indices].double().cpu().numpy()}
+        valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
+        self._rows.append(
+            rows.build(
+                Answers,
+                len(indices),
+                **self._columns(name, eps, indices),
+                outcome=np.where(successes.cpu().numpy(), "met", "open"),
+                distance=size(self._group.distance, x, self._group.x[indices]).double().cpu().numpy(),
+                valid=valid.cpu().numpy(),
+                wrong=(valid - right).cpu().numpy(),
+                answer=np.array([_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object),
+                **defaults | columns,
+            )
+        )
+
+    def _columns(self, name: str, eps: float, indices: Tensor) -> dict[str, Any]:
+        """The columns by which a row is known."""
+        return {"sample_id": self._ids[indices.cpu().numpy()], "attack": name, "eps": eps}
+
+    def _certify(self, eps: float) -> None:
+        """Write the rows of the worst that the Lipschitz constant allows."""
+        assert self._lipschitz is not None
+        pictures = torch.arange(len(self._ids))
+        wrong = certified_wrong(self._maps, self._criterion.masks, eps, self._lipschitz)
+        valid = self._criterion.valid.flatten(1).sum(1)
+        self._rows.append(
+            rows.build(
+                Answers,
+                len(self._ids),
+                **self._columns(CERTIFIED, eps, pictures),
+                outcome="open",
+                valid=valid.cpu().numpy(),
+                wrong=wrong.cpu().numpy(),
+                answer="",
+            )
+        )
+
+    def _answer(self, x: Tensor) -> Tensor:
+        """(n, classes, h, w): maps of inputs."""
+        with torch.no_grad():
+            answers = [self._group.model.predict(part) for part in x.split(self._group.batch_size)]  # type: ignore[no-untyped-call]
+        return self._criterion.maps(torch.cat(answers))
+
+
+def _pairs(counts: Array) -> str:
+    """The counts (classes, classes) of one picture as the text of a row."""
+    true, predicted = np.nonzero(counts)
+    return pack([[int(t), int(p), int(counts[t, p])] for t, p in zip(true, predicted, strict=True)])

@@ -1,0 +1,122 @@
+"""Criteria for maps: margins by hand, losses against their formulas, and a network whose worst case is known."""
+
+import pytest
+import torch
+
+from brinell.core import losses
+from brinell.core.criterion import MISCLASSIFIED, Worst
+from brinell.core.errors import RequestError
+from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
+from brinell.core.segmentation import IGNORED, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+
+MASKS = torch.tensor([[[0, 1], [1, IGNORED]], [[2, 2], [2, 2]]])
+
+
+def maps_of(classes, count=3):
+    """Maps whose largest logit is that of the given classes."""
+    return torch.nn.functional.one_hot(torch.tensor(classes), count).movedim(-1, 1).float()
+
+
+PREDICTED = maps_of([[[0, 0], [1, 2]], [[2, 0], [0, 1]]])
+
+
+def margin(criterion, maps=PREDICTED):
+    flat = maps.flatten(1)
+    return criterion.margin(flat, torch.zeros(len(flat), dtype=torch.long), flat)
+
+
+def test_confusion_by_hand():
+    counts = confusion(PREDICTED.argmax(1), MASKS, 3)
+    assert counts[0].tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
+    assert counts[1].tolist() == [[0, 0, 0], [0, 0, 0], [2, 1, 1]]
+
+
+def test_share_of_wrong_pixels_by_hand():
+    # One of three valid pixels is wrong, and three of four; half a pixel makes a share that is reached positive.
+    expected = torch.tensor([1 / 3 - 0.75 + 0.5 / 3, 3 / 4 - 0.75 + 0.5 / 4])
+    values = margin(PixelShare(masks=MASKS, classes=3, threshold=0.75))
+    assert torch.allclose(values, expected)
+    assert PixelShare(masks=MASKS, classes=3).is_met(values, values).tolist() == [False, True]
+
+
+def test_iou_of_a_picture_by_hand():
+    # IoU 1/2 and 1/2 of classes 0 and 1; IoU 1/4 of class 2.
+    assert torch.allclose(margin(PictureIoU(masks=MASKS, classes=3, below=0.4)), torch.tensor([-0.1, 0.15]))
+
+
+def test_a_class_is_gone_when_no_pixel_of_it_keeps_it():
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1))[0] < 0
+    gone = maps_of([[[1, 0], [0, 1]], [[1, 1], [1, 1]]])
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1), gone)[0] > 0
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1), gone)[1] < 0, "a picture without the class never meets it"
+
+
+def test_target_map_counts_pixels_of_the_target():
+    targets = torch.zeros_like(MASKS)
+    assert torch.allclose(
+        margin(TargetMap(masks=MASKS, classes=3, targets=targets, threshold=0.5)), torch.tensor([2 / 3 - 0.5 + 1 / 6, 0.125])
+    )
+
+
+@pytest.mark.parametrize("name", sorted(PIXEL_LOSSES))
+def test_losses_leave_out_ignored_pixels_and_work_on_classes(name):
+    logits = torch.randn(2, 12, generator=torch.Generator().manual_seed(0))
+    criterion = PixelShare(masks=MASKS, classes=3)
+    y = torch.zeros(2, dtype=torch.long)
+    values = criterion.loss(PIXEL_LOSSES[name], logits, y)
+    pixels = criterion.maps(logits).movedim(1, -1)
+    for picture in range(2):
+        valid = MASKS[picture] != IGNORED
+        by_class = PIXEL_LOSSES[name](pixels[picture][valid], MASKS[picture][valid])
+        assert torch.allclose(values[picture], by_class.mean(), atol=1e-6)
+
+
+def test_jensen_shannon_is_that_of_the_two_distributions():
+    logits, y = torch.randn(5, 4, generator=torch.Generator().manual_seed(1)), torch.tensor([0, 1, 2, 3, 0])
+    p, q = logits.softmax(1), torch.nn.functional.one_hot(y, 4).float()
+    middle = (p + q) / 2
+    expected = 0.5 * (torch.xlogy(p, p / middle) + torch.xlogy(q, q / middle)).sum(1)
+    assert torch.allclose(PIXEL_LOSSES["jensen-shannon"](logits, y), expected, atol=1e-6)
+
+
+def test_balanced_cross_entropy_turns_from_right_pixels_to_all():
+    logits, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
+    whole = losses.cross_entropy(logits, y)
+    assert torch.allclose(balanced_cross_entropy(logits, y, 0.0), whole * torch.tensor([1.0, 0.0]))
+    assert torch.allclose(balanced_cross_entropy(logits, y, 1.0), whole / 2)
+
+
+@pytest.mark.parametrize("criterion", [PixelShare(masks=MASKS, classes=3), Worst(PixelShare(masks=MASKS, classes=3))])
+def test_attacks_see_two_classes_that_judge_alike(criterion):
+    logits, y = PREDICTED.flatten(1), torch.zeros(2, dtype=torch.long)
+    seen = criterion.logits_for_attack(logits, y)
+    assert seen.shape == (2, criterion.classes_for_attack(12))
+    assert torch.allclose(criterion.for_attack().margin(seen, y, seen), criterion.margin(logits, y, logits))
+
+
+def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():
+    logits = PREDICTED.flatten(1).clone().requires_grad_()
+    criterion = PixelShare(masks=MASKS, classes=3)
+    (grad,) = torch.autograd.grad(criterion.margin(logits, torch.zeros(2, dtype=torch.long), logits).sum(), logits)
+    grad = criterion.maps(grad)
+    assert grad[0, :, 0, 0].tolist() == pytest.approx([-1 / 3, 1 / 6, 1 / 6], abs=0.2)
+    assert grad[0, :, 1, 1].abs().sum() == 0, "the ignored pixel"
+    assert MISCLASSIFIED.for_attack() is MISCLASSIFIED
+
+
+def test_a_model_of_another_size_is_refused():
+    with pytest.raises(RequestError, match="answers 10 numbers"):
+        PixelShare(masks=MASKS, classes=3).check(10)
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.1, 0.3, 0.6, 1.0])
+def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(radius):
+    """The logits are the input (constant 1), so the worst change is known: it brings pixels to a tie, the cheapest first."""
+    maps = torch.tensor([[[[0.5, 0.2, 0.0, 0.9]], [[0.0, 0.0, 0.3, 0.0]]]])
+    masks = torch.tensor([[[0, 0, 0, IGNORED]]])
+    costs = sorted(max(lead, 0.0) / 2**0.5 for lead in (0.5, 0.2, -0.3))
+    turned, spent = 0, 0.0
+    for cost in costs:
+        spent += cost**2
+        turned += spent <= radius**2 + 1e-6
+    assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
