@@ -403,7 +403,7 @@ def dense(
         norm: The distance in which eps is measured: linf or l2.
         eps: The budgets, as for brinell audit. Default: 1/255, 2/255, 4/255 and 8/255 in linf; 0.25, 0.5 and 1 in l2.
         attack: An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square, rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can. Default: sea.
-        criterion: What counts as a success, after which a picture is left alone: pixels (all of its pixels are wrong), pixels:0.5 (half of them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have the class).
+        criterion: The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have the class).
         lipschitz: The Lipschitz constant of the model, by your word: all logits of a picture together change by at most this times the change of the picture (Euclidean norms). Pixels are then certified in L2. Default: none are.
         enlarge: How maps that are smaller than the picture are enlarged; bilinear-aligned lays the outer pixels of both upon each other.
         queries: The forward evaluations that each attack may spend on a picture at each eps. Default: no limit.

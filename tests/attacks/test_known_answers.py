@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from _helpers import Recorder, mlp, run_attack, threshold
 from brinell import plugins
-from brinell.attacks.apgd import APGD, _checkpoints, _State
+from brinell.attacks._apgd_steps import State, checkpoints
+from brinell.attacks.apgd import APGD
 from brinell.attacks.fgsm import FGSM
 from brinell.attacks.pgd import PGD
 from brinell.core.domain import KINDS, Domain
@@ -141,7 +142,7 @@ def test_the_last_iterate_is_judged(attack):
 
 
 def test_checkpoints_of_the_paper():
-    assert _checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
+    assert checkpoints(100) == [22, 41, 57, 70, 80, 87, 93, 99]
 
 
 @given(st.integers(1, 1000))
@@ -151,12 +152,12 @@ def test_checkpoints_by_the_formula(steps):
     while points[-1] <= 100:
         points.append(points[-1] + max(points[-1] - points[-2] - 3, 6))
     expected = sorted({-(-point * steps // 100) for point in points if 0 < point} - {0})
-    assert _checkpoints(steps) == [w for w in expected if w <= steps]
+    assert checkpoints(steps) == [w for w in expected if w <= steps]
 
 
 def apgd_of_the_paper(function, x0, y, eps, steps):
     """Algorithm 1 for one sample in Linf, transcribed: every input whose value is asked for, in order."""
-    points = [0, *_checkpoints(steps)]
+    points = [0, *checkpoints(steps)]
 
     def f(x):
         leaf = x.clone().requires_grad_()
@@ -207,7 +208,7 @@ def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
 def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
     """Condition 1 of section 3.1, over the first 22 steps, of which 16.5 would be three quarters; condition 2 is kept out."""
     zeros = torch.zeros(4)
-    state = _State(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
+    state = State(zeros[:, None], zeros, zeros[:, None], step_size=torch.full((4,), 0.2))
     state.rises, state.loss_max = torch.tensor([0.0, 16.0, 17.0, 22.0]), torch.ones(4)
     state.review(22)
     assert state.step_size.tolist() == pytest.approx([0.1, 0.1, 0.2, 0.2])

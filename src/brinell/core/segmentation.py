@@ -98,7 +98,7 @@ class MapCriterion(ABC):
         return replace(self, masks=self.masks[keep])
 
     def check(self, classes: int) -> None:
-        """Refuse a model whose answers are no maps of the size of the masks."""
+        """Refuse a model whose answers do not have the size of the masks."""
         expected = self.classes * self.masks.shape[1:].numel()
         if classes != expected:
             raise RequestError(

@@ -25,7 +25,7 @@ class MaskedArrays(ArrayDataset):
         classes: names of the classes; by default their numbers.
 
     Raises:
-        RequestError: masks of another number or size than the pictures, or values that are no classes.
+        RequestError: masks of another number or size than the pictures, or values other than classes.
     """
 
     def __init__(self, x: Any, masks: Any, classes: Sequence[str] | None = None, **settings: Any) -> None:

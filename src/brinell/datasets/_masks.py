@@ -26,7 +26,7 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
         subject: the data, for messages.
 
     Raises:
-        RequestError: no whole numbers, a class beyond the names, no pixel of any class, or names that are no texts.
+        RequestError: no whole numbers, a class beyond the names, no pixel of any class, or names that repeat.
     """
     largest = -1
     for number, mask in enumerate(masks):

@@ -1,6 +1,6 @@
 """`masks:FOLDER?side=257&split=val2017`: pictures with the class of each pixel, for segmentation.
 
-The folder holds images/ with the pictures, and beside it masks.npz or masks/ with a PNG of the same name for each picture, whose
+The folder holds images/ with the pictures, and masks.npz, or masks/ with a PNG of the same name for each picture, whose
 pixel values are the classes. masks.npz holds `masks` (n, h, w), and may hold `files` (names of the pictures), `split` (a text for
 each picture) and `classes`; without `files` the sorted pictures count. 255 marks pixels that no figure counts. Pictures are made
 `side` pixels high and wide by bicubic interpolation, masks by the nearest pixel.

@@ -70,7 +70,7 @@ class CheckFacts(Content):
     code: str
     """Its name."""
     passed: bool
-    """Whether nothing was found."""
+    """True if the check found nothing."""
     text: str
     """A sentence on it."""
 
@@ -81,7 +81,7 @@ class DenseManifest(FolderManifest):
     request: DenseSettings  # type: ignore[assignment]  # those that figures need
     """Settings of the request."""
     task: Literal["segmentation", "detection"]
-    """What the model answers."""
+    """Kind of the answers of the model."""
     levels: Listing[Amount]
     """The budgets above 0, ascending."""
     attacks: Listing[str]

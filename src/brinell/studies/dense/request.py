@@ -27,7 +27,7 @@ class DenseRequest(BaseRequest):
     rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can.
     Default: sea."""
     criterion: Plain = "pixels"
-    """What counts as a success, after which a picture is left alone: pixels (all of its pixels are wrong), pixels:0.5 (half of
+    """The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of
     them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have
     the class)."""
     lipschitz: float | None = Field(default=None, gt=0, le=1e12)

@@ -66,7 +66,7 @@ class CheckFigures(Result):
     code: str
     """Its name."""
     passed: bool
-    """Whether nothing was found."""
+    """True if the check found nothing."""
     text: str
     """A sentence on it."""
 
@@ -86,7 +86,7 @@ class DenseResult(FolderResult):
     """What `brinell dense --json` prints, and `brinell audit --json` for data with masks."""
 
     task: Literal["segmentation", "detection"]
-    """What the model answers."""
+    """Kind of the answers of the model."""
     model: str
     """Name of the model."""
     data: str
@@ -96,7 +96,7 @@ class DenseResult(FolderResult):
     norm: str
     """Distance of the budgets."""
     criterion: str
-    """What counts as a success."""
+    """The criterion of success, as it was written."""
     miou: list[Figure]
     """Mean IoU of the set over the classes that occur in its masks, by budget."""
     pixel_accuracy: list[Figure]

@@ -77,7 +77,7 @@ def _stages(spec: str, request: DenseRequest, model: Model) -> list[Stage]:
             raise RequestError(f"{spec!r} has the option {min(unknown)}: {SEA} has steps alone, those of each of its four losses")
         steps = options.get("steps", str(SEA_STEPS))
         specs = [f"apgd-map?loss={loss}&steps={steps}" for loss in LOSSES]
-        return [stage for one in specs for stage in _stages(one, request, model)]
+        return [stage for loss_spec in specs for stage in _stages(loss_spec, request, model)]
     if ALIASES.get(name, name) in CASCADES:
         raise RequestError(
             f"{name} is a cascade for models that answer one class: take {SEA}, or name attacks such as pgd or square"

@@ -23,7 +23,7 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
 from brinell.studies.dense.request import DenseRequest
-from brinell.studies.dense.stages import DensePlan, Found, Group, Stage
+from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
 
 DEFAULT = "sea"
 """The attack if nobody names one."""
@@ -162,7 +162,7 @@ class _Pictures:
         return rows.concatenate(self._rows)
 
     def _views(self) -> dict[str, Array]:
-        """What the page shows of each picture, as bytes."""
+        """Arrays of bytes by which the page shows each picture."""
         domain, masks = self._group.domain, self._criterion.masks
         low, high = domain.bounds(self._group.x)
         pixels = ((self._group.x - low) / (high - low) * 255).round()
@@ -188,7 +188,7 @@ class _Pictures:
                 result = self._group.run(stage, eps, indices, self._best[indices] if start else None)
                 self._keep(result, stage.name, eps, indices)
 
-    def _keep(self, result: Found, name: str, eps: float, indices: Tensor) -> None:
+    def _keep(self, result: StageResult, name: str, eps: float, indices: Tensor) -> None:
         """Write the rows of a stage, and keep what it improved."""
         maps = self._answer(result.x)
         columns = {
@@ -198,10 +198,10 @@ class _Pictures:
             "first_success": np.ma.masked_equal(result.first_success.cpu().numpy(), 0),
             "seconds": result.seconds,
         }
-        self._note(name, eps, indices, result.x, maps, result.met, **columns)
+        self._note(name, eps, indices, result.x, maps, result.successes, **columns)
         improved = result.margin > self._margin[indices]
         self._best[indices[improved]], self._margin[indices[improved]] = result.x[improved], result.margin[improved]
-        self._met[indices] |= result.met
+        self._met[indices] |= result.successes
 
     def _note(
         self,

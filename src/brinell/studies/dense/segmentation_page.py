@@ -49,9 +49,9 @@ def render(folder: Folder[Answers]) -> str:
         certified={figure.eps: figure for figure in result.certified},
         texts=texts,
         attacks=[str(attack) for attack in facts["attacks"]],
-        classes=sorted(result.per_class, key=lambda one: one.iou[-1] or 0.0),
+        classes=sorted(result.per_class, key=lambda figures_of_class: figures_of_class.iou[-1] or 0.0),
         pictures=pictures(folder, result),
-        colours=[(one.name, f"rgb{colour(one.class_)}") for one in result.per_class],
+        colours=[(figures_of_class.name, f"rgb{colour(figures_of_class.class_)}") for figures_of_class in result.per_class],
         request=facts["request"],
     )
 
@@ -61,7 +61,9 @@ def curve(series: Sequence[tuple[str, Sequence[Figure]]], texts: Sequence[str], 
     labels = [(figure.eps, text) for figure, text in zip(result.miou, texts, strict=True)]
     title = f"pixel accuracy and mean IoU of {result.model} over the budget"
     lines = [
-        figures.Series(name=name, rates=[figures.Point(one.eps, one.value, one.low, one.high) for one in points], style=style)
+        figures.Series(
+            name=name, rates=[figures.Point(point.eps, point.value, point.low, point.high) for point in points], style=style
+        )
         for style, (name, points) in enumerate(series)
     ]
     return figures.curve(lines, labels, title=title, distance=result.norm)
@@ -74,14 +76,14 @@ def pictures(folder: Folder[Answers], result: DenseResult) -> list[dict[str, Any
         """How much of a picture is lost."""
         return (picture.accuracy[0] or 0.0) - (picture.accuracy[-1] or 0.0)
 
-    ordered = sorted((one for one in result.pictures if one.accuracy[0] is not None), key=loss, reverse=True)
-    size, position = int(folder.manifest["group"]), {one.sample: number for number, one in enumerate(result.pictures)}
-    shown = []
+    ordered = sorted((picture for picture in result.pictures if picture.accuracy[0] is not None), key=loss, reverse=True)
+    size, position = int(folder.manifest["group"]), {picture.sample: number for number, picture in enumerate(result.pictures)}
+    examples = []
     for picture in ordered[:MOST_PICTURES]:
         arrays = read_arrays(folder.path / inputs_path(position[picture.sample] // size))
         views = views_of(arrays, picture.sample)
-        shown.append({"name": picture.name, "before": picture.accuracy[0], "after": picture.accuracy[-1], "views": views})
-    return shown
+        examples.append({"name": picture.name, "before": picture.accuracy[0], "after": picture.accuracy[-1], "views": views})
+    return examples
 
 
 def views_of(arrays: Mapping[str, Array], sample: int) -> list[tuple[str, Markup]]:

@@ -28,7 +28,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all groups share."""
+    """Settings that all groups share."""
 
     levels: tuple[float, ...]
     """Budgets above 0, ascending."""
@@ -46,14 +46,14 @@ class DensePlan(Plan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """What a stage left of n inputs."""
+class StageResult:
+    """Result of a stage on n inputs."""
 
     x: Tensor
     """(n, *shape): the strongest input within the budget."""
     margin: Tensor
     """(n,): its margin."""
-    met: Tensor
+    successes: Tensor
     """(n,) bool: whether it meets the criterion."""
     first_success: Tensor
     """(n,) int64: the forward at which that was first so; 0 for never."""
@@ -84,7 +84,7 @@ class Group:
         """Streams of the inputs."""
         return Streams.of(self.seed, self.ids)
 
-    def run(self, stage: Stage, eps: float, rows: Tensor, start: Tensor | None) -> Found:
+    def run(self, stage: Stage, eps: float, rows: Tensor, start: Tensor | None) -> StageResult:
         """Run a stage on some inputs.
 
         Args:
@@ -116,10 +116,10 @@ class Group:
         )
         attack(ledger.oracle(), ledger.batch, ledger.threat, self.rng.select(rows).fold(f"{stage.name} {eps!r}"))
         fooled = ledger.fooled
-        return Found(
+        return StageResult(
             x=torch.where(fooled[:, None, None, None], ledger.best.closest, ledger.best.strongest),
             margin=ledger.best.margin,
-            met=fooled,
+            successes=fooled,
             first_success=ledger.best.first_success,
             forwards=ledger.costs.forwards,
             backwards=ledger.costs.backwards,
