@@ -5,6 +5,7 @@
     worth     what learning is worth, on networks seen and unseen
     closer    how close attacks come with so many queries
     photographs  how close they come to photographs, in the setting of RLAB's papers
+    capped    the same within a limit on the distance, with surrogates and without
     families  patch sizes on networks of several families
     priors    the shipped prior, or another that is fitted to several networks
     surrogates  other networks' gradients: what they save, and the trust in them
@@ -19,7 +20,7 @@ import importlib
 import sys
 from pathlib import Path
 
-SCRIPTS = ("worth", "closer", "photographs", "families", "priors", "surrogates", "beats", "peers")
+SCRIPTS = ("worth", "closer", "photographs", "capped", "families", "priors", "surrogates", "beats", "peers")
 """Studies in a separate module each, with further options."""
 
 

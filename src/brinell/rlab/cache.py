@@ -174,17 +174,20 @@ class DistortionCache:
         """Make distorted inputs of a group; returns the slot of one of them."""
         members = self._groups[group]
         inputs = self._distortion(row, members)
+        absent = [held < 0 for held in self._slot[row, members].tolist()]
+        positions: list[int] = []
         for position, variant in enumerate(members):
-            if self._slot[row, variant] >= 0:
+            if not absent[position]:
                 continue
             if variant not in numbers:
                 if spare <= 0:
                     continue
                 spare -= 1
-            slot = self._free.pop()
-            self._values[slot] = inputs[position].flatten()
-            self._slot[row, variant] = slot
-            self.made += 1
+            positions.append(position)
+        slots = torch.tensor([self._free.pop() for _ in positions], device=self._values.device)
+        self._values[slots] = inputs.flatten(1)[positions]
+        self._slot[row, [members[position] for position in positions]] = slots
+        self.made += len(positions)
         return spare
 
     def _distortion(self, row: int, members: list[int]) -> Tensor:

@@ -250,17 +250,21 @@ class PatchEnv:
         compared = (count * self.rules.candidates).clamp_max(len(self.grid))
         add = torch.where((torch.arange(add.shape[1], device=add.device) < compared[:, None]) & ~idle, add, -1)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
-        width = max(1, int(compared.max()))
-        variants, scores = self._choose(rows, add[:, :width], family[:, 0])
-        # The patches of the best scores are changed, in the order in which the policy named them.
-        rank = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-        variants = torch.where(rank < count[:, None], variants, CLEAN)
-        add = torch.cat([torch.where(variants == CLEAN, -1, add[:, :width]), add[:, width:]], 1)
-        remove = torch.where((remove[:, :, None] == add[:, None]).any(2), -1, remove)
+        width, patches = max(1, int(compared.max())), len(self.grid)
+        variants, scores = self._choose(rows, add[:, :width], family[:, 0], torch.where(idle[:, 0], 0, compared))
+        # The patches of the best scores are changed; the action names them in the order of the policy.
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : max(1, int(count.max()))]
+        within = torch.arange(best.shape[1], device=add.device) < count[:, None]
+        variants = torch.where(torch.zeros_like(variants, dtype=torch.bool).scatter_(1, best, within), variants, CLEAN)
+        changed = torch.where(variants == CLEAN, -1, add[:, :width])
+        add = torch.cat([changed, add[:, width:]], 1)
+        marks = torch.zeros(len(rows), patches + 1, dtype=torch.bool, device=add.device)
+        marks.scatter_(1, torch.where(add < 0, patches, add), True)
+        remove = torch.where(marks.gather(1, remove.clamp_min(0)), -1, remove)
         action[ADD][rows], action[REMOVE][rows] = add, remove
-        add, remove = add[:, :width], remove[:, : max(1, int(most.max()))]
-        chosen = torch.cat([add, remove], 1)
-        variants = torch.cat([variants, torch.full_like(remove, CLEAN)], 1)
+        remove = remove[:, : max(1, int(most.max()))]
+        chosen = torch.cat([changed.gather(1, best), remove], 1)
+        variants = torch.cat([variants.gather(1, best), torch.full_like(remove, CLEAN)], 1)
         full = self._restarts.laid[rows]
         self._restarts.laid[rows] = CLEAN
         over = rows[full != CLEAN]
@@ -381,10 +385,21 @@ class PatchEnv:
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1
 
-    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
-        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score."""
-        if not (patches >= 0).any():
-            return torch.full_like(patches, CLEAN), torch.full(patches.shape, -torch.inf, device=patches.device)
+    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor, compared: Tensor) -> tuple[Tensor, Tensor]:
+        """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
+
+        Only the first `compared` (m,) patches of each row are looked at; the rows of one number are looked at together.
+        """
+        variants = torch.full_like(patches, CLEAN)
+        scores = torch.full(patches.shape, -torch.inf, device=patches.device)
+        for width in compared.unique().tolist():
+            if width:
+                part = compared == width
+                variants[part, :width], scores[part, :width] = self._compare(rows[part], patches[part, :width], family[part])
+        return variants, scores
+
+    def _compare(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for rows in which all patches are looked at."""
         # Variants at random among those of the family asked for; repeated if there are few.
         count = min(self.rules.offers, len(self.variants))
         keys = self.streams.select(rows).fold("offers").uniform(len(self.variants))

@@ -81,6 +81,8 @@ class Posterior:
         # The state: the part of the gradient that is not the surrogates', then their coefficients. What is expected of it are two
         # sums, since the unit becomes known by and by: what answers taught, and what is left of the prior, in units.
         self._taught, self._prior = torch.zeros(2, slots, channels * places + surrogates, device=device)
+        if not surrogates:
+            self.mean = self._taught.view_as(self.mean)
         # Factors v of what the answers took away: the covariance is that of the prior less the sum of v v'.
         answers = min(ANSWERS, HELD // (channels * places))
         self._factors, self._number = torch.zeros(slots, answers, self._taught.shape[1], device=device), [0] * slots
@@ -111,7 +113,8 @@ class Posterior:
         """
         asked, factor, expected, total = self._question(rows, change)
         step = factor / total[:, None]
-        self._taught[rows] += (effect - (self._taught[rows] * asked).sum(1))[:, None] * step
+        taught = self._taught[rows]
+        self._taught[rows] = taught + (effect - (taught * asked).sum(1))[:, None] * step
         if self.slopes.shape[1]:
             self._prior[rows] -= (self._prior[rows] * asked).sum(1, keepdim=True) * step
         self._keep(rows, factor / total.sqrt()[:, None])
@@ -128,10 +131,14 @@ class Posterior:
 
         Then (m,) each, in squared units: the squares of the effects that the prior lets expect, and the variances of the effects.
         """
-        direction = torch.einsum("mck,ce->mek", change, self.covariance) * self.energy[rows, None]
+        direction = torch.einsum("mck,ce->mek", change, self.covariance).mul_(self.energy[rows, None])
+        own = (direction * change).sum((1, 2)).clamp_min(RIDGE)
+        if not self.slopes.shape[1]:
+            asked = change.flatten(1)
+            factor = self._reduced(rows, asked, direction.flatten(1))
+            return asked, factor, own, ((factor * asked).sum(1).clamp_min(0) + self._noise * own).clamp_min(RIDGE)
         along = torch.einsum("mscp,mcp->ms", self.slopes[rows], change)
         asked = torch.cat([change.flatten(1), along], 1)
-        own = (direction * change).sum((1, 2)).clamp_min(RIDGE)
         guided = (self._trust.mean * along.sum(1)).square() + self._trust.spike**2 * along.square().sum(1)
         direction = torch.cat([direction.flatten(1), self._trust.spike**2 * along], 1)
         factor = self._reduced(rows, asked, direction)
@@ -151,9 +158,9 @@ class Posterior:
 
     def _expect(self, rows: Tensor) -> None:
         """Bring the expected gradients of some slots up to date."""
-        state = self._taught[rows]
-        if self.slopes.shape[1]:
-            state = state + self.unit[rows, None] * self._prior[rows]
+        if not self.slopes.shape[1]:
+            return
+        state = self._taught[rows] + self.unit[rows, None] * self._prior[rows]
         own, coefficients = state[:, : self._values], state[:, self._values :]
         self.mean[rows] = own.view_as(self.mean[rows]) + torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
 

@@ -15,8 +15,8 @@ from brinell.rlab.variants import Variant
 
 NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
-ROOM = 2**22
-"""Values that are compared together when variants are chosen; what is computed of each takes some thirty bytes."""
+ROOM = 2**19
+"""Values that are compared together when variants are chosen, as many as a cache of the processor holds."""
 
 DRAWS = 4
 """Draws of each distortion that are taken."""
@@ -36,6 +36,7 @@ class Predictions:
         self._grid, self._cache = assignment.grid, assignment.cache
         self._radius, self._temperature = radius, temperature
         self.members, self.inside = self._grid.members.to(radius.device), self._grid.not_repeated.to(radius.device)
+        self._whole = bool(self.inside.all())
 
     def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
         """(m, k): on each patch the variant of the highest score, CLEAN where none would change anything; and these scores.
@@ -71,19 +72,21 @@ class Predictions:
         places = self.members[patches].transpose(1, 2)
         values = self._cache.values(rows, offered, places[..., None], self._grid.channels)
         clean, current = (self._gather(x, rows, places)[..., None] for x in (self._cache.x, self._assignment.x))
-        inside = self.inside[patches].transpose(1, 2)[..., None]
-        new = self._legal((values - clean) * inside[:, None], rows)
-        old = self._legal((current - clean) * inside[:, None], rows)
+        energy = posterior.energy[rows[:, None, None], places][..., None]
+        new, old = values.sub_(clean), current - clean
+        if not self._whole:
+            inside = self.inside[patches].transpose(1, 2)[..., None]
+            new, old, energy = new * inside[:, None], old * inside[:, None], energy * inside
+        new, old = self._legal(new, rows), self._legal(old, rows)
         change = new - old
         gain = (change * self._gather(posterior.mean, rows, places)[..., None]).sum((1, 2))
-        price = self.price(rows)[:, None, None] * (new.square().sum((1, 2)) - old.square().sum((1, 2)))
-        energy = posterior.energy[rows[:, None, None], places][..., None] * inside
+        price = self.price(rows)[:, None, None] * (new.square_().sum((1, 2)) - old.square().sum((1, 2)))
         turned = (posterior.covariance.T @ change.flatten(2)).view_as(change)
-        variance = ((turned * change).sum(1) * energy).sum(1).clamp_min(0)
-        doubt = (variance / (1 + visits[rows].gather(1, patches))[:, :, None]).sqrt()
+        variance = turned.mul_(change).sum(1).mul_(energy).sum(1).clamp_min_(0)
+        doubt = variance.div_((1 + visits[rows].gather(1, patches))[:, :, None]).sqrt_()
         score = gain - price + self._temperature * posterior.unit[rows, None, None] * doubt * chance
-        unchanged = change.abs().amax((1, 2)) == 0
-        best = score.masked_fill(unchanged, -torch.inf).max(2)
+        unchanged = change.abs_().amax((1, 2)) == 0
+        best = score.masked_fill_(unchanged, -torch.inf).max(2)
         return offered.gather(1, best.indices), best.values
 
     def _legal(self, change: Tensor, rows: Tensor) -> Tensor:

@@ -108,11 +108,9 @@ def distorted(
 
 def _fold_draw(rng: Streams, draw: Tensor) -> Streams:
     """Streams of the draws."""
-    keys = torch.empty_like(rng.keys)
-    for value in torch.unique(draw).tolist():
-        rows = draw == value
-        keys[rows] = rng.select(rows).fold(value).keys
-    return Streams(keys)
+    values, index = torch.unique(draw, return_inverse=True)
+    folded = torch.stack([rng.fold(value).keys for value in values.tolist()])
+    return Streams(folded.gather(0, index[None])[0])
 
 
 def _call(distortion: Any, arguments: Sequence[Any]) -> Any:
