@@ -392,7 +392,7 @@ class PatchEnv:
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
-        for width in compared.unique().tolist():
+        for width in torch.unique(compared).tolist():
             if width:
                 part = compared == width
                 variants[part, :width], scores[part, :width] = self._compare(rows[part], patches[part, :width], family[part])
