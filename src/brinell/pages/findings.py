@@ -318,8 +318,9 @@ def _own_budgets(run: Run) -> list[str]:
 def _caveat(model: ModelResult, several_models: bool) -> tuple[str, str]:
     """One line for all checks that failed or were not made; what each measured is listed under Checks."""
     level = "warn" if any(check.passed is False for check in model.checks) else "note"
-    of = f" of {model.model}" if several_models else ""
-    return level, f"Robust accuracy{of}: {model.caveat}. What was measured, and what to do, is listed under Checks."
+    caveat = str(model.caveat)
+    text = f"{model.model}: {caveat}" if several_models else caveat[0].upper() + caveat[1:]
+    return level, f"{text}. The section Checks lists what was measured and what to do."
 
 
 def probes(run: Run, models: Sequence[ModelResult]) -> str:
