@@ -172,6 +172,12 @@ def test_every_page_is_in_the_navigation_of_the_site(root: Path) -> None:
     assert sorted(targets) == sorted(pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"})
 
 
+def test_the_first_page_lists_every_guide_and_every_page_of_results(root: Path) -> None:
+    text = (root / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [*root.glob("docs/guides/*.md"), *root.glob("docs/results/*.md")]
+    assert pages and not [page.name for page in pages if f"]({page.relative_to(root / 'docs').as_posix()})" not in text]
+
+
 def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) -> None:
     source = (root / "scripts" / "site_files.py").read_text(encoding="utf-8").partition("def site_link")
     space: dict[str, Any] = {"posixpath": posixpath, "ROOT": root}

@@ -112,3 +112,10 @@ def test_reading_records_loads_no_torch():
     names = [".".join(file.relative_to(package.parent).with_suffix("").parts) for file in files]
     code = f"import importlib, sys\nfor name in {names}: importlib.import_module(name)\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(package.parent)}).returncode == 0
+
+
+def test_no_file_is_long():
+    """A file has at most 450 lines."""
+    folders = ("src", "tests", "benchmarks", "examples", "scripts")
+    lines = {path: path.read_text("utf-8").count("\n") for folder in folders for path in (ROOT / folder).rglob("*.py")}
+    assert len(lines) > 1000 and not {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 450}

@@ -12,13 +12,14 @@ import pytest
 import brinell
 
 SCRIPT = """
-import contextlib, importlib.util, inspect, io, json, sys, threading
+import contextlib, inspect, io, json, sys, threading
 from pathlib import Path
 
 import jsonschema
 
 import brinell
 from brinell.cli import run
+from brinell.core.user_files import import_file
 from brinell.studies import register
 from brinell.testing import check_study
 
@@ -52,9 +53,7 @@ for thread in threads:
     thread.join()
 assert brinell.open(work / "c").levels == result.levels
 
-spec = importlib.util.spec_from_file_location("generate_docs", root / "scripts" / "generate_docs.py")
-generate = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(generate)
+generate = import_file(root / "scripts" / "generate_docs.py")
 assert "## brinell tally" in generate.cli_page() and "## brinell.tally" in generate.settings_page()
 assert "tally.json" in generate.json_page() and "def tally(" in generate.stub_text()
 check_study(register.load("tally"), {"samples": 10, "size": [0.0, 0.3]})

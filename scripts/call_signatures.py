@@ -1,0 +1,74 @@
+"""Calls of the package as text: the signatures of the reference, and the stub `src/brinell/__init__.pyi`."""
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+from brinell import calls, types
+from brinell.studies import register
+from brinell.studies.kit import Study
+
+STUB_HEAD = '''"""What `brinell` offers, with the type of every keyword. Written by `make docs`; do not edit by hand."""
+
+# ruff: noqa: D, E501
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from brinell.batch_attack import attack as attack
+from brinell.core.errors import BrinellError as BrinellError
+from brinell.core.errors import BrinellWarning as BrinellWarning
+from brinell.inputs import data as data
+from brinell.types import AnyModel, Data, Device, Eps, File, Folder, Labels, Models, Norm, ProgressOption
+'''
+
+
+def stub_text() -> str:
+    """The text of `__init__.pyi`."""
+    studies = [study for study in register.studies().values() if study.call]
+    results = sorted({study.resolve(study.result) for study in studies}, key=lambda result: (result.__module__, result.__name__))
+    lines = [STUB_HEAD.rstrip()]
+    lines += [f"from {result.__module__} import {result.__name__}" for result in results]
+    lines += [
+        "",
+        "__version__: str",
+        "",
+        "def open(folder: Folder) -> Any:",
+        indented_doc(inspect.getdoc(calls.open_folder) or ""),
+    ]
+    for study in studies:
+        lines += ["", *stub_call(study)]
+    return "\n".join(lines) + "\n"
+
+
+def stub_call(study: Study) -> list[str]:
+    """The lines of one call."""
+    call = calls.call_of(study)
+    return [*signature_lines(study.name, inspect.signature(call), body=":"), indented_doc(call.__doc__ or "")]
+
+
+def signature_lines(name: str, signature: inspect.Signature, *, body: str = "") -> list[str]:
+    """A signature as one writes it, a parameter a line."""
+    words, starred = [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
+            words, starred = [*words, "*"], True
+        default = "" if parameter.default is inspect.Parameter.empty else f" = {parameter.default!r}"
+        words.append(f"{parameter.name}: {annotation_text(parameter.annotation)}{default}")
+    return [f"def {name}(", *(f"    {word}," for word in words), f") -> {annotation_text(signature.return_annotation)}{body}"]
+
+
+def annotation_text(hint: Any) -> str:
+    """A type by the name that signatures use, without its module."""
+    if isinstance(hint, str):
+        return hint
+    for name in types.__all__:
+        if hint in (getattr(types, name), getattr(types, name) | None):
+            return name if hint == getattr(types, name) else f"{name} | None"
+    text = re.sub(r"\b(?:\w+\.)+", "", inspect.formatannotation(hint))
+    return re.sub(r"^Optional\[(.*)\]$", r"\1 | None", text)
+
+
+def indented_doc(text: str) -> str:
+    """A docstring as the body of a function."""
+    return textwrap.indent(f'"""{text}\n"""', "    ")
