@@ -1,4 +1,4 @@
-"""What a verification costs beside its run, and how many rows come out otherwise on other processors.
+"""What a verification costs beside its run, and how many rows come out differently on other processors.
 
     python benchmarks/verify.py --samples 200 --attack fast standard
 

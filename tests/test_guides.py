@@ -100,6 +100,10 @@ def namespace() -> dict[str, Any]:
         "model": model,
         "x": inputs[:12],
         "y": labels[:12],
+        "photos": inputs[:12].permute(0, 2, 3, 1),
+        "signals": inputs[:12, 0],
+        "pixels": 255 * inputs[:12],
+        "table": 3 * inputs[:12].flatten(1),
         "loader": [(inputs[:8], labels[:8])],
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
     }

@@ -242,7 +242,7 @@ def test_a_model_that_is_no_module_has_no_mode():
 
 @pytest.mark.parametrize("stays", [False, True])
 def test_a_model_that_answers_otherwise_on_another_device_is_named(stays):
-    """A model moves by its session; what stays behind answers otherwise. The device of the audit is one in name only here."""
+    """A model moves by its session; what stays behind answers differently. The device of the audit is one in name only here."""
     model = Recorder(lambda x: torch.stack([x[:, 0], -x[:, 0]], 1), VECTOR)
 
     @contextmanager
@@ -313,4 +313,4 @@ def test_a_late_jump_is_seen_at_the_end(tmp_path):
     result = audit(Jumps(mlp(6, 3), 150), tmp_path / "run")
     assert states(result)[Code.DRIFT] is False
     (message,) = [warning.text for warning in result.warnings if warning.code == Code.DRIFT]
-    assert "at the end the model answers 16 of 16 clean inputs otherwise" in message
+    assert "at the end the model answers 16 of 16 clean inputs differently" in message

@@ -1,4 +1,4 @@
-"""Models that keep state between questions answer otherwise than a copy that was asked nothing; healthy models do not."""
+"""Models that keep state between questions answer differently than a copy that was asked nothing; healthy models do not."""
 
 import functools
 import inspect

@@ -272,7 +272,7 @@ def test_what_cannot_be_converted_is_named(tmp_path):
 def test_other_answers_are_refused(tmp_path, monkeypatch):
     nodes, arrays = dense(np.random.default_rng(5), helper.make_node("Sigmoid", ["logits"], ["y"]))
     monkeypatch.setitem(OPERATIONS, "Sigmoid", lambda inputs: torch.tanh(inputs[0]))
-    with pytest.raises(RequestError, match="answers otherwise in torch than in ONNX Runtime"):
+    with pytest.raises(RequestError, match="answers differently in torch than in ONNX Runtime"):
         Onnx(path=stored(tmp_path, nodes, arrays), gradients=True, answers="logits")(VECTOR)
 
 

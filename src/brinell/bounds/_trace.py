@@ -47,7 +47,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
         expected, answers = answer(x).double(), graph.values(x.double())[-1]
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise Unbounded(f"the network that was read answers otherwise than the model, by up to {difference:.3g}")
+        raise Unbounded(f"the network that was read answers differently than the model, by up to {difference:.3g}")
     return graph
 
 

@@ -275,7 +275,7 @@ def _option(name: str, field: Any, study: Study) -> inspect.Parameter:
         value = ", ".join(map(str, field.default)) if repeatable else f"{field.default:g}" if number is float else field.default
         help += f" Default: {value}."
     if positional and not repeatable and study.output is not Output.ANSWER_ONLY:
-        help += " What ends with .toml is a file of settings."
+        help += " A value that ends with .toml is a file of settings."
     elif field.is_required() and not positional:
         help += " It must be given."
     flag = [f"--{name.replace('_', '-')}"] if field.default is False else []  # and no --no-... beside it

@@ -60,7 +60,7 @@ class Code(StrEnum):
     WEIGHTS = "changed-weights"
     """The weights or buffers changed during the audit."""
     FRESH = "fresh-copy"
-    """A copy of the model that has answered nothing answers the attacks' best inputs otherwise: the model counts, remembers or
+    """A copy of the model that has answered nothing answers the attacks' best inputs differently: the model counts, remembers or
     adapts, or looks at who asks. Or two copies differ from the start."""
     DEVICE = "answers-by-device"
     """The model's answers differ between CPU and accelerator. Not made in an audit on the CPU."""

@@ -247,7 +247,8 @@ def _read_loader(loader: Any) -> Source:
             return source if sampler == "SequentialSampler" else source._replace(notes=(*source.notes, note))
     if sampler != "SequentialSampler" and not stream:
         raise RequestError(
-            f"the DataLoader draws its samples by a {sampler}, otherwise each time: give one with shuffle=False, or its data set"
+            f"the DataLoader draws its samples by a {sampler}, in another order each time: give one with shuffle=False, or its "
+            "data set"
         )
     source, (names, notes) = _read_stream(loader, "the DataLoader", batched=True), class_names_of(loader.dataset)
     return source._replace(classes=names, notes=(*source.notes, *notes))

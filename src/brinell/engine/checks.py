@@ -204,7 +204,7 @@ def _one_hot(logits: Tensor, batch: Batch) -> Finding:
 def _boundary_margin(oracle: Oracle, batch: Batch, logits: Tensor, model: Model, rng: Streams, *, random: bool) -> Finding:
     """Check that the shown margin reaches zero where the decision changes."""
     if random:
-        return Finding.not_made(Code.BOUNDARY, "the same input is answered otherwise each time (random-answers)")
+        return Finding.not_made(Code.BOUNDARY, "the same input is answered differently each time (random-answers)")
     domain, free = model.domain.free, model.domain.movable is None
     return _attempt_check(Code.BOUNDARY, lambda: boundary.check_margin(oracle, batch, logits, domain, rng, free=free))
 

@@ -91,7 +91,7 @@ def check_consistency(
     if random:
         late.append(ask(rows))
     drift = _drift(early, late, limit, random)
-    unsure = "the same input is answered otherwise each time" if random or drift.passed is False else ""
+    unsure = "the same input is answered differently each time" if random or drift.passed is False else ""
     place = _place(ask, first, batch_size, limit, unsure)
     if place.passed is False:
         unsure = "the answer depends on the place in the batch already"
@@ -139,11 +139,11 @@ def _drift(early: list[Tensor], late: list[Tensor], limit: float, random: bool) 
     spread = max(_largest_difference(group[0], answers) for group in (early, late) for answers in group[1:] or group)
     drifts = between > limit and (not random or between > DRIFT_FACTOR * spread)
     if random and not drifts:
-        return Finding.not_made(Code.DRIFT, "the same input is answered otherwise each time (random-answers)")
+        return Finding.not_made(Code.DRIFT, "the same input is answered differently each time (random-answers)")
     text = "the same batches are answered as at the beginning"
     if drifts:
         text = (
-            "the same batches are answered otherwise than a few calls before: the model keeps something of what it is asked (a "
+            "the same batches are answered differently than a few calls before: the model keeps something of what it is asked (a "
             "counter, running statistics, weights that adapt), so an attack meets another model at each step; audit it with that "
             "state fixed"
         )
@@ -163,7 +163,7 @@ def _place(ask: Ask, first: Tensor, batch_size: int, limit: float, unsure: str) 
     text = f"{len(first)} inputs are answered alike in another row of the same batch"
     if bad := float(difference.amax()) > limit:
         text = (
-            f"{int((difference > limit).sum())} of {len(first)} inputs are answered otherwise in another row of the same batch "
+            f"{int((difference > limit).sum())} of {len(first)} inputs are answered differently in another row of the same batch "
             f"({_count_changed(first, second)}): the model draws or looks up something by row, so what an attack reaches "
             "depends on the order of the samples; take that out, or ask for one input at a time with --batch-size 1"
         )
@@ -196,7 +196,7 @@ def _company(ask: Ask, first: Tensor, batch_size: int, limit: float, by_batch: b
     text = f"{n} inputs are answered alike in other batches, and {len(sample)} of them alone"
     if bad := figure > limit:
         text = (
-            f"{int((difference > limit).sum())} of {n} inputs are answered otherwise in another batch "
+            f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch "
             f"({_count_changed(first, second)}), and {int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
             f"what an attack reaches depends on the batch size and on which samples are left{remedy}"
         )
@@ -224,7 +224,7 @@ def _mode(model: Model, by_gradients: bool) -> Finding:
         )
     elif by_gradients:
         text = (
-            "the model answers otherwise where gradients are asked for, so gradients belong to another model than the one that "
+            "the model answers differently where gradients are asked for, so gradients belong to another model than the one that "
             "is judged; let it answer alike, whether or not gradients are on"
         )
     return Finding(code=Code.MODE, passed=not parts and not by_gradients, text=text)
@@ -252,9 +252,9 @@ def check_device(model: Model, x: Tensor, device: torch.device, processor: torch
     text = f"{len(x)} clean inputs are answered alike on {device.type} and on {processor.type}"
     if figure > limit:
         text = (
-            f"clean inputs are answered otherwise on {device.type} than on {processor.type} "
+            f"clean inputs are answered differently on {device.type} than on {processor.type} "
             f"({_count_changed(answers, reference)}): "
-            "one of the two computes otherwise, so the figures hold for this device alone; look for what stays behind as it moves"
+            "so the figures hold for this device alone; look for tensors that stay behind when the model moves"
         )
     return Finding(code=Code.DEVICE, passed=figure <= limit, text=text, figure=figure, limit=limit)
 

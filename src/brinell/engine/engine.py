@@ -186,7 +186,7 @@ class ModelAudit:
         name = self.audited.short_name(stage.name)
         text = (
             f"{name}, which does not climb the loss, broke {successes} of {samples} samples or came nearer to it than the "
-            "attacks before it that do: the gradients mislead, and attacks that follow them say too much good of the model"
+            "attacks before it that do: the gradients mislead, and attacks that follow them overestimate the model's robustness"
         )
         if "masked" not in self.checks.conditions:
             self.progress.warn(f"{self.source.name}: {text}")

@@ -111,7 +111,7 @@ def check_fresh_copy(
         batch_size: the most inputs shown to a model at once.
         attacks: attacks, each of which puts a first question to a copy.
         alone: number of inputs that are judged each by a copy of its own.
-        random: True if the model answers the same input otherwise each time. The check then fails only if it drifts by more
+        random: True if the model answers the same input differently each time. The check then fails only if it drifts by more
             than it scatters, and is otherwise not made.
     """
     check = _FreshCopyCheck(model, copies, points, distance, rng, limit, batch_size)
@@ -165,8 +165,10 @@ class _FreshCopyCheck:
         scatter = max(float(answer_difference(*pair).amax()) for pair in (aged, fresh))
         drift = float(answer_difference(aged[0], fresh[0]).amax())
         if drift <= max(DRIFT_FACTOR * scatter, self.limit):
-            return Finding.not_made(Code.FRESH, "the same input is answered otherwise each time", self.limit)
-        text = f"copies of the model that have answered nothing answer otherwise: the model counts, remembers or adapts; {REMEDY}"
+            return Finding.not_made(Code.FRESH, "the same input is answered differently each time", self.limit)
+        text = (
+            f"copies of the model that have answered nothing give other answers: the model counts, remembers or adapts; {REMEDY}"
+        )
         return Finding(code=Code.FRESH, passed=False, text=text, figure=drift, limit=self.limit)
 
     def _finding(self, changed: Tensor, fresh: Tensor, figure: float, single: Tensor, stack_difference: float | None) -> Finding:
@@ -177,14 +179,14 @@ class _FreshCopyCheck:
         faults = []
         if changed.any():
             faults.append(
-                f"a copy of the model that has answered nothing answers {int(changed.sum())} of {n} inputs otherwise"
+                f"a copy of the model that has answered nothing answers {int(changed.sum())} of {n} inputs differently"
                 + (f", and misclassifies {wrong} of {len(survivors)} robust samples within the budget" if wrong else "")
                 + ": the model counts, remembers or adapts"
             )
         elif alone:
-            faults.append(f"copies that are asked one input each answer {alone} of {len(single)} otherwise: company matters")
+            faults.append(f"copies that are asked one input each answer {alone} of {len(single)} differently: company matters")
         if stack_difference is not None and stack_difference > self.limit:
-            faults.append("the module answers an attack otherwise than a bare call: it looks at who asks")
+            faults.append("the module answers an attack differently than a bare call: it looks at who asks")
             figure = max(figure, stack_difference)
         text = f"copies that have answered nothing give the same answers to {n} inputs that attacks reached"
         if faults:
@@ -198,7 +200,7 @@ class _FreshCopyCheck:
         return lead > self.limit * fresh.abs().amax()
 
     def _depends_on_batch(self, x: Tensor, answers: Tensor) -> bool:
-        """True if the audited model answers inputs otherwise when every second one is left out; another check reports that."""
+        """True if the audited model answers inputs differently when every second one is left out; another check reports that."""
         halves = [torch.arange(start, len(x), 2, device=x.device) for start in (0, 1)]
         again = torch.cat([self._predict(self.model, x[half]) for half in halves if len(half)])
         return bool((answer_difference(answers[torch.cat(halves)], again) > self.limit).any())

@@ -432,5 +432,6 @@ def check_drift(model: Model, x: Tensor, clean: Records, batch_size: int, limit:
     reason = "the model keeps something of what it is asked: audit it with that state fixed"
     if model.info.server is not None:
         reason = "it answers at random, or another one took its place in between: audit it again"
-    text = f"at the end the model answers {int(changed.sum())} of {len(x)} clean inputs otherwise than at the beginning: {reason}"
+    count = f"{int(changed.sum())} of {len(x)}"
+    text = f"at the end the model answers {count} clean inputs differently than at the beginning: {reason}"
     return Finding(code=Code.DRIFT, passed=False, text=text)

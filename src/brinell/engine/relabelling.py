@@ -1,4 +1,4 @@
-"""Labels that a model's answers fit if they are counted or ordered otherwise: shifted, with class 0 written last, permuted."""
+"""Labels that a model's answers fit if they are counted or ordered differently: shifted, with class 0 written last, permuted."""
 
 from collections.abc import Sequence
 from math import comb

@@ -31,7 +31,7 @@ class Shortcut:
     def reason(self) -> str:
         """Why stages are left out, as a clause; empty if none is."""
         if self.pointless:
-            return "the same input is answered otherwise each time, so the attacks go straight to means over several answers"
+            return "the same input is answered differently each time, so the attacks go straight to means over several answers"
         return "no input has a gradient, so full budgets go to attacks that need none" if self.is_flat else ""
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from brinell.core.contracts import Model, Suspicion
 from brinell.core.frames import Frame, PipeError
 from brinell.core.model import ask
+from brinell.isolation.oracle import ChildValues
 from brinell.isolation.process import GROUP_SECONDS, PluginProcess
 from brinell.isolation.proxy import IsolatedPlugin
 from brinell.isolation.witness import choose_rows, compare
@@ -46,7 +47,7 @@ class IsolatedDetector(IsolatedPlugin):
             for row in choose_rows(len(x)):
                 repeated, _ = _score(*witness(), model, x.detach()[row : row + 1], gradient=False)
                 compare(self._process, value[row : row + 1], repeated, float(value.abs().max()))
-            return value if grad is None else cast(Tensor, _Differentiable.apply(x, value, grad))
+            return value if grad is None else cast(Tensor, ChildValues.apply(x, value, grad))
 
         return suspicion
 
@@ -74,22 +75,6 @@ def _score(process: PluginProcess, number: int, model: Model, x: Tensor, gradien
     if gradient and (grad is None or grad.shape != x.shape or not grad.isfinite().all()):
         raise process.failure("the derivatives of its scores do not have the shape of the inputs, or are not finite")
     return value.to(x.device), None if grad is None else grad.to(x)
-
-
-class _Differentiable(torch.autograd.Function):
-    """Scores whose derivatives the child computed; each depends on its own input alone."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, grad: Tensor) -> Tensor:
-        """The scores."""
-        ctx.save_for_backward(grad)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
-        """The derivatives, times the outer ones."""
-        (grad,) = ctx.saved_tensors
-        return outer[0].reshape(-1, *[1] * (grad.ndim - 1)).to(grad.dtype) * grad, None, None
 
 
 class _ModelProxy:

@@ -133,24 +133,24 @@ class OracleProxy:
             raise PipeError(f"it asks about a sample more often than the {self._limit} times that it declares as its cost")
 
 
-class _ChildLoss(torch.autograd.Function):
-    """A loss whose values and derivatives the child computes."""
+class ChildValues(torch.autograd.Function):
+    """Values (n,) of inputs (n, ...), for which the child computed the derivatives; each depends on its own input alone."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, value: Tensor, grad: Tensor) -> Tensor:
-        """The value that the child computed."""
+    def forward(ctx: Any, x: Tensor, value: Tensor, grad: Tensor) -> Tensor:
+        """The values that the child computed."""
         ctx.save_for_backward(grad)
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
-        """The gradient that the child computed, times the outer gradient."""
+        """The derivatives that the child computed, times the outer ones."""
         (grad,) = ctx.saved_tensors
-        return outer[0][:, None].to(grad.dtype) * grad, None, None
+        return outer[0].reshape(-1, *[1] * (grad.ndim - 1)).to(grad.dtype) * grad, None, None
 
 
 def _differentiable(logits: Tensor, y: Tensor, extra: tuple[Tensor, ...], ask: AskLoss) -> Tensor:
     """(n,): the loss that the attack defines in its own process, differentiable here."""
     extra_arrays = {f"extra{number}": array for number, array in enumerate(extra)}
     value, grad = ask(logits=logits.detach(), y=y, **extra_arrays)
-    return cast(Tensor, _ChildLoss.apply(logits, value, grad))
+    return cast(Tensor, ChildValues.apply(logits, value, grad))

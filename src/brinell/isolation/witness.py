@@ -1,7 +1,7 @@
 """The witness of a plug-in: a second child process, which repeats a few of its answers.
 
 What a distortion does to an input, or a detector thinks of it, depends on the input alone. A plug-in that counts its calls,
-remembers inputs or tells judges from others answers otherwise in a process that has seen other calls, and is refused.
+remembers inputs or tells judges from others answers differently in a process that has seen other calls, and is refused.
 """
 
 import random

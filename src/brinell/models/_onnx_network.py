@@ -168,7 +168,7 @@ def compare(expected: Tensor, answers: Tensor) -> None:
     """
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
-        raise Unconvertible(f"answers otherwise in torch than in ONNX Runtime, by up to {difference:.3g}")
+        raise Unconvertible(f"answers differently in torch than in ONNX Runtime, by up to {difference:.3g}")
 
 
 TORCH_TYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16}

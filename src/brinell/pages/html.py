@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import combinations
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jinja2
@@ -56,10 +57,20 @@ def write_pages(run: Run) -> AuditResult:
         The figures that the page shows.
     """
     result, html, csv = _render(run)
-    for name, text in csv.items():
-        write_text(run.path / "tables" / name, text)
-    write_text(run.path / PAGE, html)
+    save_page(run.path, html, csv)
     return result
+
+
+def save_page(folder: Path, page: str, tables: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Write `tables/*.csv` and `report.html`, each at once or not at all; returns the path of the page.
+
+    Raises:
+        StoppedError: the folder cannot be written.
+    """
+    for name, text in tables.items():
+        write_text(folder / "tables" / name, text)
+    write_text(folder / PAGE, page)
+    return folder / PAGE
 
 
 def compare_all(run: Run, records: Records) -> list[CompareResult]:

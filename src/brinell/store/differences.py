@@ -1,7 +1,7 @@
 """Compares a folder with a repetition of it: files, manifests, rows, arrays and texts, except what the folder may claim.
 
 Two honest runs of a request on different machines differ by rounding, and a sample near a decision boundary may come out
-otherwise. So numbers are compared with a tolerance, and a few rows of a large table may differ if their values occur in the
+differently. So numbers are compared with a tolerance, and a few rows of a large table may differ if their values occur in the
 repetition, too. These rows are counted.
 """
 
@@ -29,7 +29,7 @@ from brinell.store.folder import MANIFEST, REQUEST, SEAL
 RTOL, ATOL = 1e-4, 1e-6
 """Tolerance of numbers, relative and absolute: what rounding on another machine changes."""
 BOUNDARY_SHARE = 0.002
-"""Share of the rows of a table, or of the arrays of a file, that may come out otherwise, rounded down to a number."""
+"""Share of the rows of a table, or of the arrays of a file, that may come out differently, rounded down to a number."""
 DATA = (".parquet", ".safetensors", ".npz", ".jsonl", ".toml", ".json")
 """Suffixes of files that hold data. All other files are texts that follow from them."""
 UNRELATED = frozenset((".lock", "manifest.json.sig"))
@@ -41,7 +41,7 @@ MOST_SAMPLES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A claim of a folder that comes out otherwise."""
+    """A claim of a folder that comes out differently."""
 
     location: str
     """The file."""
@@ -99,7 +99,7 @@ class Comparison:
         if len(differing) <= int(BOUNDARY_SHARE * total) and plausible():
             self.boundary += len(differing)
         elif differing:
-            self.note(location, f"{subject} comes out otherwise in {len(differing)} of {total}", differing)
+            self.note(location, f"{subject} comes out differently in {len(differing)} of {total}", differing)
 
 
 def list_files(folder: Path) -> list[str]:
@@ -150,7 +150,7 @@ def _compare_file(name: str, folder: Path, repetition: Path, claims: Claims, com
     elif recorded.suffix == ".npz":
         _compare_arrays(name, _archive(recorded, repeated), _archive(repeated, repeated), claims, comparison)
     elif _content(recorded) != _content(repeated):
-        comparison.note(name, "the file comes out otherwise")
+        comparison.note(name, "the file comes out differently")
 
 
 def _content(path: Path) -> bytes:
@@ -215,7 +215,7 @@ def _compare_manifests(name: str, folder: Path, repetition: Path, claims: Claims
             if digest(folder / parent / file) != digests[file]:
                 comparison.note(name, f"files has another digest for {file} than the file")
     elif digests != expected:
-        comparison.note(name, "files comes out otherwise")
+        comparison.note(name, "files comes out differently")
     for key, value, again in json_differences(recorded, repeated, partial(_same_value, str(repetition), comparison.origins)):
         if not claims.covers(name, key):
             comparison.note(name, f"{key} is {value}, and comes out as {again}")

@@ -31,7 +31,7 @@ class Cell:
     stage: str
     """Name of the stage, or `CLEAN`."""
     eot: int
-    """Answers that the stage averages; a random model may answer otherwise when it is asked again."""
+    """Answers that the stage averages; a random model may answer differently when it is asked again."""
     distance: str
     levels: Array
     """(levels,) float64: the budgets of its rows, ascending."""

@@ -92,13 +92,13 @@ class Study:
     """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
     """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
-    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `open`, `layout`, `resume` and `shards` from them."""
+    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` and `shards` from them."""
     plan: Reference | None = None
     """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
     parts: Reference | None = None
     """`(Plan, Call) -> sequence of Piece`."""
     table: Reference | None = None
-    """The `store.table.Table` of its folder."""
+    """The `store.table.Table` of its folder. With `summarise` it gives `open` and `layout` too."""
     summarise: Reference | None = None
     """`(Folder) -> result`, a `FolderResult`, from the records alone."""
     result: Reference
@@ -163,10 +163,13 @@ class Study:
     """Whether Python calls it by the name of the verb."""
 
     def __post_init__(self) -> None:
+        derived: dict[str, Any] = {}
+        if self.table is not None:
+            derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
         if self.plan is not None:
-            derived = {"open": self._summary, "layout": f"{self.table}.layout", "resume": self.resume or RESUME, "shards": True}
-            for name, value in derived.items():
-                object.__setattr__(self, name, value)  # the record is frozen for everybody else
+            derived |= {"resume": self.resume or RESUME, "shards": True}
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
     def _summary(self, folder: Path) -> Any:
         """Result of a folder from its records."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from brinell.engine.answers import with_logits
 from brinell.engine.progress import Progress, SilentProgress
@@ -32,9 +32,6 @@ BLOCK_SECONDS = 60.0
 MIN_BLOCK = 4
 SPEED_SAMPLES = 8
 """Number of clean samples that measure the speed of the model."""
-
-
-Answer = TypeVar("Answer")
 
 
 def make_in_folder(
@@ -78,16 +75,9 @@ def make_in_folder(
     return folder
 
 
-def make_together(
-    plan: BenchmarkPlan,
-    out: Path,
-    progress: Progress,
-    *,
-    command: str,
-    resume: bool,
-    shard: Shard | None,
-    answer: Callable[[BenchmarkSet, str], Answer],
-) -> Answer:
+def make_set(
+    plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
+) -> BenchmarkResult:
     """Make the set, in shards if `shard` or the store asks for them.
 
     Blocks are as large as those of a single process, so the rows are the same. A block takes about a minute, so idle processes
@@ -100,12 +90,16 @@ def make_together(
         command: the command line that repeats the set, for the manifest.
         resume: true to resume an existing set.
         shard: number and count of shards; None for a single process.
-        answer: computes the result from the complete set and the name of its folder. At an address, the set has no arrays.
 
     Raises:
         RequestError: the store holds something else, or cannot be used.
         StoppedError: the store does not answer, or is full.
     """
+
+    def answer(benchmark: BenchmarkSet, name: str) -> BenchmarkResult:
+        """Result of a set, whose arrays are missing at an address."""
+        return BenchmarkResult(folder=name, **cards.figures(benchmark))
+
     if (shard := shard_worker.choose_shard(out, shard, resume=resume, noun=LAYOUT.noun)) is None:
         return answer(make_in_folder(plan, out, progress, command=command, resume=resume), str(out))
 
@@ -156,7 +150,7 @@ def make_together(
 
         return finish
 
-    def summarise(folder: Path, name: str) -> Answer:
+    def summarise(folder: Path, name: str) -> BenchmarkResult:
         """Result of a finished folder."""
         return answer(BenchmarkSet(folder, plan.parts, plan.form, LAYOUT.open(folder)), name)
 
@@ -263,18 +257,6 @@ def carry_out_call(call: Call) -> BenchmarkResult:
     call.say_samples(plan)
     folder = call.folder(plan.request.data)
     return make_set(plan, folder, call.progress, command=call.command, resume=call.resume, shard=call.shard)
-
-
-def make_set(
-    plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
-) -> BenchmarkResult:
-    """Make a planned set; returns its figures. Args and errors are those of `make_together`."""
-
-    def answer(benchmark: BenchmarkSet, name: str) -> BenchmarkResult:
-        """Result of a set."""
-        return BenchmarkResult(folder=name, **cards.figures(benchmark))
-
-    return make_together(plan, out, progress, command=command, resume=resume, shard=shard, answer=answer)
 
 
 def rewrite(folder: Path) -> None:

@@ -60,7 +60,7 @@ def network_bytes(prover: Prover, x: Tensor) -> bytes:
     difference = float(np.abs(answers - expected).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
         raise RequestError(
-            f"the network as a file of ONNX answers otherwise than the model, by up to {difference:.3g}: its samples cannot be "
+            f"the network as a file of ONNX answers differently than the model, by up to {difference:.3g}: its samples cannot be "
             "written as queries; the methods of brinell need none"
         )
     return content

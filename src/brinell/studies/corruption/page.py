@@ -9,10 +9,10 @@ import numpy as np
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import class_name
 from brinell.pages.gallery import picture
-from brinell.pages.html import fill
+from brinell.pages.html import fill, save_page
 from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
-from brinell.store.files import read_arrays, write_text
+from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption.analysis import CLEAN, summarise
 from brinell.studies.corruption.records import TABLE, Answers, example_path
@@ -32,10 +32,7 @@ def write(path: Path | str) -> Path:
     """
     corruption = TABLE.read(path)
     result = summarise(corruption)
-    write_text(corruption.path / "tables" / "levels.csv", table(result))
-    file = corruption.path / "report.html"
-    write_text(file, render(result, render_examples(corruption, result)))
-    return file
+    return save_page(corruption.path, render(result, render_examples(corruption, result)), {"levels.csv": table(result)})
 
 
 def render_examples(corruption: Folder[Answers], result: CorruptResult) -> list[dict[str, Any]]:

@@ -9,8 +9,7 @@ from markupsafe import Markup, escape
 from brinell.analysis.auc import auc
 from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
 from brinell.pages.format import percent
-from brinell.pages.html import fill
-from brinell.store.files import write_text
+from brinell.pages.html import fill, save_page
 from brinell.store.table import Folder
 from brinell.studies.detection.analysis import DetectionResult, DetectorResult, curve, detector_rows, summarise
 from brinell.studies.detection.records import CLEAN, EVADING, TABLE, Scores
@@ -27,9 +26,7 @@ def write(path: Path | str) -> Path:
         StoppedError: the folder cannot be written.
     """
     detection = TABLE.read(path)
-    file = detection.path / "report.html"
-    write_text(file, render(detection))
-    return file
+    return save_page(detection.path, render(detection))
 
 
 def render(detection: Folder[Scores]) -> str:

@@ -372,8 +372,3 @@ def carry_out(call: Call) -> DetectionResult:
     detection = detect(call.request, folder, call.progress.note, train=call.dataset("train"), trust=call.trust)
     page.write(folder)
     return summarise(detection)
-
-
-def open_result(folder: Path) -> DetectionResult:
-    """Summarise the folder of a detection study from its records."""
-    return summarise(TABLE.read(folder))

@@ -11,8 +11,7 @@ from brinell.core.record import Array
 from brinell.pages import format as words
 from brinell.pages.figures import Frame, fitting, key, mark, percent_axis, style_of, svg
 from brinell.pages.gallery import picture
-from brinell.pages.html import fill
-from brinell.store.files import write_text
+from brinell.pages.html import fill, save_page
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, format_eps, summarise
 from brinell.studies.epsilon.conditions import INTERPOLATION, LABEL, PERCEPTION
 from brinell.studies.epsilon.records import load_folder, sample_limits
@@ -40,8 +39,7 @@ def write(folder: Path) -> Path:
         RequestError: the folder does not exist or is damaged.
         StoppedError: the page cannot be written.
     """
-    write_text(folder / "report.html", render(folder))
-    return folder / "report.html"
+    return save_page(folder, render(folder))
 
 
 def render(folder: Path) -> str:

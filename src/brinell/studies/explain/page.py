@@ -8,8 +8,7 @@ from markupsafe import Markup
 
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
-from brinell.pages.html import fill
-from brinell.store.files import write_text
+from brinell.pages.html import fill, save_page
 from brinell.store.table import Folder
 from brinell.studies.explain.analysis import LOWER_IS_BETTER, ExplainResult, Measure, base_method, describe, summarise
 from brinell.studies.explain.pictures import draw_input, draw_overlay
@@ -49,9 +48,7 @@ def write(path: Path | str) -> Path:
         StoppedError: the folder cannot be written.
     """
     folder = TABLE.read(path)
-    file = folder.path / "report.html"
-    write_text(file, render(folder))
-    return file
+    return save_page(folder.path, render(folder))
 
 
 def render(folder: Folder[Rows]) -> str:

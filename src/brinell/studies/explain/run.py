@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +29,10 @@ from brinell.engine.sources import open_data
 from brinell.pages import html
 from brinell.runners import parts, provenance
 from brinell.runners.loop import Job
-from brinell.runners.shard_worker import Shard
 from brinell.store import parquet, rows
 from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
-from brinell.store.table import ROWS, Folder
+from brinell.store.table import ROWS
 from brinell.studies.explain import page
 from brinell.studies.explain.analysis import REFERENCE, ExplainResult, families, summarise
 from brinell.studies.explain.group import ExplainTask, Explanations, Group
@@ -44,51 +43,25 @@ from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call
 
-Answer = TypeVar("Answer")
 SAMPLES = 32
 """Default number of samples."""
 NEEDED_FILES = (ROWS, MAPS, CASCADE)
 """Files from which the result is computed."""
 
 
-def explain(
-    request: ExplainRequest,
-    folder: Path,
-    notify: Callable[[str], None] = lambda text: None,
-    *,
-    page: Callable[[Path], object],
-    answer: Callable[[Folder[Rows], str], Answer],
-    dataset: Dataset | None = None,
-    model: Model | None = None,
-    command: str = "",
-    trusted: Path | str | None = None,
-    resume: bool = False,
-    shard: Shard | None = None,
-) -> Answer:
-    """Explain samples by every method, judge the maps, and write the folder, alone or with other processes.
-
-    Args:
-        request: the settings of the study.
-        folder: the folder to write; with a shard, possibly the address of a store (`store.shared`).
-        notify: receives progress messages.
-        page: writes the page into a finished folder.
-        answer: computes the return value from the finished records and the name of the folder. The records of a store that
-            is not a folder contain no inputs.
-        dataset: data in memory, instead of `request.data`.
-        model: a model in memory, instead of `request.model`.
-        command: command that repeats the study, for the manifest.
-        trusted: folder from another machine that may name models and data to open.
-        resume: True to resume an unfinished study.
-        shard: first share of the work of this process when several share the folder; None to work alone.
+def carry_out(call: Call) -> ExplainResult:
+    """Explain samples by every method, judge the maps, and write the folder and its page, alone or with other processes.
 
     Raises:
         RequestError: a method does not fit the model or the data, a layer does not exist, the ground truth does not fit,
             no sample remains, or the folder contains other explanations.
         StoppedError: the folder cannot be written.
     """
+    request: ExplainRequest = call.request
+    folder, notify, dataset, model = call.folder(request.data), call.progress.note, call.dataset(), call.model()
     adversarial: AdversarialDataset | None = None
     if request.run is not None:
-        adversarial, model = open_adversarial(request.run, trusted)
+        adversarial, model = open_adversarial(request.run, call.trust)
     dataset = adversarial or (open_data(request.data) if dataset is None else dataset)
     model = check_complete(Model, model_opener(request.model, dataset)()) if model is None else model
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
@@ -124,7 +97,7 @@ def explain(
         identity=lambda manifest: manifest.get("cell"),
         inputs="the data, the weights, the ground truth, the run",
         device=device,
-        command=command,
+        command=call.command,
     )
 
     make_task = partial(ExplainTask, request, dataset, truth=truth, device=device, attack_maps=attack_maps)
@@ -163,7 +136,7 @@ def explain(
             sample_ids = [sample for group in selected["groups"] for sample in group]
             dumped = request.model_dump(mode="json")
             manifest = {
-                **provenance.start_record(request, command, {}),
+                **provenance.start_record(request, call.command, {}),
                 **provenance.machine_facts(device),
                 trust.MARK: trust.make_mark(dumped, type(request), job.path),
                 "state": "finished",
@@ -185,15 +158,15 @@ def explain(
             if explanations.cascade:
                 write_arrays(target / CASCADE, explanations.cascade)
             TABLE.write(target, manifest, rows.concatenate(explanations.rows))
-            page(target)
+            _write_pages(target, request.run)
 
         return end
 
-    def read_answer(target: Path, name: str) -> Answer:
+    def answer(target: Path, name: str) -> ExplainResult:
         """Result of a finished folder."""
-        return answer(TABLE.read(target), name)
+        return summarise(TABLE.read(target)).model_copy(update={"folder": name})
 
-    return parts.make_folder(job, shard, work, resume=resume, needed_files=NEEDED_FILES, answer=read_answer, message=notify)
+    return parts.make_folder(job, call.shard, work, resume=call.resume, needed_files=NEEDED_FILES, answer=answer, message=notify)
 
 
 ROW_SETTINGS = {"explain", "only", "steps", "copies", "randomise", "cascade", "noise", "seed"}
@@ -338,41 +311,8 @@ def select_explained(request: ExplainRequest, dataset: Dataset, adversarial: Adv
     return choose_samples(request.model_copy(update={"samples": request.samples or min(SAMPLES, len(dataset))}), dataset)
 
 
-def carry_out(call: Call) -> ExplainResult:
-    """Explain samples by every method, judge the maps, and write the folder and its page.
-
-    Raises:
-        RequestError: the study cannot be run as requested.
-        StoppedError: the folder cannot be written.
-    """
-    request: ExplainRequest = call.request
-    folder = call.folder(request.data)
-
-    def write_pages(target: Path) -> None:
-        """Write the page, and the page of the run that links to it."""
-        page.write(target)
-        if request.run is not None:
-            html.write(Path(request.run))  # its gallery links to these explanations
-
-    def answer(records: Folder[Rows], name: str) -> ExplainResult:
-        """Result of the records."""
-        return summarise(records).model_copy(update={"folder": name})
-
-    return explain(
-        request,
-        folder,
-        call.progress.note,
-        page=write_pages,
-        answer=answer,
-        dataset=call.dataset(),
-        model=call.model(),
-        command=call.command,
-        trusted=call.trust,
-        resume=call.resume,
-        shard=call.shard,
-    )
-
-
-def open_result(folder: Path) -> ExplainResult:
-    """Compute the result of a folder of explanations from its records."""
-    return summarise(TABLE.read(folder))
+def _write_pages(folder: Path, run: str | None) -> None:
+    """Write the page of the explanations, and the page of the run whose gallery links to them."""
+    page.write(folder)
+    if run is not None:
+        html.write(Path(run))

@@ -7,9 +7,8 @@ from markupsafe import Markup
 
 from brinell.analysis.results import Rate, Share
 from brinell.pages.figures import Series, curve, key
-from brinell.pages.html import fill
+from brinell.pages.html import fill, save_page
 from brinell.pages.tables import csv_text
-from brinell.store.files import write_text
 from brinell.studies.harden.analysis import HardenResult, Point, summarise
 from brinell.studies.harden.records import LAYOUT
 from brinell.studies.harden.words import reading
@@ -32,8 +31,6 @@ def write(folder: Path) -> Path:
         StoppedError: the folder cannot be written.
     """
     result = summarise(folder)
-    for name, text in tables(result).items():
-        write_text(folder / "tables" / name, text)
     page = fill(
         __package__,
         "page.html",
@@ -49,8 +46,7 @@ def write(folder: Path) -> Path:
         classes=classes(result),
         lines=[(key(index), text) for index, text in enumerate(LINES.values())],
     )
-    write_text(folder / "report.html", page)
-    return folder / "report.html"
+    return save_page(folder, page, tables(result))
 
 
 def accuracy(result: HardenResult) -> Markup:

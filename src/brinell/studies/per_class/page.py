@@ -10,10 +10,9 @@ from markupsafe import Markup, escape
 from brinell.analysis.results import Rate
 from brinell.pages.figures import Frame, fitting, mark, percent_axis, svg
 from brinell.pages.format import count, norm, percent, rate_text, short
-from brinell.pages.html import fill
+from brinell.pages.html import fill, save_page
 from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
-from brinell.store.files import write_text
 from brinell.studies.per_class.marks import Mark
 from brinell.studies.per_class.results import StudyModel, StudyResult
 from brinell.studies.per_class.words import reading, signed
@@ -37,11 +36,7 @@ def write(result: StudyResult, marks: Sequence[Mark] = ()) -> Path:
     Raises:
         StoppedError: the folder cannot be written.
     """
-    folder = Path(result.folder)
-    for name, text in tables(result).items():
-        write_text(folder / "tables" / name, text)
-    write_text(folder / "report.html", render(result, marks))
-    return folder / "report.html"
+    return save_page(Path(result.folder), render(result, marks), tables(result))
 
 
 def render(result: StudyResult, marks: Sequence[Mark] = ()) -> str:

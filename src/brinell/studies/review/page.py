@@ -9,8 +9,7 @@ from markupsafe import Markup, escape
 
 from brinell.pages.figures import LARGE, Frame, percent_axis, svg
 from brinell.pages.format import short
-from brinell.pages.html import fill
-from brinell.store.files import write_text
+from brinell.pages.html import fill, save_page
 from brinell.studies.review.analysis import GroupThreshold, ReviewResult, SizeGroup, fit_curves, summarise
 from brinell.studies.review.psychometric import Curve
 from brinell.studies.review.records import Review
@@ -34,9 +33,7 @@ def write(path: Path | str) -> Path:
         StoppedError: the folder cannot be written.
     """
     review = Review.open(path)
-    file = review.path / "report.html"
-    write_text(file, render(review))
-    return file
+    return save_page(review.path, render(review))
 
 
 def render(review: Review) -> str:

@@ -5,9 +5,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from brinell.pages.figures import LARGE, percent_axis, svg
-from brinell.pages.html import fill
-from brinell.store.files import write_text
-from brinell.store.folder import PAGE
+from brinell.pages.html import fill, save_page
 from brinell.studies.smooth.analysis import SmoothResult, condition, sentence, summarise
 from brinell.studies.smooth.records import TABLE
 
@@ -16,7 +14,6 @@ def write(path: Path | str) -> Path:
     """Write the page of a folder from its rows."""
     folder = TABLE.read(path)
     result = summarise(folder)
-    page = folder.path / PAGE
     names = {
         "result": result,
         "sentence": sentence(result),
@@ -24,8 +21,7 @@ def write(path: Path | str) -> Path:
         "figure": curve(result),
         "request": folder.manifest["request"],
     }
-    write_text(page, fill(__package__, "page.html", {}, **names))
-    return page
+    return save_page(folder.path, fill(__package__, "page.html", {}, **names))
 
 
 def curve(result: SmoothResult) -> Markup:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.engine.request import JOINED, BaseRequest, BatchSize, Budgets, DataSpec, Device, InProcess, ModelSpec, Seed
+from brinell.engine.request import JOINED, BaseRequest, BatchSize, Budgets, DataSpec, Device, ModelSpec, Seed
 
 
 class SmoothRequest(BaseRequest):
@@ -34,4 +34,3 @@ class SmoothRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 1000
     device: Device = "auto"
-    in_process: InProcess = False

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from brinell.analysis.results import Rate, Share
-from brinell.pages.html import fill
+from brinell.pages.html import fill, save_page
 from brinell.pages.tables import csv_text
-from brinell.store.files import write_text
 from brinell.studies.transfer import words
 from brinell.studies.transfer.analysis import summarise
 from brinell.studies.transfer.records import TABLE
@@ -27,10 +26,7 @@ def write(path: Path | str) -> Path:
     """
     transfer = TABLE.read(path)
     result = summarise(transfer)
-    write_text(transfer.path / "tables" / "cells.csv", table(result))
-    file = transfer.path / "report.html"
-    write_text(file, render(result))
-    return file
+    return save_page(transfer.path, render(result), {"cells.csv": table(result)})
 
 
 def render(result: TransferResult) -> str:

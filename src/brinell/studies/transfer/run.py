@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +21,9 @@ from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.runners import parts
 from brinell.runners.loop import Job
-from brinell.runners.shard_worker import Shard
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.table import ROWS, Folder
+from brinell.store.table import ROWS
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import families, summarise
@@ -42,36 +41,9 @@ from brinell.studies.transfer.plan import Source, TransferPlan, make_plan
 from brinell.studies.transfer.records import LAYOUT, TABLE, Answers, save_examples
 from brinell.studies.transfer.results import TransferResult
 
-Answer = TypeVar("Answer")
 
-
-def make(
-    plan: TransferPlan,
-    out: Path,
-    progress: Progress,
-    *,
-    command: str,
-    page: Callable[[Path], object],
-    answer: Callable[[Folder[Answers], str], Answer],
-    resume: bool = False,
-    shard: Shard | None = None,
-) -> Answer:
-    """Make or read every source's examples, evaluate every model on them, and write the folder.
-
-    Several processes can share the work.
-
-    Args:
-        plan: the plan.
-        out: the folder; with a shard also the address of one (`store.shared`).
-        progress: receives progress messages.
-        command: the command line that repeats the transfer, for the manifest.
-        page: writes the page of a finished transfer into its folder.
-        answer: computes the return value from the finished transfer and the name of its folder.
-        resume: True to resume the transfer in `out`.
-        shard: the part of the work where this process starts, among those that share `out`; None for a single process.
-
-    Returns:
-        The value of `answer`.
+def make(plan: TransferPlan, call: Call) -> TransferResult:
+    """Make or read every source's examples, evaluate every model on them, and write the folder, alone or with other processes.
 
     Raises:
         RequestError: the folder holds another transfer, or the data of a source differ from the data of the models.
@@ -79,13 +51,13 @@ def make(
     """
     job = Job(
         LAYOUT,
-        out,
+        call.folder(plan.data),
         plan.request,
         about={"cell": plan.cell},
         identity=lambda manifest: manifest.get("cell"),
         inputs="the data, the weights, a source",
         device=plan.device,
-        command=command,
+        command=call.command,
     )
 
     def work(makers: parts.PartMaker) -> Callable[[Path], None]:
@@ -106,15 +78,17 @@ def make(
             answers = makers.make_once("answers", check_answers)
             models = {name: with_logits(model, plan.dataset, answers, plan.device, name=name) for name, model in opened.items()}
             check_sets(plan)
-            cells = Cells(plan, models, answers["batches"], makers.folder, progress)
+            cells = Cells(plan, models, answers["batches"], makers.folder, call.progress)
             results = makers.make(cells.list_parts())
-        return lambda folder: _finish(plan, cells, results, folder, job, page)
+        return lambda folder: _finish(plan, cells, results, folder, job)
 
-    def make_answer(folder: Path, name: str) -> Answer:
+    def answer(folder: Path, name: str) -> TransferResult:
         """Result of a finished folder."""
-        return answer(TABLE.read(folder), name)
+        return summarise(TABLE.read(folder)).model_copy(update={"folder": name})
 
-    return parts.make_folder(job, shard, work, resume=resume, needed_files=(ROWS,), answer=make_answer, message=progress.note)
+    return parts.make_folder(
+        job, call.shard, work, resume=call.resume, needed_files=(ROWS,), answer=answer, message=call.progress.note
+    )
 
 
 class Cells:
@@ -235,9 +209,7 @@ def slice_name(rows: slice) -> str:
     return f"{rows.start:08d}-{rows.stop:08d}"
 
 
-def _finish(
-    plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, job: Job, page: Callable[[Path], object]
-) -> None:
+def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder: Path, job: Job) -> None:
     """Write the examples, rows, manifest and page from the files of all parts."""
     names = [cells.cell_name(source, model.name) for source in plan.sources for model in plan.models]
     answers = [parquet.load_rows(Answers, folder / part_file(name)) for name in names]
@@ -263,7 +235,7 @@ def _finish(
         "seconds": sum(result["seconds"] for result in results.values()),
     }
     TABLE.write(folder, about, rows.concatenate(answers))
-    page(folder)
+    page.write(folder)
 
 
 def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,23 +304,4 @@ def carry_out(call: Call) -> TransferResult:
         families(made, len(plan.models) if made else 0, len(plan.sources) * len(plan.models), len(plan.ids))
     ):
         call.progress.note(sentence)
-
-    def answer(transfer: Folder[Answers], name: str) -> TransferResult:
-        """Result of a folder."""
-        return summarise(transfer).model_copy(update={"folder": name})
-
-    return make(
-        plan,
-        call.folder(plan.data),
-        call.progress,
-        command=call.command,
-        page=page.write,
-        answer=answer,
-        resume=call.resume,
-        shard=call.shard,
-    )
-
-
-def open_result(folder: Path) -> TransferResult:
-    """Compute the result of a transfer from the records in its folder."""
-    return summarise(TABLE.read(folder))
+    return make(plan, call)

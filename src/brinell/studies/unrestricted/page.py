@@ -9,9 +9,8 @@ import numpy as np
 from brinell.analysis.results import Share
 from brinell.core.record import Array
 from brinell.pages.gallery import picture
-from brinell.pages.html import fill
+from brinell.pages.html import fill, save_page
 from brinell.pages.tables import csv_text
-from brinell.store.files import write_text
 from brinell.studies.unrestricted import words
 from brinell.studies.unrestricted.analysis import Tally, UnrestrictedResult, VariantResult, summarise
 from brinell.studies.unrestricted.records import Outcome, UnrestrictedRun
@@ -49,8 +48,6 @@ def write(path: Path) -> Path:
     run = UnrestrictedRun.open(path)
     manifest, rows = run.manifest, run.rows()
     result = summarise(manifest, rows, str(path))
-    for name, text in tables(result).items():
-        write_text(path / "tables" / name, text)
     per_result = max(1, SHEETS // max(1, len(result.results)))
     sheets = [_sheets(run, rows, variant) for variant in result.results]
     page = fill(
@@ -74,8 +71,7 @@ def write(path: Path) -> Path:
         ],
         most=ROW,
     )
-    write_text(path / "report.html", page)
-    return path / "report.html"
+    return save_page(path, page, tables(result))
 
 
 def _subject(result: UnrestrictedResult) -> str:

@@ -1,7 +1,7 @@
 """Compares recorded rows with those of a replay.
 
 On one machine a replay repeats every row, but for the last digits of its margins. Other processors and libraries round otherwise,
-and an attack whose path splits by rounding may end elsewhere. So a row that comes out otherwise is a deviation, which counts
+and an attack whose path splits by rounding may end elsewhere. So a row that comes out differently is a deviation, which counts
 against the run. It is a contradiction where rounding cannot explain it, or where the run states this very machine.
 """
 
@@ -52,7 +52,7 @@ class Comparison:
     attacked: Array
     """True for rows that an attack decided, in the run or in the replay."""
     deviating: Mapping[str, Array]
-    """By column: true where the replay came out otherwise."""
+    """By column: true where the replay came out differently."""
     contradicting: Array
     """True where rounding does not explain the difference."""
 

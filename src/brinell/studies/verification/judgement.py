@@ -44,19 +44,19 @@ class Judgement:
     attacked: int = 0
     """Rows among them that an attack decided."""
     deviations: int = 0
-    """Rows that came out otherwise by no more than rounding explains."""
+    """Rows that came out differently by no more than rounding explains."""
     is_random: bool = False
     """True if the model answers at random, which the verifier found itself."""
     claims: list[str] = field(default_factory=list)
     """What could not be judged, as clauses."""
 
     def text(self) -> str:
-        """A clause about rows that came out otherwise; empty without any."""
+        """A clause about rows that came out differently; empty without any."""
         if self.is_random:
             return ", and break no more often than chance explains"
         if not self.deviations:
             return ""
-        return f", {self.deviations} of which came out otherwise by no more than rounding explains, which counts against the run"
+        return f", {self.deviations} of which differ by no more than rounding explains, which counts against the run"
 
 
 def judge_replay(
@@ -97,7 +97,7 @@ def judge_replay(
         if judgement.deviations > max(1, MOST_DEVIATIONS * judgement.attacked):
             notes.note(
                 f"{source.name} replay",
-                f"{judgement.deviations} of {judgement.attacked} attacked rows come out otherwise; honest runs show at most "
+                f"{judgement.deviations} of {judgement.attacked} attacked rows come out differently; honest runs show at most "
                 f"{MOST_DEVIATIONS:.0%}, on other machines",
             )
     return judgement
@@ -213,7 +213,7 @@ def _judge_legends(run: Run, name: str, replayed: ReplayedAudit, judgement: Judg
         if stage not in made and stage not in replayed.attacking:
             judgement.claims.append(f"what the numbers that {stage} stores mean")
         elif made.get(stage) != recorded.get(stage):
-            notes.note(f"{name} manifest", f"extras of {stage} are explained otherwise than the attack does")
+            notes.note(f"{name} manifest", f"extras of {stage} are explained differently than the attack does")
 
 
 def _quote(text: str | None) -> str:
@@ -294,7 +294,7 @@ def _judge_stage(
         columns = ", ".join(name for name, differs in comparison.deviating.items() if (differs & wrong).any())
         notes.note(
             f"{source.name} {stage.name} replay",
-            f"the row comes out otherwise when the attack is carried out again ({columns})",
+            f"the row comes out differently when the attack is carried out again ({columns})",
             np.unique(comparison.samples[wrong]),
         )
     _judge_extras(run, source, stage, comparison, replayed, exact, notes)

@@ -6,7 +6,7 @@ the model and from the recorded rows of all samples. The attacks themselves run 
 streams, and each of their rows is compared. By induction over the stages, a run whose rows all agree is the run of its request.
 
 An answer to a batch depends on the size of the batch by rounding, and some attacks amplify that until a path splits. So where a
-row of a stage comes out otherwise, the stage runs once more in the company that it had, on all of its samples.
+row of a stage comes out differently, the stage runs once more in the company that it had, on all of its samples.
 """
 
 from collections.abc import Mapping
@@ -154,7 +154,7 @@ class ReplayedAudit(ModelAudit):
         return self._rows(stage, self.run), self._rows(stage, self.scratch(stage))
 
     def unstable_rows(self, stage: Stage, clean_margin: Array) -> Array:
-        """(rows,) bool: rows of the drawn samples that come out otherwise in other company, aligned with `stage_rows`."""
+        """(rows,) bool: rows of the drawn samples that come out differently in other company, aligned with `stage_rows`."""
         if stage.name not in self._in_company:
             return np.zeros(len(clean_margin), bool)
         alone, in_company = (self._rows(stage, scratch) for scratch in self.scratches)

@@ -61,7 +61,7 @@ class VerifyResult(BaseModel):
     samples: int = 0
     """Samples, over all models, whose rows were computed again."""
     deviations: int = 0
-    """Repeated answers and replayed rows that came out otherwise by no more than rounding, or the chance of a random model."""
+    """Repeated answers and replayed rows that came out differently by no more than rounding, or the chance of a random model."""
     verified_claims: list[str]
     """Statements that were recomputed and hold, a sentence each; empty if there is a problem."""
     unverified_claims: list[str]
