@@ -919,7 +919,6 @@ def smooth(
     seed: int = 0,
     batch_size: int = 1000,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> SmoothResult:
     """Prove robustness in L2 of the smoothed model, which answers the class that is most frequent under Gaussian noise.
 
@@ -947,7 +946,6 @@ def smooth(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         SmoothResult: what `brinell smooth --json` prints, as `payload()`.
