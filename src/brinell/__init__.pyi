@@ -82,6 +82,7 @@ def audit(
     in_process: bool = False,
     dry_run: bool = False,
     calibrate: float | None = None,
+    certify: bool = False,
     metrics: File | None = None,
 ) -> Audit:
     """Attack the model and write records, tables and a report.
@@ -118,6 +119,7 @@ def audit(
         in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
         calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
+        certify: Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and JSON show both bounds.
         metrics: Keep the progress of this process in a file that Prometheus' node exporter reads, such as FILE.prom.
 
     Returns:

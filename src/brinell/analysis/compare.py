@@ -10,6 +10,7 @@ import numpy as np
 from brinell.analysis.attainable import Attainable, attainable, sentences, smallest_mcnemar
 from brinell.analysis.grid import RIGHT, WRONG, Array, eps_index, grid, worst_case
 from brinell.analysis.inference import holm
+from brinell.analysis.proofs import proofs_of, states_of
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
 from brinell.analysis.robust_accuracy import class_name, class_names, judging
@@ -73,8 +74,9 @@ def compare(a: Side, b: Side) -> CompareResult:
         run_b=b.run,
         distance=str(a.manifest["distance"]),
         n=len(ids),
-        clean=_paired(clean_a, clean_b, 0.0),
-        robust=[_paired(robust_a[:, j], robust_b[:, j], float(e)) for j, e in enumerate(eps)],
+        clean=paired(clean_a, clean_b, 0.0),
+        robust=[paired(robust_a[:, j], robust_b[:, j], float(e)) for j, e in enumerate(eps)],
+        certified=_compare_proofs(a.run, b.run, ids, eps),
         per_class=_corrected(by_class),
         attainable=families,
         notes=[*_notes(a, b, len(ids), len(eps)), *sentences(families)],
@@ -132,7 +134,7 @@ def _states_of(side: Side, ids: Array, eps: Array) -> tuple[Array, Array, Array]
     return cells.labels[rows], cells.clean[rows], worst
 
 
-def _paired(a: Array, b: Array, eps: float) -> PairedRate:
+def paired(a: Array, b: Array, eps: float) -> PairedRate:
     """Paired rates of two models on the same samples."""
     states = ((RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, RIGHT), (WRONG, WRONG))
     both_robust, only_a, only_b, neither = (int(((a == of_a) & (b == of_b)).sum()) for of_a, of_b in states)
@@ -155,18 +157,30 @@ def _paired(a: Array, b: Array, eps: float) -> PairedRate:
     )
 
 
+def _compare_proofs(run_a: Path | str, run_b: Path | str, ids: Array, eps: Array) -> list[PairedRate]:
+    """What is proven of two models on the same samples, at budgets above 0 of both; empty where one of them has no proofs."""
+    if run_a == run_b:
+        return []
+    tables = proofs_of(run_a), proofs_of(run_b)
+    if tables[0] is None or tables[1] is None:
+        return []
+    return [
+        paired(states_of(tables[0], ids, level), states_of(tables[1], ids, level), level) for level in eps.tolist() if level > 0
+    ]
+
+
 def _class(index: int, names: list[str], clean: tuple[Array, Array], robust: tuple[Array, Array], eps: Array) -> ClassComparison:
     """Comparison of two models on the samples of one class."""
-    untouched, paired = _paired(*clean, 0.0), [_paired(robust[0][:, j], robust[1][:, j], float(e)) for j, e in enumerate(eps)]
+    untouched, attacked = paired(*clean, 0.0), [paired(robust[0][:, j], robust[1][:, j], float(e)) for j, e in enumerate(eps)]
     return ClassComparison(
         class_=index,
         name=class_name(names, index),
         n=len(clean[0]),
         clean=untouched,
         p_clean=untouched.p,
-        difference=[p.difference for p in paired],
-        low=[p.low for p in paired],
-        high=[p.high for p in paired],
+        difference=[p.difference for p in attacked],
+        low=[p.low for p in attacked],
+        high=[p.high for p in attacked],
     )
 
 

@@ -301,6 +301,7 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
         "clean": "clean accuracy",
         "robust": f"robust accuracy at eps {text}",
         "worst_class": f"robust accuracy of the worst class at eps {text}",
+        "certified": f"{NAMES['certified']} at eps {text}",
     }
     name, rate = names[threshold.metric], None
     check = partial(_check, CODES[threshold.metric], required=threshold.minimum)
@@ -310,6 +311,8 @@ def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) ->
         return check(name, False, f"the run has no eps {text}, only {', '.join(result.eps_text)}")
     elif threshold.metric == "robust":
         rate = result.robust_accuracy[index]
+    elif threshold.metric == "certified":
+        rate = (result.certified or [])[index]
     else:
         unknown = [c.name for c in result.per_class if c.robust[index].low is None]
         if unknown or not result.per_class:

@@ -68,6 +68,8 @@ class ClassResult(OfClass):
     """Change of accuracy from the eps before (the first: from the untouched inputs), at most 0 as a rule."""
     total_drop: float | None
     """Change from the untouched inputs to the largest eps."""
+    certified: list[Rate] | None = None
+    """Share that is proven robust, at each eps; null without `--certify`."""
 
 
 class StageResult(Result):
@@ -224,6 +226,10 @@ class ModelResult(ClaimingResult):
     """Accuracy on the untouched inputs."""
     robust_accuracy: list[Rate]
     """Worst case per sample over all finished stages, at each eps."""
+    certified: list[Rate] | None = None
+    """Share of samples that is proven robust, at each eps; null without `--certify`."""
+    open: list[Rate] | None = None
+    """Share of samples that is neither proven nor broken, at each eps; null without `--certify`."""
     quantised_robust_accuracy: list[Rate] | None
     """The same, counting only quantised adversarial examples: those that still succeed, within eps, once rounded to the levels
     in which inputs are stored; null where storing does not round."""
@@ -367,6 +373,8 @@ class CompareResult(Result):
     """The untouched inputs."""
     robust: list[PairedRate]
     """At each common eps, ascending."""
+    certified: list[PairedRate]
+    """What is proven, at each common eps above 0; empty unless both runs were made with `--certify`."""
     per_class: list[ClassComparison]
     """Classes with a common sample, by index; over the same eps as `robust`."""
     attainable: list[Attainable]

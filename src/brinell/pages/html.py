@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from brinell.analysis.compare import Side, compare
+from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult, CompareResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.outward import markdown
@@ -91,7 +92,8 @@ def _render(run: Run) -> tuple[AuditResult, str, dict[str, str]]:
     """The figures of a run, its page and, by file name, its tables."""
     # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
-    result, comparisons = summarise(run.manifest, records, str(run.path)), compare_all(run, records)
+    result = audit_with_proofs(summarise(run.manifest, records, str(run.path)), run.path)
+    comparisons = compare_all(run, records)
     context = page.context(run, records, result, comparisons)
     return result, fill("brinell.pages", "report.html", {"heat": page.heat}, **context), tables(result, comparisons)
 

@@ -14,6 +14,7 @@ from brinell.analysis.robust_accuracy import mean
 from brinell.core.record import Records
 from brinell.pages import figures, findings
 from brinell.pages import format as words
+from brinell.pages.bands import band_figure
 from brinell.pages.gallery import Example, gallery
 from brinell.store.run import Run
 
@@ -67,6 +68,7 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "probes": findings.probes(run, result.models),
         "curve": overall_figure(result),
         "quantised": findings.quantised_notes(result.models),
+        "band": proof_figure(result),
         "classes": classes,
         "class_figures": class_figures(result, classes),
         "class_of": [{c.class_: c for c in m.per_class} for m in result.models],
@@ -82,6 +84,14 @@ def context(run: Run, records: Records, result: AuditResult, comparisons: Sequen
         "no_example": findings.no_example(result.models),
         **_examples([(m.model, gallery(run, records, m.model, models=number_of_models)) for m in result.models]),
     }
+
+
+def proof_figure(result: AuditResult) -> Markup | None:
+    """The band between proofs and attacks of an audit that was certified; None for others."""
+    first = result.models[0] if len(result.models) == 1 else None
+    if first is None or first.certified is None:
+        return None
+    return band_figure(first.eps, first.certified, first.robust_accuracy, first.model)
 
 
 def _examples(galleries: list[tuple[str, list[Example]]]) -> dict[str, object]:

@@ -18,6 +18,8 @@ DERIVED_FOLDER = "tables"
 """The folder whose CSV files follow from the rows."""
 SHARDS = "shards"
 """The folder through which several processes share the work on an unfinished folder; nothing in it counts afterwards."""
+UNFINISHED = ".parts"
+"""The folder that a command keeps within the one that it fills, until that is complete; nobody reads the rest before."""
 GONE = "is missing"
 FOREIGN = "was not there when the run ended"
 CHANGED = "was changed after the run ended"
@@ -27,7 +29,8 @@ MANIFEST = "manifest.json"
 def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     """Paths of all files in a folder that a command may read, sorted, without hidden ones and those that follow from others.
 
-    A folder within it that has a manifest has an inventory of its own: of its files only the manifest is listed.
+    A folder within it that has a manifest has an inventory of its own: of its files only the manifest is listed. Of a folder that
+    another command still fills nothing is listed.
 
     Args:
         folder: the folder.
@@ -39,8 +42,8 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
     names = []
     for parent, folders, files in os.walk(folder):
         place = Path(parent)
-        if place != folder and MANIFEST in files:
-            folders[:], files = [], [MANIFEST]
+        if place != folder and (MANIFEST in files or UNFINISHED in folders):
+            folders[:], files = [], [MANIFEST] if MANIFEST in files else []
         folders[:] = [name for name in folders if not name.startswith(".") and place / name != folder / SHARDS]
         for name in [*files, *(name for name in folders if (place / name).is_symlink())]:
             if name.startswith("."):

@@ -47,7 +47,7 @@ def test_a_linear_model_is_certified_exactly(linear, tmp_path):
 
 def test_a_counterexample_of_each_broken_sample_is_kept(linear, tmp_path):
     from brinell.store.files import read_arrays
-    from brinell.studies.certify.records import TABLE
+    from brinell.store.proofs import TABLE
 
     net, x, y, _ = linear
     brinell.certify(net, brinell.data(x, y, kind="vector"), eps="0.1", attack="apgd-ce?steps=20", out=tmp_path / "run")
@@ -106,5 +106,5 @@ def test_a_gate_holds_proofs_against_a_threshold(linear, tmp_path):
     with pytest.raises(RequestError, match="baseline= is for the run of an audit"):
         brinell.gate(folder, certified=0.1, baseline=folder)
     brinell.audit(net, data, eps=0.02, attack="fgsm", out=tmp_path / "audit")
-    with pytest.raises(RequestError, match="proves nothing: run brinell certify"):
+    with pytest.raises(RequestError, match="audit without proofs"):
         brinell.gate(tmp_path / "audit", certified=0.1)

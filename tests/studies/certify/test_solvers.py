@@ -15,8 +15,8 @@ from brinell.bounds._queries import read_query
 from brinell.core.errors import BrinellWarning, RequestError
 from brinell.models._onnx_session import session_of
 from brinell.store.files import read_arrays
+from brinell.store.proofs import PROOF, SILENT, TABLE, WITNESS
 from brinell.studies.certify import solvers
-from brinell.studies.certify.records import PROOF, SILENT, TABLE, WITNESS
 
 pytest.importorskip("onnxruntime")
 EPS = "0.002,0.02,0.05,0.1"

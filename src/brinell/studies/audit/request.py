@@ -16,5 +16,8 @@ class AuditOptions(BaseRequest):
     nothing."""
     calibrate: float | None = Field(default=None, ge=0)
     """The seconds that the calibration of a dry run may take; 0 makes none. Default: 20."""
+    certify: bool = False
+    """Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and
+    JSON show both bounds."""
     metrics: File | None = None
     """Keep the progress of this process in a file that Prometheus' node exporter reads, such as FILE.prom."""

@@ -1,8 +1,10 @@
 """An audit carried out: in one process or in shards, with its page."""
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
+from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError, option
@@ -12,10 +14,16 @@ from brinell.pages import html
 from brinell.runners import local, shards
 from brinell.runners.progress import LiveProgress, MetricsFile
 from brinell.runners.shard_worker import Shard, choose_shard
+from brinell.store.proofs import PROOFS
 from brinell.store.run import Run
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
+from brinell.studies.certify import STUDY as CERTIFY
+from brinell.studies.certify.request import CertifyRequest
+from brinell.studies.certify.run import AuditedRun
+from brinell.studies.certify.run import carry_out as certify
+from brinell.studies.certify.run import make_plan as make_certification
 from brinell.studies.kit import Call
 
 
@@ -36,6 +44,8 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
             f"{option('calibrate')} is for {option('dry_run')}, which tells what a run costs: add it, or leave "
             f"{option('calibrate')} out"
         )
+    if options.certify:
+        _check_certification(call, plan)
     if call.shard is not None and call.out is None:
         raise RequestError(f"{option('shard')} needs {option('out')}: the folder or address where the processes meet")
     call.say_samples(plan)
@@ -48,7 +58,60 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
             ending.callback(metrics.end)
             progress = metrics
         run = carry_out_plan(plan, folder, progress, command=call.command, resume=call.resume, shard=call.shard)
+    if options.certify:
+        certify(_certification(call, plan, folder))
+        run = html.write_pages(Run.open(folder))
     return result.of(run)
+
+
+def _check_certification(call: Call, plan: Plan) -> None:
+    """Refuse an audit that cannot be certified, before it begins.
+
+    Raises:
+        RequestError: a setting that proofs have no part in, or a model that cannot be bounded.
+    """
+    request = plan.request
+    without = {
+        "dry_run": call.options.dry_run,
+        "shard": call.shard is not None,
+        "targeted": request.targeted is not None,
+        "reject_class": request.reject_class is not None,
+        "fresh": request.fresh is not None,
+    }
+    for name in (name for name, is_set in without.items() if is_set):
+        raise RequestError(f"{option('certify')} does not go with {option(name)}: leave one of them out")
+    if len(plan.models) != 1:
+        raise RequestError(f"{option('certify')} proves robustness of one model, and {len(plan.models)} are named: audit each")
+    if request.norm not in ("linf", "l2"):
+        raise RequestError(f"{option('certify')} has bounds in linf and l2, and none in {request.norm}: leave it out")
+    if plan.request.eps is not None and "recommended" in plan.request.eps:
+        raise RequestError(f"{option('certify')} needs the same budgets for all samples: name them by {option('eps')}")
+    make_certification(_certification(call, plan, None))
+
+
+def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
+    """The call that certifies an audit; without its folder only the plan can be made."""
+    request = plan.request
+    return replace(
+        call,
+        study=CERTIFY,
+        request=CertifyRequest(
+            data=request.data,
+            model=request.model[0],
+            norm=request.norm,  # type: ignore[arg-type]  # checked
+            eps=",".join(plan.budgets.texts),
+            attack=request.attack,
+            samples=len(plan.ids),
+            select=request.select,
+            seed=request.seed,
+            batch_size=request.batch_size,
+            device=request.device,
+            in_process=request.in_process,
+        ),
+        options=AuditedRun(folder),
+        out=None if folder is None else folder / PROOFS,
+        begin=lambda path: None,
+    )
 
 
 def carry_out_plan(
@@ -74,7 +137,7 @@ def carry_out_plan(
 
 def open_result(folder: Path) -> result.Audit:
     """The result of a run folder, computed from its records."""
-    return result.of(_summary(Run.open(folder), str(folder)))
+    return result.of(audit_with_proofs(_summary(Run.open(folder), str(folder)), folder))
 
 
 def _summary(run: Run, name: str) -> AuditResult:

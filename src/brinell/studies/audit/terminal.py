@@ -29,6 +29,8 @@ def lines(result: Any) -> Iterator[str]:
             weakest = "" if worst is None else f"{percent(classes[worst])} {names[worst]}"
             interval = f"{percent(rate.low)} to {percent(rate.high)}"
             yield f"  {text:>9}   {percent(rate.value):>8}   {interval:<18}{rate.k:>4} of {rate.n}   {weakest}"
+        for text, rate in zip(model.eps_text, model.certified or (), strict=False):
+            yield f"  {text:>9}   {percent(rate.value):>8}   proven ({rate.k} of {rate.n}): no attack can break these"
         yield f"  {model.verdict}"
         yield from (f"  note: {text}" for text in model.verdict_notes)
         passed = [check.passed for check in model.checks]

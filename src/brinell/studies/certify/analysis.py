@@ -5,15 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from brinell.analysis.folder_result import FolderResult, Result
+from brinell.analysis.proofs import Band, band_of, rate_of
 from brinell.analysis.results import Rate
-from brinell.analysis.robust_accuracy import rate
-from brinell.core.record import Array
 from brinell.store import rows
-from brinell.store.table import Folder
-from brinell.studies.certify.records import (
+from brinell.store.proofs import (
     BROKEN,
     CERTIFIED,
-    FAILED,
     OPEN,
     PROOF,
     REFUSED,
@@ -24,6 +21,7 @@ from brinell.studies.certify.records import (
     fault_lines,
     read_verdicts,
 )
+from brinell.store.table import Folder
 
 
 class Counts(Result):
@@ -36,17 +34,6 @@ class Counts(Result):
     """A stored input within the budget is misclassified, or the sample is wrong without a change."""
     inconclusive: int
     """Neither."""
-
-
-class Band(Result):
-    """The two bounds of robust accuracy over the budgets."""
-
-    certified: list[Rate]
-    """Share of samples that are proven robust: never above the truth."""
-    robust: list[Rate]
-    """Share of samples that no attack broke: never below the truth."""
-    open: list[Rate]
-    """Share of samples that are neither proven nor broken."""
 
 
 class ClassBand(Band):
@@ -109,12 +96,12 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
     manifest, table = folder.manifest, folder.rows
     names = manifest["data"]["classes"]
     levels = np.unique(table.eps)
-    band = _band(table, levels)
+    band = band_of(table, levels)
     right = table.eps == 0
     per_class = []
     for number in np.unique(table.label).tolist():
         part = rows.take(table, table.label == number)
-        part_band = _band(part, levels)
+        part_band = band_of(part, levels)
         name = names[number] if number < len(names) else str(number)
         per_class.append(ClassBand(class_=number, name=name, n=int((part.eps == 0).sum()), **part_band.model_dump()))
     methods, counts = np.unique(table.method[table.method != ""].astype(str), return_counts=True)
@@ -124,7 +111,7 @@ def summarise(folder: Folder[Outcomes]) -> CertifyResult:
         data=manifest["data"]["name"],
         distance=manifest["request"]["norm"],
         n=int(right.sum()),
-        clean=_rate(table.outcome[right] == CERTIFIED, table.outcome[right], 0.0),
+        clean=rate_of(table.outcome[right] == CERTIFIED, table.outcome[right], 0.0),
         eps=levels.tolist(),
         counts=[_counts(table, level) for level in levels.tolist()],
         per_class=per_class,
@@ -156,23 +143,6 @@ def _solvers(folder: Path) -> list[SolverCount]:
             )
         )
     return counts
-
-
-def _band(table: Outcomes, levels: Array) -> Band:
-    """The rates of some rows."""
-    certified, robust, undecided = [], [], []
-    for level in levels.tolist():
-        outcome = table.outcome[table.eps == level].astype(str)
-        certified.append(_rate(outcome == CERTIFIED, outcome, level))
-        robust.append(_rate(np.isin(outcome, (CERTIFIED, OPEN)), outcome, level))
-        undecided.append(_rate(outcome == OPEN, outcome, level))
-    return Band(certified=certified, robust=robust, open=undecided)
-
-
-def _rate(counted: Array, outcome: Array, eps: float) -> Rate:
-    """The share of samples that count, among those that could be valid."""
-    valid = outcome != FAILED
-    return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
 def _counts(table: Outcomes, level: float) -> Counts:

@@ -17,8 +17,8 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.models._onnx_session import session_of
 from brinell.store.files import write_atomically, write_text
+from brinell.store.proofs import PROOF, REFUSED, WITNESS, Verdict, Word, read_verdicts
 from brinell.studies.certify.proofs import Proofs, Prover
-from brinell.studies.certify.records import PROOF, REFUSED, WITNESS, Verdict, Word, read_verdicts
 from brinell.studies.certify.solvers import Answer, Box, Judge, run_tool, timed, tool_name
 
 NETWORK_FILE = "model.onnx"

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from brinell import plugins
+from brinell.analysis.grid import RIGHT, UNJUDGED, grid, worst_case
 from brinell.analysis.grid import WRONG as STATE_WRONG
-from brinell.analysis.grid import grid, worst_case
+from brinell.analysis.robust_accuracy import judging
 from brinell.bounds._graph import Graph
 from brinell.bounds._trace import trace
 from brinell.core.errors import RequestError, option
@@ -25,13 +26,14 @@ from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import predict
 from brinell.runners import local
 from brinell.store import rows
-from brinell.store.files import write_arrays
+from brinell.store.files import digest, write_arrays
+from brinell.store.folder import MANIFEST
+from brinell.store.proofs import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
 from brinell.store.run import Run
 from brinell.studies import work
 from brinell.studies.certify import queries
 from brinell.studies.certify.analysis import CertifyResult
 from brinell.studies.certify.proofs import Method, Proofs, Prover
-from brinell.studies.certify.records import BROKEN, CERTIFIED, FAILED, OPEN, TABLE, VERDICTS, WRONG, Outcomes, fault_lines
 from brinell.studies.certify.solvers import Judge, find_tool, tool_name
 from brinell.studies.kit import Call, Piece, Plan
 
@@ -41,6 +43,8 @@ BUDGETS = "0:0.04:5"
 """Budgets if nobody names any."""
 SAMPLES = 100
 """Samples if nobody says how many."""
+RUN = "run"
+"""Key of the manifest that holds the digest of the manifest of the audit whose attacks count."""
 COMPARED = 8
 """Samples on which the network that is read is compared with the model."""
 
@@ -55,14 +59,18 @@ class CertifyPlan(Plan):
     """Methods by name."""
     answers: Path | None = None
     """A folder that holds the answers of outside verifiers, for a repetition."""
+    run: Path | None = None
+    """The audit whose attacks count; None to attack."""
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """The options of a repetition."""
+class AuditedRun:
+    """Options of the certification of an audit."""
 
-    answers: Path
-    """The folder that is repeated, whose answers of outside verifiers are taken as they are."""
+    run: Path | None
+    """Its folder; None as long as there is none."""
+    answers: Path | None = None
+    """In a repetition the folder that is repeated, whose answers of outside verifiers are taken as they are."""
     export: None = None
 
 
@@ -90,8 +98,16 @@ def _certified(call: Call) -> CertifyResult:
 
 
 def repeat(call: Call, folder: Path) -> CertifyResult:
-    """Carry out the call of a folder again; outside verifiers are not run."""
-    return _certified(replace(call, options=Repetition(folder)))
+    """Carry out the call of a folder again; outside verifiers are not run, and the attacks of an audit are taken from its run.
+
+    Raises:
+        RequestError: the audit to which the proofs belong is not the one beside them.
+    """
+    manifest = TABLE.layout.read(folder)
+    run = folder.parent if RUN in manifest else None
+    if run is not None and (not (run / MANIFEST).is_file() or digest(run / MANIFEST) != manifest[RUN]):
+        raise RequestError(f"{folder} holds proofs beside another audit than the one in {run}: put it back into its run")
+    return _certified(replace(call, options=AuditedRun(run, answers=folder)))
 
 
 def _export(call: Call, made: Path, folder: Path) -> None:
@@ -134,7 +150,19 @@ def make_plan(call: Call) -> CertifyPlan:
         if answers is None:
             for command in request.solver:
                 find_tool(command)
-    plan: CertifyPlan = work.open_plan(call, CertifyPlan, usual_samples=SAMPLES, levels=levels, methods=methods, answers=answers)
+    run = getattr(call.options, "run", None)
+    about = {} if run is None else {RUN: digest(run / MANIFEST)}
+    plan: CertifyPlan = work.open_plan(
+        call,
+        CertifyPlan,
+        usual_samples=SAMPLES,
+        levels=levels,
+        methods=methods,
+        answers=answers,
+        run=run,
+        about=about,
+        identity=about,
+    )
     (model,) = plan.models.values()
     x = plan.dataset.load(plan.ids[:COMPARED].tolist())
     graph = read_network(model, x)
@@ -206,7 +234,11 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     ids, labels = plan.ids[part], plan.labels[part]
     (model,) = plan.models.values()
     x = plan.dataset.load(ids.tolist())
-    attacked = attack(plan, call, x, labels)
+    if plan.run is None:
+        attacked = attack(plan, call, x, labels)
+    else:
+        (name,) = plan.models
+        attacked = read_attacks(Run.open(plan.run), name, ids, len(plan.levels))
     prover = Prover.of(read_network(model, x[:COMPARED]), plan.dataset.domain, call.request.norm)
     y = torch.as_tensor(labels).long()
     limit = torch.as_tensor(attacked.first)
@@ -281,16 +313,28 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
         local.run(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
-        run = Run.open(folder)
-        cells = grid(run.records(), run.manifest, model.name)
-        states = worst_case(cells, range(len(cells.stages)))
-        examples = _nearest(run, model.name)
+        attacked = read_attacks(Run.open(folder), model.name, np.arange(len(x)), len(plan.levels))
     predicted = predict(model, x.to(plan.device), call.request.batch_size).argmax(1).cpu().numpy()
     right = predicted == labels
-    wrong = states[:, -len(plan.levels) :] == STATE_WRONG
-    first = np.where(wrong.any(1), wrong.argmax(1), len(plan.levels))
+    attacked.first[~right] = 0
+    return replace(attacked, right=right, failed=~np.isfinite(x.flatten(1).sum(1).numpy()))
+
+
+def read_attacks(run: Run, model: str, ids: Array, budgets: int) -> Attacked:
+    """What the attacks of an audit found on some of its samples, at its largest budgets, which are all above 0."""
+    cells = grid(run.records(), run.manifest, model)
+    positions = np.searchsorted(cells.ids, ids)
+    states = worst_case(cells, judging(cells))[positions][:, -budgets:]
+    wrong, right = states == STATE_WRONG, cells.clean[positions] == RIGHT
+    first = np.where(wrong.any(1), wrong.argmax(1), budgets)
     first[~right] = 0
-    return Attacked(right=right, failed=~np.isfinite(x.flatten(1).sum(1).numpy()), first=first, examples=examples)
+    nearest, places = _nearest(run, model), {sample: k for k, sample in enumerate(ids.tolist())}
+    return Attacked(
+        right=right,
+        failed=(states == UNJUDGED).any(1) | (cells.clean[positions] == UNJUDGED),
+        first=first,
+        examples={places[sample]: x for sample, x in nearest.items() if sample in places},
+    )
 
 
 def _nearest(run: Run, model: str) -> dict[int, Array]:

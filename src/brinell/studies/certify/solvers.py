@@ -24,7 +24,7 @@ import numpy as np
 
 from brinell.core.errors import RequestError, one_line, option
 from brinell.core.record import Array
-from brinell.studies.certify.records import PROOF, REFUSED, SILENT, WITNESS, Verdict, Word
+from brinell.store.proofs import PROOF, REFUSED, SILENT, WITNESS, Verdict, Word
 
 GRACE = 5.0
 """Seconds beyond its timeout after which a tool is ended."""

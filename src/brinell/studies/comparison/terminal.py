@@ -9,7 +9,8 @@ from brinell.pages.terminal import percent
 def lines(result: Any) -> Iterator[str]:
     """The result line by line."""
     yield f"{result.a} against {result.b}, {result.n} common samples"
-    for text, pair in [("clean", result.clean), *((f"eps {pair.eps:.4g}", pair) for pair in result.robust)]:
+    pairs = [("clean", result.clean), *((f"eps {pair.eps:.4g}", pair) for pair in result.robust)]
+    for text, pair in [*pairs, *((f"proven {pair.eps:.4g}", pair) for pair in result.certified)]:
         p = "unknown" if pair.p is None else f"{pair.p:.3g}"
         yield (
             f"  {text:<12} {percent(pair.value_a):>8} {percent(pair.value_b):>8}  difference {percent(pair.difference)} "

@@ -5,6 +5,7 @@ from pathlib import Path
 from brinell.analysis import gate as rules
 from brinell.analysis.compare import compare, model_names, side
 from brinell.analysis.gate import GateResult
+from brinell.analysis.proofs import with_proofs
 from brinell.analysis.robust_accuracy import summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
@@ -36,13 +37,14 @@ def carry_out(call: Call) -> GateResult:
 def _gate(request: GateRequest) -> GateResult:
     """Compare a run with thresholds and a baseline."""
     thresholds, not_worse, eps = _conditions(request)
-    if request.certified is not None:
-        raise RequestError(
-            f"{request.run} is the run of an audit, which proves nothing: run brinell certify, and name its folder"
-        )
     tested = side(Path(request.run), request.model)
     rules.check_codes(request.allow, {str(warning["code"]) for warning in tested.manifest.get("warnings", [])})
-    result = summarise_model(tested.manifest, tested.records, tested.run, tested.model)
+    result = with_proofs(summarise_model(tested.manifest, tested.records, tested.run, tested.model), request.run)
+    if request.certified is not None and result.certified is None:
+        raise RequestError(
+            f"{request.run} is the run of an audit without proofs: add {option('certify')} to brinell audit, or run brinell "
+            "certify and name its folder"
+        )
     checks = rules.against_thresholds(result, thresholds, allow=request.allow)
     if request.baseline is not None:
         baseline = Path(request.baseline)

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from brinell.engine.shard import session
 from brinell.engine.toml import parse_audit_request
 from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.runners.local import open_surrogates
+from brinell.store.folder import MANIFEST
+from brinell.store.proofs import PROOFS
 from brinell.store.run import LAYOUT, Run
 from brinell.store.signature import signers
 from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
@@ -216,7 +218,31 @@ def carry_out(call: Call) -> VerifyResult:
         plan = plan_audit(request, dataset=call.dataset(), models=call.models())
         named = {*replacements, *call.datasets, *call.objects}
         premises = list_premises(plan, named, options.digest)
-        return verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures)
+        result = verify_run(run, plan, count=options.replay, premises=premises, signatures=signatures)
+    proofs = path / PROOFS
+    if not (proofs / MANIFEST).is_file() or result.problems:
+        return result
+    of_proofs = call.request.model_copy(update={"run": str(proofs)})
+    return _joined(result, verify_study(*identify(proofs), replace(call, request=of_proofs)))
+
+
+def _joined(result: VerifyResult, proofs: VerifyResult) -> VerifyResult:
+    """The result about a run and the proofs beside it."""
+    status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (result.status, proofs.status))
+    located = [problem.model_copy(update={"location": f"{PROOFS}/{problem.location}"}) for problem in proofs.problems]
+    problems = [*result.problems, *located]
+    return result.model_copy(
+        update={
+            "status": status,
+            "passed": status == Status.PROVED,
+            "rows": result.rows + proofs.rows,
+            "replayed": result.replayed + proofs.replayed,
+            "deviations": result.deviations + proofs.deviations,
+            "verified_claims": [] if problems else [*result.verified_claims, *(f"{PROOFS}: {c}" for c in proofs.verified_claims)],
+            "unverified_claims": [*result.unverified_claims, *(f"{PROOFS}: {c}" for c in proofs.unverified_claims)],
+            "problems": problems,
+        }
+    )
 
 
 def _check_in_memory(run: Run, request: Request, call: Call) -> None:

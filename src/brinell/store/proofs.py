@@ -85,4 +85,6 @@ def fault_lines(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
+PROOFS = "certify"
+"""Name of the folder of proofs within that of the audit that they belong to."""
 TABLE = Table(Layout(verb="certify", noun="certificate", version=1, manifest=FolderManifest), Outcomes)

@@ -1,0 +1,99 @@
+"""Rates between proofs and attacks: of a certification, and of an audit that was certified as well."""
+
+from pathlib import Path
+
+import numpy as np
+
+from brinell.analysis.folder_result import Result
+from brinell.analysis.grid import RIGHT, UNJUDGED, WRONG, eps_index
+from brinell.analysis.results import AuditResult, ModelResult, Rate
+from brinell.analysis.robust_accuracy import rate
+from brinell.core.errors import RequestError
+from brinell.core.record import Array
+from brinell.store import rows
+from brinell.store.folder import MANIFEST
+from brinell.store.proofs import CERTIFIED, FAILED, OPEN, PROOFS, TABLE, Outcomes
+
+
+class Band(Result):
+    """The two bounds of robust accuracy over the budgets."""
+
+    certified: list[Rate]
+    """Share of samples that are proven robust: never above the truth."""
+    robust: list[Rate]
+    """Share of samples that no attack broke: never below the truth."""
+    open: list[Rate]
+    """Share of samples that are neither proven nor broken."""
+
+
+def band_of(table: Outcomes, levels: Array) -> Band:
+    """The rates of some rows."""
+    certified, robust, undecided = [], [], []
+    for level in levels.tolist():
+        outcome = table.outcome[table.eps == level].astype(str)
+        certified.append(rate_of(outcome == CERTIFIED, outcome, level))
+        robust.append(rate_of(np.isin(outcome, (CERTIFIED, OPEN)), outcome, level))
+        undecided.append(rate_of(outcome == OPEN, outcome, level))
+    return Band(certified=certified, robust=robust, open=undecided)
+
+
+def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
+    """The share of samples that count, among those that could be valid."""
+    valid = outcome != FAILED
+    return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
+
+
+def proofs_of(run: Path | str) -> Outcomes | None:
+    """The proofs beside an audit, in the folder `certify` within its folder; None without any.
+
+    Raises:
+        RequestError: they are damaged.
+    """
+    folder = Path(run) / PROOFS
+    return TABLE.read(folder).rows if (folder / MANIFEST).is_file() else None
+
+
+def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
+    """The figures of an audit with those of the proofs beside it; as they are without any.
+
+    Raises:
+        RequestError: the proofs are damaged, or of other samples, budgets or attacks than those of the run.
+    """
+    table = proofs_of(run)
+    if table is None:
+        return result
+    levels = np.unique(table.eps)
+    positions = eps_index(levels, np.array(result.eps))
+    if (positions < 0).any():
+        raise _misfit(run)
+    levels = levels[positions]
+    band = band_of(table, levels)
+    for certified, undecided, robust in zip(band.certified, band.open, result.robust_accuracy, strict=True):
+        if certified.k + undecided.k != robust.k or certified.n != robust.n:
+            raise _misfit(run)
+    classes = []
+    for of_class in result.per_class:
+        part = rows.take(table, table.label == of_class.class_)
+        classes.append(of_class.model_copy(update={"certified": band_of(part, levels).certified}))
+    return result.model_copy(update={"certified": band.certified, "open": band.open, "per_class": classes})
+
+
+def audit_with_proofs(result: AuditResult, run: Path | str) -> AuditResult:
+    """The same for the result of an audit, of which one model was certified."""
+    if len(result.models) != 1:
+        return result
+    return result.model_copy(update={"models": [with_proofs(result.models[0], run)]})
+
+
+def _misfit(run: Path | str) -> RequestError:
+    """The error about proofs of something else."""
+    folder = Path(run) / PROOFS
+    return RequestError(f"{folder} holds proofs of other samples, budgets or attacks than those of {run}: take it away")
+
+
+def states_of(table: Outcomes, ids: Array, level: float) -> Array:
+    """(samples,): RIGHT where a sample is proven, WRONG where it is not, UNJUDGED where it could not be valid."""
+    at_level = rows.take(table, np.isclose(table.eps, level, rtol=1e-9, atol=0))
+    outcome = dict(zip(at_level.sample_id.tolist(), at_level.outcome.astype(str).tolist(), strict=True))
+    states = {CERTIFIED: RIGHT, FAILED: UNJUDGED}
+    return np.array([states.get(outcome.get(sample, FAILED), WRONG) for sample in ids.tolist()])
