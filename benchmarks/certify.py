@@ -12,7 +12,7 @@ import argparse
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -65,6 +65,30 @@ def theirs(
     return torch.cat(proven)
 
 
+def sweep(net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: float, specs: Sequence[str], budgets: int) -> Proofs:
+    """Proofs by several methods in turn at equally spaced budgets up to one."""
+    prover, proofs = Prover.of(trace(net, x[:8]), domain, "linf"), Proofs.none(len(x))
+    levels = [eps * (k + 1) / budgets for k in range(budgets)]
+    for spec in specs:
+        name, _, options = plugins.parse(spec)
+        limit = torch.full((len(x),), budgets, dtype=torch.int64)
+        proofs.extend(prover, name, plugins.build("bound", name, options), x, y, levels, limit)
+    return proofs
+
+
+def print_sweep(title: str, budgets: int, *arguments: Any) -> None:
+    """Print processor seconds at one budget and at several, and their ratio."""
+    seconds = []
+    for count in (1, budgets):
+        start = time.process_time()
+        proofs = sweep(*arguments, count)
+        seconds.append(time.process_time() - start)
+    proven = int((proofs.level + 1).sum())
+    total = budgets * len(proofs.level)
+    figures = f"{seconds[0]:.1f} s at one budget, {seconds[1]:.1f} s at {budgets}, ratio {seconds[1] / seconds[0]:.2f}"
+    print(f"{title}: {figures}; {proven} of {total} pairs of image and budget proven", flush=True)
+
+
 def timed(prove: Callable[[], Tensor]) -> tuple[int, float]:
     """Number of proofs, and processor seconds."""
     start = time.process_time()
@@ -87,13 +111,15 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100)
     parser.add_argument("--methods", nargs="+", default=["crown", "alpha-crown"])
     parser.add_argument("--batch", type=int, default=1, help="images that the peer bounds at a time; one is its fastest here")
+    parser.add_argument("--budgets", type=int, default=0, help="compare so many budgets up to eps with eps alone, by all methods")
     parser.add_argument("--peer", help="a source tree of auto_LiRPA")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.peer:
         sys.path.insert(0, arguments.peer)
-    print("| network, eps | clean | attacked | method | proven | s | auto_LiRPA proven | s | time of ours over theirs |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    if not arguments.budgets:
+        print("| network, eps | clean | attacked | method | proven | s | auto_LiRPA proven | s | time of ours over theirs |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for case in arguments.cases:
         name, _, text = case.partition(":")
         subject = measure.subject(name)
@@ -105,6 +131,9 @@ def main() -> None:
         attacked: Any = brinell.attack(net, x[right], y[right], list(ATTACKS), eps=eps)
         survivors = right.nonzero()[:, 0][~attacked.success]
         x, y = x[survivors], y[survivors]
+        if arguments.budgets:
+            print_sweep(f"{subject.name}, {text}", arguments.budgets, net, domain, x, y, eps, arguments.methods)
+            continue
         for spec in arguments.methods:
             proven, seconds = timed(functools.partial(ours, net, domain, x, y, eps, spec))
             row = [f"{subject.name}, {text}", int(right.sum()), len(x), spec, proven, f"{seconds:.1f}"]

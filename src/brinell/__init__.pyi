@@ -83,6 +83,7 @@ def audit(
     dry_run: bool = False,
     calibrate: float | None = None,
     certify: bool = False,
+    gate: str | Sequence[str] = (),
     metrics: File | None = None,
 ) -> Audit:
     """Attack the model and write records, tables and a report.
@@ -120,6 +121,7 @@ def audit(
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
         calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
         certify: Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and JSON show both bounds.
+        gate: A condition of brinell gate on the run, such as robust=0.4, worst-class=0.2, clean=0.9 or certified=0.2, at its largest budget. The command ends with exit code 1 where one does not hold.
         metrics: Keep the progress of this process in a file that Prometheus' node exporter reads, such as FILE.prom.
 
     Returns:

@@ -59,7 +59,7 @@ def test_json_has_the_promised_fields_and_no_nan(small):
     text = json.dumps(payload, allow_nan=False)
     assert {"run", "n", "clean_accuracy", "robust_accuracy", "per_class", "stages", "warnings"} <= set(payload)
     assert {"eps", "value", "low", "high", "n", "k"} <= set(payload["robust_accuracy"][0])
-    assert {"class", "name", "n", "clean", "robust", "drop", "total_drop"} == set(payload["per_class"][0])
+    assert {"class", "name", "n", "clean", "robust", "drop", "total_drop", "certified"} == set(payload["per_class"][0])
     jsonschema.validate(json.loads(text), schema("audit"))
 
 

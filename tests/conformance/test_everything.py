@@ -8,6 +8,7 @@ from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.testing import (
     check_attack,
+    check_bound,
     check_dataset,
     check_defence,
     check_detector,
@@ -105,6 +106,11 @@ def test_explainer(name):
 def test_explainer_with_other_settings():
     check_explainer(plugins.load("explainer", "rlab"), questions=96, prior="broad")
     check_explainer(plugins.load("explainer", "integrated-gradients"), steps=8, fill="blur")
+
+
+@pytest.mark.parametrize("name", plugins.names("bound"))
+def test_bound(name):
+    check_bound(plugins.load("bound", name), **{"beta-crown": {"parts": 40}, "alpha-crown": {"steps": 5}}.get(name, {}))
 
 
 @pytest.mark.parametrize("name", plugins.names("distortion"))

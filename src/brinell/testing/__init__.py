@@ -1,6 +1,7 @@
 """Checkers that every plugin and study must pass, and models with known answers. For tests, also outside ones."""
 
 from brinell.testing.attacks import check_attack
+from brinell.testing.bounds import check_bound
 from brinell.testing.defences import check_defence
 from brinell.testing.detectors import check_detector
 from brinell.testing.distortions import check_distortion
@@ -12,6 +13,7 @@ from brinell.testing.studies import check_study
 __all__ = [
     "LinearModel",
     "check_attack",
+    "check_bound",
     "check_dataset",
     "check_defence",
     "check_detector",

@@ -25,12 +25,14 @@ STUDY = Study(
     needs_inputs=True,
     successor="successor:verb_for",
     warnings="result:failures",
+    passes=True,
     examples=(
         "brinell audit --samples 100",
         "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",
         "brinell audit --data FILE.npz --model model.onnx --eps 0:0.3:4 --attack black-box",
         "brinell audit --data DIR --model 'timm:resnet18.a1_in1k?weights=FILE.safetensors' --dry-run",
         "brinell audit --data FILE.csv --model forest.skops --eps 0:0.2:5 --attack 'square?steps=300'",
+        "brinell audit --certify --gate certified=0.2 --gate robust=0.4",
         "brinell audit --resume --out RUN",
     ),
 )

@@ -94,6 +94,11 @@ class PlanResult(Result):
     workers: SharedCost | None = None
     """The same on several processes; None without --shard, or where a model has no estimate."""
 
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command: a plan breaks no condition."""
+        return 0
+
 
 def estimate_plan(plan: Plan, progress: Progress, seconds: float, workers: int | None) -> PlanResult:
     """The plan and its estimate.

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
+from pydantic import PrivateAttr
 
 from brinell.analysis.folder_result import framed_page
+from brinell.analysis.gate import GateResult
 from brinell.analysis.results import AuditResult, ModelResult, Rate
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
@@ -81,6 +83,23 @@ class Plot:
 
 class Audit(AuditResult):
     """All figures of an audit, with ways to look at them and at what lies behind them."""
+
+    _gates: tuple[GateResult, ...] = PrivateAttr(())
+
+    def gated(self, gates: Sequence[GateResult]) -> "Audit":
+        """The same with the verdicts of a gate, one for each model."""
+        self._gates = tuple(gates)
+        return self
+
+    @property
+    def gates(self) -> tuple[GateResult, ...]:
+        """Verdicts on the conditions that the call set, one for each model; empty without conditions."""
+        return self._gates
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command: 0 if all conditions hold, else 1."""
+        return int(not all(verdict.passed for verdict in self._gates))
 
     def robust(self, eps: Any = None, model: str | None = None) -> Rate:
         """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.

@@ -1,9 +1,11 @@
 """An audit carried out: in one process or in shards, with its page."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from brinell.analysis import gate as rules
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
@@ -34,6 +36,7 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         RequestError: the request cannot be carried out.
         StoppedError: the folder cannot be written, or the model no longer answers.
     """
+    thresholds = _thresholds(call.options.gate)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         workers = None if call.shard is None else call.shard.total
@@ -46,6 +49,8 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         )
     if options.certify:
         _check_certification(call, plan)
+    elif any(threshold.metric == "certified" for threshold in thresholds):
+        raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
     if call.shard is not None and call.out is None:
         raise RequestError(f"{option('shard')} needs {option('out')}: the folder or address where the processes meet")
     call.say_samples(plan)
@@ -61,7 +66,30 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
     if options.certify:
         certify(_certification(call, plan, folder))
         run = html.write_pages(Run.open(folder))
-    return result.of(run)
+    audit = result.of(run)
+    if not thresholds:
+        return audit
+    return audit.gated([rules.gate(model, rules.against_thresholds(model, thresholds)) for model in audit.models])
+
+
+def _thresholds(conditions: Sequence[str]) -> list[rules.Threshold]:
+    """The conditions that a call sets, such as robust=0.4.
+
+    Raises:
+        RequestError: one of them is none.
+    """
+    thresholds = []
+    for condition in conditions:
+        metric, _, least = condition.partition("=")
+        try:
+            thresholds.append(rules.Threshold(metric=metric.replace("-", "_"), minimum=float(least)))  # type: ignore[arg-type]
+        except ValueError:
+            metrics = ", ".join(name.replace("_", "-") for name in rules.METRICS)
+            raise RequestError(
+                f"{option('gate')} takes one of {metrics} and a rate from 0 to 1, and {condition!r} is none: write "
+                f"{option('gate', 'robust=0.4')}"
+            ) from None
+    return thresholds
 
 
 def _check_certification(call: Call, plan: Plan) -> None:

@@ -44,4 +44,7 @@ def lines(result: Any) -> Iterator[str]:
             yield f"  warning: {number} {have} no sample, so nothing is known about {'it' if number == 1 else 'them'}"
         for warning in model.warnings:
             yield f"  warning: {warning.text}"
+    for model, gate in zip(result.models, result.gates, strict=False):
+        yield from (f"FAIL  {check.name}: {check.text}" for check in gate.failures)
+        yield f"gate {'passed' if gate.passed else 'failed'}: {model.model}"
     yield f"report: {result.folder.rstrip('/')}/report.html"

@@ -9,6 +9,9 @@ from brinell.store.folder import PAGE
 from brinell.store.proofs import TABLE
 from brinell.studies.certify.analysis import sentence, summarise
 
+HALF = 0.5
+"""Classes are shown at the budget at which nearest to this share of the samples is proven."""
+
 
 def write(path: Path | str) -> Path:
     """Write the page of a folder from its rows."""
@@ -23,6 +26,7 @@ def write(path: Path | str) -> Path:
             {},
             result=result,
             sentence=sentence(result),
+            at=min(range(len(result.eps)), key=lambda k: abs((result.certified[k].value or 0.0) - HALF)),
             figure=band_figure(result.eps, result.certified, result.robust, result.model),
             request=folder.manifest["request"],
             bands=[(c, band_figure(result.eps, c.certified, c.robust, result.model)) for c in result.per_class],

@@ -1,4 +1,4 @@
-"""The largest budget of each sample at which a proof succeeds: bisection over the budgets, many samples at once."""
+"""The largest budget of each sample at which a proof succeeds: a search over the budgets, many samples at once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ AT_A_TIME = 32
 FLOAT32_SHARE, FLOAT32_LEAST = 0.1, 0.1
 """How far below 0 a bound in float32 may lie for float64, whose rounding costs less, to be tried: as a share of the margin at the
 input, and at least this."""
+STRAIGHT = 3
+"""Rounds in which the next budget is where a line through two bounds is 0; later ones halve what is left."""
 TOLERANCE = 1e-5
 """Share by which balls are larger than their budget: the ledger accepts inputs that exceed it by rounding."""
 
@@ -42,6 +44,12 @@ class Prover:
         low, high = (bound.double() for bound in self.domain.bounds(x))
         return Ball(x.double(), eps.double() * (1 + TOLERANCE), low, high, self.norm)
 
+    def margins_without_change(self, x: Tensor, y: Tensor) -> Tensor:
+        """(n,): the margins at inputs (n, *shape), positive where they are classified correctly."""
+        scores = self.coarse.values(x.float())[-1]
+        others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
+        return (scores.gather(1, y[:, None])[:, 0] - others).double()
+
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
         lower = [
@@ -53,9 +61,7 @@ class Prover:
         """In float32, and again in float64 where rounding may have cost the proof."""
         ball = self.ball(x, eps)
         lower = method(self.coarse, ball.to(torch.float32), y).amin(1).double()
-        scores = self.coarse.values(x.float())[-1]
-        others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
-        rounding = (FLOAT32_SHARE * (scores.gather(1, y[:, None])[:, 0] - others).double()).clamp(min=FLOAT32_LEAST)
+        rounding = (FLOAT32_SHARE * self.margins_without_change(x, y)).clamp(min=FLOAT32_LEAST)
         index = ((lower <= 0) & (lower > -rounding)).nonzero()[:, 0]
         if len(index):
             lower[index] = torch.maximum(lower[index], method(self.graph, ball.select(index), y[index]).amin(1))
@@ -85,7 +91,7 @@ class Proofs:
     def extend(
         self, prover: Prover, name: str, method: Method, x: Tensor, y: Tensor, levels: Sequence[float], limit: Tensor
     ) -> None:
-        """Raise the proven budgets by a method.
+        """Raise the proven budgets by a method: the largest open one first, then where a line through two bounds is 0.
 
         Args:
             prover: the network.
@@ -96,13 +102,23 @@ class Proofs:
             levels: ascending budgets.
             limit: (n,) position of the first budget that cannot be proven, since a counterexample is known.
         """
-        budgets = torch.tensor(levels, dtype=torch.float64)
+        budgets = torch.tensor([0.0, *levels], dtype=torch.float64)  # by position + 1
         low, high = self.level.clone(), limit.clone()
+        below = torch.where(self.margin.isnan(), prover.margins_without_change(x, y), self.margin)  # bounds at low and high
+        above = torch.full_like(below, torch.nan)
+        rounds = torch.zeros_like(low)
         while len(index := (high - low > 1).nonzero()[:, 0]):
+            ends = budgets[low[index] + 1], budgets[high[index].clamp(max=len(levels) - 1) + 1]
+            share = below[index] / (below[index] - above[index])
+            line = torch.searchsorted(budgets, ends[0] + share * (ends[1] - ends[0]), right=True) - 2
             middle = (low[index] + high[index]) // 2
-            lower = prover.margins(method, x[index], y[index], budgets[middle])
+            tried = torch.where(share.isnan(), high[index] - 1, torch.where(rounds[index] < STRAIGHT, line, middle))
+            tried = torch.minimum(torch.maximum(tried, low[index] + 1), high[index] - 1)
+            lower = prover.margins(method, x[index], y[index], budgets[tried + 1])
             proven = lower > 0
-            for k, level, bound in zip(index[proven].tolist(), middle[proven].tolist(), lower[proven].tolist(), strict=True):
+            for k, level, bound in zip(index[proven].tolist(), tried[proven].tolist(), lower[proven].tolist(), strict=True):
                 self.level[k], self.method[k], self.margin[k] = level, name, bound
-            low[index] = torch.where(proven, middle, low[index])
-            high[index] = torch.where(proven, high[index], middle)
+            low[index], high[index] = torch.where(proven, tried, low[index]), torch.where(proven, high[index], tried)
+            below[index] = torch.where(proven, lower, below[index])
+            above[index] = torch.where(proven, above[index], lower)
+            rounds[index] += 1
