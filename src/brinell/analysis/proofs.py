@@ -54,7 +54,7 @@ def proofs_of(run: Path | str) -> Outcomes | None:
 
 
 def with_proofs(result: ModelResult, run: Path | str) -> ModelResult:
-    """The figures of an audit with those of the proofs beside it; as they are without any.
+    """The figures of an audit with those of its proofs; without proofs the figures as they are.
 
     Raises:
         RequestError: the proofs are damaged, or of other samples, budgets or attacks than those of the run.

@@ -357,7 +357,7 @@ class Graph:
 
     @property
     def activations(self) -> tuple[int, ...]:
-        """The nodes that are no affine maps."""
+        """The nodes other than affine maps."""
         return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, Activation | MaxPool))
 
     def to(self, dtype: torch.dtype) -> "Graph":

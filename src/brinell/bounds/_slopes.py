@@ -1,6 +1,6 @@
 """Optimisation of what is free in a linear relaxation: slopes of lines below ReLU, and multipliers of splits.
 
-Each function is a sample of its own here, so that it has its own slopes.
+Here each function is one sample, so that no two functions share slopes.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The rules that every method of proof keeps. `check_bound` names the first one that is broken.
 
-A bound that lies above the truth once makes every certificate worthless. So bounds are held against margins that are known: of
+A bound that lies above the truth once makes every certificate worthless. So bounds are compared with margins that are known: of
 linear networks in closed form, of networks with one input by enumeration, and of networks of every kind of layer against the
 smallest margins that descent finds.
 """
@@ -58,7 +58,7 @@ def _lower(bound: Bound, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
     """(n, classes - 1) float64: the bounds.
 
     Raises:
-        ContractError: they have another shape, are no numbers, or the method fails.
+        ContractError: they have another shape, hold something else than numbers, or the method fails.
     """
     try:
         lower = bound(graph, ball, labels)

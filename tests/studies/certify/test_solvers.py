@@ -189,9 +189,9 @@ def test_no_nonsense_is_an_answer(seed):
 def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, tmp_path):
     with pytest.raises(RequestError, match="names 'no-such-tool', and there is no such program"):
         certify(subject, tmp_path / "run", solver="no-such-tool")
-    with pytest.raises(RequestError, match="balls in l2 are none"):
+    with pytest.raises(RequestError, match="a ball in l2 is not a box"):
         certify(subject, tmp_path / "run", solver=tool(tmp_path, "echo unsat"), norm="l2")
-    with pytest.raises(RequestError, match="balls in l2 are none"):
+    with pytest.raises(RequestError, match="a ball in l2 is not a box"):
         certify(subject, tmp_path / "run", export=tmp_path / "queries", norm="l2")
     (tmp_path / "queries").mkdir()
     (tmp_path / "queries" / "file").touch()

@@ -32,11 +32,11 @@ def check_queries(norm: str, setting: str) -> None:
     """Refuse what queries cannot say, and files that cannot be written, before anything is computed.
 
     Raises:
-        RequestError: balls that are no boxes, or a package that is missing.
+        RequestError: balls other than boxes, or a package that is missing.
     """
     if norm != "linf":
         raise RequestError(
-            f"{option(setting)} writes queries in VNN-LIB, whose inputs lie in boxes, and balls in {norm} are none: leave "
+            f"{option(setting)} writes queries in VNN-LIB, whose inputs lie in boxes, and a ball in {norm} is not a box: leave "
             f"{option(setting)} out, or certify in linf"
         )
     try:

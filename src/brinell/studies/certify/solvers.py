@@ -59,7 +59,7 @@ def find_tool(command: str) -> tuple[str, ...]:
     """The words of the command of a tool.
 
     Raises:
-        RequestError: there is no such program.
+        RequestError: the program is missing.
     """
     try:
         words = tuple(shlex.split(command))
