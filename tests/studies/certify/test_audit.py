@@ -125,3 +125,35 @@ def test_what_cannot_be_certified_is_refused_before_an_attack(subject, tmp_path)
     with pytest.raises(RequestError, match="cannot be bounded"):
         brinell.audit(nn.Sequential(Centred(), net).eval(), data, **settings)
     assert not (tmp_path / "run").exists()
+
+
+def test_conditions_of_a_gate_decide_the_exit_code(subject, tmp_path):
+    net, data, _ = subject
+    result = brinell.audit(net, data, out=tmp_path / "run", gate=["certified=0.99", "robust=0.01"], **ATTACK)
+    (verdict,) = result.gates
+    assert [check.passed for check in verdict.checks[:2]] == [False, True] and result.exit_code == 1
+    assert brinell.open(tmp_path / "run").exit_code == 0
+    for condition in ("robust=4", "robust", "speed=0.3", "robust=x"):
+        with pytest.raises(RequestError, match="takes one of clean, robust, worst-class, certified and a rate"):
+            brinell.audit(net, data, out=tmp_path / "other", gate=condition, eps=0.02)
+    with pytest.raises(RequestError, match="demands what is proven, and nothing is"):
+        brinell.audit(net, data, out=tmp_path / "other", gate="certified=0.3", eps=0.02)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_search_over_budgets_finds_what_each_budget_alone_proves(subject):
+    from brinell import plugins
+    from brinell.bounds._trace import trace
+    from brinell.studies.certify.proofs import Proofs, Prover
+
+    net, data, radius = subject
+    x, y = data.load(range(30))[3:], torch.as_tensor(data.labels())[3:]
+    prover, method = Prover.of(trace(net, x[:4]), data.domain, "linf"), plugins.build("bound", "crown", {})
+    levels = np.linspace(0.01, 0.12, 9).tolist()
+    proofs, limit = Proofs.none(len(x)), torch.full((len(x),), 9)
+    proofs.extend(prover, "crown", method, x, y, levels, limit)
+    expected = [int((eps_proven).sum()) - 1 for eps_proven in (radius[3:, None] > np.array(levels) * (1 + 1e-5))]
+    assert proofs.level.tolist() == expected and len(set(expected)) > 4
+    again = Proofs.none(len(x))
+    again.extend(prover, "crown", method, x, y, levels, torch.full((len(x),), 3))  # counterexamples are known from there on
+    assert again.level.tolist() == [min(level, 2) for level in expected]
