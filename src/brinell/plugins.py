@@ -89,11 +89,13 @@ def names(kind: str) -> list[str]:
 
 @functools.cache
 def _installed(kind: str) -> EntryPoints:
+    """Entry points of installed packages for plugins of a kind."""
     # Once for all stages of a cascade: it reads the metadata of every installed package.
     return entry_points(group=f"brinell.{kind}")
 
 
 def _built_in(kind: str) -> set[str]:
+    """Names of Brinell's own plugins of a kind: the modules in its folder."""
     # find_spec imports brinell and the (empty) package of the kind, never a plugin module.
     spec = importlib.util.find_spec(FOLDERS[kind])
     if spec is None:

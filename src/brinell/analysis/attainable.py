@@ -59,17 +59,17 @@ def smallest_number(comparisons: int, smallest_p: SmallestP) -> int:
 
 
 def pairs(objects: int) -> int:
-    """Number of comparisons that order so many objects."""
+    """Number of pairs among `objects` objects; an order needs the comparison of each pair."""
     return math.comb(objects, 2)
 
 
 def smallest_mcnemar(n: int) -> float:
-    """Of McNemar's test: all `n` samples are discordant, in one direction."""
+    """Smallest p-value of McNemar's test on `n` samples: all of them change in one direction."""
     return 2.0 ** (1 - n)
 
 
 def smallest_mean(n: int) -> float:
-    """Of a mean of `n` differences: all have one sign. Of many, the t distribution has no smallest value."""
+    """Smallest p-value of a mean of `n` differences: all have one sign. The t test of many has no smallest value: 0."""
     return 2.0 ** (1 - n) if n <= EXACT_GROUPS else 0.0
 
 

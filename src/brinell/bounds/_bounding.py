@@ -51,7 +51,7 @@ class Ball:
         return Ball(self.x.to(dtype), self.eps.to(dtype), self.low.to(dtype), self.high.to(dtype), self.norm)
 
     def select(self, keep: Tensor) -> "Ball":
-        """Some of the samples."""
+        """The ball around some of the samples."""
         low, high = (b[keep] if b.dim() == self.x.dim() else b for b in (self.low, self.high))
         return Ball(self.x[keep], self.eps[keep], low, high, self.norm)
 

@@ -173,7 +173,7 @@ class Reshape:
         return (rows.dense(self.shape).reshaped(shapes[0]),)
 
     def offset(self, rows: Rows) -> Tensor:
-        """Nothing."""
+        """Zeros: the operation adds no constant."""
         return _zero(rows)
 
     def products(self, largest: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ class Gather:
         return (rows.replaced(flat.reshape(len(flat), *shape)),)
 
     def offset(self, rows: Rows) -> Tensor:
-        """Nothing."""
+        """Zeros: the operation adds no constant."""
         return _zero(rows)
 
     def products(self, largest: Tensor) -> Tensor:
@@ -240,7 +240,7 @@ class Sum:
         return tuple(rows if factor == 1 else rows.replaced(factor * rows.a) for factor in self.factors)
 
     def offset(self, rows: Rows) -> Tensor:
-        """Nothing."""
+        """Zeros: the operation adds no constant."""
         return _zero(rows)
 
     def products(self, first: Tensor, second: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class Concatenation:
         return tuple(map(rows.replaced, torch.split(rows.a, [shape[self.axis] for shape in shapes], self.axis + 1)))
 
     def offset(self, rows: Rows) -> Tensor:
-        """Nothing."""
+        """Zeros: the operation adds no constant."""
         return _zero(rows)
 
     def products(self, *largest: Tensor) -> Tensor:

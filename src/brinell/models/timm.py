@@ -54,7 +54,7 @@ class Timm:
         return prepare(network, view_of(config), domain, self.resize, self.name or self.path)
 
     def _cure(self, classes: int) -> str:
-        """What to do about weights with a head for this number of classes."""
+        """Remedy for weights whose last layer has this number of classes."""
         return f"write {completed_spec('timm', self, classes=classes)}"
 
     def _network(self, timm: Any) -> nn.Module:

@@ -108,7 +108,7 @@ class TorchModule:
         return LogitModel(model, self.answers) if self.answers else model
 
     def _cure(self, file: Path, factory: str, classes: int) -> str:
-        """What to do about weights for this number of classes: the function's own argument for it, if it has one."""
+        """Remedy for weights with another number of classes: set the function's argument for it, or change its last layer."""
         function = getattr(sys.modules[module_name(file)], factory)
         with suppress(ValueError, TypeError):
             for argument in inspect.signature(function).parameters:

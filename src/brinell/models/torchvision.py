@@ -75,7 +75,7 @@ class Torchvision:
         return published
 
     def _cure(self, classes: int) -> str:
-        """What to do about weights with a head for this number of classes."""
+        """Remedy for weights whose last layer has this number of classes."""
         return f"write {completed_spec('torchvision', self, classes=classes)}"
 
     def _network(self, models: Any, classes: int) -> nn.Module:

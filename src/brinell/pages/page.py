@@ -221,7 +221,7 @@ def _title(run: Run, result: AuditResult) -> str:
 
 
 def _attacks_text(manifest: Mapping[str, Any]) -> str:
-    """The attacks as they were asked for, and their number of stages where it is another."""
+    """The requested attacks, and the number of stages if it differs from theirs."""
     attacks, stages = manifest["request"]["attack"], len(manifest["stages"])
     return ", ".join(attacks) + ("" if stages == len(attacks) else f" ({stages} stages)")
 

@@ -141,7 +141,7 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 
 def best(keys: Iterable[Tensor], observation: Observation, choices: Sequence[int]) -> Action:
-    """The `top` of each branch, as many as count; with outputs for keys they have the highest `worth` of all."""
+    """The choices with the largest keys in each branch, at most `observation.most`; keys of a network maximise `worth`."""
     action = tuple(top(*each) for each in zip(keys, observation.allowed, choices, strict=True))
     if not observation.most:
         return action

@@ -127,9 +127,9 @@ class Posterior:
         return (self.mean[rows] * change).sum((1, 2)), self.unit[rows].square() * self._question(rows, change)[3]
 
     def _question(self, rows: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The effects of changes (m, channels, places) by the state (m, state), and its covariance with them (m, state).
+        """Projections of changes (m, channels, places) on the state, and covariances of their effects with it, (m, state) each.
 
-        Then (m,) each, in squared units: the squares of the effects that the prior lets expect, and the variances of the effects.
+        Also (m,) each, in squared units: expected squares of the effects under the prior, and variances of the effects.
         """
         direction = torch.einsum("mck,ce->mek", change, self.covariance).mul_(self.energy[rows, None])
         own = (direction * change).sum((1, 2)).clamp_min(RIDGE)

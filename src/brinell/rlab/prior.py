@@ -159,7 +159,7 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
 
 
 def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> list[float]:
-    """Raise the likelihood of what was answered; the loss of each tenth of the steps."""
+    """Fit the prior to the answers by maximum likelihood; returns the mean loss of each tenth of the steps."""
     optimizer = torch.optim.Adam(prior.parameters(), lr=3e-3)
     curve: list[float] = []
     total = 0.0

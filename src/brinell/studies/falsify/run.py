@@ -82,7 +82,7 @@ class CaseModel:
 
     @property
     def info(self) -> ModelInfo:
-        """The module."""
+        """Info with the module of the network."""
         return ModelInfo(module=self.module)
 
     def digest(self) -> str:
