@@ -111,6 +111,14 @@ def test_a_point_of_an_exported_query_satisfies_it_exactly_when_the_model_errs(s
     assert errors > 20
 
 
+def test_the_reference_parser_reads_an_exported_query(subject, tmp_path):
+    vnnlib = pytest.importorskip("vnnlib")
+    certify(subject, tmp_path / "run", export=tmp_path / "queries")
+    for file in (tmp_path / "queries" / "vnnlib-2.0").iterdir():
+        query = vnnlib.parse_query_file(str(file))
+        assert [network.name for network in query.networks] == ["N"]
+
+
 def test_an_honest_verifier_closes_what_is_open(subject, tmp_path):
     before = certify(subject, tmp_path / "before")
     command = tool(tmp_path, HONEST, "grid.py")
