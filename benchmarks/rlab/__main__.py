@@ -6,6 +6,7 @@
     closer    how close attacks come with so many queries
     photographs  how close they come to photographs, in the setting of RLAB's papers
     capped    the same within a limit on the distance, with surrogates and without
+    first-order  the smallest L2 of distortions on photographs, if the gradient were known
     families  patch sizes on networks of several families
     priors    the shipped prior, or another that is fitted to several networks
     surrogates  other networks' gradients: what they save, and the trust in them
@@ -20,7 +21,7 @@ import importlib
 import sys
 from pathlib import Path
 
-SCRIPTS = ("worth", "closer", "photographs", "capped", "families", "priors", "surrogates", "beats", "peers")
+SCRIPTS = ("worth", "closer", "photographs", "capped", "first-order", "families", "priors", "surrogates", "beats", "peers")
 """Studies in a separate module each, with further options."""
 
 
@@ -35,7 +36,7 @@ def main() -> int:
     name = study.study
     if name in SCRIPTS:
         sys.argv[:] = [f"rlab --study {name}", *arguments]
-    return int(importlib.import_module(f"rlab.{name if name in SCRIPTS else 'run'}").main() or 0)
+    return int(importlib.import_module(f"rlab.{name.replace('-', '_') if name in SCRIPTS else 'run'}").main() or 0)
 
 
 if __name__ == "__main__":

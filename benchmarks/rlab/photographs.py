@@ -42,7 +42,13 @@ DISTORTIONS = {
     "mixture": "gaussian-noise+gaussian-blur+brightness+dead-pixel",
 }
 CONTROLS = {"square": Restricted, "sparse-rs": Sparse}
-PEERS = {"simba": "simba", "simba-dct": "simba?basis=dct", "hop-skip-jump": "hop-skip-jump"}
+STEP = 0.2 / FREE
+"""The step of SimBA's paper, as a share of the budget."""
+PEERS = {
+    "simba": f"simba?step_size={STEP}",
+    "simba-dct": f"simba?basis=dct&step_size={STEP}",
+    "hop-skip-jump": "hop-skip-jump",
+}
 WAYS = ("noise", "signed-patch", "square", "sparse-rs", "simba-dct", "hop-skip-jump")
 
 
