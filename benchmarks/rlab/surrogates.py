@@ -1,6 +1,6 @@
 """Surrogates: queries with them over queries without, and the trust in them before the first query.
 
-    python benchmarks/rlab --study surrogates [--cases NAME ...] [--samples 60] [--skip 3000] [--seeds 0] [--greedy]
+    python benchmarks/rlab --study surrogates [--cases NAME ...] [--samples 60] [--skip 3000] [--seeds 0]
     python benchmarks/rlab --study surrogates --fit [--samples 30]
 
 CIFAR-10, L2 1, 1,000 queries, patches of 2 x 2, noise, the shipped prior; test images from --skip on that the network under test
@@ -90,9 +90,6 @@ def judge(options: argparse.Namespace) -> None:
         if case.network not in alone:
             without = replace(bench, surrogates=())
             alone[case.network] = [fight(without, SPEC, EPS, BUDGET, seed) for seed in options.seeds]
-            if options.greedy:
-                greedy = [fight(without, SPEC.replace("prior", "greedy"), EPS, BUDGET, seed) for seed in options.seeds]
-                add(table, case.network, "none, greedy", greedy, alone[case.network])
             add(table, case.network, "none", alone[case.network], alone[case.network])
         outcomes = [fight(bench, SPEC, EPS, BUDGET, seed) for seed in options.seeds]
         add(table, case.network, ", ".join(case.surrogates), outcomes, alone[case.network])
@@ -187,7 +184,6 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=60)
     parser.add_argument("--skip", type=int, default=3000, help="test images to leave out first: those on which trust was chosen")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--greedy", action="store_true", help="a line without the prior too")
     parser.add_argument("--fit", action="store_true", help="the likelihood of trust in place of its queries")
     parser.add_argument("--means", nargs="+", type=float, default=[0.05, 0.1, 0.15, 0.2, 0.3])
     parser.add_argument("--spikes", nargs="+", type=float, default=[0.05, 0.1, 0.2])
