@@ -1058,6 +1058,8 @@ def train_agent(
     episode_steps: int = 300,
     probes: int = 16,
     fits: int = 800,
+    surrogates: int = 3,
+    surrogate_steps: int = 400,
     slots: int = 64,
     seed: int = 0,
     batch_size: int = 128,
@@ -1094,6 +1096,8 @@ def train_agent(
         episode_steps: The queries after which an episode is given up.
         probes: The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is.
         fits: The gradient steps on the prior.
+        surrogates: Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the file as surrogates. 0 trains none.
+        surrogate_steps: The training steps of each of them.
         slots: The episodes that run at once, or as many as there are inputs.
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from brinell.attacks._shared import EveryKind
-from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Kind, Oracle, Remark, Streams, Threat
+from brinell.core.contracts import Access, Batch, Distortion, Domain, Extras, Kind, Model, Oracle, Remark, Streams, Threat
 from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names, Plain
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.isolation.proxy import IsolatedPlugin
-from brinell.rlab.agent import Agent, choose_policy, find_agent, fingerprint
+from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import Placement
 from brinell.rlab.episodes import run_episodes
@@ -108,8 +108,7 @@ class RLAB(EveryKind):
         if self.patch:
             patch = sides(self.patch, AXES[domain.kind])
             return PatchGrid(domain.shape, patch, sides(self.stride, len(patch)) if self.stride else None)
-        lengths = domain.shape[-AXES[domain.kind] :]
-        return PatchGrid(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
+        return PatchGrid.usual(domain)
 
     def check(self, domain: Domain) -> None:
         """Try the distortions on a synthetic input, and check that the policy fits them.
@@ -125,11 +124,31 @@ class RLAB(EveryKind):
         low, high = domain.bounds()
         x, slope = domain.clamp(low + (high - low) * stream.uniform(*domain.shape)), stream.fold("slope").normal(*domain.shape)
         vet(variants, x, stream.fold("filters"), domain=domain, gradient=slope)
-        network, options = self.agent(domain.kind).network, pair_options(variants)
+        agent = self.agent(domain.kind)
+        self._check_data(agent, domain)
+        network, options = agent.network, pair_options(variants)
         if network is not None and network.families not in (1, options):
             raise RequestError(
                 f"policy {self.policy} chooses among {network.families - 1} pairs of distortion and severity, and there are "
                 f"{max(1, options - 1)}: name the distortions and severities that it was trained with"
+            )
+
+    def _check_data(self, agent: Agent, domain: Domain) -> None:
+        """Refuse a policy of another kind of data, and one whose surrogates take other inputs."""
+        learned = agent.domain and agent.domain.free
+        if learned is None:
+            return
+        if learned.kind != domain.kind:
+            raise RequestError(f"policy {self.policy} learned on {learned.kind} data, and this is {domain.kind}: {RETRAIN}")
+        if agent.surrogates and learned.shape != domain.shape:
+            shapes = ["x".join(map(str, shape)) for shape in (learned.shape, domain.shape)]
+            raise RequestError(
+                f"policy {self.policy} has surrogates for inputs of {shapes[0]}, and these have {shapes[1]}: {RETRAIN}"
+            )
+        if agent.surrogates and (learned.low, learned.high) != (domain.low, domain.high):
+            bounds = [f"{one.low} to {one.high}" for one in (learned, domain)]
+            raise RequestError(
+                f"policy {self.policy} has surrogates for values {bounds[0]}, and these are {bounds[1]}: {RETRAIN}"
             )
 
     def try_on(self, x: Tensor, domain: Domain) -> list[str]:
@@ -157,6 +176,10 @@ class RLAB(EveryKind):
         clean = CleanUp().eliminations + CleanUp().halvings if self.clean_up else 0
         looks = int(self.access == Access.GRADIENTS)
         return 1 + self.steps + (self.refine or 0) + clean + looks, looks
+
+    def surrogates(self) -> tuple[Model, ...]:
+        """The networks that the policy's file brings."""
+        return () if self.policy in NAMES else find_agent(self.policy).surrogates
 
     def surrogate_questions(self) -> int:
         """About the clean input, and then at most once for each query of steps and refinement; controls by chance ask none."""
@@ -199,8 +222,12 @@ class RLAB(EveryKind):
     def _remarks(self, kind: Kind) -> list[Remark]:
         """Remarks on the policy: its name, the reason for it, and a warning from its validation, if any."""
         name, reason = choose_policy(self.policy, kind)
-        worse = warning(find_agent(name).about)
-        return [Remark("policy", f"placed by the policy {name}: {reason}")] + ([Remark("worse-policy", worse)] if worse else [])
+        agent = find_agent(name)
+        worse, count = warning(agent.about), len(agent.surrogates)
+        guided = f", with {count} surrogate{'s' * (count > 1)} of its own" if count else ""
+        return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")] + (
+            [Remark("worse-policy", worse)] if worse else []
+        )
 
     def run_episodes(
         self,
@@ -212,6 +239,7 @@ class RLAB(EveryKind):
     ) -> Outcomes:
         """Run the episodes; returns the outcome of each sample."""
         agent = self.agent(threat.domain.kind)
+        oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
             grid=self.grid(threat.domain),
             variants=self.variants(threat.domain),
@@ -249,7 +277,7 @@ def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     }
 
 
+RETRAIN = "train one on this data by brinell train-agent, or leave out policy="
+"""The remedy for a policy of other data."""
 CONTROLS = ("random-placement", "random-search")
 """Policies that choose by chance."""
-ALONG = {1: 64, 2: 16, 3: 8}
-"""About how many patches an axis is cut into, by the number of axes."""

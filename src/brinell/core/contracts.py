@@ -103,6 +103,14 @@ class FollowsSurrogates(Protocol):
         """Largest number of queries of each surrogate about a sample in one run; 0 if the settings use no surrogates."""
 
 
+@runtime_checkable
+class BringsSurrogates(Protocol):
+    """An attack whose settings name a file of surrogates, which it follows beside those of the run (`Oracle.follow`)."""
+
+    def surrogates(self) -> Sequence[Model]:
+        """The surrogates of the file, each with the names of its classes in `info`."""
+
+
 def follows_surrogates(attack: Attack) -> bool:
     """True if the attack follows the gradients of surrogates."""
     return isinstance(attack, FollowsSurrogates) and attack.surrogate_questions() > 0
@@ -309,6 +317,7 @@ __all__ = [
     "Domain",
     "Explainer",
     "Extras",
+    "BringsSurrogates",
     "FollowsSurrogates",
     "Family",
     "GradientDistortion",

@@ -23,7 +23,7 @@ from torch import Tensor
 from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
-from brinell.core.errors import ContractError, MemoryShortError, ModelError, one_line
+from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.surrogates import slopes
@@ -162,6 +162,10 @@ class Ledger:
 
     def oracle(self) -> Oracle:
         """The oracle that the attack gets, with `batch` and `threat`."""
+        return self._oracle(self._surrogates)
+
+    def _oracle(self, surrogates: tuple[Model, ...]) -> Oracle:
+        """The oracle with these surrogates."""
         return Oracle(
             scores=lambda ids, x: self._scores(ids, x, Access.SCORES),
             loss=lambda ids, x, loss=None: self._loss(ids, x, loss),
@@ -171,8 +175,9 @@ class Ledger:
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
             affordable=self.affordable,
             classes=self._threat.criterion.classes_for_attack(self._model.classes),
-            surrogates=len(self._surrogates),
-            slopes=self._slopes,
+            surrogates=len(surrogates),
+            slopes=partial(self._slopes, surrogates),
+            follow=lambda models: self._oracle((*surrogates, *self._fitting(models))),
         )
 
     # The questions
@@ -263,12 +268,22 @@ class Ledger:
             answers.append([part.logits_for_attack(answer.logits), answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
-    def _slopes(self, ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+    def _slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
         """Ask the surrogates for gradients, and count their passes."""
-        if not self._surrogates:
+        if not surrogates:
             return x.new_zeros(len(x), 0, *x.shape[1:])
-        self.costs.add_surrogate_passes(ids, len(self._surrogates))
-        return self.movable(slopes(self._surrogates, self.full_inputs(ids, x), weights, self._batch_size))
+        self.costs.add_surrogate_passes(ids, len(surrogates))
+        return self.movable(slopes(surrogates, self.full_inputs(ids, x), weights, self._batch_size))
+
+    def _fitting(self, models: Sequence[Model]) -> tuple[Model, ...]:
+        """The surrogates that an attack brings; refuses one of other classes."""
+        for model in models:
+            if model.classes != self._model.classes:
+                raise RequestError(
+                    f"the surrogate {model.name} tells {model.classes} classes apart, and {self._model.name} "
+                    f"{self._model.classes}: name a policy that was trained for this model's classes"
+                )
+        return tuple(models)
 
     # What is done about each of them
 

@@ -1,10 +1,13 @@
 """Inputs of an attack: a batch, and an oracle in place of the model, behind which the ledger judges (`core.ledger`)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from torch import Tensor
+
+from brinell.core.errors import ContractError
+from brinell.core.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,11 @@ def _no_slopes(ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     return x.new_zeros(len(x), 0, *x.shape[1:])
 
 
+def _cannot_follow(models: Sequence[Model]) -> "Oracle":
+    """The oracle of a process in which no surrogate can be asked."""
+    raise ContractError("this oracle asks no surrogates: the attack runs in another process than the model")
+
+
 @dataclass(frozen=True, slots=True)
 class Oracle:
     """Access of an attack to the model. Rows of `ids` (n,) and `x` (n, *shape) correspond; an id may occur several times.
@@ -93,3 +101,5 @@ class Oracle:
     slopes: Callable[[Tensor, Tensor, Tensor], Tensor] = _no_slopes
     """`slopes(ids, x, weights)`: (n, surrogates, *shape), the gradients of the surrogates' logits, weighted by `weights`
     (n, classes). No query of the model: its passes are counted apart."""
+    follow: Callable[[Sequence[Model]], "Oracle"] = _cannot_follow
+    """`follow(models)`: the same oracle with surrogates that the attack brings, behind those of the run."""

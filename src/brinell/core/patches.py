@@ -19,6 +19,9 @@ from brinell.core.errors import RequestError
 AXES: dict[Kind, int] = {"vector": 1, "signal": 1, "image": 2, "video": 3}
 """How many of an input's last axes a patch of one side length divides."""
 
+ALONG = {1: 64, 2: 16, 3: 8}
+"""About how many patches an axis is cut into where nobody says, by the number of axes that are divided."""
+
 
 def sides(written: int | str, axes: int) -> tuple[int, ...]:
     """Sides as people write them: 4 is the same along every axis, 4x16x16 one for each of the last axes, the last one last.
@@ -69,6 +72,12 @@ class PatchGrid:
         """Patches of one side length: over time, over height and width, or over time, height and width of a video."""
         axes = AXES[domain.kind]
         return cls(domain.shape, (side,) * axes, None if stride is None else (stride,) * axes)
+
+    @classmethod
+    def usual(cls, domain: Domain) -> "PatchGrid":
+        """The patches where nobody names a side: about 64, 16 x 16 or 8 x 8 x 8 in all."""
+        lengths = domain.shape[-AXES[domain.kind] :]
+        return cls(domain.shape, tuple(max(1, round(length / ALONG[len(lengths)])) for length in lengths))
 
     @property
     def steps(self) -> tuple[int, ...]:

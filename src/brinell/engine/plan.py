@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from brinell.core.class_names import check_unique
-from brinell.core.contracts import ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
+from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision, question_cost
 from brinell.core.errors import ModelError, RequestError, option
@@ -22,7 +22,7 @@ from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
 from brinell.engine.sources import build_source, open_data
 from brinell.engine.spelling import expand_spec
-from brinell.engine.surrogates import Opened, check_gradients, surrogate_notes
+from brinell.engine.surrogates import Opened, check_class_names, check_gradients, surrogate_notes
 from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
 from brinell.engine.texts import norm_advice
 from brinell.models._answers import count_classes
@@ -84,6 +84,8 @@ class Plan:
     """Notes on unusual budgets or labels, which the run prints."""
     surrogates: tuple[ModelSource, ...] = ()
     """The networks whose gradients some stages follow."""
+    brought: tuple[ModelSource, ...] = ()
+    """The surrogates of policy files, each of which only the stages of its file follow."""
     device: torch.device
 
     @property
@@ -157,6 +159,7 @@ def make_plan(
     unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
     budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
     surrogates = tuple(_open_surrogate(spec, dataset) for spec in request.surrogate)
+    brought = _brought_surrogates(stages, dataset)
     notes = [] if recommended is not None else budget_notes(budgets, distance, dataset.domain)
     openers = (
         [(spec, opener, opener) for spec in request.model for opener in [model_opener(spec, dataset)]]
@@ -171,7 +174,8 @@ def make_plan(
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
     sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
-    opened = [[Opened(one.name, one.facts["digest"], one.facts["classes"]) for one in part] for part in (surrogates, sources)]
+    parts = ((*surrogates, *brought), sources)
+    opened = [[Opened(one.name, one.facts["digest"], one.facts["classes"]) for one in part] for part in parts]
     notes += surrogate_notes(*opened)
     if target is not None:
         for source in sources:
@@ -191,6 +195,7 @@ def make_plan(
         stages=stages,
         models=sources,
         surrogates=surrogates,
+        brought=brought,
         notes=tuple(notes),
         device=device,
     )
@@ -227,6 +232,17 @@ def _open_surrogate(spec: str, dataset: Dataset) -> ModelSource:
     model: Model = check_complete(Model, opener())
     check_gradients(model)
     return ModelSource(name=model.name, spec=spec, open=opener, copy=opener, facts=model_facts(model), skipped={})
+
+
+def _brought_surrogates(stages: tuple[Stage, ...], dataset: Dataset) -> tuple[ModelSource, ...]:
+    """The surrogates that the attacks bring with them, each once."""
+    sources: dict[str, ModelSource] = {}
+    for attack in (stage.attack for stage in stages):
+        for model in attack.surrogates() if isinstance(attack, BringsSurrogates) else ():
+            check_class_names(model, tuple(dataset.classes), dataset.name)
+            opener, facts = _constant_opener(model), model_facts(model)
+            sources[facts["digest"]] = ModelSource(name=model.name, spec="", open=opener, copy=opener, facts=facts, skipped={})
+    return tuple(sources.values())
 
 
 def select_samples(request: Request, dataset: Dataset) -> Selection:

@@ -11,6 +11,8 @@ from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access, Model, ModelInfo, ask
 from brinell.models._answers import random_inputs
 
+MOST_NAMED = 3
+"""Classes that a message names at most."""
 TRIALS = 4
 """Random inputs at which a surrogate is tried."""
 
@@ -36,6 +38,21 @@ def check_gradients(model: Model) -> None:
         ) from None
     if grad is None or not bool(grad.any()):
         raise RequestError(f"the surrogate {model.name} gives no gradients to follow: name a differentiable network")
+
+
+def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
+    """Refuse a surrogate of a policy file whose classes are other ones than those of the data.
+
+    Raises:
+        RequestError: they are.
+    """
+    learned = model.info.class_names
+    if learned and names and tuple(learned) != tuple(names):
+        classes = [f"{len(one)} ({', '.join(one[:MOST_NAMED])}{', ...' * (len(one) > MOST_NAMED)})" for one in (learned, names)]
+        raise RequestError(
+            f"{model.name} tells {classes[0]} classes apart, and {data} has {classes[1]}: train a policy on this data by "
+            "brinell train-agent, or leave out policy="
+        )
 
 
 class Opened(NamedTuple):

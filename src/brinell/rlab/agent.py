@@ -1,4 +1,4 @@
-"""An agent as a file of safetensors: its prior, its network, and in the header, as JSON, how it was made."""
+"""An agent as a file of safetensors: its prior, its network, its surrogates, and in the header, as JSON, how it was made."""
 
 import hashlib
 import json
@@ -14,11 +14,12 @@ from safetensors.torch import save
 from torch import Tensor
 
 from brinell.core import stored
-from brinell.core.domain import Kind
+from brinell.core.domain import Domain, Kind
 from brinell.core.errors import RequestError, one_line
-from brinell.manifest import Amount, Content, Count, fault
+from brinell.manifest import Amount, Content, Count, DomainFacts, Listing, Size, fault
 from brinell.rlab.env import PATCH_FEATURES
 from brinell.rlab.interface import Policy
+from brinell.rlab.networks import Form, SmallNetwork, restored
 from brinell.rlab.policies import Greedy, Learned, PatchNetwork, Random
 from brinell.rlab.prior import Prior
 from brinell.rlab.rules import Rules
@@ -35,6 +36,8 @@ BY_CHANCE = 1e6
 """A temperature at which the predictions of the linear model have no influence."""
 FORMAT = 2
 """Version of the file's layout."""
+MOST_SURROGATES = 8
+"""Surrogates of a file at most."""
 
 
 class Header(Content):
@@ -52,6 +55,14 @@ class Header(Content):
     """Width of the network."""
     scale: Amount
     """The temperature at which it was trained."""
+    domain: DomainFacts | None = None
+    """The inputs that it learned on; null for those of several kinds of data."""
+    class_names: Listing[str] = []
+    """The names of their classes, in order."""
+    classes: Size = 1
+    """Number of classes of the surrogates."""
+    surrogates: Annotated[list[Form], Field(max_length=MOST_SURROGATES)] = []
+    """The forms of the surrogates."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +75,10 @@ class Agent:
     """How it was made: whatever JSON can hold."""
     chance: Literal["", "placement", "search"] = ""
     """Random choices of a control: the patches; or the patches and their variants, without removals."""
+    domain: Domain | None = None
+    """The inputs that it learned on; None for those of several kinds of data."""
+    surrogates: tuple[SmallNetwork, ...] = ()
+    """Networks of the task whose gradients the episodes follow; all of one domain and with the same classes."""
 
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
@@ -83,8 +98,17 @@ class Agent:
         tensors = {f"prior.{name}": value.contiguous() for name, value in self.prior.state_dict().items()}
         if self.network is not None:
             tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
+        for number, surrogate in enumerate(self.surrogates):
+            weights = surrogate.module.state_dict().items()
+            tensors |= {f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights}
         form = {name: getattr(self.network, name, 0) for name in ("families", "width", "scale")}
         head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
+        head |= {
+            "domain": self.domain and self.domain.to_json(),
+            "surrogates": [one.form.model_dump() for one in self.surrogates],
+        }
+        for surrogate in self.surrogates[:1]:
+            head |= {"classes": surrogate.classes, "class_names": list(surrogate.info.class_names)}
         # Written with the rights of any file: save_file lets only the owner read.
         path.write_bytes(save(tensors, {"brinell": json.dumps(head)}))
 
@@ -110,22 +134,31 @@ def load(path: Path) -> Agent:
     if reason := fault(head, Header):
         raise RequestError(f"{path} is damaged ({reason}): train it anew with `brinell train-agent`")
     try:
-        return _assembled(head, {name: torch.from_numpy(array) for name, array in arrays.items()})
+        return _assembled(path, Header.model_validate(head), {name: torch.from_numpy(array) for name, array in arrays.items()})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RequestError(f"{path} is damaged ({one_line(error, 200)}): train it anew with `brinell train-agent`") from None
 
 
-def _assembled(head: dict[str, Any], tensors: dict[str, Tensor]) -> Agent:
+def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
     """The agent of a file."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
     prior = Prior(len(tensors["prior.root"]))
     prior.load_state_dict(_under("prior.", tensors))
     network = None
-    if head["families"]:
-        network = PatchNetwork(head["families"], head["width"], head["scale"])
+    if head.families:
+        network = PatchNetwork(head.families, head.width, head.scale)
         network.load_state_dict(_under("network.", tensors))
-    return Agent(prior=prior, network=network, about=head["about"])
+    if head.surrogates and head.domain is None:
+        raise ValueError("it does not say of which inputs its surrogates are")
+    domain = None if head.domain is None else Domain.from_json(head.domain.model_dump())
+    surrogates = []
+    for number, form in enumerate(head.surrogates):
+        assert domain is not None, "refused above"
+        module = restored(domain, head.classes, form, _under(f"surrogates.{number}.", tensors))
+        name = f"network {number + 1} of {path}"
+        surrogates.append(SmallNetwork(module, form, domain, head.classes, head.class_names, name))
+    return Agent(prior=prior, network=network, about=head.about, domain=domain, surrogates=tuple(surrogates))
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -171,10 +204,12 @@ def choose_policy(name: str, kind: Kind) -> Choice:
 
 
 def fingerprint(name: str) -> str:
-    """Hash of an agent: its settings and the weights of its prior and network. For the default, the hash of the shipped prior."""
+    """Hash of an agent: its settings and all its weights. For the default, the hash of the shipped prior."""
     agent = find_agent(PRIOR if name == DEFAULT else name)
     digest = hashlib.blake2b(agent.chance.encode(), digest_size=8)
     for module in (agent.prior, agent.network):
         for value in () if module is None else module.state_dict().values():
             digest.update(value.numpy().tobytes())
+    for surrogate in agent.surrogates:
+        digest.update(surrogate.digest().encode())
     return digest.hexdigest()

@@ -100,6 +100,8 @@ class Probes(NamedTuple):
     """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
     """(n, probes): by how much the margin rose, in logits."""
+    along: Tensor
+    """(n, probes, surrogates): by how much it would have risen by the gradients of surrogates."""
 
 
 def probe(
@@ -111,8 +113,15 @@ def probe(
     rng: Streams,
     *,
     probes: int = 16,
+    slopes: Tensor | None = None,
+    together: int = TOGETHER,
+    scale: Tensor | None = None,
 ) -> Probes:
-    """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all."""
+    """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all.
+
+    `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `together` is the number of patches of a
+    probe, and `scale` (n,) the distance to which larger ones are scaled down; None leaves them.
+    """
     # A cache makes all that a distortion offers, and the rest teaches nothing new.
     variants = variants[:: max(1, len(variants) // KINDS)]
     cache = DistortionCache(batch.x, threat.domain, variants, rng.fold("filters"))
@@ -125,8 +134,11 @@ def probe(
     base = margins(batch.x)
     members, inside = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
-    group = min(TOGETHER, len(grid))
-    patches, moments, effects = [], [], []
+    group = min(together, len(grid))
+    slopes = (batch.x.new_zeros(n, 0, *batch.x.shape[1:]) if slopes is None else slopes).reshape(
+        n, -1, grid.channels, grid.places
+    )
+    patches, moments, effects, along = [], [], [], []
     for number in range(probes):
         stream = rng.fold("probe").fold(number)
         chosen = stream.uniform(len(grid)).topk(group, 1).indices
@@ -135,13 +147,19 @@ def probe(
         flat = places.flatten(1)
         values = cache.values(rows, variant[..., None].expand_as(places).flatten(1), flat, grid.channels)
         x = clean.scatter(2, flat[:, None].expand_as(values), values)
+        if scale is not None:
+            size = threat.distance.size((x - clean).view_as(batch.x)).clamp_min(1e-12)
+            x = clean + (x - clean) * (scale / size).clamp_max(1)[:, None, None]
         # Of overlapping patches the later one was written: the input that the model received counts.
         index = flat[:, None].expand_as(values)
         change = (x.gather(2, index) - clean.gather(2, index)).view(n, grid.channels, *places.shape[1:]) * inside[chosen][:, None]
         patches.append(chosen)
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
-    return Probes(describe(batch.x, grid), torch.stack(patches, 1), torch.stack(moments, 1), torch.stack(effects, 1))
+        slope = slopes.gather(3, index[:, None].expand(-1, slopes.shape[1], -1, -1)).flatten(3)
+        along.append(torch.einsum("nscv,ncv->ns", slope, change.flatten(2)))
+    columns = (torch.stack(column, 1) for column in (patches, moments, effects, along))
+    return Probes(describe(batch.x, grid), *columns)
 
 
 def likelihood(prior: Prior, probes: Probes) -> Tensor:

@@ -1,14 +1,16 @@
-"""Training an agent on separate inputs: first the prior on random probes, then the network on episodes.
+"""Training an agent on separate inputs: the choice of surrogates, the prior on random probes, the network on episodes.
 
 The ledger counts every query. These queries are the cost of the agent, not of an attack with it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 
+from brinell.core.contracts import Attack
 from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
@@ -17,9 +19,11 @@ from brinell.core.oracle import Batch
 from brinell.core.settings import above_zero, at_least, one_of
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
+from brinell.rlab import selection
 from brinell.rlab.agent import Agent
 from brinell.rlab.dqn import DQN, DQNSettings, Trainer, learn
 from brinell.rlab.env import PatchEnv, Placement
+from brinell.rlab.networks import SmallNetwork
 from brinell.rlab.policies import PatchNetwork
 from brinell.rlab.prior import Prior, Probes, fit, likelihood, probe
 from brinell.rlab.validation import held_out, validate
@@ -30,6 +34,8 @@ ADVANTAGE = 0.02
 """Factor of DQN's outputs: a typical advantage, as a share of the clean input's margin."""
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
 """Counters that a resumed training continues."""
+PURPOSES = ("selection", "probes", "steps", "validation")
+"""What queries and passes are for."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
 
@@ -108,6 +114,15 @@ def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> 
         return torch.cat([eot.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
 
 
+class Candidate(NamedTuple):
+    """A network that may become a surrogate."""
+
+    network: SmallNetwork
+    """Trained on other inputs than those on which it is judged (`selection.set_aside`, `validation.held_out`)."""
+    facts: Mapping[str, Any]
+    """How it was made, as JSON."""
+
+
 def train(
     model: Model,
     batch: Batch,
@@ -120,6 +135,8 @@ def train(
     keep: Callable[[Agent], object] = lambda agent: None,
     start: Agent | None = None,
     learner: Learner = DUELING_DQN,
+    candidates: Sequence[Candidate] = (),
+    peers: Mapping[str, Attack] | None = None,
 ) -> Agent:
     """An agent that has learned on these inputs.
 
@@ -132,9 +149,11 @@ def train(
         batch_size: the most inputs shown to the model at once.
         tell: called with points of the training curve.
         keep: called with the agent as it is then, at every point of the curve.
-        start: what an earlier training on the same inputs kept: its prior is taken as it is, its network learns on, in fresh
-            episodes, and its queries, steps and seconds count.
+        start: what an earlier training on the same inputs kept: its prior and surrogates are taken as they are, its network
+            learns on, in fresh episodes, and its queries, steps and seconds count.
         learner: how the network learns.
+        candidates: networks of which those that explain the model's answers become surrogates.
+        peers: other attacks, by name, with which the agent is compared at the end.
 
     Raises:
         RequestError: too few inputs.
@@ -142,49 +161,54 @@ def train(
 
     def agent() -> Agent:
         """The agent as it is now."""
-        queries_so_far = int(ledger.costs.forwards.sum())
+        costs.book("steps")
         about = {
             "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
             "rules": asdict(placement.rules),
             "patch": list(placement.grid.patch),
             "distortions": sorted({type(variant.distortion).__name__ for variant in placement.variants}),
             "inputs": len(batch),
-            "training_queries": {
-                "probes": before["probes"] + probing,
-                "steps": before["steps"] + queries_so_far - probing,
-                "validation": before["validation"],
-            },
+            "training_queries": dict(costs.queries),
+            "surrogates": list(described),
+            "surrogate_passes": dict(costs.passes),
             "curve": curve,
             "validation": None if training else record.get("validation"),
         }
-        return Agent(prior=prior, network=network, about=about)
+        return Agent(prior=prior, network=network, about=about, domain=whole.domain, surrogates=surrogates)
 
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
     slots = min(config.slots, len(batch))
+    whole, whole_batch = threat, batch
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
     record = start.about or {} if start else {}
-    before = {"probes": 0, "steps": 0, "validation": 0} | record.get("training_queries", {})
+    costs = _Costs(ledger, record)
     curve: list[dict[str, Any]] = list(record.get("curve", ()))
     done = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
     prior, network = (start.prior, start.network) if start else (Prior(placement.grid.channels, config.seed), None)
     placement = replace(placement, prior=prior, slots=slots)
+    surrogates, described = (start.surrogates, record.get("surrogates", ())) if start else ((), ())
+    if candidates and not start:
+        surrogates, described = _choose(candidates, ledger, threat, placement, rng.fold("selection"))
+        tell(Report("surrogates", {"trained": len(described), "kept": len(surrogates)}))
+    costs.book("selection")
     if config.probes and not start:
         for report in _fit(prior, ledger, placement, config, rng.fold("probes")):
             tell(report)
-    probing = int(ledger.costs.forwards.sum())
+    costs.book("probes")
     remaining = None if config.steps is None else config.steps - done.get("steps", 0)
     training = config.algorithm != "none" and (remaining is None or remaining > 0)
+    oracle = ledger.oracle().follow(surrogates)
     if training:
         keep(agent())
         if done:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
         learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
         some = batch.select(learning), threat.select(learning)
-        environment = PatchEnv(ledger.oracle(), *some, placement, rng.select(learning), cycle=True)
+        environment = PatchEnv(oracle, *some, placement, rng.select(learning), cycle=True)
         network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed)
         trainer = learner.begin(network, environment, slots, config.seed + len(curve))
         for progress in learn(trainer, steps=remaining, seconds=config.seconds, interval=20 * slots):
@@ -195,19 +219,61 @@ def train(
             keep(agent())
     elif record.get("validation"):
         return agent()
-    return _validated(agent(), ledger, threat, placement, Streams.of(config.seed, batch.ids).fold("validation"))
-
-
-def _validated(agent: Agent, ledger: Ledger, threat: Threat, placement: Placement, rng: Streams) -> Agent:
-    """The agent with what it is worth on the inputs held out, and the queries that this took."""
-    batch, queries_before = ledger.batch, int(ledger.costs.forwards.sum())
+    trained, streams = agent(), Streams.of(config.seed, batch.ids).fold("validation")
     rows = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
+    budget = placement.rules.steps
+    others = {
+        name: partial(_attack, attack, model, whole_batch.select(rows), whole.select(rows), streams.select(rows), budget, costs)
+        for name, attack in (peers or {}).items()
+    }
     some = batch.select(rows), threat.select(rows)
-    validation = validate(agent, ledger.oracle(), *some, placement, rng.select(rows))
-    about = agent.about or {}
-    queries = about["training_queries"]
-    cost = queries["validation"] + int(ledger.costs.forwards.sum()) - queries_before
-    return replace(agent, about=about | {"validation": validation, "training_queries": queries | {"validation": cost}})
+    validation = validate(trained, ledger.oracle(), *some, placement, streams.select(rows), others)
+    costs.book("validation")
+    about = {"validation": validation, "training_queries": costs.queries, "surrogate_passes": costs.passes}
+    return replace(trained, about=(trained.about or {}) | about)
+
+
+class _Costs:
+    """Queries of the model and passes of surrogates by what they were for; those of an earlier training count too."""
+
+    def __init__(self, ledger: Ledger, record: Mapping[str, Any]) -> None:
+        self._ledger, self._counted = ledger, (0, 0)
+        queries, passes = (record.get(name, {}) for name in ("training_queries", "surrogate_passes"))
+        self.queries = {name: queries.get(name, 0) for name in PURPOSES}
+        self.passes = {name: passes.get(name, 0) for name in PURPOSES}
+
+    def book(self, purpose: str) -> None:
+        """Add what the ledger has counted since the last call."""
+        counts = int(self._ledger.costs.forwards.sum()), int(self._ledger.costs.surrogate_passes.sum())
+        self.queries[purpose] += counts[0] - self._counted[0]
+        self.passes[purpose] += counts[1] - self._counted[1]
+        self._counted = counts
+
+
+def _choose(
+    candidates: Sequence[Candidate], ledger: Ledger, threat: Threat, placement: Placement, rng: Streams
+) -> tuple[tuple[SmallNetwork, ...], list[dict[str, Any]]]:
+    """The candidates that explain answers to inputs set aside, and how well each of them does."""
+    batch = ledger.batch
+    rows = torch.tensor(selection.set_aside(len(batch))[: selection.MOST], dtype=torch.int64, device=batch.x.device)
+    oracle = ledger.oracle().follow([candidate.network for candidate in candidates])
+    explained = selection.explain_answers(oracle, batch.select(rows), threat.select(rows), placement, rng.select(rows))
+    kept = tuple(candidate.network for candidate, one in zip(candidates, explained, strict=True) if one.kept)
+    return kept, [
+        {**candidate.facts, "correlation": one.correlation, "low": one.low, "kept": one.kept}
+        for candidate, one in zip(candidates, explained, strict=True)
+    ]
+
+
+def _attack(
+    attack: Attack, model: Model, batch: Batch, threat: Threat, rng: Streams, budget: int, costs: _Costs, rows: torch.Tensor
+) -> torch.Tensor:
+    """(n,): queries of another attack until its first success on some rows, the one about the clean input included."""
+    some = replace(batch.select(rows), ids=torch.arange(len(rows), device=rows.device))
+    ledger = Ledger(model, some, threat.select(rows), access=attack.access, queries=budget, minimal=attack.family == "minimal")
+    attack(ledger.oracle(), ledger.batch, ledger.threat, rng.select(rows))
+    costs.queries["validation"] += int(ledger.costs.forwards.sum())
+    return torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
 
 
 def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig, rng: Streams) -> Iterator[Report]:

@@ -1,14 +1,15 @@
-"""Validation of a trained agent on held-out inputs against greedy, the default policy and the agent's prior.
+"""Validation of a trained agent on held-out inputs against greedy, the default policy, the agent's parts, and other attacks.
 
-All play the same episodes with the same random numbers. An input counts with its queries until the first success, the one about
-the clean input included, and one that was not fooled with the whole budget.
+All agents play the same episodes with the same random numbers. An input counts with its queries until the first success, the
+one about the clean input included, and one that was not fooled with the whole budget.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from brinell.core.domain import Kind
 from brinell.core.intervals import CONFIDENCE, MIN_PAIRS, Interval, ratio, ratio_text
@@ -23,7 +24,11 @@ SHARE = 0.2
 """Share of the inputs that nothing is learned from."""
 MOST = 100
 """Inputs that are played at most."""
-OWN, GREEDY, ITS_PRIOR = "policy", "greedy", "its prior"
+OWN, GREEDY, ITS_PRIOR, ALONE = "policy", "greedy", "its prior", "without surrogates"
+POSSESSIVES = {ALONE: "those without surrogates"}
+"""Words for the queries of a player whose name takes no possessive."""
+Peer = Callable[[Tensor], Tensor]
+"""Another attack: rows (n,) of the inputs to its queries (n,) until the first success, infinite for none."""
 
 
 def held_out(count: int) -> int:
@@ -38,8 +43,18 @@ def validate(
     threat: Threat,
     placement: Placement,
     rng: Streams,
+    peers: Mapping[str, Peer] | None = None,
 ) -> dict[str, Any] | None:
     """Play, and say in JSON what came of it; None without inputs.
+
+    Args:
+        agent: the agent.
+        oracle: where the agents ask.
+        batch: the inputs.
+        threat: their threat.
+        placement: what is placed where.
+        rng: the random numbers.
+        peers: other attacks by name.
 
     Returns:
         `inputs`; `budget` in queries; `queries`, the mean of each player; and `ratios`, the mean of the agent over that of each
@@ -53,8 +68,11 @@ def validate(
     queries = {}
     for name, player in players.items():
         placed = replace(placement, rules=player.rules(placement.rules), prior=player.prior)
-        outcomes = run_episodes(oracle, batch, threat, placed, rng, player.policy(placed.choices))
+        following = oracle.follow(player.surrogates) if player.surrogates else oracle
+        outcomes = run_episodes(following, batch, threat, placed, rng, player.policy(placed.choices))
         queries[name] = (1 + torch.where(outcomes.success, outcomes.steps, placed.rules.steps)).double().cpu().numpy()
+    for name, peer in (peers or {}).items():
+        queries[name] = peer(rows).double().clamp_max(1 + placement.rules.steps).cpu().numpy()
     ratios = {name: ratio(queries[OWN], costs) for name, costs in queries.items() if name != OWN}
     return {
         "inputs": len(batch),
@@ -72,6 +90,8 @@ def _players(agent: Agent, kind: Kind) -> Mapping[str, Agent]:
         players[DEFAULT] = find_agent(usual)
     if agent.network is not None:
         players[ITS_PRIOR] = Agent(prior=agent.prior)
+    if agent.surrogates:
+        players[ALONE] = replace(agent, surrogates=())
     return players
 
 
@@ -80,7 +100,10 @@ def verdict(about: Mapping[str, Any] | None) -> str:
     validation = (about or {}).get("validation")
     if not validation:
         return ""
-    parts = [f"{_ratio(validation, name)} {name}'s ({validation['queries'][name]:.0f})" for name in validation["ratios"]]
+    parts = [
+        f"{_ratio(validation, name)} {POSSESSIVES.get(name) or name + chr(39) + 's'} ({validation['queries'][name]:.0f})"
+        for name in validation["ratios"]
+    ]
     baseline = DEFAULT if DEFAULT in validation["ratios"] else GREEDY
     _, low, high = validation["ratios"][baseline]
     if low is None or high is None:

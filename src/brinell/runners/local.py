@@ -129,6 +129,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
         }
         for stage in plan.stages
     ]
+    surrogates = (*plan.surrogates, *plan.brought)
     return {
         "seed": plan.request.seed,
         "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
@@ -136,7 +137,7 @@ def plan_facts(plan: Plan) -> dict[str, Any]:
             {"name": model.name, "spec": model.spec, **model.facts, "cells": {CLEAN: clean_cell(plan, model)}}
             for model in plan.models
         ],
-        **({"surrogates": [_surrogate_facts(source) for source in plan.surrogates]} if plan.surrogates else {}),
+        **({"surrogates": [_surrogate_facts(source) for source in surrogates]} if surrogates else {}),
         "criterion": _criterion(plan),
         "distance": plan.distance.name,
         "eps": list(plan.budgets.values),

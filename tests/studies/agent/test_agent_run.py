@@ -122,7 +122,7 @@ def test_fewer_inputs_than_slots_fill_as_many():
 
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
-    short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20}
+    short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20, "surrogates": 0}
     train_agent(TrainAgentRequest(samples=20, attack="rlab?patch=2&draws=2", **short), out, lambda report: None)
     with safe_open(out, "pt") as file:
         facts = json.loads(file.metadata()["brinell"])["about"]
@@ -139,7 +139,20 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
 
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    words = ["train-agent", "--out", str(out), "--samples", "80", "--attack", "rlab?patch=4", "--episode-steps", "20", "--resume"]
+    words = [
+        "train-agent",
+        "--out",
+        str(out),
+        "--samples",
+        "80",
+        "--attack",
+        "rlab?patch=4",
+        "--episode-steps",
+        "20",
+        "--resume",
+        "--surrogates",
+        "0",
+    ]
     assert run([*words, "--steps", "60"]) == 0  # there is nothing yet
     first = load(out)
     assert out.stat().st_mode & 0o044 == 0o044 & ~_umask()
@@ -197,13 +210,30 @@ def test_the_file_needs_its_ending(tmp_path, capsys):
 
 def test_train_agent_prints_json(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
-    arguments = ["--samples", "80", "--algorithm", "none", "--attack", "rlab?patch=2&draws=2", "--episode-steps", "20", "--json"]
+    arguments = [
+        "--samples",
+        "80",
+        "--algorithm",
+        "none",
+        "--attack",
+        "rlab?patch=2&draws=2",
+        "--episode-steps",
+        "20",
+        "--json",
+        "--surrogates",
+        "0",
+    ]
     assert run(["train-agent", "--out", str(out), *arguments]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["policy"] == str(out)
     assert answer["training_queries"]["first_looks"] == 80 + 16
     validation = answer["validation"]
-    assert validation["inputs"] == answer["inputs"] // 5 and set(validation["queries"]) == {"policy", "greedy", "default"}
+    assert validation["inputs"] == answer["inputs"] // 5 and set(validation["queries"]) == {
+        "policy",
+        "greedy",
+        "default",
+        "Square",
+    }
     assert (
         validation["verdict"].startswith("on 1")
         and "it cannot be compared with default (an interval needs 30 inputs)" in validation["verdict"]

@@ -17,6 +17,9 @@ from brinell.engine.request import (
     Seed,
 )
 
+MOST_SURROGATES = 8
+"""Surrogates of a file at most."""
+
 
 class TrainAgentRequest(BaseRequest):
     """What `brinell train-agent` is asked for."""
@@ -47,6 +50,11 @@ class TrainAgentRequest(BaseRequest):
     """The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is."""
     fits: int = Field(default=800, ge=1)
     """The gradient steps on the prior."""
+    surrogates: int = Field(default=3, ge=0, le=MOST_SURROGATES)
+    """Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the
+    file as surrogates. 0 trains none."""
+    surrogate_steps: int = Field(default=400, ge=1)
+    """The training steps of each of them."""
     slots: int = Field(default=64, ge=1, le=100_000)
     """The episodes that run at once, or as many as there are inputs."""
     seed: Seed = 0

@@ -1,11 +1,13 @@
 """A training run of an RLAB agent: from a request to a policy file, which is written anew at every report."""
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from brinell import plugins
@@ -14,6 +16,7 @@ from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
+from brinell.core.record import Array
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
@@ -25,11 +28,13 @@ from brinell.engine.trust import MARK, make_mark
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
-from brinell.rlab.train import DUELING_DQN, Learner, Report, TrainConfig, correct, train
+from brinell.rlab.selection import set_aside
+from brinell.rlab.train import DUELING_DQN, FEWEST, Candidate, Learner, Report, TrainConfig, correct, train
 from brinell.rlab.validation import verdict, warning
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.kit import Call
+from brinell.training.surrogates import TrainedSurrogate, train_surrogates
 
 
 class AgentValidation(Result):
@@ -50,6 +55,23 @@ class AgentValidation(Result):
     """What to do where the policy needs more queries than greedy; null where it does not."""
 
 
+class AgentSurrogate(Result):
+    """A small network that was trained on the data."""
+
+    width: int
+    """Channels of its first convolution, or units of each layer for vectors."""
+    kernel: int
+    """Side of its convolutions; 1 for vectors."""
+    accuracy: float | None
+    """Accuracy on inputs that it did not learn on."""
+    correlation: float
+    """Mean correlation, over inputs set aside, of the model's answers to probes with those that its gradient lets expect."""
+    low: float
+    """The lower end of the 95 % interval of that."""
+    kept: bool
+    """True if that is above 0, so that the file keeps the network."""
+
+
 class AgentResult(Result):
     """What `brinell train-agent --json` prints."""
 
@@ -58,19 +80,36 @@ class AgentResult(Result):
     inputs: int
     """Inputs that it learned on."""
     training_queries: dict[str, int]
-    """Forward evaluations by what they were for: first looks, probes, steps and validation."""
+    """Forward evaluations by what they were for: first looks, selection of surrogates, probes, steps and validation."""
+    surrogates: list[AgentSurrogate]
+    """The small networks that were trained on the data."""
+    surrogate_passes: dict[str, int]
+    """Passes of surrogates by what they were for, each a forward and a backward of one of them; they are no queries."""
     validation: AgentValidation | None
     """Performance on held-out inputs; null if there were none."""
+    command: str
+    """A command that audits with the policy, its distortions and patches included."""
 
 
 def lines(result: AgentResult) -> Iterator[str]:
     """The result as a terminal shows it."""
     yield f"{result.inputs} inputs, {sum(result.training_queries.values()):,} training queries"
+    if result.surrogates:
+        networks = [
+            f"width {one.width}, correlation {one.correlation:.2f}{'' if one.kept else ' (left out)'}"
+            for one in result.surrogates
+        ]
+        kept = sum(one.kept for one in result.surrogates)
+        yield (
+            f"surrogates: {kept} of {len(networks)} networks explain the model's answers: {'; '.join(networks)}; "
+            f"{sum(result.surrogate_passes.values()):,} passes, which are no queries"
+        )
     if result.validation:
         yield result.validation.verdict
         if result.validation.warning:
             yield f"warning: {result.validation.warning}"
-    yield f"policy: {result.policy} (brinell audit --attack 'rlab?policy={result.policy}')"
+    yield f"policy: {result.policy}"
+    yield f"use it: {result.command}"
 
 
 def carry_out(call: Call) -> AgentResult:
@@ -86,8 +125,36 @@ def carry_out(call: Call) -> AgentResult:
         policy=str(call.out),
         inputs=about["inputs"],
         training_queries=about["training_queries"],
+        surrogates=[
+            AgentSurrogate(**{name: facts[name] for name in AgentSurrogate.model_fields}) for facts in about["surrogates"]
+        ],
+        surrogate_passes=about["surrogate_passes"],
+        command=_audit_command(call),
         validation=validation and AgentValidation(verdict=verdict(about), warning=warning(about) or None, **validation),
     )
+
+
+def _audit_command(call: Call) -> str:
+    """A command that audits with the policy; where the data has a split for tests, on that."""
+    request = call.request
+    words = [] if call.dataset() is not None else ["--data", test_split(request.data)]
+    words += [] if call.model() is not None else ["--model", request.model]
+    words += ["--norm", request.norm, "--eps", request.eps, "--attack", spec_with(request.attack, policy=str(call.file()))]
+    return shlex.join(["brinell", "audit", *words])
+
+
+def test_split(spec: str) -> str:
+    """The spec of the data without `split=train`; unchanged where it does not name that split."""
+    body, mark, query = spec.partition("?")
+    pairs = [pair for pair in query.split("&") if mark and pair != "split=train"]
+    return f"{body}?{'&'.join(pairs)}" if pairs else body
+
+
+def spec_with(spec: str, **options: str) -> str:
+    """A spec with these options in place of those of the same names."""
+    body, mark, query = spec.partition("?")
+    pairs = [pair for pair in query.split("&") if mark and pair.partition("=")[0] not in options]
+    return f"{body}?{'&'.join([*pairs, *(f'{name}={value}' for name, value in options.items())])}"
 
 
 def _train(call: Call, trained: Agent | None = None) -> Agent:
@@ -111,9 +178,9 @@ def read_manifest(file: Path) -> dict[str, Any]:
     """The manifest of a policy file: its training, and the request that repeats it."""
     about = load(file).about or {}
     config = about.get("config") or {}
-    values = {name: about.get(name) for name in ("data", "model", "attack", "norm", "samples", "reward")}
+    values = {name: about.get(name) for name in ("data", "model", "attack", "norm", "samples", "reward", "surrogate_steps")}
     values |= {name: config.get(name) for name in ("slots", "seed", "probes", "fits")}
-    values |= {"eps": repr(about.get("eps")), "episode_steps": about.get("steps")}
+    values |= {"eps": repr(about.get("eps")), "episode_steps": about.get("steps"), "surrogates": about.get("surrogate_count")}
     return {**about, "request": {name: value for name, value in values.items() if value is not None}}
 
 
@@ -174,11 +241,17 @@ def train_agent(
     first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
     first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
     right = correct(model, x, y, request.batch_size)
+    positions = np.asarray(ids)[right.cpu().numpy()]
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
     distance = plugins.build("distance", request.norm, {})
     threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=dataset.domain)
 
     digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
+    candidates = []
+    if start is None and request.surrogates and len(positions) >= FEWEST:
+        for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
+            tell(Report("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")}))
+            candidates.append(Candidate(surrogate.network, surrogate.facts))
     keep = partial(_save, out=out, request=request, first_looks=first_looks, digests=digests)
     options_of_training: dict[str, Any] = {
         "batch_size": request.batch_size,
@@ -186,8 +259,32 @@ def train_agent(
         "keep": keep,
         "start": start,
         "learner": learner,
+        "candidates": candidates,
+        "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
     }
     return keep(train(model, batch, threat, placement, config, **options_of_training))
+
+
+def _surrogates(
+    request: TrainAgentRequest, dataset: Dataset, positions: Array, classes: int, eps: float, device: torch.device
+) -> Iterator[TrainedSurrogate]:
+    """Train surrogates on all data but the inputs by which they are chosen and validated."""
+    apart = positions[set_aside(len(positions)).start :]
+    others = np.setdiff1d(np.arange(len(dataset)), apart)
+    unreadable = unreadable_samples(dataset, others.tolist())
+    yield from train_surrogates(
+        dataset,
+        np.array([position for position in others.tolist() if position not in unreadable], dtype=np.int64),
+        apart,
+        classes,
+        count=request.surrogates,
+        steps=request.surrogate_steps,
+        eps=eps,
+        norm=request.norm,
+        seed=request.seed,
+        batch_size=request.batch_size,
+        device=device,
+    )
 
 
 def _budget(text: str) -> float:
@@ -221,7 +318,8 @@ def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
 
 def _settings(request: TrainAgentRequest) -> dict[str, Any]:
     """Settings that identify a training, without its duration and its learning algorithm."""
-    settings = {name: getattr(request, name) for name in ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps")}
+    names = ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps", "surrogate_steps")
+    settings = {name: getattr(request, name) for name in names} | {"surrogate_count": request.surrogates}
     return settings | {"eps": _budget(request.eps), "steps": request.episode_steps}
 
 
@@ -240,6 +338,6 @@ def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: i
     about: dict[str, Any] = (agent.about or {}) | _settings(request) | dict(digests)
     about |= {"brinell": VERSION, MARK: make_mark(request.model_dump(mode="json"), type(request), out)}
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
-    noted = Agent(prior=agent.prior, network=agent.network, about=about)
+    noted = replace(agent, about=about)
     write_atomically(out, noted.save)
     return noted

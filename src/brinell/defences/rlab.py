@@ -1,0 +1,101 @@
+"""Training against RLAB: distortions that its search places on the most sensitive patches, beside the clean inputs.
+
+Each batch is a round: RLAB attacks the network as it is, by its scores alone (Sarkar et al. 2023, arXiv 2310.18626, and 2024,
+arXiv 2403.18985), and the network learns from what was found and from the clean inputs alike. An input that was not fooled is
+learned at the largest margin that was reached. Every query is a forward of the training and is counted as one.
+
+Deviations from the attack: few queries an input, neither refinement nor clean-up, and greedy choices without surrogates; on
+images with the shipped prior.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from brinell.core.contracts import Access, Batch, Distortion, Domain, Network, Streams, Threat
+from brinell.core.ledger import Ledger
+from brinell.core.model import ModelInfo
+from brinell.core.patches import AXES, PatchGrid, sides
+from brinell.core.settings import Plain, at_least
+from brinell.defences._steps import OnGradients
+from brinell.distortions.gaussian_noise import GaussianNoise
+from brinell.rlab.agent import DEFAULT, choose_policy, find_agent
+from brinell.rlab.env import Placement
+from brinell.rlab.episodes import run_episodes
+from brinell.rlab.rules import Rules
+from brinell.rlab.variants import SEVERITIES, variants
+
+__all__ = ["RLAB"]
+
+
+class Scores:
+    """The network in training as a model that gives scores."""
+
+    access = Access.SCORES
+    info = ModelInfo()
+    name = "the network in training"
+
+    def __init__(self, network: Network, domain: Domain, classes: int) -> None:
+        self.predict, self.domain, self.classes = network, domain, classes
+
+    def digest(self) -> str:
+        """Nothing that lasts: the weights change with each step."""
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLAB(OnGradients):
+    """Learn clean inputs, and what RLAB makes of them by queries to the present network."""
+
+    distortions: tuple[Distortion, ...] = field(default=(GaussianNoise(),), metadata={"plugin": "distortion"})
+    """Names of the distortions to place on patches, joined by +."""
+    patch: int | Plain = 0
+    """Side of a patch in values, or one for each axis; 0: 64, 16 x 16 or 8**3 patches in all."""
+    steps: int = 20
+    """Queries of RLAB about each input at most, after the one about the clean input."""
+    draws: int = 4
+    """Versions of each random distortion to choose from."""
+
+    def __post_init__(self) -> None:
+        at_least(self, steps=1, draws=1)
+        if not self.distortions:
+            raise ValueError("there are no distortions: name at least one")
+        if blind := [type(distortion).__name__ for distortion in self.distortions if distortion.access == Access.GRADIENTS]:
+            raise ValueError(f"{blind[0]} follows the network's gradient: that is adversarial training, for which there is pgd")
+
+    def craft(self, network: Network, batch: Batch, threat: Threat, rng: torch.Generator) -> Tensor:
+        """What RLAB finds within the budget; the strongest input that it asked about where it fools nothing."""
+        with torch.no_grad():
+            classes = network(batch.x[:1]).shape[1]
+        keys = torch.randint(-(2**62), 2**62, (len(batch),), generator=rng, device=batch.x.device)
+        batch = Batch(ids=torch.arange(len(batch), device=batch.x.device), x=batch.x, y=batch.y)
+        model = Scores(network, threat.domain, classes)
+        ledger = Ledger(model, batch, threat, access=Access.SCORES, batch_size=len(batch), strongest=True)
+        domain = threat.domain.free
+        grid = PatchGrid(domain.shape, sides(self.patch, AXES[domain.kind])) if self.patch else PatchGrid.usual(domain)
+        agent = find_agent(choose_policy(DEFAULT, domain.kind).name)
+        placement = Placement(
+            grid=grid,
+            variants=variants(self.distortions, domain, SEVERITIES, self.draws),
+            rules=Rules(steps=self.steps, refine=0),
+            prior=agent.prior,
+            slots=len(batch),
+        )
+        run_episodes(ledger.oracle(), ledger.batch, ledger.threat, placement, Streams(keys), agent.policy(placement.choices))
+        fooled = ledger.fooled.view(-1, *[1] * (batch.x.ndim - 1))
+        return torch.where(fooled, ledger.best.closest, ledger.best.strongest)
+
+    def loss(self, network: Network, batch: Batch, x_adv: Tensor) -> Tensor:
+        """(n,) the mean of the cross-entropies of the clean and of the distorted inputs."""
+        clean, distorted = (F.cross_entropy(network(x), batch.y, reduction="none") for x in (batch.x, x_adv))
+        return (clean + distorted) / 2
+
+    def safer(self) -> str:
+        """Nothing is known to be safer: the search follows no gradient that could be masked."""
+        return ""
+
+    def cost(self) -> tuple[int, int]:
+        """The query about the clean input and the steps, at most; two forwards and two backwards for the update."""
+        return self.steps + 3, 2

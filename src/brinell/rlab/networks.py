@@ -1,0 +1,169 @@
+"""Small networks that a policy file brings as surrogates: convolutions for signals, images and video, layers for vectors."""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from brinell.core.domain import Domain, Kind
+from brinell.core.model import Access, ModelInfo
+from brinell.core.streams import seeded
+from brinell.manifest import Content
+
+LIMIT = 2**20
+"""Bytes of the weights of a network at most."""
+TYPICAL = {1: (256,), 2: (48, 48), 3: (16, 32, 32)}
+"""Lengths of the axes, by their number, that the convolutions see at most: means of neighbouring values shorten longer ones."""
+STRIDES = (1, 2, 2, 2, 2)
+"""Strides of the convolutions."""
+GAIN, NOISE = 0.2, 0.1
+"""By how much the scale of an input varies in training, and the noise that is added, in deviations of the data."""
+
+
+class Form(Content):
+    """What a small network looks like."""
+
+    width: Annotated[int, Field(ge=1, le=4096)]
+    """Channels of the first convolution, or units of each layer for vectors."""
+    kernel: Annotated[int, Field(ge=1, le=99)]
+    """Side of the convolutions, odd; 1 for vectors."""
+
+    @property
+    def text(self) -> str:
+        """The form in words."""
+        return f"width {self.width}" + (f", kernel {self.kernel}" if self.kernel > 1 else "")
+
+
+FORMS: dict[Kind, tuple[Form, ...]] = {
+    "signal": tuple(Form(width=width, kernel=kernel) for width, kernel in ((32, 5), (20, 9), (24, 7))),
+    "image": tuple(Form(width=width, kernel=kernel) for width, kernel in ((32, 3), (20, 5), (40, 3))),
+    "video": tuple(Form(width=width, kernel=kernel) for width, kernel in ((16, 3), (24, 3), (20, 3))),
+    "vector": tuple(Form(width=width, kernel=1) for width in (64, 96, 48)),
+}
+"""Forms of the networks for each kind of data, in the order in which they are trained."""
+
+
+class Scaled(nn.Module):
+    """Inputs less the means of their channels, over the deviations; in training mode with another gain and noise for each.
+
+    Networks that were trained with noise share more of their gradients.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, channels: int, axes: int) -> None:
+        super().__init__()
+        shape = (channels, *[1] * axes)
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("deviation", torch.ones(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, *shape) to the same."""
+        scaled = (x - self.mean) / self.deviation
+        if not self.training:
+            return scaled
+        gain = 1 + GAIN * (2 * torch.rand(len(x), *[1] * (x.ndim - 1), device=x.device) - 1)
+        return scaled * gain + NOISE * torch.randn_like(x)
+
+    def measure(self, x: Tensor) -> None:
+        """Take means and deviations from inputs (n, *shape); a channel that is constant is left at its scale."""
+        axes = [0, *range(2, x.ndim)]
+        deviation, mean = torch.std_mean(x, axes, keepdim=True, correction=0)
+        self.mean.copy_(mean[0])
+        self.deviation.copy_(torch.where(deviation > 1e-6, deviation, 1.0)[0])
+
+
+def build(domain: Domain, classes: int, form: Form) -> nn.Sequential:
+    """A network of this form for such inputs; its first part is `Scaled`."""
+    channels, lengths = domain.shape[0], domain.shape[1:]
+    axes, width = len(lengths), form.width
+    if not axes:
+        layers = [nn.Linear(channels, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes)]
+        return nn.Sequential(Scaled(channels, 0), *layers)
+    convolution = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1]
+    normalisation = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[axes - 1]
+    factors = tuple(math.ceil(length / typical) for length, typical in zip(lengths, TYPICAL[axes], strict=True))
+    parts: list[nn.Module] = [Scaled(channels, axes)]
+    if max(factors) > 1:
+        parts.append((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)[axes - 1](factors, ceil_mode=True))  # type: ignore[arg-type]
+    widths = (channels, width, width, 2 * width, 2 * width, 4 * width)
+    for stride, inputs, outputs in zip(STRIDES, widths, widths[1:], strict=False):
+        layer = convolution(inputs, outputs, form.kernel, stride, form.kernel // 2, bias=False)
+        parts += [layer, normalisation(outputs), nn.ReLU()]
+    pooling = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[axes - 1](1)
+    return nn.Sequential(*parts, pooling, nn.Flatten(), nn.Linear(4 * width, classes))
+
+
+def size(domain: Domain, classes: int, form: Form) -> int:
+    """Bytes of the weights of such a network."""
+    with torch.device("meta"):
+        return sum(value.numel() * value.element_size() for value in build(domain, classes, form).state_dict().values())
+
+
+def fitting(domain: Domain, classes: int, form: Form) -> Form | None:
+    """The form, narrowed until its weights are small enough; None if the narrowest ones are too large."""
+    width = form.width
+    while width and size(domain, classes, Form(width=width, kernel=form.kernel)) > LIMIT:
+        width = width * 7 // 8
+    return Form(width=width, kernel=form.kernel) if width else None
+
+
+class SmallNetwork:
+    """A model around a small network, in evaluation mode.
+
+    Args:
+        module: made by `build`.
+        form: its form.
+        domain: its inputs, those that attacks must not change included.
+        class_names: names of its classes, in order; empty if they have none.
+        classes: number of its classes.
+        name: name in records and reports.
+    """
+
+    access = Access.GRADIENTS
+
+    def __init__(
+        self, module: nn.Module, form: Form, domain: Domain, classes: int, class_names: Sequence[str], name: str = "surrogate"
+    ) -> None:
+        self.module, self.form, self.domain, self.classes = module.eval().requires_grad_(False), form, domain, classes
+        self.name = name
+        parameters = sum(value.numel() for value in module.parameters())
+        self.info = ModelInfo(class_names=tuple(class_names), architecture=f"small network, {form.text}", parameters=parameters)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """(n, *shape) inputs to (n, classes) logits."""
+        logits: Tensor = self.module.to(x.device)(x)
+        return logits
+
+    def digest(self) -> str:
+        """A hash of form and weights."""
+        digest = hashlib.blake2b(f"{self.form.text} {self.domain.text()} {self.classes}".encode(), digest_size=16)
+        for value in self.module.state_dict().values():
+            digest.update(value.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def initialised(domain: Domain, classes: int, form: Form, seed: int) -> nn.Sequential:
+    """A network of this form with its first weights."""
+    with seeded(seed):
+        return build(domain, classes, form)
+
+
+def restored(domain: Domain, classes: int, form: Form, weights: dict[str, Tensor]) -> nn.Sequential:
+    """A network of this form with these weights.
+
+    Raises:
+        ValueError: it would be larger than `LIMIT`.
+        RuntimeError: the weights are those of another network.
+    """
+    if size(domain, classes, form) > LIMIT:
+        raise ValueError(f"a surrogate of {form.text} is larger than {LIMIT} bytes")
+    with torch.device("meta"):
+        module = build(domain, classes, form)
+    module.load_state_dict(weights, assign=True)
+    return module

@@ -1,0 +1,154 @@
+"""Small networks trained on labelled data, as surrogates of a model that is seen by its answers alone.
+
+They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs. Of an unbalanced data set
+each class is drawn in proportion to the root of its share, so that rare classes are learned too.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from brinell import plugins
+from brinell.core.contracts import Dataset
+from brinell.core.record import Array
+from brinell.rlab.networks import FORMS, SmallNetwork, fitting, initialised
+from brinell.training.checks import Checker, is_correct
+from brinell.training.data import Samples
+from brinell.training.loop import PGD_STEPS, Loop, Settings
+from brinell.training.recipe import Recipe, TrainedNetwork
+
+MOST_INPUTS = 50_000
+"""Inputs that they are trained on at most, evenly spread over the data."""
+CHECKED = 64
+"""Inputs of the checks of the loop."""
+CHECKS = 10
+"""Checks of a training, about."""
+MEASURED = 512
+"""Inputs by which the scale of the inputs is measured."""
+
+
+class TrainedSurrogate(NamedTuple):
+    """A small network after its training."""
+
+    network: SmallNetwork
+    facts: dict[str, Any]
+    """Its form and seed, its accuracy on inputs that it did not learn on, and its passes, as JSON."""
+
+
+def balanced(labels: Array, count: int, rng: np.random.Generator) -> Array:
+    """(count,) positions among labels (n,), each class in proportion to the root of its share, each round without repetition."""
+    classes, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    shares = np.sqrt(counts) / np.sqrt(counts).sum()
+    numbers = np.floor(shares * count).astype(np.int64)
+    numbers[np.argsort(numbers - shares * count)[: count - numbers.sum()]] += 1
+    parts = []
+    for index, number in enumerate(numbers):
+        members = np.flatnonzero(inverse == index)
+        rounds = [rng.permutation(members) for _ in range(-(-number // len(members)))]
+        parts += [np.concatenate(rounds)[:number]] if rounds else []
+    return rng.permutation(np.concatenate(parts))
+
+
+def train_surrogates(
+    dataset: Dataset,
+    learned: Array,
+    checked: Array,
+    classes: int,
+    *,
+    count: int,
+    steps: int,
+    eps: float,
+    norm: str,
+    seed: int,
+    batch_size: int,
+    device: torch.device,
+) -> Iterator[TrainedSurrogate]:
+    """Train up to `count` networks of different forms and seeds, one after another.
+
+    Args:
+        dataset: the labelled data.
+        learned: (n,) positions of the inputs to learn on.
+        checked: (k,) positions of inputs that they do not learn on, by which their accuracy is told.
+        classes: number of classes of the model.
+        count: number of networks.
+        steps: steps of each training.
+        eps: the budget of the attack, for the checks of the loop.
+        norm: its distance.
+        seed: seed of the first; each other one has the next.
+        batch_size: inputs of a step.
+        device: where they are trained.
+    """
+    forms = FORMS[dataset.domain.kind]
+    learned = learned[np.linspace(0, len(learned) - 1, min(len(learned), MOST_INPUTS)).astype(np.int64)]
+    labels, distance = np.asarray(dataset.labels(), dtype=np.int64), plugins.build("distance", norm, {})
+    size = min(batch_size, len(learned))
+    domain = dataset.domain
+    for number in range(count):
+        form = fitting(domain, classes, forms[number % len(forms)])
+        if form is None:
+            return
+        rng = np.random.default_rng(seed + number)
+        drawn = learned[balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)]
+        module = initialised(domain, classes, form, seed + number)
+        samples = Samples.of(dataset, drawn, device)
+        module[0].measure(samples.load(torch.arange(min(MEASURED, len(samples)), device=device)))  # type: ignore[operator]
+        module.to(device)
+        test = Samples.of(dataset, checked, device)
+        x = test.load(torch.arange(len(test), device=device))
+        trained = TrainedNetwork(module, module)
+        loop = Loop(
+            trained,
+            samples,
+            [samples],
+            _checker(x, test, dataset, norm, batch_size, seed),
+            Recipe.of("plain").fit(domain, distance),
+            distance,
+            _settings(eps, steps * size / len(samples), batch_size, seed + number),
+        )
+        module.load_state_dict(loop.run())
+        correct = is_correct(trained, x, test.labels)
+        facts = {
+            **form.model_dump(),
+            "seed": seed + number,
+            "steps": loop.state.step,
+            "inputs": len(learned),
+            "accuracy": float(correct.float().mean()) if len(correct) else None,
+            "forwards": loop.state.forwards,
+            "backwards": loop.state.backwards,
+        }
+        yield TrainedSurrogate(SmallNetwork(module, form, domain, classes, dataset.classes), facts)
+
+
+def _checker(x: torch.Tensor, test: Samples, dataset: Dataset, norm: str, batch_size: int, seed: int) -> Checker:
+    """The checks of the loop, which tell a collapse."""
+    return Checker(
+        x=x[:CHECKED],
+        y=test.labels[:CHECKED],
+        distance=plugins.build("distance", norm, {}),
+        domain=dataset.domain,
+        strong=plugins.build("defence", "pgd", {"steps": PGD_STEPS}),
+        batch_size=batch_size,
+        seed=seed,
+    )
+
+
+def _settings(eps: float, epochs: float, batch_size: int, seed: int) -> Settings:
+    """Settings of the loop."""
+    return Settings(
+        eps=eps,
+        epochs=epochs,
+        seconds=None,
+        batch_size=batch_size,
+        optimizer="adamw",
+        rate=None,
+        weight_decay=1e-2,
+        ramp=0.0,
+        average=0.98,
+        patience=None,
+        augment="none",
+        clip=1.0,
+        precision="float32",
+        seed=seed,
+    )
