@@ -129,10 +129,10 @@ def test_only_what_explains_the_answers_is_kept():
     effect = torch.randn(60, 16, generator=rng)
     along = torch.stack([effect + torch.randn(60, 16, generator=rng), torch.randn(60, 16, generator=rng), -effect], 2)
     right, unrelated, opposite = (interval_of(column) for column in correlations(effect, along).unbind(1))
-    assert right.kept and right.correlation == pytest.approx(2**-0.5, abs=0.05)
-    assert not unrelated.kept and abs(unrelated.correlation) < 0.1
-    assert not opposite.kept and opposite.correlation == pytest.approx(-1)
-    assert not interval_of(torch.tensor([0.9])).kept, "one input proves nothing"
+    assert right.explains and right.correlation == pytest.approx(2**-0.5, abs=0.05)
+    assert not unrelated.explains and abs(unrelated.correlation) < 0.1
+    assert not opposite.explains and opposite.correlation == pytest.approx(-1)
+    assert not interval_of(torch.tensor([0.9])).explains, "one input proves nothing"
 
 
 @pytest.mark.parametrize("count", [8, 20, 800])
@@ -172,5 +172,5 @@ def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     assert [one["name"] for one in stored] == [f"network {number} of my agent.safetensors" for number in (1, 2)]
     passes = records.surrogate_passes[records.attack != "clean"]
     assert passes.sum() > 0 and all(passes % 2 == 0)
-    assert "with 2 surrogates of its own" in (tmp_path / "run" / "report.html").read_text()
+    assert "with 2 surrogates from its file" in (tmp_path / "run" / "report.html").read_text()
     assert main(["verify", "run"]) == 0

@@ -146,7 +146,7 @@ class RLAB(EveryKind):
                 f"policy {self.policy} has surrogates for inputs of {shapes[0]}, and these have {shapes[1]}: {RETRAIN}"
             )
         if agent.surrogates and (learned.low, learned.high) != (domain.low, domain.high):
-            bounds = [f"{one.low} to {one.high}" for one in (learned, domain)]
+            bounds = [f"{space.low} to {space.high}" for space in (learned, domain)]
             raise RequestError(
                 f"policy {self.policy} has surrogates for values {bounds[0]}, and these are {bounds[1]}: {RETRAIN}"
             )
@@ -224,7 +224,7 @@ class RLAB(EveryKind):
         name, reason = choose_policy(self.policy, kind)
         agent = find_agent(name)
         worse, count = warning(agent.about), len(agent.surrogates)
-        guided = f", with {count} surrogate{'s' * (count > 1)} of its own" if count else ""
+        guided = f", with {count} surrogate{'s' * (count > 1)} from its file" if count else ""
         return [Remark("policy", f"placed by the policy {name}{guided}: {reason}")] + (
             [Remark("worse-policy", worse)] if worse else []
         )

@@ -48,7 +48,9 @@ def check_class_names(model: Model, names: Sequence[str], data: str) -> None:
     """
     learned = model.info.class_names
     if learned and names and tuple(learned) != tuple(names):
-        classes = [f"{len(one)} ({', '.join(one[:MOST_NAMED])}{', ...' * (len(one) > MOST_NAMED)})" for one in (learned, names)]
+        classes = [
+            f"{len(group)} ({', '.join(group[:MOST_NAMED])}{', ...' * (len(group) > MOST_NAMED)})" for group in (learned, names)
+        ]
         raise RequestError(
             f"{model.name} tells {classes[0]} classes apart, and {data} has {classes[1]}: train a policy on this data by "
             "brinell train-agent, or leave out policy="

@@ -105,7 +105,7 @@ class Agent:
         head = {"format": FORMAT, "features": PATCH_FEATURES, "about": self.about or {}} | form
         head |= {
             "domain": self.domain and self.domain.to_json(),
-            "surrogates": [one.form.model_dump() for one in self.surrogates],
+            "surrogates": [surrogate.form.model_dump() for surrogate in self.surrogates],
         }
         for surrogate in self.surrogates[:1]:
             head |= {"classes": surrogate.classes, "class_names": list(surrogate.info.class_names)}

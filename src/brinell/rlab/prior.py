@@ -100,7 +100,7 @@ class Probes(NamedTuple):
     """(n, probes, together, channels, channels): sums over the places of each patch of products of changes of two channels."""
     effect: Tensor
     """(n, probes): by how much the margin rose, in logits."""
-    along: Tensor
+    prediction: Tensor
     """(n, probes, surrogates): by how much it would have risen by the gradients of surrogates."""
 
 
@@ -114,13 +114,13 @@ def probe(
     *,
     probes: int = 16,
     slopes: Tensor | None = None,
-    together: int = TOGETHER,
+    group_size: int = TOGETHER,
     scale: Tensor | None = None,
 ) -> Probes:
     """Ask about each clean input, and about `probes` random distortions of a few patches each; the oracle must allow them all.
 
-    `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `together` is the number of patches of a
-    probe, and `scale` (n,) the distance to which larger ones are scaled down; None leaves them.
+    `slopes` (n, surrogates, *shape) are gradients of surrogates at the clean inputs. `group_size` is the number of patches of
+    a probe, and `scale` (n,) the distance to which larger ones are scaled down; None leaves them.
     """
     # A cache makes all that a distortion offers, and the rest teaches nothing new.
     variants = variants[:: max(1, len(variants) // KINDS)]
@@ -134,11 +134,11 @@ def probe(
     base = margins(batch.x)
     members, inside = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)
     clean = batch.x.reshape(n, grid.channels, grid.places)
-    group = min(together, len(grid))
+    group = min(group_size, len(grid))
     slopes = (batch.x.new_zeros(n, 0, *batch.x.shape[1:]) if slopes is None else slopes).reshape(
         n, -1, grid.channels, grid.places
     )
-    patches, moments, effects, along = [], [], [], []
+    patches, moments, effects, predictions = [], [], [], []
     for number in range(probes):
         stream = rng.fold("probe").fold(number)
         chosen = stream.uniform(len(grid)).topk(group, 1).indices
@@ -157,8 +157,8 @@ def probe(
         moments.append(torch.einsum("nckv,nekv->nkce", change, change))
         effects.append(margins(x.view_as(batch.x)) - base)
         slope = slopes.gather(3, index[:, None].expand(-1, slopes.shape[1], -1, -1)).flatten(3)
-        along.append(torch.einsum("nscv,ncv->ns", slope, change.flatten(2)))
-    columns = (torch.stack(column, 1) for column in (patches, moments, effects, along))
+        predictions.append(torch.einsum("nscv,ncv->ns", slope, change.flatten(2)))
+    columns = (torch.stack(column, 1) for column in (patches, moments, effects, predictions))
     return Probes(describe(batch.x, grid), *columns)
 
 

@@ -35,7 +35,7 @@ class Explained(NamedTuple):
     """Lower end of its interval, and -1 for fewer than two inputs."""
 
     @property
-    def kept(self) -> bool:
+    def explains(self) -> bool:
         """True if the gradient explains something beyond chance."""
         return self.low > 0
 
@@ -54,15 +54,20 @@ def explain_answers(oracle: Oracle, batch: Batch, threat: Threat, placement: Pla
     logits = oracle.scores(batch.ids, batch.x)
     weights = class_weights(lambda values: margin_of(threat.criterion, values, batch.y, batch.x), logits, rng.fold("weights"))
     slopes = oracle.slopes(batch.ids, batch.x, weights)
-    questions: dict[str, Any] = {"probes": PROBES, "together": len(placement.grid), "scale": SCALE * threat.eps, "slopes": slopes}
+    questions: dict[str, Any] = {
+        "probes": PROBES,
+        "group_size": len(placement.grid),
+        "scale": SCALE * threat.eps,
+        "slopes": slopes,
+    }
     probes = probe(oracle, batch, threat, placement.grid, placement.variants, rng, **questions)
-    return [interval_of(column) for column in correlations(probes.effect, probes.along).unbind(1)]
+    return [interval_of(column) for column in correlations(probes.effect, probes.prediction).unbind(1)]
 
 
-def correlations(effect: Tensor, along: Tensor) -> Tensor:
+def correlations(effect: Tensor, prediction: Tensor) -> Tensor:
     """(n, surrogates): cosines of the effects (n, probes) and of what surrogates let expect (n, probes, surrogates)."""
-    products = torch.einsum("np,nps->ns", effect, along)
-    norms = effect.norm(dim=1)[:, None] * along.norm(dim=1)
+    products = torch.einsum("np,nps->ns", effect, prediction)
+    norms = effect.norm(dim=1)[:, None] * prediction.norm(dim=1)
     return torch.where(norms > 0, products / norms.clamp_min(1e-30), 0.0)
 
 

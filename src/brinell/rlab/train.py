@@ -174,12 +174,12 @@ def train(
             "curve": curve,
             "validation": None if training else record.get("validation"),
         }
-        return Agent(prior=prior, network=network, about=about, domain=whole.domain, surrogates=surrogates)
+        return Agent(prior=prior, network=network, about=about, domain=full_threat.domain, surrogates=surrogates)
 
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
     slots = min(config.slots, len(batch))
-    whole, whole_batch = threat, batch
+    full_threat, full_batch = threat, batch
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
     batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
@@ -222,12 +222,14 @@ def train(
     trained, streams = agent(), Streams.of(config.seed, batch.ids).fold("validation")
     rows = torch.arange(len(batch) - held_out(len(batch)), len(batch), device=batch.x.device)
     budget = placement.rules.steps
-    others = {
-        name: partial(_attack, attack, model, whole_batch.select(rows), whole.select(rows), streams.select(rows), budget, costs)
+    rivals = {
+        name: partial(
+            _attack, attack, model, full_batch.select(rows), full_threat.select(rows), streams.select(rows), budget, costs
+        )
         for name, attack in (peers or {}).items()
     }
     some = batch.select(rows), threat.select(rows)
-    validation = validate(trained, ledger.oracle(), *some, placement, streams.select(rows), others)
+    validation = validate(trained, ledger.oracle(), *some, placement, streams.select(rows), rivals)
     costs.book("validation")
     about = {"validation": validation, "training_queries": costs.queries, "surrogate_passes": costs.passes}
     return replace(trained, about=(trained.about or {}) | about)
@@ -258,10 +260,11 @@ def _choose(
     rows = torch.tensor(selection.set_aside(len(batch))[: selection.MOST], dtype=torch.int64, device=batch.x.device)
     oracle = ledger.oracle().follow([candidate.network for candidate in candidates])
     explained = selection.explain_answers(oracle, batch.select(rows), threat.select(rows), placement, rng.select(rows))
-    kept = tuple(candidate.network for candidate, one in zip(candidates, explained, strict=True) if one.kept)
-    return kept, [
-        {**candidate.facts, "correlation": one.correlation, "low": one.low, "kept": one.kept}
-        for candidate, one in zip(candidates, explained, strict=True)
+    pairs = list(zip(candidates, explained, strict=True))
+    surrogates = tuple(candidate.network for candidate, result in pairs if result.explains)
+    return surrogates, [
+        {**candidate.facts, "correlation": result.correlation, "low": result.low, "kept": result.explains}
+        for candidate, result in pairs
     ]
 
 
@@ -269,8 +272,8 @@ def _attack(
     attack: Attack, model: Model, batch: Batch, threat: Threat, rng: Streams, budget: int, costs: _Costs, rows: torch.Tensor
 ) -> torch.Tensor:
     """(n,): queries of another attack until its first success on some rows, the one about the clean input included."""
-    some = replace(batch.select(rows), ids=torch.arange(len(rows), device=rows.device))
-    ledger = Ledger(model, some, threat.select(rows), access=attack.access, queries=budget, minimal=attack.family == "minimal")
+    subset = replace(batch.select(rows), ids=torch.arange(len(rows), device=rows.device))
+    ledger = Ledger(model, subset, threat.select(rows), access=attack.access, queries=budget, minimal=attack.family == "minimal")
     attack(ledger.oracle(), ledger.batch, ledger.threat, rng.select(rows))
     costs.queries["validation"] += int(ledger.costs.forwards.sum())
     return torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)

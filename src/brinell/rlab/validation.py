@@ -24,8 +24,8 @@ SHARE = 0.2
 """Share of the inputs that nothing is learned from."""
 MOST = 100
 """Inputs that are played at most."""
-OWN, GREEDY, ITS_PRIOR, ALONE = "policy", "greedy", "its prior", "without surrogates"
-POSSESSIVES = {ALONE: "those without surrogates"}
+OWN, GREEDY, ITS_PRIOR, CONTROL = "policy", "greedy", "its prior", "without surrogates"
+POSSESSIVES = {CONTROL: "those without surrogates"}
 """Words for the queries of a player whose name takes no possessive."""
 Peer = Callable[[Tensor], Tensor]
 """Another attack: rows (n,) of the inputs to its queries (n,) until the first success, infinite for none."""
@@ -91,7 +91,7 @@ def _players(agent: Agent, kind: Kind) -> Mapping[str, Agent]:
     if agent.network is not None:
         players[ITS_PRIOR] = Agent(prior=agent.prior)
     if agent.surrogates:
-        players[ALONE] = replace(agent, surrogates=())
+        players[CONTROL] = replace(agent, surrogates=())
     return players
 
 

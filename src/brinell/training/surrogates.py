@@ -1,7 +1,7 @@
 """Small networks trained on labelled data, as surrogates of a model that is seen by its answers alone.
 
 They are trained by the loop of the recipes, with the recipe `plain`: cross-entropy on clean inputs. Of an unbalanced data set
-each class is drawn in proportion to the root of its share, so that rare classes are learned too.
+each class is positions in proportion to the root of its share, so that rare classes are learned too.
 """
 
 from collections.abc import Iterator
@@ -90,9 +90,9 @@ def train_surrogates(
         if form is None:
             return
         rng = np.random.default_rng(seed + number)
-        drawn = learned[balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)]
+        positions = learned[balanced(labels[learned], max(len(learned), size * max(1, steps // CHECKS)), rng)]
         module = initialised(domain, classes, form, seed + number)
-        samples = Samples.of(dataset, drawn, device)
+        samples = Samples.of(dataset, positions, device)
         module[0].measure(samples.load(torch.arange(min(MEASURED, len(samples)), device=device)))  # type: ignore[operator]
         module.to(device)
         test = Samples.of(dataset, checked, device)

@@ -99,9 +99,9 @@ def lines(result: AgentResult) -> Iterator[str]:
             f"width {one.width}, correlation {one.correlation:.2f}{'' if one.kept else ' (left out)'}"
             for one in result.surrogates
         ]
-        kept = sum(one.kept for one in result.surrogates)
+        count = sum(network.kept for network in result.surrogates)
         yield (
-            f"surrogates: {kept} of {len(networks)} networks explain the model's answers: {'; '.join(networks)}; "
+            f"surrogates: {count} of {len(networks)} networks explain the model's answers: {'; '.join(networks)}; "
             f"{sum(result.surrogate_passes.values()):,} passes, which are no queries"
         )
     if result.validation:
@@ -269,13 +269,13 @@ def _surrogates(
     request: TrainAgentRequest, dataset: Dataset, positions: Array, classes: int, eps: float, device: torch.device
 ) -> Iterator[TrainedSurrogate]:
     """Train surrogates on all data but the inputs by which they are chosen and validated."""
-    apart = positions[set_aside(len(positions)).start :]
-    others = np.setdiff1d(np.arange(len(dataset)), apart)
-    unreadable = unreadable_samples(dataset, others.tolist())
+    reserve = positions[set_aside(len(positions)).start :]
+    rest = np.setdiff1d(np.arange(len(dataset)), reserve)
+    unreadable = unreadable_samples(dataset, rest.tolist())
     yield from train_surrogates(
         dataset,
-        np.array([position for position in others.tolist() if position not in unreadable], dtype=np.int64),
-        apart,
+        np.array([position for position in rest.tolist() if position not in unreadable], dtype=np.int64),
+        reserve,
         classes,
         count=request.surrogates,
         steps=request.surrogate_steps,
