@@ -27,7 +27,17 @@ EXAMPLES = {
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
-AGENT = {"samples": 60, "episode_steps": 20, "probes": 2, "fits": 10, "slots": 8, "steps": 40, "eps": "2"}
+AGENT = {
+    "surrogates": 1,
+    "surrogate_steps": 20,
+    "samples": 60,
+    "episode_steps": 20,
+    "probes": 2,
+    "fits": 10,
+    "slots": 8,
+    "steps": 40,
+    "eps": "2",
+}
 
 
 def make_review(folder):

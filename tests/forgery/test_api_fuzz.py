@@ -62,7 +62,7 @@ def right(name, runs):
         "sign": {"run": runs[1], "key": "no-key"},
         "smooth": in_memory | {"draws": 50, "first": 10, "samples": 4},
         "study": in_memory | {"model": [net, net], "eps": 0.1, "attack": "fgsm", "draws": 100},
-        "train_agent": {"model": net, "data": runs[2], "steps": 2, "fits": 2, "probes": 2, "episode_steps": 4, "minutes": 0.01},
+        "train_agent": {"model": net, "data": runs[2], "steps": 2, "fits": 2, "probes": 2, "episode_steps": 4, "surrogates": 0},
         "train_generator": {"data": runs[2], "steps": 2, "width": 4, "latent": 4, "minutes": 0.01},
         "train_metric": {"data": runs[2], "steps": 2},
         "transfer": {"model": [net, net], "data": (X, Y), "eps": 0.1, "attack": "fgsm"},

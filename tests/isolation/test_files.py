@@ -74,7 +74,7 @@ COMMANDS: dict[tuple[str, str], str] = {
     ("harden", "attack"): "harden --epochs 0.2 --samples 16 --attack {file}:OwnAttack?steps=3 --out {out}",
     ("harden", "recipe"): "harden --epochs 0.2 --samples 16 --attack fgsm --recipe distortions(distortions={file}:OwnDistortion) "
     "--out {out}",
-    ("train-agent", "attack"): "train-agent --samples 8 --steps 2 --probes 2 --fits 2 --episode-steps 10 "
+    ("train-agent", "attack"): "train-agent --samples 8 --steps 2 --probes 2 --fits 2 --episode-steps 10 --surrogates 0 "
     "--attack rlab?distortions={file}:OwnDistortion&patch=4 --out {out}.safetensors",
     (
         "transfer",

@@ -24,6 +24,11 @@ STUDY = Study(
         for key in (
             "prior",
             "network",
+            "surrogates",
+            "classes",
+            "class_names",
+            "about.surrogates",
+            "about.surrogate_passes",
             "about.config",
             "about.curve",
             "about.training_queries",
