@@ -15,6 +15,7 @@ EXAMPLES = {
     "audit": {"model": SMALL, "data": "digits", "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=3"]},
     "benchmark": {"model": SMALL, "data": "digits", "samples": 6, "steps": 20, "refine": 5, "levels": "1,2"},
     "certify": {"model": SMALL, "samples": 12, "eps": "0.01,0.03", "method": ["crown"], "attack": ["fgsm"]},
+    "claim": {"eps": "0.1", "level": "rows"},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
     "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
     "detect": {"train": "digits?split=train", "detector": ["background"], "fit": 40, "samples": 10, "steps": 5},
@@ -54,7 +55,13 @@ class Needs:
 
     def __init__(self, folder):
         self.folder = folder
-        self.makers = {"dense": self.pictures, "detect": self.audit, "harden": self.training, "unrestricted": self.generator}
+        self.makers = {
+            "claim": self.audit,
+            "dense": self.pictures,
+            "detect": self.audit,
+            "harden": self.training,
+            "unrestricted": self.generator,
+        }
 
     def __call__(self, verb):
         """The settings that an example lacks."""

@@ -14,7 +14,9 @@ from brinell.analysis.results import CompareResult
 from brinell.studies.agent.run import AgentResult
 from brinell.studies.audit.result import Audit
 from brinell.studies.benchmark.cards import BenchmarkResult
+from brinell.studies.board.analysis import BoardResult
 from brinell.studies.certify.analysis import CertifyResult
+from brinell.studies.claim.analysis import ClaimResult
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.dense.results import DenseResult
 from brinell.studies.detection.analysis import DetectionResult
@@ -207,6 +209,36 @@ def benchmark(
         BrinellError: one line that says what is wrong, why, and what to do.
     """
 
+def board(
+    folder: Folder | Sequence[Folder],
+    *,
+    out: File | None = None,
+    trust: File | None = None,
+    progress: ProgressOption | None = None,
+    level: Literal['rows', 'replay'] = 'rows',
+    title: str | None = None,
+    workers: int | None = None,
+) -> BoardResult:
+    """Make a static site of any number of runs: a table for each task, and a page for each model and each pair of models.
+
+    Nothing is taken over that verification refuses; the reason stands on a page of refusals. Made again, it changes only what is new.
+
+    Args:
+        folder: Runs, certificates and claims, or folders that hold some at any depth.
+        out: where the results go. Default: a fresh folder under runs/.
+        trust: a folder from elsewhere whose models, data and code may be used as it names them.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        level: How far each is verified: files, digests, rows and labels, or also by a replay with its model and data.
+        title: The title of the site. Default: Robustness board.
+        workers: Processes that verify side by side. Default: one a core.
+
+    Returns:
+        BoardResult: what `brinell board --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
 def certify(
     model: AnyModel | None = None,
     data: Data | None = None,
@@ -266,6 +298,50 @@ def certify(
 
     Returns:
         CertifyResult: what `brinell certify --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def claim(
+    run: Folder,
+    model: str | None = None,
+    *,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
+    output: str | int | None = None,
+    out: File | None = None,
+    trust: File | None = None,
+    progress: ProgressOption | None = None,
+    eps: Eps | None = None,
+    proofs: Folder | None = None,
+    against: Literal['robustbench'] | None = None,
+    level: Literal['rows', 'replay'] = 'replay',
+) -> ClaimResult:
+    """State what a run shows and what it does not, for a model card, a paper or a technical file, and where its figure stands.
+
+    A claim is a page, a card in Markdown, a badge, OSCAL assessment results and one JSON, all made from a row for each sample.
+
+    Args:
+        run: The run, made by brinell audit.
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
+        mean: subtracted before the model: a number, or one for each channel.
+        std: divided by before the model, like `mean`.
+        answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
+        out: where the results go. Default: a fresh folder under runs/.
+        trust: a folder from elsewhere whose models, data and code may be used as it names them.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        eps: The one budget of the claim, one of the run's. Default: that of the published entries with --against, else the largest.
+        proofs: A folder of brinell certify for the same model and data: its proofs bound the figure from below.
+        against: Published entries among which the figure is ranked, if the protocols agree.
+        level: How far the run is verified first: its files and rows alone, or also a replay with its model and data.
+
+    Returns:
+        ClaimResult: what `brinell claim --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.

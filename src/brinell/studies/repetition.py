@@ -54,25 +54,27 @@ def claims_of(study: Study, replaced: Mapping[str, Any] | None = None) -> Claims
     return Claims({**ALWAYS_CLAIMED, **dict(study.claimed), **names})
 
 
-def repeat(call: Call, folder: Path, replaced: Mapping[str, Any] | None = None) -> Comparison:
+def repeat(call: Call, folder: Path, replaced: Mapping[str, Any] | None = None, **settings: Any) -> Comparison:
     """Carry the request of a folder out again, and compare both folders.
 
     Args:
-        call: the call of the study, with the request of the folder and the models and data that the person gives.
+        call: a call with the models and data that the person gives.
         folder: the folder.
         replaced: settings that the person gave in place of the folder's.
+        **settings: the study, the request of the folder, and what else the call is to have.
 
     Raises:
         RequestError: the request cannot be carried out, or a file of the folder is damaged.
     """
-    comparison, claims = Comparison(), claims_of(call.study, replaced)
+    comparison = Comparison()
     with tempfile.TemporaryDirectory(prefix="brinell-") as directory:
         again = Path(directory) / f"again{folder.suffix if folder.is_file() else ''}"
-        quiet = replace(call, out=again, progress=SilentProgress())
-        if call.study.repeat is None:
-            call.study.resolve(call.study.run)(quiet)
+        quiet = replace(call, **settings, out=again, progress=SilentProgress())
+        study, claims = quiet.study, claims_of(quiet.study, replaced)
+        if study.repeat is None:
+            study.resolve(study.run)(quiet)
         else:
-            call.study.resolve(call.study.repeat)(quiet, folder)
+            study.resolve(study.repeat)(quiet, folder)
         with fitting(folder):
             if folder.is_file():
                 compare_single_files(folder, again, claims, comparison)

@@ -72,6 +72,18 @@
         sort(table, column, down);
       });
     });
+    if (table.dataset.filter && table.tBodies[0].rows.length > 5) {
+      const label = make("label", "filter", "Filter " + table.dataset.filter + " ");
+      const box = make("input", "", "");
+      box.type = "search";
+      box.addEventListener("input", () => {
+        const words = box.value.toLowerCase().split(/\s+/);
+        for (const row of table.tBodies[0].rows) row.hidden = !words.every(word => plain(row.textContent).toLowerCase().includes(word));
+      });
+      label.append(box);
+      region.before(label);
+    }
+    if (table.dataset.filter) continue; // its page names a file of the same table
     const name = region.getAttribute("aria-label") || "table";
     const save = make("button", "csv", "CSV");
     save.type = "button";

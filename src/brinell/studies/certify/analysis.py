@@ -14,6 +14,7 @@ from brinell.store.proofs import (
     OPEN,
     PROOF,
     REFUSED,
+    TABLE,
     VERDICTS,
     WITNESS,
     WRONG,
@@ -164,6 +165,16 @@ def warnings(result: CertifyResult) -> list[str]:
 def gate_rates(result: CertifyResult) -> dict[str, list[Rate]]:
     """Rates for a gate by metric."""
     return {"clean": [result.clean], "certified": result.certified, "robust": result.robust}
+
+
+def proven_budgets(path: Path) -> dict[int, float]:
+    """The largest budget at which each sample of a folder is proven robust, by sample; 0 without a proof."""
+    table = TABLE.read(path).rows
+    proven = np.where(table.outcome.astype(str) == CERTIFIED, table.eps, 0.0)
+    budgets: dict[int, float] = {}
+    for sample, eps in zip(table.sample_id.tolist(), proven.tolist(), strict=True):
+        budgets[sample] = max(eps, budgets.get(sample, 0.0))
+    return budgets
 
 
 def sentence(result: CertifyResult) -> str:

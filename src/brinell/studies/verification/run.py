@@ -39,7 +39,7 @@ from brinell.studies.verification.replay import ReplayedAudit
 from brinell.studies.verification.request import VerifyRequest
 from brinell.studies.verification.result import Notes, Status, VerifyResult
 from brinell.studies.verification.rows import RowCheck
-from brinell.studies.verification.study_folder import verify_study
+from brinell.studies.verification.study_folder import check_files, verify_study
 
 MIN_SAMPLES, SHARE = 8, 0.05
 """Samples replayed by default: at least this many, and at least this share of those that were attacked."""
@@ -182,6 +182,22 @@ def _unverified_claims(outcomes: list[_Outcome], page_reason: str | None) -> lis
     sentences += [f"{outcome.name}: {claim}" for outcome in outcomes for claim in outcome.judgement.claims]
     sentences += [] if page_reason is None else [f"the tables and the page, since {page_reason}"]
     return [*sentences, f"taken from whoever made the folder: {', '.join(claimed_names(RUN_COLUMNS, RUN_KEYS))}"]
+
+
+def verify_files(path: Path, reason: str) -> VerifyResult:
+    """Verify a folder from its files alone, whatever it names: digests, rows, request, tables and page.
+
+    Args:
+        path: the folder, of a run or of another study.
+        reason: why its models and data are not used.
+
+    Raises:
+        RequestError: it is no folder of ours, damaged, or not finished.
+    """
+    study, manifest = identify(path)
+    if study.verb != LAYOUT.verb:
+        return check_files(study, path.absolute(), manifest, reason)
+    return verify_folder(Run(path.absolute(), manifest), reason)
 
 
 def carry_out(call: Call) -> VerifyResult:

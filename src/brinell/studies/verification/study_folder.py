@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,8 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
     """
     options: VerifyRequest = call.request
     folder = Path(options.run).absolute()
-    if manifest.get("state", "finished") != "finished":
-        raise RequestError(f"{folder} is not finished: go on with brinell {study.verb} {option('resume')}, then verify it")
-    if folder.is_dir() and (faults := study.resolve(study.layout).find_faults(folder, manifest)):
-        comparison = Comparison()
-        for name, problem in faults:
-            comparison.note(name, f"the file {problem}")
+    _check_finished(study, folder, manifest)
+    if (comparison := _compare_inventory(study, folder, manifest)).differences:
         return _of(study, folder, comparison, list_unopened(manifest))
     values = {name: manifest["request"].get(name) for name in study.request.model_fields}
     mark = manifest.get(MARK)
@@ -55,17 +50,17 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
     if references:
         reason = str(refusal(folder, references))
         call.progress.warn(reason)
-        return _check_files(study, folder, manifest, reason)
+        return check_files(study, folder, manifest, reason)
     specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
     with chdir(origin or Path.cwd()):
         request = parse_stored_request(study.request, {**manifest["request"], **specs}, in_process=options.in_process)
         _check_in_memory(study, folder, request, call)
         call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
         command, defaults = str(manifest.get("command")), study.options and study.options()
-        repeated_call = replace(call, study=study, request=request, command=command, options=defaults)
         proved = repetition.proved_manifests(study, folder, manifest)
+        comparison = repetition.repeat(call, folder, replaced, study=study, request=request, command=command, options=defaults)
         premises = list_study_premises(proved, {*replaced, *call.datasets, *call.objects}, options.digest)
-        return _result(study, folder, repetition.repeat(repeated_call, folder, replaced), premises)
+        return _result(study, folder, comparison, premises)
 
 
 def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any], origin: Path | None) -> dict[str, Any]:
@@ -97,10 +92,32 @@ def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> No
             )
 
 
-def _check_files(study: Study, folder: Path, manifest: Mapping[str, Any], reason: str) -> VerifyResult:
-    """Check request file, tables and page of a folder whose models and data may not be used."""
+def _check_finished(study: Study, folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a folder that is not finished."""
+    if manifest.get("state", "finished") != "finished":
+        raise RequestError(f"{folder} is not finished: go on with brinell {study.verb} {option('resume')}, then verify it")
+
+
+def _compare_inventory(study: Study, folder: Path, manifest: Mapping[str, Any]) -> Comparison:
+    """Compare the files of a folder with those that its manifest lists."""
     comparison = Comparison()
-    if folder.is_dir():
+    for name, problem in study.resolve(study.layout).find_faults(folder, manifest) if folder.is_dir() else ():
+        comparison.note(name, f"the file {problem}")
+    return comparison
+
+
+def check_files(study: Study, folder: Path, manifest: Mapping[str, Any], reason: str) -> VerifyResult:
+    """Check files, request, tables and page of a folder whose models and data are not used.
+
+    Args:
+        study: the study that made it.
+        folder: the folder.
+        manifest: its manifest.
+        reason: why models and data are not used.
+    """
+    _check_finished(study, folder, manifest)
+    comparison = _compare_inventory(study, folder, manifest)
+    if folder.is_dir() and not comparison.differences:
         with fitting(folder):
             repetition.check_texts(folder, repetition.claims_of(study), comparison)
     sentence = "the request file, the tables and the page are those that the manifest and the records produce"

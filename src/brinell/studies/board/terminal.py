@@ -1,0 +1,19 @@
+"""A board as a terminal shows it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+SHOWN = 10
+"""Refusals and notes that are listed."""
+
+
+def lines(result: Any) -> Iterator[str]:
+    """The result line by line."""
+    for refusal in result.refused[:SHOWN]:
+        yield f"refused  {refusal.run}: {refusal.why}"
+    if len(result.refused) > SHOWN:
+        yield f"refused  {len(result.refused) - SHOWN} more, on {result.folder}/refused.html"
+    for note in result.notes[:SHOWN]:
+        yield f"note     {note}"
+    yield f"{result.models} models in {result.tasks} tasks from {result.runs} folders, {len(result.refused)} refused"
+    yield f"page: {result.folder}/index.html ({result.written} files written)"

@@ -1,0 +1,59 @@
+"""Compares the labels of a run with its data, without the model."""
+
+import functools
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+
+from brinell.core.contracts import Dataset
+from brinell.core.errors import BrinellError
+from brinell.core.record import CLEAN, Array
+from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.sources import open_data
+from brinell.engine.trust import MARK, find_origin, untrusted_specs
+from brinell.store.run import Run
+from brinell.studies.verification.result import Notes
+
+
+def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
+    """Note samples whose label is not that of the data.
+
+    Args:
+        run: the run, whose files are checked.
+        trust: a folder from elsewhere whose data may be opened.
+        notes: collects problems.
+
+    Returns:
+        Why the data were not opened; empty if they were.
+    """
+    values, mark = run.manifest["request"], run.manifest.get(MARK)
+    spec = str(values["data"])
+    if spec.startswith(IN_MEMORY):
+        return "the data were in memory"
+    others = set(Request.model_fields) - {"data"}
+    if untrusted_specs(values, Request, run.path, mark, trust=trust, replaced=others):
+        return "the folder is from elsewhere, and nobody said that its data may be opened"
+    origin = find_origin(values, Request, run.path, mark)
+    try:
+        digest, labels = _labels(spec, str(origin or Path.cwd()))
+    except BrinellError as error:
+        return str(error)
+    if digest != run.manifest["data"]["digest"]:
+        notes.note("data", "they are not the data of the run: the digest differs")
+        return ""
+    for model in run.manifest["models"]:
+        rows = run.part(model["cells"][CLEAN])
+        inside = rows.sample_id < len(labels)
+        notes.note(f"{model['name']} {CLEAN}", "the data have no such sample", rows.sample_id[~inside])
+        wrong = rows.label[inside] != labels[rows.sample_id[inside]]
+        notes.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", rows.sample_id[inside][wrong])
+    return ""
+
+
+@functools.lru_cache(maxsize=16)
+def _labels(spec: str, directory: str) -> tuple[str, Array]:
+    """Digest and labels of data, which many runs share."""
+    with chdir(directory):
+        dataset: Dataset = open_data(spec)
+        return dataset.digest(), np.asarray(dataset.labels(), dtype=np.int64)
