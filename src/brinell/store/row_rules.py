@@ -38,6 +38,8 @@ class Cell:
     classes: int
     """Number of classes of the model."""
     targeted: bool
+    alone: bool
+    """True if the stage attacks all samples, whatever earlier stages found."""
     rejects: bool
     """True if the model has a reject class."""
     failed: frozenset[int]
@@ -77,19 +79,21 @@ def make_cells(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Cell]]:
                     levels=np.zeros(1) if name == CLEAN else levels,
                     classes=model["classes"],
                     targeted=criterion == "targeted",
+                    alone=bool(stage.get("turn", {}).get("alone")),
                     rejects=model.get("reject_class") is not None,
                     failed=frozenset(map(int, {**failed.get(name, {}), **failed.get(CLEAN, {})})),
                 ),
             )
 
 
-def find_violations(cell: Cell, rows: Records, clean: Records | None) -> Iterator[Violation]:
+def find_violations(cell: Cell, rows: Records, clean: Records | None, broken: Mapping[int, float]) -> Iterator[Violation]:
     """The rules that the rows of a cell break.
 
     Args:
         cell: what the manifest says of them.
         rows: all rows of the cell.
         clean: the rows of the first check; None if these are they.
+        broken: the smallest budget at which earlier stages broke each sample, for those that they broke.
     """
     rule = _Rules(rows)
     first = rows if clean is None else clean
@@ -105,6 +109,7 @@ def find_violations(cell: Cell, rows: Records, clean: Records | None) -> Iterato
     else:
         _check_repetitions(rule, clean)
         _check_attacks(rule, cell, _margin_slack(rule, clean))
+        _check_descent(rule, cell, broken)
     yield from rule.violations
 
 
@@ -223,6 +228,35 @@ def _check_attacks(rule: _Rules, cell: Cell, slack: Array) -> None:
     rule.require("the sample was not attacked, but the row has a cost", ~attacked & costs)
     rule.require("the row states a first success outside its queries", fooled & ((queries > forwards) | (queries < 1)))
     rule.require("the row states an attack without a cost", attacked & ~(survived & ~has_margin) & (forwards < 1))
+
+
+def smallest_successes(rows: Records) -> dict[int, float]:
+    """The smallest budget at which the attack of a stage broke each sample, for those that it broke."""
+    fooled = rows.outcome == Outcome.FOOLED
+    successes: dict[int, float] = {}
+    for sample, eps in zip(rows.sample_id[fooled].tolist(), rows.eps[fooled].tolist(), strict=True):
+        successes[sample] = min(eps, successes.get(sample, eps))
+    return successes
+
+
+def _check_descent(rule: _Rules, cell: Cell, broken: Mapping[int, float]) -> None:
+    """Check that each row without a success of its own agrees with the successes at smaller budgets."""
+    columns, outcome = rule.columns, rule.outcome
+    here, samples = smallest_successes(rule.rows), columns["sample_id"].tolist()
+    own, earlier = (np.array([found.get(sample, np.inf) for sample in samples]) for found in (here, broken))
+    eps = columns["eps"]
+    unfounded = (outcome == Outcome.FOOLED_BELOW) & ~(np.minimum(own, earlier) <= eps)
+    unfounded |= (outcome == Outcome.FOOLED_BEFORE) & ~(earlier <= eps)
+    rule.require("the row counts the sample as broken, but no attack broke it at this or a smaller budget", unfounded)
+    settled = (Outcome.FOOLED_BEFORE, Outcome.MISCLASSIFIED, Outcome.SKIPPED, Outcome.FAILED)
+    attacked = ~np.isin(outcome, list(map(str, settled))) & (not cell.alone)
+    rule.require(
+        "an earlier attack broke the sample at this or a smaller budget, but the row says otherwise", attacked & (earlier <= eps)
+    )
+    survived = np.isin(outcome, [str(Outcome.SURVIVED), str(Outcome.SURVIVED_ABOVE)])
+    rule.require(
+        "the row counts the sample as robust, but the attack broke it at this or a smaller budget", survived & (own <= eps)
+    )
 
 
 def _missing(column: Array) -> Array:

@@ -13,7 +13,7 @@ from brinell.store import in_place, parquet, rows
 from brinell.store.files import digest, names_of_arrays, read_arrays, write_arrays
 from brinell.store.folder import Layout
 from brinell.store.joining import Block
-from brinell.store.row_rules import Violation, find_violations, make_cells
+from brinell.store.row_rules import Violation, find_violations, make_cells, smallest_successes
 from brinell.store.run_manifest import RunManifest, cells_of
 
 PART_BYTES = 8 * 2**20
@@ -91,12 +91,15 @@ class Run:
     def violations(self) -> Iterator[tuple[str, Violation]]:
         """The rules that rows break, each with the model and the stage."""
         clean, parts, count = None, list[Records](), 0
+        broken: dict[int, float] = {}
         for cell, facts in make_cells(self.manifest):
             part = self.part(cell)
-            clean = None if facts.stage == CLEAN else clean
-            for violation in find_violations(facts, part, clean):
+            clean, broken = (None, {}) if facts.stage == CLEAN else (clean, broken)
+            for violation in find_violations(facts, part, clean, broken):
                 yield facts.location, violation
             clean = part if facts.stage == CLEAN else clean
+            for sample, eps in smallest_successes(part).items():
+                broken[sample] = min(eps, broken.get(sample, eps))
             count += len(part)
             parts = [*parts, part] if count <= in_place.SMALL else []
         self._rows_of_parts = rows.concatenate(parts) if parts and count <= in_place.SMALL else None

@@ -306,18 +306,17 @@ def _notes(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[str]:
         digests = [model.digest[:8] for model in group]
         if len(digests) > 1:
             yield f"{len(digests)} models have the name {name} and other digests ({', '.join(digests)}): each has its own page."
-    for task in tasks:
-        attacks = {entry.attacked.attacks for entry in task.entries if entry.attacked is not None}
-        if len(attacks) > 1:
-            yield f"{task.name}: the models were attacked differently, so that a difference may be one of the attacks."
-        sizes = {entry.robust.n for entry in task.entries if entry.robust is not None}
-        if len(sizes) > 1:
-            yield f"{task.name}: the models were tested on different numbers of samples ({min(sizes)} to {max(sizes)})."
+    yield from (f"{task.name}: {note}" for task in tasks for note in task_notes(task))
 
 
-def task_notes(task: Task) -> list[str]:
-    """What a reader of one table must know."""
-    return [note.removeprefix(f"{task.name}: ").capitalize() for note in _notes([task], [])]
+def task_notes(task: Task) -> Iterator[str]:
+    """What a reader of the table of a task must know."""
+    attacks = {entry.attacked.attacks for entry in task.entries if entry.attacked is not None}
+    if len(attacks) > 1:
+        yield "the models were attacked differently, so that a difference may be one of the attacks."
+    sizes = {entry.robust.n for entry in task.entries if entry.robust is not None}
+    if len(sizes) > 1:
+        yield f"the models were tested on different numbers of samples ({min(sizes)} to {max(sizes)})."
 
 
 def compare_entries(task: Task, a: Entry, b: Entry) -> PairedRate:

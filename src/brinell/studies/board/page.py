@@ -247,7 +247,7 @@ def _task_sheet(task: Task, slugs: Mapping[tuple[str, str], str], pairs: Sequenc
         value = "no attacked share is known" if first.robust is None else f"no attack broke {percent(first.robust.value)}"
         sentence = f"Of {_counted(len(task.entries), 'model')}, {first.figures.model} is the most robust: {value} of its samples."
         compared = [(pair, compare_entries(task, a, b)) for pair, a, b in near[:SHOWN_PAIRS]]
-        notes = [("note", note) for note in task_notes(task)]
+        notes = [("note", f"{note[:1].upper()}{note[1:]}") for note in task_notes(task)]
         return fill(
             __package__, "task.html", {"cost": cost}, task=task, slugs=slugs, pairs=compared, notes=notes, sentence=sentence
         )

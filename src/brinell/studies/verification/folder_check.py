@@ -10,7 +10,7 @@ import numpy as np
 
 from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError, Spelling, spell
-from brinell.core.record import Outcome, Records
+from brinell.core.record import CLEAN, Outcome, Records
 from brinell.store.folder import fitting
 from brinell.store.row_rules import make_cells
 from brinell.store.run import Run
@@ -69,6 +69,8 @@ def check_folder(run: Run, notes: Notes) -> int:
             notes.note(cell.location, str(error))
             continue
         rows += len(records)
+        if cell.stage == CLEAN and len(records) != run.manifest["data"]["n"]:
+            notes.note(cell.location, f"{len(records)} rows, but the manifest states {run.manifest['data']['n']} samples")
         _check_arrays(run, cell.model, cell.stage, records, notes)
     if not notes.problems:
         pages.check_pages(run, notes)
