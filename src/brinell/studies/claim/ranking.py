@@ -223,8 +223,8 @@ def compare_protocols(protocol: Protocol, table: Leaderboard | None) -> Iterator
     yield _attack_line(protocol)
     passed = protocol.caveat is None
     yield _line("checks", protocol.caveat or "all passed", "not made", "same" if passed else "higher", refused=not passed)
-    claim = "replayed with the model" if protocol.proved else "the folder's own word: leave --level rows out"
-    yield _line("verification", claim, "by the leaderboard", "same" if protocol.proved else "either", refused=not protocol.proved)
+    claim = "replayed with the model" if protocol.proved else "not replayed"
+    yield _line("verification", claim, "their own evaluation", "same" if protocol.proved else "either", refused=not protocol.proved)
 
 
 def _budget_line(protocol: Protocol, table: Leaderboard) -> ProtocolLine:
