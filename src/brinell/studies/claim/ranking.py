@@ -224,7 +224,9 @@ def compare_protocols(protocol: Protocol, table: Leaderboard | None) -> Iterator
     passed = protocol.caveat is None
     yield _line("checks", protocol.caveat or "all passed", "not made", "same" if passed else "higher", refused=not passed)
     claim = "replayed with the model" if protocol.proved else "not replayed"
-    yield _line("verification", claim, "their own evaluation", "same" if protocol.proved else "either", refused=not protocol.proved)
+    yield _line(
+        "verification", claim, "their own evaluation", "same" if protocol.proved else "either", refused=not protocol.proved
+    )
 
 
 def _budget_line(protocol: Protocol, table: Leaderboard) -> ProtocolLine:
