@@ -336,7 +336,7 @@ def claim(
         trust: a folder from elsewhere whose models, data and code may be used as it names them.
         progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
         eps: The one budget of the claim, one of the run's. Default: that of the published entries with --against, else the largest.
-        proofs: A folder of brinell certify for the same model and data: its proofs bound the figure from below.
+        proofs: A folder of brinell certify for the same model and data: its proofs bound the figure from below. Default: those of an audit with --certify, if there are any.
         against: Published entries among which the figure is ranked, if the protocols agree.
         level: How far the run is verified first: its files and rows alone, or also a replay with its model and data.
 

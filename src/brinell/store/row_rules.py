@@ -240,22 +240,22 @@ def smallest_successes(rows: Records) -> dict[int, float]:
 
 
 def _check_descent(rule: _Rules, cell: Cell, broken: Mapping[int, float]) -> None:
-    """Check that each row without a success of its own agrees with the successes at smaller budgets."""
+    """Check that each row without a success of its current agrees with the successes at smaller budgets."""
     columns, outcome = rule.columns, rule.outcome
-    here, samples = smallest_successes(rule.rows), columns["sample_id"].tolist()
-    own, earlier = (np.array([found.get(sample, np.inf) for sample in samples]) for found in (here, broken))
+    successes, samples = smallest_successes(rule.rows), columns["sample_id"].tolist()
+    current, earlier = (np.array([budgets.get(sample, np.inf) for sample in samples]) for budgets in (successes, broken))
     eps = columns["eps"]
-    unfounded = (outcome == Outcome.FOOLED_BELOW) & ~(np.minimum(own, earlier) <= eps)
+    unfounded = (outcome == Outcome.FOOLED_BELOW) & ~(np.minimum(current, earlier) <= eps)
     unfounded |= (outcome == Outcome.FOOLED_BEFORE) & ~(earlier <= eps)
     rule.require("the row counts the sample as broken, but no attack broke it at this or a smaller budget", unfounded)
-    settled = (Outcome.FOOLED_BEFORE, Outcome.MISCLASSIFIED, Outcome.SKIPPED, Outcome.FAILED)
-    attacked = ~np.isin(outcome, list(map(str, settled))) & (not cell.alone)
+    outcomes = (Outcome.FOOLED_BEFORE, Outcome.MISCLASSIFIED, Outcome.SKIPPED, Outcome.FAILED)
+    attacked = ~np.isin(outcome, list(map(str, outcomes))) & (not cell.alone)
     rule.require(
         "an earlier attack broke the sample at this or a smaller budget, but the row says otherwise", attacked & (earlier <= eps)
     )
     survived = np.isin(outcome, [str(Outcome.SURVIVED), str(Outcome.SURVIVED_ABOVE)])
     rule.require(
-        "the row counts the sample as robust, but the attack broke it at this or a smaller budget", survived & (own <= eps)
+        "the row counts the sample as robust, but the attack broke it at this or a smaller budget", survived & (current <= eps)
     )
 
 

@@ -129,9 +129,9 @@ class Entry:
     @property
     def figures(self) -> Figures:
         """The run, or the folder of the proofs without one."""
-        found = self.attacked or self.certified
-        assert found is not None, "an entry has a folder"
-        return found
+        folder = self.attacked or self.certified
+        assert folder is not None, "an entry has a folder"
+        return folder
 
     @property
     def robust(self) -> Rate | None:
@@ -147,8 +147,8 @@ class Entry:
     def worst(self) -> tuple[str, Rate] | None:
         """The class with the lowest robust accuracy, and its rate."""
         classes = self.figures.per_class if self.attacked is not None else []
-        judged = [(c.name, c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
-        return min(judged, key=lambda pair: pair[1].value or 0.0, default=None)
+        rates = [(c.name, c.robust[self.position]) for c in classes if c.robust[self.position].value is not None]
+        return min(rates, key=lambda pair: pair[1].value or 0.0, default=None)
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def _tasks(figures: Sequence[Figures]) -> Iterator[Task]:
             cells.setdefault(key, {}).setdefault(entry.identity, []).append((entry, position))
     for key, by_model in cells.items():
         first, position = next(iter(by_model.values()))[0]
-        entries = sorted((_entry(found) for found in by_model.values()), key=_order)
+        entries = sorted((_entry(members) for members in by_model.values()), key=_order)
         digest = hashlib.blake2b(repr(key).encode(), digest_size=4).hexdigest()
         yield Task(
             slug=slug(f"{first.data}-{first.distance}-{first.eps_text[position]}", digest),
@@ -240,15 +240,15 @@ def _rounded(eps: float) -> float:
     return float(f"{eps:.9g}")
 
 
-def _entry(found: Sequence[tuple[Figures, int]]) -> Entry:
+def _entry(members: Sequence[tuple[Figures, int]]) -> Entry:
     """A model in a task, from all of its folders."""
-    attacked = [(f, i) for f, i in found if f.robust and f.robust[i].value is not None]
-    proven = [(f, i) for f, i in found if f.certified and f.certified[i].value is not None]
+    attacked = [(f, i) for f, i in members if f.robust and f.robust[i].value is not None]
+    proven = [(f, i) for f, i in members if f.certified and f.certified[i].value is not None]
     lowest = min(attacked, key=lambda pair: (*_preference(pair[0].robust[pair[1]], 1), pair[0].run), default=(None, 0))
     highest = min(proven, key=lambda pair: (*_preference(pair[0].certified[pair[1]], -1), pair[0].run), default=(None, 0))
     if lowest[0] is None and highest[0] is None:
-        lowest = found[0]
-    return Entry(lowest[0], highest[0], lowest[1], highest[1], len(found))
+        lowest = members[0]
+    return Entry(lowest[0], highest[0], lowest[1], highest[1], len(members))
 
 
 def _preference(rate: Rate, sign: int) -> tuple[int, float]:
@@ -272,8 +272,8 @@ def _models(figures: Sequence[Figures], tasks: Sequence[Task]) -> list[ModelPage
         for cell in task.entries:
             in_tasks.setdefault(cell.figures.identity, []).append((task, cell))
     return [
-        ModelPage(slug(name, digest[:8]), name, digest, sorted(found, key=lambda f: f.run), in_tasks.get((name, digest), []))
-        for (name, digest), found in sorted(by_model.items())
+        ModelPage(slug(name, digest[:8]), name, digest, sorted(members, key=lambda f: f.run), in_tasks.get((name, digest), []))
+        for (name, digest), members in sorted(by_model.items())
     ]
 
 
@@ -283,15 +283,15 @@ def _pairs(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[PairP
     shared: dict[tuple[tuple[str, str], tuple[str, str]], list[tuple[Task, Entry, Entry]]] = {}
     for task in tasks:
         entries = [entry for entry in task.entries if entry.attacked is not None and entry.attacked.ids]
-        for first, second in _chosen(entries):
+        for first, second in _choose_pairs(entries):
             a, b = sorted((first, second), key=lambda entry: entry.figures.identity)
             shared.setdefault((a.figures.identity, b.figures.identity), []).append((task, a, b))
-    for (name_a, name_b), found in sorted(shared.items()):
+    for (name_a, name_b), members in sorted(shared.items()):
         a_page, b_page = pages[name_a], pages[name_b]
-        yield PairPage(f"{a_page.slug}--{b_page.slug}", a_page, b_page, found)
+        yield PairPage(f"{a_page.slug}--{b_page.slug}", a_page, b_page, members)
 
 
-def _chosen(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
+def _choose_pairs(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Entry]]:
     """The pairs of a task that have a page."""
     if len(entries) <= MOST_PAIRS:
         yield from itertools.combinations(entries, 2)

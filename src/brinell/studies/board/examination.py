@@ -59,29 +59,29 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
         return _examine_claim(study, path)
     if study.verb != "audit" and study.rates is None:
         raise RequestError(f"brinell {study.verb} made it, which gives no robust accuracy: name a run of brinell audit")
-    result, found = _verify(path, level, trust)
+    result, grade = _verify(path, level, trust)
     _refuse(result.problems)
     if study.verb != "audit":
         with fitting(path):
-            return [_of_rates(study, path, found)]
+            return [_of_rates(study, path, grade)]
     run = Run.open(path)
     if run.manifest["state"] != "finished":
         raise RequestError("it is not finished: go on with brinell audit --resume")
-    if found == ROWS:
+    if grade == ROWS:
         notes = Notes()
-        found = ROWS if check_labels(run, trust, notes) else LABELS
+        grade = ROWS if check_labels(run, trust, notes) else LABELS
         _refuse(notes.problems)
     with fitting(path):
         records = run.records()
         models = summarise(run.manifest, records, str(path)).models
-        figures = [_of_model(run, records, model, found) for model in models]
+        figures = [_of_model(run, records, model, grade) for model in models]
     if not any(rate.eps > 0 for model in models for rate in model.robust_accuracy):
         raise RequestError("it has no budget above 0, and a board compares robust accuracy")
     return figures
 
 
 def _verify(path: Path, level: str, trust: Path | None) -> tuple[VerifyResult, str]:
-    """The verification of a folder, and the level that it reached."""
+    """The verification of a folder, and the level that it grade."""
     if level == "rows":
         return verify_files(path, NOT_USED), ROWS
     request = VerifyRequest(run=str(path))
@@ -97,9 +97,9 @@ def _refuse(problems: list[Problem]) -> None:
         RequestError: there is one.
     """
     if problems:
-        first, more = problems[0], f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
+        first, remark = problems[0], f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
         samples = f" (samples {', '.join(map(str, first.samples))})" if first.samples else ""
-        raise RequestError(f"{first.location}: {first.description}{samples}{more}")
+        raise RequestError(f"{first.location}: {first.description}{samples}{remark}")
 
 
 def _of_model(run: Run, records: Any, model: ModelResult, level: str) -> Figures:
@@ -149,7 +149,7 @@ def _of_rates(study: Study, path: Path, level: str) -> Figures:
     """The figures of a folder whose study says which rates it has."""
     manifest = study.resolve(study.layout).open(path)
     rates = study.resolve(study.rates)(study.resolve(study.open)(path))
-    pairs = {name: {rate.eps: rate for rate in found if rate.eps > 0} for name, found in rates.items()}
+    pairs = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}
     certified, robust = pairs.get("certified", {}), pairs.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())
     model = manifest["models"][0]

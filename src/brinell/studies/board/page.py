@@ -135,8 +135,8 @@ def _write_changed(path: Path, text: str) -> bool:
 @functools.cache
 def _version() -> str:
     """The hash of the templates and the code of the pages: a page that another version made is made again."""
-    here, shared = Path(__file__).parent, Path(__file__).parents[2] / "pages"
-    files = sorted([*here.glob("*.html"), *here.glob("*.py"), *shared.rglob("*.*")])
+    folder, shared = Path(__file__).parent, Path(__file__).parents[2] / "pages"
+    files = sorted([*folder.glob("*.html"), *folder.glob("*.py"), *shared.rglob("*.*")])
     return key_of([VERSION, [digest(file) for file in files if file.suffix in (".py", ".html", ".js", ".css")]])
 
 
@@ -238,15 +238,17 @@ def _task_sheet(task: Task, slugs: Mapping[tuple[str, str], str], pairs: Sequenc
     """The page of a task."""
     facts = [_version(), task.slug, task.name, [content_of(entry) for entry in task.entries], [pair.slug for pair, _, _ in pairs]]
     order = {entry.figures.identity: position for position, entry in enumerate(task.entries)}
-    # neighbours in the table first: whether they differ is what a reader asks
-    near = sorted(pairs, key=lambda found: abs(order[found[1].figures.identity] - order[found[2].figures.identity]))
+    # those beside each other first: whether they differ is what a reader asks
+    neighbours = sorted(
+        pairs, key=lambda comparison: abs(order[comparison[1].figures.identity] - order[comparison[2].figures.identity])
+    )
 
     def html() -> str:
         """The page."""
         first = task.entries[0]
         value = "no attacked share is known" if first.robust is None else f"no attack broke {percent(first.robust.value)}"
         sentence = f"Of {_counted(len(task.entries), 'model')}, {first.figures.model} is the most robust: {value} of its samples."
-        compared = [(pair, compare_entries(task, a, b)) for pair, a, b in near[:SHOWN_PAIRS]]
+        compared = [(pair, compare_entries(task, a, b)) for pair, a, b in neighbours[:SHOWN_PAIRS]]
         notes = [("note", f"{note[:1].upper()}{note[1:]}") for note in task_notes(task)]
         return fill(
             __package__, "task.html", {"cost": cost}, task=task, slugs=slugs, pairs=compared, notes=notes, sentence=sentence
@@ -275,14 +277,14 @@ def _entry_row(task: Task, entry: Entry) -> tuple[object, ...]:
     """An entry in the table of its task."""
     f, worst = entry.figures, entry.worst
     rates = (f.clean, entry.robust, worst[1] if worst else None, entry.proven)
-    about = (f.attacks, f.checks, f.forwards, f.backwards, f.seconds, f.level, f.run, f.date)
+    details = (f.attacks, f.checks, f.forwards, f.backwards, f.seconds, f.level, f.run, f.date)
     return (
         f.model,
         f.digest,
         task.eps,
         *(value for rate in rates for value in rate_row(rate)),
         worst[0] if worst else None,
-        *about,
+        *details,
     )
 
 
@@ -341,21 +343,21 @@ def draw_curves(model: ModelPage) -> Iterator[tuple[str, Markup]]:
     groups: dict[tuple[str, str, str, str], list[Figures]] = {}
     for f in model.figures:
         groups.setdefault((f.data, f.data_digest, f.distance, f.criterion), []).append(f)
-    for (data, _, distance, aim), found in groups.items():
-        attacked = max((f for f in found if f.robust), key=lambda f: len(f.eps), default=None)
-        proven = max((f for f in found if f.certified), key=lambda f: len(f.eps), default=None)
-        shown = [
+    for (data, _, distance, aim), members in groups.items():
+        attacked = max((f for f in members if f.robust), key=lambda f: len(f.eps), default=None)
+        proven = max((f for f in members if f.certified), key=lambda f: len(f.eps), default=None)
+        sources = [
             (f, rates) for f, rates in ((attacked, attacked and attacked.robust), (proven, proven and proven.certified)) if f
         ]
         lines, ticks = [], {0.0: "0"}
-        for style, (f, rates) in enumerate(shown):
+        for style, (f, rates) in enumerate(sources):
             clean = [f.clean] if f.clean is not None and rates is f.robust else []
             name = "proven" if rates is f.certified else "attacked"
             lines.append(Series(name=name, rates=[*clean, *(rates or [])], style=style))
             ticks |= dict(zip(f.eps, f.eps_text, strict=True))
-        about = f"{data}, {norm(distance)}{'' if aim == 'misclassified' else f', {aim}'}: {samples(shown[0][1][0].n)}"  # type: ignore[index]
+        caption = f"{data}, {norm(distance)}{'' if aim == 'misclassified' else f', {aim}'}: {samples(sources[0][1][0].n)}"  # type: ignore[index]
         title = f"robust accuracy of {model.name} on {data} over eps in {norm(distance)}"
-        yield about, curve(lines, sorted(ticks.items()), title=title, distance=norm(distance))
+        yield caption, curve(lines, sorted(ticks.items()), title=title, distance=norm(distance))
 
 
 def find_examples(model: ModelPage) -> list[Example]:
@@ -365,9 +367,9 @@ def find_examples(model: ModelPage) -> list[Example]:
             with suppress(BrinellError, OSError):
                 run = Run.open(f.run)
                 if run.manifest["data"]["domain"]["kind"] == "image" and (
-                    found := gallery(run, run.records(), f.model, models=99)
+                    examples := gallery(run, run.records(), f.model, models=99)
                 ):
-                    return found[:EXAMPLES]
+                    return examples[:EXAMPLES]
     return []
 
 
@@ -379,11 +381,15 @@ def _pair_sheet(pair: PairPage) -> Sheet:
 
     def html() -> str:
         """The page."""
-        decided = [(task, found) for task, found in results() if found.p is not None and found.p < 0.05 and found.difference]
-        ahead = sum((found.difference or 0.0) > 0 for _, found in decided)
+        decided = [
+            (task, comparison)
+            for task, comparison in results()
+            if comparison.p is not None and comparison.p < 0.05 and comparison.difference
+        ]
+        wins = sum((comparison.difference or 0.0) > 0 for _, comparison in decided)
         sentence = (
-            f"Of {_counted(len(pair.tasks), 'common task')}, {pair.a.name} is robust on more samples in {count(ahead)} and "
-            f"{pair.b.name} in {count(len(decided) - ahead)}; chance may explain the difference in "
+            f"Of {_counted(len(pair.tasks), 'common task')}, {pair.a.name} is robust on more samples in {count(wins)} and "
+            f"{pair.b.name} in {count(len(decided) - wins)}; chance may explain the difference in "
             f"{count(len(pair.tasks) - len(decided))} (p < 0.05)."
         )
         return fill(__package__, "pair.html", {}, pair=pair, rows=results(), sentence=sentence)
@@ -394,8 +400,8 @@ def _pair_sheet(pair: PairPage) -> Sheet:
     def rows() -> Sequence[Sequence[object]]:
         """The table."""
         return [
-            (task.name, task.eps, pair.a.name, pair.b.name, *(getattr(found, part) for part in parts))
-            for task, found in results()
+            (task.name, task.eps, pair.a.name, pair.b.name, *(getattr(comparison, part) for part in parts))
+            for task, comparison in results()
         ]
 
     return Sheet(f"compare/{pair.slug}", key_of(facts), html, head, rows)

@@ -24,7 +24,7 @@ CACHE = ".cache"
 """Folder of a site that keeps what was found of each folder, so that an unchanged one is not verified again."""
 SIDE_BY_SIDE = 8
 """With fewer new folders, no further process is worth its start."""
-INSIDE = frozenset({"records", "arrays", "tables", "shards"})
+RUN_FOLDERS = frozenset({"records", "arrays", "tables", "shards"})
 """Folders of a run that hold no run."""
 
 
@@ -77,7 +77,7 @@ def _walk(folder: Path) -> Iterator[Path]:
     """Folders of runs and studies below a folder; a study that gives no rates is left out where it was not named."""
     for parent, names, files in os.walk(folder):
         path = Path(parent)
-        names[:] = sorted(name for name in names if name not in INSIDE and not name.startswith("."))
+        names[:] = sorted(name for name in names if name not in RUN_FOLDERS and not name.startswith("."))
         if not {MANIFEST, REQUEST} & set(files) and not (path / "records").is_dir():
             continue
         if path == folder or _is_shown(path):
@@ -97,7 +97,7 @@ def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, di
     request: BoardRequest = call.request
     trust = None if call.trust is None else str(call.trust)
     keys = {path: key_of([VERSION, request.level, trust, str(path), _stamp(path)]) for path in paths}
-    outcomes = {path: found for path in paths if (found := _cached(site, keys[path])) is not None}
+    outcomes = {path: outcome for path in paths if (outcome := _cached(site, keys[path])) is not None}
     new = [path for path in paths if path not in outcomes]
     if new:
         call.progress.note(f"{len(new)} of {len(paths)} folders are new or changed, and are verified")
@@ -123,7 +123,7 @@ def _examine_new(paths: Sequence[Path], request: BoardRequest, trust: str | None
 
 def _stamp(path: Path) -> list[tuple[str, int, int]]:
     """Name, size and time of each file of a folder, without those of folders in it that have their own manifest."""
-    found = []
+    entries = []
     for parent, names, files in os.walk(path):
         place = Path(parent)
         if place != path and MANIFEST in files:
@@ -131,8 +131,8 @@ def _stamp(path: Path) -> list[tuple[str, int, int]]:
             continue
         for name in files:
             status = (place / name).lstat()
-            found.append(((place / name).relative_to(path).as_posix(), status.st_size, status.st_mtime_ns))
-    return sorted(found)
+            entries.append(((place / name).relative_to(path).as_posix(), status.st_size, status.st_mtime_ns))
+    return sorted(entries)
 
 
 def _cached(site: Path, key: str) -> dict[str, Any] | None:

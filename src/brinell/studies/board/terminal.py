@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-SHOWN = 10
+MOST_LINES = 10
 """Refusals and notes that are listed."""
 
 
 def lines(result: Any) -> Iterator[str]:
     """The result line by line."""
-    for refusal in result.refused[:SHOWN]:
+    for refusal in result.refused[:MOST_LINES]:
         yield f"refused  {refusal.run}: {refusal.why}"
-    if len(result.refused) > SHOWN:
-        yield f"refused  {len(result.refused) - SHOWN} more, on {result.folder}/refused.html"
-    for note in result.notes[:SHOWN]:
+    if len(result.refused) > MOST_LINES:
+        yield f"refused  {len(result.refused) - MOST_LINES} more, on {result.folder}/refused.html"
+    for note in result.notes[:MOST_LINES]:
         yield f"note     {note}"
     yield f"{result.models} models in {result.tasks} tasks from {result.runs} folders, {len(result.refused)} refused"
     yield f"page: {result.folder}/index.html ({result.written} files written)"

@@ -154,8 +154,8 @@ class ClaimResult(FolderResult):
     @property
     def worst_class(self) -> ClassClaim | None:
         """The class with the lowest robust accuracy; None if no class was judged."""
-        judged = [c for c in self.per_class if c.robust.value is not None]
-        return min(judged, key=lambda c: (c.robust.value or 0.0, c.class_), default=None)
+        classes = [c for c in self.per_class if c.robust.value is not None]
+        return min(classes, key=lambda c: (c.robust.value or 0.0, c.class_), default=None)
 
 
 def open_claim(path: Path) -> ClaimResult:
@@ -168,15 +168,15 @@ def summarise(folder: Folder[Outcomes]) -> ClaimResult:
     facts, rows = folder.manifest, folder.rows
     has_proofs = facts["proofs"] is not None
     eps, names = float(facts["eps"]), [str(name) for name in facts["data"]["classes"]]
-    at, clean = rows.eps == eps, rows.eps == 0
+    attacked, clean = rows.eps == eps, rows.eps == 0
     per_class = [
         ClassClaim(
             class_=index,
             name=class_name(names, index),
             n=int((rows.label[clean] == index).sum()),
             clean=_share(rows, clean & (rows.label == index), (PROVEN, OPEN)),
-            robust=_share(rows, at & (rows.label == index), (PROVEN, OPEN)),
-            certified=_share(rows, at & (rows.label == index), (PROVEN,)) if has_proofs else None,
+            robust=_share(rows, attacked & (rows.label == index), (PROVEN, OPEN)),
+            certified=_share(rows, attacked & (rows.label == index), (PROVEN,)) if has_proofs else None,
         )
         for index in np.unique(rows.label).tolist()
     ]
@@ -228,9 +228,9 @@ def summarise(folder: Folder[Outcomes]) -> ClaimResult:
 def _share(rows: Outcomes, members: Array, counted: tuple[str, ...]) -> Rate:
     """The share of the rows in `members`, (rows,) bool, whose outcome counts, among those that were judged."""
     outcome = rows.outcome[members].astype(str)
-    judged = outcome != FAILED
+    valid = outcome != FAILED
     eps = float(rows.eps[members][0]) if members.any() else 0.0
-    return rate(int(np.isin(outcome, counted).sum()), int(judged.sum()), eps=eps, missing=int((~judged).sum()))
+    return rate(int(np.isin(outcome, counted).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
 def _counts(rows: Outcomes, eps: float) -> OutcomeCounts:
@@ -330,10 +330,10 @@ def untested(facts: Mapping[str, Any], per_class: list[ClassClaim]) -> Iterator[
 
 def state(result: ClaimResult) -> Iterator[str]:
     """The claim in words."""
-    where = f"within {result.distance} distance {result.eps_text}"
+    threat = f"within {result.distance} distance {result.eps_text}"
     yield (
         f"{result.model} classifies {_text(result.clean)} of the samples of {result.data} correctly, and no attack changed the "
-        f"class of {_text(result.robust)} {where}."
+        f"class of {_text(result.robust)} {threat}."
     )
     if result.certified is not None:
         yield f"Proofs bound this from below: {_text(result.certified)} of the samples are proven robust."

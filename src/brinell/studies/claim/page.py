@@ -78,11 +78,11 @@ def draw(result: ClaimResult) -> Markup:
 
 def warnings(result: ClaimResult) -> list[tuple[str, str]]:
     """What a reader must know before the figures, each with its level."""
-    found = []
+    alerts = []
     if result.checks.failed:
-        found.append(("warn", f"Checks of the attacks: {result.checks.verdict}. The robust accuracy may be lower."))
+        alerts.append(("warn", f"Checks of the attacks: {result.checks.verdict}. The robust accuracy may be lower."))
     elif result.checks.not_made and result.checks.verdict == "no checks were made":
-        found.append(("warn", "No checks were made: whether the attacks fail for another reason than robustness is not known."))
+        alerts.append(("warn", "No checks were made: whether the attacks fail for another reason than robustness is not known."))
     if result.verified != "proved":
-        found.append(("note", VERIFIED[result.verified]))
-    return found
+        alerts.append(("note", VERIFIED[result.verified]))
+    return alerts

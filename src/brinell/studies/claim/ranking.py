@@ -162,9 +162,9 @@ def table_for(data: str, digest: str, distance: str) -> Leaderboard | None:
     """The published table for data and norm; None if there is none."""
     plain = data.lower().replace("-", "").replace("_", "")
     tables = [table for table in published().tables if table.distance == distance]
-    known = next((table for table in tables if table.digest == digest), None)
+    by_digest = next((table for table in tables if table.digest == digest), None)
     by_name = (table for table in sorted(tables, key=lambda table: -len(table.data)) if plain.startswith(table.data))
-    return known or next(by_name, None)
+    return by_digest or next(by_name, None)
 
 
 def rank(figure: Rate, protocol: Protocol) -> RankResult:
@@ -173,29 +173,29 @@ def rank(figure: Rate, protocol: Protocol) -> RankResult:
     lines = list(compare_protocols(protocol, table))
     refusals = [_reason(line) for line in lines if line.refused]
     if table is None or refusals or figure.value is None or figure.low is None or figure.high is None:
-        why = "; ".join(refusals) or "no sample was judged"
+        reason = "; ".join(refusals) or "no sample was judged"
         places = dict.fromkeys(("value", "low", "high", "of", "best_known"), None)
-        return RankResult(**places, comparable=False, why=why, source=published().source, protocol=lines, above=[], below=[])
-    others = [entry for entry in table.entries if entry.name != protocol.model]
-    place = find_place(figure, [entry.autoattack for entry in others])
-    own = _per_cent(figure.value)
+        return RankResult(**places, comparable=False, why=reason, source=published().source, protocol=lines, above=[], below=[])
+    rivals = [entry for entry in table.entries if entry.name != protocol.model]
+    place = find_place(figure, [entry.autoattack for entry in rivals])
+    percentage = _per_cent(figure.value)
     return RankResult(
         **place.model_dump(),
-        of=len(others) + 1,
+        of=len(rivals) + 1,
         comparable=True,
-        why=_caution(lines, others),
-        best_known=find_place(figure, [entry.best_known for entry in others]),
+        why=_caution(lines, rivals),
+        best_known=find_place(figure, [entry.best_known for entry in rivals]),
         source=published().source,
         protocol=lines,
-        above=[entry for entry in others if entry.autoattack > own][-NEIGHBOURS:],
-        below=[entry for entry in others if entry.autoattack <= own][:NEIGHBOURS],
+        above=[entry for entry in rivals if entry.autoattack > percentage][-NEIGHBOURS:],
+        below=[entry for entry in rivals if entry.autoattack <= percentage][:NEIGHBOURS],
     )
 
 
-def find_place(figure: Rate, others: Sequence[float]) -> Place:
-    """The place of a figure among others in per cent, and the places that its interval allows; ties share the better place."""
+def find_place(figure: Rate, rivals: Sequence[float]) -> Place:
+    """The place of a figure among rivals in per cent, and the places that its interval allows; ties share the better place."""
     value, best, worst = (
-        1 + sum(other > _per_cent(share or 0.0) for other in others) for share in (figure.value, figure.high, figure.low)
+        1 + sum(rival > _per_cent(share or 0.0) for rival in rivals) for share in (figure.value, figure.high, figure.low)
     )
     return Place(value=value, low=best, high=worst)
 
@@ -211,10 +211,10 @@ def compare_protocols(protocol: Protocol, table: Leaderboard | None) -> Iterator
         names = ", ".join(f"{entry.data} in {norm(entry.distance)}" for entry in published().tables)
         yield _line("data", f"{protocol.data} in {norm(protocol.distance)}", names, "either", refused=True)
         return
-    same = table.digest is not None and protocol.digest == table.digest
-    claim = "the same test images" if same else f"{protocol.data}, digest {protocol.digest[:12]}"
+    is_same = table.digest is not None and protocol.digest == table.digest
+    claim = "the same test images" if is_same else f"{protocol.data}, digest {protocol.digest[:12]}"
     digest = f"digest {table.digest[:12]}" if table.digest else "whose digest Brinell does not know"
-    yield _line("data", claim, f"the test images of {table.data}, {digest}", "same" if same else "either", refused=not same)
+    yield _line("data", claim, f"the test images of {table.data}, {digest}", "same" if is_same else "either", refused=not is_same)
     fewer = protocol.n < table.n
     yield _line("samples", count(protocol.n), count(table.n), "either" if fewer else "same")
     yield _budget_line(protocol, table)
@@ -235,9 +235,9 @@ def _budget_line(protocol: Protocol, table: Leaderboard) -> ProtocolLine:
     if protocol.per_sample:
         text = f"{protocol.eps_text} times the recommended eps of each sample"
         return _line("eps", text, table.eps, "either", refused=True)
-    same = math.isclose(protocol.eps, expected, rel_tol=1e-6)
-    effect: Effect = "same" if same else "higher" if protocol.eps < expected else "lower"
-    return _line("eps", protocol.eps_text, table.eps, effect, refused=not same)
+    is_same = math.isclose(protocol.eps, expected, rel_tol=1e-6)
+    effect: Effect = "same" if is_same else "higher" if protocol.eps < expected else "lower"
+    return _line("eps", protocol.eps_text, table.eps, effect, refused=not is_same)
 
 
 def published_budget(table: Leaderboard) -> float:
@@ -263,11 +263,11 @@ def _reason(line: ProtocolLine) -> str:
     return f"{line.part}: {line.claim}, and the entries have {line.published}, which {EFFECTS[line.effect]}"
 
 
-def _caution(lines: Sequence[ProtocolLine], others: Sequence[Entry]) -> str:
+def _caution(lines: Sequence[ProtocolLine], rivals: Sequence[Entry]) -> str:
     """What to keep in mind of a place."""
     sentences = [f"{_reason(line)}." for line in lines if line.effect != "same"]
-    lower = sum(entry.best_known < entry.autoattack for entry in others)
-    smaller = sum("/" not in entry.eps and entry.eps == "0.031" for entry in others)
+    lower = sum(entry.best_known < entry.autoattack for entry in rivals)
+    smaller = sum("/" not in entry.eps and entry.eps == "0.031" for entry in rivals)
     if lower:
         sentences.append(f"Of {lower} entries lower figures are known than those that the leaderboard ranks by.")
     if smaller:

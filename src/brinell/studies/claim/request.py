@@ -16,7 +16,8 @@ class ClaimRequest(BaseRequest):
     model: Plain | None = None
     """The name of the model, where the run has several."""
     proofs: Folder | None = None
-    """A folder of brinell certify for the same model and data: its proofs bound the figure from below."""
+    """A folder of brinell certify for the same model and data: its proofs bound the figure from below. Default: those of
+    an audit with --certify, if there are any."""
     against: Literal["robustbench"] | None = None
     """Published entries among which the figure is ranked, if the protocols agree."""
     level: Literal["rows", "replay"] = "replay"

@@ -20,6 +20,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.runners.loop import settings_text
 from brinell.store.files import digest, write_text
 from brinell.store.folder import MANIFEST, REQUEST, fitting
+from brinell.store.proofs import PROOFS
 from brinell.studies import register
 from brinell.studies.claim import page
 from brinell.studies.claim.analysis import ClaimResult, open_claim
@@ -49,7 +50,7 @@ def carry_out(call: Call) -> ClaimResult:
     folder = call.folder(str(tested.manifest["data"]["spec"]))
     LAYOUT.begin(folder)
     budgets, table = _outcomes(tested, request)
-    checked = [_verify(call, place) for place in (path, *_proof_folders(request))]
+    checked = [_verify(call, place) for place in (path, find_proofs(request)) if place is not None]
     _write(call, folder, tested, (eps, text), budgets, table, _verification(checked, request.level))
     return open_claim(folder)
 
@@ -60,9 +61,9 @@ def repeat(call: Call, folder: Path) -> ClaimResult:
     tested, eps, text = _open(request, user_path(request.run))
     budgets, table = _outcomes(tested, request)
     verification = LAYOUT.open(folder)["verification"]
-    again = call.out or folder
-    _write(call, again, tested, (eps, text), budgets, table, verification)
-    return open_claim(again)
+    target = call.out or folder
+    _write(call, target, tested, (eps, text), budgets, table, verification)
+    return open_claim(target)
 
 
 def _open(request: ClaimRequest, path: Path) -> tuple[Side, float, str]:
@@ -85,12 +86,12 @@ def _open(request: ClaimRequest, path: Path) -> tuple[Side, float, str]:
     usual = [pair for pair in pairs if table is not None and math.isclose(pair[0], published_budget(table), rel_tol=1e-6)]
     if request.eps is None:
         return tested, *(usual or pairs)[-1]
-    wanted = parse_eps(request.eps).values
-    named = [pair for pair in pairs if len(wanted) == 1 and math.isclose(pair[0], wanted[0], rel_tol=1e-6)]
-    if not named:
+    values = parse_eps(request.eps).values
+    matches = [pair for pair in pairs if len(values) == 1 and math.isclose(pair[0], values[0], rel_tol=1e-6)]
+    if not matches:
         texts = ", ".join(text for _, text in pairs)
         raise RequestError(f"a claim is about one budget of the run, and eps {request.eps} is none: {path} has {texts}")
-    return tested, *named[0]
+    return tested, *matches[0]
 
 
 def _outcomes(tested: Side, request: ClaimRequest) -> tuple[list[float], Outcomes]:
@@ -103,8 +104,8 @@ def _outcomes(tested: Side, request: ClaimRequest) -> tuple[list[float], Outcome
     outcome[states == RIGHT] = OPEN
     outcome[states == MISCLASSIFIED] = BROKEN
     outcome[cells.clean == MISCLASSIFIED] = WRONG
-    if request.proofs is not None:
-        _add_proofs(outcome, cells.ids, eps, _proven_budgets(tested, user_path(request.proofs)), request)
+    if (proofs := find_proofs(request)) is not None:
+        _add_proofs(outcome, cells.ids, eps, _proven_budgets(tested, proofs), (str(proofs), request.run))
     return eps[1:].tolist(), Outcomes(
         sample_id=np.repeat(cells.ids, len(eps)),
         label=np.repeat(cells.labels, len(eps)),
@@ -113,7 +114,7 @@ def _outcomes(tested: Side, request: ClaimRequest) -> tuple[list[float], Outcome
     )
 
 
-def _add_proofs(outcome: Array, ids: Array, eps: Array, proven: Mapping[int, float], request: ClaimRequest) -> None:
+def _add_proofs(outcome: Array, ids: Array, eps: Array, proven: Mapping[int, float], folders: tuple[str, str]) -> None:
     """Mark the samples and budgets that are proven.
 
     Raises:
@@ -121,14 +122,14 @@ def _add_proofs(outcome: Array, ids: Array, eps: Array, proven: Mapping[int, flo
     """
     if missing := sorted(set(ids.tolist()) - proven.keys()):
         raise RequestError(
-            f"{request.proofs} says nothing of {len(missing)} of {len(ids)} samples of {request.run}, the first {missing[0]}: "
+            f"{folders[0]} says nothing of {len(missing)} of {len(ids)} samples of {folders[1]}, the first {missing[0]}: "
             f"certify the same samples, with {option('samples', str(len(ids)))}"
         )
     most = np.array([proven[int(sample)] for sample in ids])
     holds = (most[:, None] >= eps[None] * (1 - 1e-9)) & (eps > 0)[None]
     if (contradicted := (holds & np.isin(outcome, (BROKEN, WRONG))).any(1)).any():
         raise RequestError(
-            f"sample {ids[contradicted][0]} is proven in {request.proofs} and has a counterexample in {request.run}: one of both "
+            f"sample {ids[contradicted][0]} is proven in {folders[0]} and has a counterexample in {folders[1]}: one of both "
             "is false; verify both with brinell verify"
         )
     outcome[holds & (outcome == OPEN)] = PROVEN
@@ -153,18 +154,21 @@ def _proven_budgets(tested: Side, folder: Path) -> Mapping[int, float]:
         ("model", manifest["models"][0]["digest"], model["digest"]),
         ("distance", manifest["request"]["norm"], tested.manifest["distance"]),
     )
-    for part, theirs, ours in parts:
-        if theirs != ours:
+    for part, value, expected in parts:
+        if value != expected:
             raise RequestError(
-                f"{folder} is about another {part} than {tested.run} ({theirs}, not {ours}): certify that of the run"
+                f"{folder} is about another {part} than {tested.run} ({value}, not {expected}): certify that of the run"
             )
     proven: Mapping[int, float] = study.resolve(study.proven)(folder)
     return proven
 
 
-def _proof_folders(request: ClaimRequest) -> list[Path]:
-    """The folder of the proofs, if there is one."""
-    return [] if request.proofs is None else [user_path(request.proofs)]
+def find_proofs(request: ClaimRequest) -> Path | None:
+    """The folder of the proofs: the one that was named, or that of an audit with --certify; None if there is none."""
+    if request.proofs is not None:
+        return user_path(request.proofs)
+    nested = user_path(request.run) / PROOFS
+    return nested if (nested / MANIFEST).is_file() else None
 
 
 def _verify(call: Call, path: Path) -> VerifyResult:
@@ -192,14 +196,14 @@ def _verification(results: list[VerifyResult], level: str) -> dict[str, Any]:
         "level": level,
         "rows": sum(result.rows for result in results),
         "replayed": sum(result.replayed for result in results),
-        "premises": _once(sentence for result in results for sentence in result.premises),
-        "verified": _once(sentence for result in results for sentence in result.verified_claims),
-        "unverified": _once(sentence for result in results for sentence in result.unverified_claims),
+        "premises": _drop_repetitions(sentence for result in results for sentence in result.premises),
+        "verified": _drop_repetitions(sentence for result in results for sentence in result.verified_claims),
+        "unverified": _drop_repetitions(sentence for result in results for sentence in result.unverified_claims),
         "refusal": "; ".join(result.refusal for result in results if result.refusal),
     }
 
 
-def _once(sentences: Any) -> list[str]:
+def _drop_repetitions(sentences: Any) -> list[str]:
     """Sentences, each once."""
     return list(dict.fromkeys(sentences))
 
@@ -217,6 +221,7 @@ def _write(
     request: ClaimRequest = call.request
     manifest = tested.manifest
     result = summarise_model(manifest, tested.records, tested.run, tested.model)
+    proofs = find_proofs(request)
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == tested.model}
     stages = [stage for stage in result.stages if stage.attack not in skipped and (stage.forwards or stage.surrogate_passes)]
     mark = trust.make_mark(request.model_dump(mode="json"), ClaimRequest, folder)
@@ -226,9 +231,7 @@ def _write(
         "request": request.model_dump(mode="json"),
         trust.MARK: mark,
         "source": {"path": request.run, "manifest": digest(user_path(request.run) / MANIFEST)},
-        "proofs": None
-        if request.proofs is None
-        else {"path": request.proofs, "manifest": digest(user_path(request.proofs) / MANIFEST)},
+        "proofs": None if proofs is None else {"path": str(proofs), "manifest": digest(proofs / MANIFEST)},
         "finished": manifest["finished"],
         "data": manifest["data"],
         "model": next(model for model in manifest["models"] if model["name"] == tested.model),
@@ -257,15 +260,15 @@ def recount(manifest: Mapping[str, Any], run: Path) -> list[tuple[int, int, floa
     settings = dict(manifest["request"]) | {"run": str(run)}
     request = ClaimRequest.model_validate(settings)
     tested, *_ = _open(request, run)
-    return _listed(_outcomes(tested, request)[1])
+    return _list_rows(_outcomes(tested, request)[1])
 
 
 def count_rows(path: Path) -> list[tuple[int, int, float, str]]:
     """The rows that a claim has."""
-    return _listed(TABLE.read(path).rows)
+    return _list_rows(TABLE.read(path).rows)
 
 
-def _listed(rows: Outcomes) -> list[tuple[int, int, float, str]]:
+def _list_rows(rows: Outcomes) -> list[tuple[int, int, float, str]]:
     """Rows as tuples."""
     columns = (rows.sample_id, rows.label, rows.eps, rows.outcome)
     return list(zip(*(column.tolist() for column in columns), strict=True))

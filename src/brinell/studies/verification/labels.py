@@ -31,8 +31,8 @@ def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
     spec = str(values["data"])
     if spec.startswith(IN_MEMORY):
         return "the data were in memory"
-    others = set(Request.model_fields) - {"data"}
-    if untrusted_specs(values, Request, run.path, mark, trust=trust, replaced=others):
+    settings = set(Request.model_fields) - {"data"}
+    if untrusted_specs(values, Request, run.path, mark, trust=trust, replaced=settings):
         return "the folder is from elsewhere, and nobody said that its data may be opened"
     origin = find_origin(values, Request, run.path, mark)
     try:
@@ -44,10 +44,10 @@ def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
         return ""
     for model in run.manifest["models"]:
         rows = run.part(model["cells"][CLEAN])
-        inside = rows.sample_id < len(labels)
-        notes.note(f"{model['name']} {CLEAN}", "the data have no such sample", rows.sample_id[~inside])
-        wrong = rows.label[inside] != labels[rows.sample_id[inside]]
-        notes.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", rows.sample_id[inside][wrong])
+        mask = rows.sample_id < len(labels)
+        notes.note(f"{model['name']} {CLEAN}", "the data have no such sample", rows.sample_id[~mask])
+        wrong = rows.label[mask] != labels[rows.sample_id[mask]]
+        notes.note(f"{model['name']} {CLEAN}", "the row's label is not that of the data", rows.sample_id[mask][wrong])
     return ""
 
 
