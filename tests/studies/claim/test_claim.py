@@ -97,9 +97,8 @@ def test_proof_and_counterexample_of_one_sample_are_refused(run, proofs, tmp_pat
     table = pq.read_table(forged / "rows.parquet")
     rows = table.to_pylist()
     next(row for row in rows if row["outcome"] in ("broken", "wrong") and row["eps"] > 0)["outcome"] = "certified"
-    from brinell.store.proofs import TABLE
-
     from brinell.store.parquet import write_table
+    from brinell.store.proofs import TABLE
 
     write_table(forged / "rows.parquet", type(table).from_pylist(rows, table.schema))
     TABLE.layout.save(forged, TABLE.layout.read(forged))
