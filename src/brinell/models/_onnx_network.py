@@ -145,6 +145,7 @@ def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, An
             _Rows(network, form.last, form.sides, TORCH_TYPES[form.element_type]).eval(),
             model.domain,
             classes=model.classes,
+            map_output=model.info.output,
             name=model.name,
             preprocessing=preprocessing,
             code=model.digest(),

@@ -54,6 +54,7 @@ class TorchModel:
         class_names: names of the classes in the order of the logits, if they are known.
         output: the part of the answer that holds the logits (`models._outputs`), for a module that answers several.
         data_classes: number of classes of the data, by which that part is found.
+        map_output: the shape of an answer for each pixel, if `classes` is that of a flattened one.
 
     Raises:
         RequestError: the preprocessing is invalid, or the module cannot take the data.
@@ -75,6 +76,7 @@ class TorchModel:
         class_names: tuple[str, ...] = (),
         output: Output = None,
         data_classes: int | None = None,
+        map_output: MapOutput | None = None,
     ) -> None:
         module, notes = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
@@ -87,7 +89,7 @@ class TorchModel:
         self._identity = bool((self._scale == 1).all() and (self._shift == 0).all())
         self._notes = tuple(f"{name} is asked {note}" for note in notes)
         self._output, self._path, self._data_classes = output, None if output is None else str(output), data_classes
-        self._map: MapOutput | None = None
+        self._map = map_output
         self._open, self._changes = 0, dict.fromkeys(changes)
         self._channels_last = self._first_conv = False
         self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)

@@ -18,7 +18,7 @@ import math
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
 from brinell.core.errors import ModelError, RequestError, one_line
 from brinell.core.file_content import check_graph
-from brinell.core.model import ModelInfo
+from brinell.core.model import MapOutput, ModelInfo
 from brinell.core.settings import Plain, at_least, at_most
 from brinell.core.user_files import path_hint
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
@@ -152,7 +152,7 @@ class OnnxModel:
         """Number of inputs that the file takes at once; None if any number is accepted."""
         self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
         self._options = options
-        self._output = ""
+        self._output, self._map = "", cast(MapOutput | None, None)
         answers = self._probe(options.output)
         self.classes = answers.shape[1]
         answer_kind = options.answers or ("probabilities" if are_probabilities(answers) else "logits")
@@ -165,6 +165,7 @@ class OnnxModel:
         self.info = ModelInfo(
             class_names=_class_names(session, name),
             architecture="ONNX",
+            output=self._map,
             answers=answer_kind,
             preprocessing={key: list(numbers) for key in ("mean", "std") if (numbers := getattr(options, key))},
             notes=self._notes + batches,
@@ -188,7 +189,7 @@ class OnnxModel:
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape) within the bounds."""
         answer = self._ask(self._convert(x), [self._output])[0]
-        logits = torch.from_numpy(answer)
+        logits = torch.from_numpy(answer if self._map is None else answer.reshape(len(answer), -1))
         return (logits_of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
 
     @property
@@ -268,19 +269,30 @@ class OnnxModel:
                 f"({one_line(error)}): give it data of its shape, or export it with the first axis dynamic"
             ) from None
         answers = dict(zip(names, outputs, strict=True))
-        rows = [name for name in names if output in ("", name) and _is_rows(answers[name])]
+        named = [name for name in names if output in ("", name)]
+        rows = [name for name in named if _is_rows(answers[name])]
+        if not rows and self.domain.kind == "image":
+            rows = [name for name in named if _is_map(answers[name])]
         if len(rows) != 1:
             listed = ", ".join(f"{name} {getattr(answer, 'shape', None) or 'no array'}" for name, answer in answers.items())
             ambiguous = "one output holds a row of scores for each and another too: name one by output="
             absent = "no output holds a row of scores for each: export one that does"
             raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {ambiguous if rows else absent}")
-        self._output = rows[0]
-        return torch.from_numpy(answers[rows[0]])
+        self._output, answer = rows[0], answers[rows[0]]
+        if answer.ndim == 4:
+            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
+        return torch.from_numpy(answer.reshape(len(answer), -1))
 
 
 def _is_rows(answer: Any) -> bool:
     """True if an output holds a row of scores for each of the probes."""
     return isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 2 and len(answer) == PROBES
+
+
+def _is_map(answer: Any) -> bool:
+    """True if an output holds a map (classes, height, width) for each of the probes."""
+    is_numbers = isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and answer.ndim == 4
+    return is_numbers and len(answer) == PROBES and math.prod(answer.shape[2:]) > 1
 
 
 def _class_names(session: Any, name: str) -> tuple[str, ...]:

@@ -199,3 +199,80 @@ def test_models_and_data_that_do_not_fit(tmp_path):
     masks[2, 0, 0] = 7
     with pytest.raises(BrinellError, match="tells 2 classes apart, and the masks have 8"):
         brinell.dense(Threshold(), brinell.data(x, masks=masks), out=tmp_path / "a")
+
+
+def write_onnx(file):
+    """The network as a file with one convolution."""
+    onnx = pytest.importorskip("onnx")
+    weight = np.zeros((2, 3, 1, 1), np.float32)
+    weight[:, 0, 0, 0] = -1, 1
+    helper, shape = onnx.helper, ["n", 3, 12, 12]
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "weight", "bias"], ["map"])],
+        "threshold",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("map", onnx.TensorProto.FLOAT, ["n", 2, 12, 12])],
+        [onnx.numpy_helper.from_array(weight, "weight"), onnx.numpy_helper.from_array(np.array([0.5, -0.5], np.float32), "bias")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+
+
+@pytest.mark.parametrize("options", ["", "?gradients=true"])
+def test_maps_in_onnx(options, tmp_path):
+    pytest.importorskip("onnxruntime")
+    x, masks = pictures()
+    file = tmp_path / "threshold.onnx"
+    write_onnx(file)
+    attack = "sea?steps=6" if options else "square?steps=60"
+    data = brinell.data(x, masks=masks)
+    study = brinell.dense(f"onnx:{file}{options}", data, eps="0.2", attack=attack, out=tmp_path / "a")
+    exact = 1 - turned(x, masks, 0.2) / int((masks != 255).sum())
+    assert study.pixel_accuracy[0].value == 1
+    assert study.pixel_accuracy[1].value == pytest.approx(exact) if options else exact <= study.pixel_accuracy[1].value < 1
+
+
+class Argmax(Threshold):
+    """The class of each pixel alone."""
+
+    def forward(self, x):
+        return torch.nn.functional.one_hot(super().forward(x).argmax(1), 2).movedim(-1, 1).float()
+
+
+class Steep(Threshold):
+    """Logits so large that float32 rounds every probability to 1."""
+
+    def forward(self, x):
+        return 1e6 * super().forward(x)
+
+
+class Detached(Threshold):
+    """A gradient that leads nowhere."""
+
+    def forward(self, x):
+        return super().forward(x.round() + 0 * x)
+
+
+@pytest.mark.parametrize(
+    ("network", "failed"),
+    [
+        (Threshold, set()),
+        (Argmax, {"argmax", "gradient", "saturated"}),
+        (Steep, {"saturated"}),
+        (Detached, {"argmax", "gradient"}),
+    ],
+)
+def test_checks_find_what_hides_the_gradient(network, failed, tmp_path):
+    x, masks = pictures()
+    x, masks = x[1:], masks[1:]  # the checks look at the first picture
+    study = brinell.dense(network(), brinell.data(x, masks=masks), eps="0.1", attack="square?steps=2", out=tmp_path / "a")
+    codes = {check.code for check in study.checks if not check.passed}
+    assert codes == failed
+
+
+def test_an_attack_that_leaves_more_at_a_larger_budget_is_named(tmp_path):
+    x, masks = pictures()
+    study = brinell.dense(
+        Threshold(), brinell.data(x, masks=masks), eps="0.1,0.2", attack=["pgd?steps=4", "sea?steps=4"], out=tmp_path / "a"
+    )
+    by_code = {check.code: check for check in study.checks}
+    assert by_code["monotone"].passed and by_code["apgd-against-pgd"].passed

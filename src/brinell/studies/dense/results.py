@@ -26,9 +26,9 @@ class ClassFigures(OfClass):
     """Pixels of the class in the masks."""
     pictures: int
     """Pictures in which it occurs."""
-    iou: list[float | None]
+    iou: list[float]
     """IoU over the budgets, of the inputs of the mean IoU."""
-    accuracy: list[float | None]
+    accuracy: list[float]
     """Share of its pixels that are right, over the budgets, of the inputs of the pixel accuracy."""
 
 
@@ -110,7 +110,8 @@ class DenseResult(FolderResult):
     per_class: list[ClassFigures]
     """By class that occurs in the masks."""
     worst_class: str | None
-    """The class with the smallest IoU at the largest budget; the largest drop decides between equal ones."""
+    """The class with the smallest IoU at the largest budget, of those that have one above 0 without an
+    attack; the largest drop decides between equal ones. Null if there is none."""
     confusions: list[Confusion]
     """Wrong classes under attack, the most frequent first."""
     pictures: list[PictureFigures]

@@ -53,13 +53,14 @@ def make_plan(call: Call) -> DensePlan:
     model = task.adapt(next(iter(plan.models.values())), plan, request)
     stages = tuple(stage for spec in request.attack or (task.DEFAULT,) for stage in _stages(spec, request, model))
     setting = Setting(levels=levels, texts=budgets.texts[-len(levels) :], stages=stages)
-    task.check(request, plan, model)
+    checks = task.check(request, plan, model)
     names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
     about = {
         "task": truth.task,
         "levels": list(levels),
         "group": request.batch_size,
         "attacks": [stage.name for stage in stages],
+        "checks": checks,
         "names": [names[sample] for sample in plan.ids.tolist()],
     }
     return replace(plan, models={model.name: model}, setting=setting, about=about)

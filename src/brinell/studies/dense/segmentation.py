@@ -23,6 +23,7 @@ from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
 from brinell.studies.dense.request import DenseRequest
+from brinell.studies.dense.segmentation_checks import check_model
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
 
 DEFAULT = "sea"
@@ -48,13 +49,17 @@ def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> MapModel:
         return MapModel(model, request.enlarge, probabilities=holds_probabilities(model, x))
 
 
-def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> None:
-    """Refuse a criterion that no picture can meet.
+def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> list[dict[str, Any]]:
+    """Refuse a criterion that no picture can meet, and check the model on the first picture; returns the checks.
 
     Raises:
         RequestError: it is unknown, or names a class that does not exist or occurs in no mask.
     """
     criterion_of(request, plan, model)
+    first, truth = plan.ids[:1].tolist(), plan.dataset.info.truth
+    assert truth is not None
+    with model.info.session(plan.device):
+        return check_model(model, plan.dataset.load(first).to(plan.device), _tensor(truth.load(first), plan))
 
 
 def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Callable[[Array], Criterion]:

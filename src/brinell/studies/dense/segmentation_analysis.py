@@ -9,6 +9,7 @@ upper bounds.
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ RESAMPLES = 1000
 """Draws of the pictures by which intervals are made."""
 ROUNDS = 20
 """Largest number of rounds over the pictures in the choice of their inputs."""
+MARGIN = 0.01
+"""Share of the pixels by which a figure must be worse to count as worse."""
 MOST_CONFUSIONS = 12
 """Confusions that a result lists."""
 
@@ -171,9 +174,9 @@ def summarise(folder: Folder[Answers]) -> DenseResult:
         accuracy_figure(eps, candidates.right[wrong[level]], valid, weights) for level, eps in enumerate(candidates.levels)
     ]
     certified, contradictions = _certified(rows, candidates, wrong, levels, weights)
-    names = [str(name) for name in facts["data"]["classes"]]
+    names, attacks = [str(name) for name in facts["data"]["classes"]], _attacks(rows, facts, levels)
     per_class = _per_class(names, counts, wrong, lowest)
-    ordered = sorted(per_class, key=lambda figures: ((last := figures.iou[-1] or 0.0), last - (figures.iou[0] or 0.0)))
+    ordered = sorted((figures for figures in per_class if figures.iou[0]), key=lambda figures: (figures.iou[-1], -figures.iou[0]))
     return DenseResult(
         folder=str(folder.path),
         task="segmentation",
@@ -198,8 +201,8 @@ def summarise(folder: Folder[Answers]) -> DenseResult:
             )
             for number, sample in enumerate(candidates.samples.tolist())
         ],
-        attacks=_attacks(rows, facts, levels),
-        checks=[CheckFigures(**check) for check in facts.get("checks", [])],
+        attacks=attacks,
+        checks=[*(CheckFigures(**check) for check in facts.get("checks", [])), _rising(attacks), *_weaker(attacks)],
         notes=_notes(facts, valid, names, counts[wrong[0]].sum(0)),
     )
 
@@ -284,6 +287,44 @@ def _attacks(rows: Answers, facts: Mapping[str, Any], levels: Sequence[float]) -
                 )
             )
     return figures
+
+
+def _rising(attacks: Sequence[AttackFigures]) -> CheckFigures:
+    """Whether an attack by itself leaves no more pixels right at a larger budget than at a smaller one."""
+    by_attack: dict[str, list[AttackFigures]] = {}
+    for figures in attacks:
+        by_attack.setdefault(figures.attack, []).append(figures)
+    for name, listed in by_attack.items():
+        for smaller, larger in pairwise(listed):
+            left = smaller.pixel_accuracy, larger.pixel_accuracy
+            same = smaller.pictures == larger.pictures
+            if same and left[0] is not None and left[1] is not None and left[1] > left[0] + MARGIN:
+                text = (
+                    f"{name} by itself leaves {100 * left[1]:.1f} % of the pixels right at {larger.eps:.3g} and "
+                    f"{100 * left[0]:.1f} % at {smaller.eps:.3g}: it is too weak there; the figures take the stronger input"
+                )
+                return CheckFigures(code="monotone", passed=False, text=text)
+    return CheckFigures(
+        code="monotone", passed=True, text="no attack leaves more pixels right at a larger budget than at a smaller one"
+    )
+
+
+def _weaker(attacks: Sequence[AttackFigures]) -> list[CheckFigures]:
+    """Whether PGD leaves no fewer pixels right than APGD, where both ran on the same pictures."""
+    checks = []
+    for eps in dict.fromkeys(figures.eps for figures in attacks):
+        ran = [figures for figures in attacks if figures.eps == eps and figures.pixel_accuracy is not None]
+        plain = [figures for figures in ran if figures.attack.startswith("pgd")]
+        adaptive = [figures for figures in ran if figures.attack.startswith("apgd-map")]
+        if not plain or not adaptive or len({figures.pictures for figures in (*plain, *adaptive)}) > 1:
+            continue
+        least = min(plain, key=lambda figures: figures.pixel_accuracy or 0.0)
+        best = min(adaptive, key=lambda figures: figures.pixel_accuracy or 0.0)
+        passed = (least.pixel_accuracy or 0.0) >= (best.pixel_accuracy or 0.0) - MARGIN
+        comparison = "no fewer" if passed else "fewer"
+        text = f"at {eps:.3g}, PGD leaves {comparison} pixels right than APGD" + ("" if passed else ": give apgd-map more steps")
+        checks.append(CheckFigures(code="apgd-against-pgd", passed=passed, text=text))
+    return checks
 
 
 def _notes(facts: Mapping[str, Any], valid: Array, names: Sequence[str], counts: Array) -> list[str]:

@@ -8,17 +8,17 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.pages import figures
 from brinell.pages.filmstrip import thumbnail
-from brinell.pages.format import short
 from brinell.pages.html import fill
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.dense.records import Answers, inputs_path
 from brinell.studies.dense.results import DenseResult, Figure, PictureFigures
 from brinell.studies.dense.segmentation_analysis import summarise
-from brinell.studies.dense.words import reading
+from brinell.studies.dense.words import eps_text, reading
 
 MOST_PICTURES = 9
 """Pictures that the page shows."""
@@ -33,10 +33,7 @@ def render(folder: Folder[Answers]) -> str:
     result, facts = summarise(folder), folder.manifest
     series = [("pixel accuracy", result.pixel_accuracy), ("mean IoU", result.miou)]
     series += [("certified pixel accuracy", result.certified)] if result.certified else []
-    texts = [short(figure.eps) for figure in result.miou]
-    fractions = [f"{255 * figure.eps:g}/255" for figure in result.miou]
-    if result.norm == "linf" and all(len(text) < len("255/255") for text in fractions):
-        texts = ["0", *fractions[1:]]
+    texts = [eps_text(result, figure.eps) for figure in result.miou]
     return fill(
         __package__,
         "page.html",
@@ -51,7 +48,7 @@ def render(folder: Folder[Answers]) -> str:
         attacks=[str(attack) for attack in facts["attacks"]],
         classes=sorted(result.per_class, key=lambda figures_of_class: figures_of_class.iou[-1] or 0.0),
         pictures=pictures(folder, result),
-        colours=[(figures_of_class.name, f"rgb{colour(figures_of_class.class_)}") for figures_of_class in result.per_class],
+        colours=colours_of(result, [str(name) for name in facts["data"]["classes"]]),
         request=facts["request"],
     )
 
@@ -84,6 +81,14 @@ def pictures(folder: Folder[Answers], result: DenseResult) -> list[dict[str, Any
         views = views_of(arrays, picture.sample)
         examples.append({"name": picture.name, "before": picture.accuracy[0], "after": picture.accuracy[-1], "views": views})
     return examples
+
+
+def colours_of(result: DenseResult, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and colours of the classes that masks or wrong predictions hold."""
+    predicted = {confusion.predicted for confusion in result.confusions}
+    labels = {figures_of_class.class_ for figures_of_class in result.per_class}
+    labels |= {label for label, name in enumerate(names) if name in predicted}
+    return [(class_name(names, label), f"rgb{colour(label)}") for label in sorted(labels)]
 
 
 def views_of(arrays: Mapping[str, Array], sample: int) -> list[tuple[str, Markup]]:

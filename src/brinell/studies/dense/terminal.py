@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from brinell.pages.format import percent, short
+from brinell.pages.format import percent
 from brinell.studies.dense.results import DenseResult, Figure
-from brinell.studies.dense.words import reading
+from brinell.studies.dense.words import eps_text, reading
 
 
 def lines(result: DenseResult) -> Iterator[str]:
@@ -14,7 +14,7 @@ def lines(result: DenseResult) -> Iterator[str]:
     certified = {figure.eps: figure for figure in result.certified}
     for accuracy, miou in zip(result.pixel_accuracy, result.miou, strict=True):
         proof = figure_text(certified[accuracy.eps]) if accuracy.eps in certified else ""
-        yield f"  {short(accuracy.eps):<10}{figure_text(accuracy):<28}{figure_text(miou):<28}{proof}".rstrip()
+        yield f"  {eps_text(result, accuracy.eps):<10}{figure_text(accuracy):<28}{figure_text(miou):<28}{proof}".rstrip()
     yield from reading(result)
     yield from result.notes
     yield f"page: {result.folder}/report.html"
