@@ -96,7 +96,9 @@ def figures(arguments: argparse.Namespace) -> None:
 
 def load_peer(checkout: Path) -> Any:
     """SEA's module of attacks; the few helpers of autoattack that it imports stand in if that is not installed."""
-    if importlib.util.find_spec("autoattack") is None:
+    try:
+        importlib.import_module("autoattack.other_utils")
+    except ImportError:  # the benchmark autoattack.py of this folder has the name, too
         package, helpers = types.ModuleType("autoattack"), types.ModuleType("autoattack.other_utils")
         helpers.L0_norm = lambda x: (x != 0).float().flatten(1).sum(1)  # type: ignore[attr-defined]
         helpers.L1_norm = helpers.L2_norm = None  # type: ignore[attr-defined]

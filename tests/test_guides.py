@@ -18,6 +18,7 @@ from sklearn.datasets import load_digits
 from typer.main import get_command
 
 import brinell
+from _pictures import write_pictures
 from brinell.cli import command_line, run
 
 GUIDES = sorted((Path(__file__).resolve().parent.parent / "docs" / "guides").glob("*.md"))
@@ -79,6 +80,8 @@ def place(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     from safetensors.torch import save_file
 
     save_file(model["factory"]().state_dict(), tmp_path / "FILE.safetensors")
+    write_pictures(tmp_path / "FOLDER")
+    (tmp_path / "FOLDER" / "network.py").rename(tmp_path / "segmentation.py")
     module, *_ = re.findall(
         r"^```python\n(.*?)^```", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
     )
