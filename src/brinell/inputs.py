@@ -177,7 +177,7 @@ def models_of(
         raise RequestError(f"output is {short(output)}: give a name or a place in the answer, such as 'logits' or 0")
     if not isinstance(answers, str | None) or answers not in (None, "labels", *KINDS):
         raise RequestError(f"answers is {short(answers)}; it is one of labels, {', '.join(KINDS)}")
-    dataset = dataset or open_data(spec)
+    dataset = dataset or open_data(spec, truth=True)
     prepared = preparation(preprocessing, mean, std, dataset.domain)
     models = [_wrap(model, dataset, name, prepared, answers, output) for name, model in models_by_name.items()]
     models = [model if answers in (None, "labels") else LogitModel(model, str(answers)) for model in models]

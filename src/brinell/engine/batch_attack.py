@@ -21,6 +21,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent, size
 from brinell.core.values import as_array, as_tensor
 from brinell.engine.cascade import Stage, build_stages
+from brinell.engine.class_counts import check_output
 from brinell.engine.eps_grid import budget_notes, parse_eps
 from brinell.engine.targeting import parse_targeting
 from brinell.engine.texts import eps_text, norm_advice
@@ -134,6 +135,7 @@ class BatchAttack:
     def run(self, stages: tuple[Stage, ...], eps: Tensor, targeted: Any, worst: bool) -> dict[str, Tensor]:
         """Attack the batch; return each sample's closest adversarial input (`worst`: that of the largest margin) and costs."""
         n, device = len(self.x), self.x.device
+        check_output(self.model, None)
         with torch.no_grad():
             logits = torch.cat([ask(self.model, part) for part in self.x.split(self.batch_size)])  # type: ignore[no-untyped-call]
         if int(self.y.max()) >= logits.shape[1]:

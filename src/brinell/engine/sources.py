@@ -52,10 +52,27 @@ def build_source(kind: str, spec: str) -> Any:
     return plugins.build(kind, name, options | ({"path": path} if path else {}))
 
 
-def open_data(spec: str) -> "Dataset":
-    """The data set that a spec names."""
+def open_data(spec: str, *, truth: bool = False) -> "Dataset":
+    """The data set that a spec names; `truth` says that the truth about parts of inputs is understood.
+
+    Raises:
+        RequestError: it cannot be opened, or holds such a truth where labels are expected.
+    """
     dataset: Dataset = build_source("dataset", expand_spec("dataset", spec))()
+    if not truth:
+        check_labelled(dataset)
     return dataset
+
+
+def check_labelled(dataset: "Dataset") -> None:
+    """Refuse data whose truth is about parts of inputs, where one class for each input is expected."""
+    truth = dataset.info.truth
+    if truth is not None:
+        subject = "a mask" if truth.task == "segmentation" else "objects"
+        raise RequestError(
+            f"{dataset.name} holds {subject} for each picture, and here one class for each input is needed: brinell audit and "
+            "brinell dense take such data"
+        )
 
 
 def check_sources(request: BaseRequest) -> None:

@@ -141,6 +141,8 @@ class Study:
     """Settings in whose place Python may give an object in memory."""
     data_of: Reference | None = None
     """`(settings) -> spec`: the data of models in memory, where no setting names them."""
+    truth: bool = False
+    """True if the study understands data with a truth about parts of inputs (`core.data.Truth`), such as masks."""
     successor: Reference | None = None
     """`(data) -> verb`: the study that takes such data, a spec or a data set, in place of this one; empty if this one does."""
     output: Output = Output.FOLDER

@@ -49,7 +49,7 @@ def open_plan(call: Call, kind: type[SomePlan], *, usual_samples: int | None = N
         RequestError: data or a model that cannot be opened, or that do not fit together.
     """
     request = call.request
-    dataset: Dataset = call.dataset() or open_data(request.data)
+    dataset: Dataset = call.dataset() or open_data(request.data, truth=call.study.truth)
     specs = (request.model,) if isinstance(request.model, str) else request.model
     models = call.models() or tuple(model_opener(spec, dataset)() for spec in specs)
     labels = np.asarray(dataset.labels(), dtype=np.int64)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import brinell
+from _pictures import write_pictures
 from brinell.core.errors import BrinellError
 from brinell.studies.dense.records import TABLE
 from brinell.studies.dense.segmentation_analysis import Candidates, miou
@@ -276,3 +277,17 @@ def test_an_attack_that_leaves_more_at_a_larger_budget_is_named(tmp_path):
     )
     by_code = {check.code: check for check in study.checks}
     assert by_code["monotone"].passed and by_code["apgd-against-pgd"].passed
+
+
+def test_calls_that_need_labels_refuse_masks_and_maps(tmp_path):
+    x, masks = pictures()
+    data, model = brinell.data(x, masks=masks), Threshold()
+    spec, network = write_pictures(tmp_path / "pictures")
+    for verb in ("explain", "smooth", "corrupt", "benchmark", "certify", "harden"):
+        settings = {"train": data} if verb == "harden" else {}
+        with pytest.raises(BrinellError, match="here one class for each input is needed"):
+            getattr(brinell, verb)(model, data, **settings, out=tmp_path / verb)
+    with pytest.raises(BrinellError, match="here one class for each input is needed"):
+        brinell.corrupt(network, spec, out=tmp_path / "spec")
+    with pytest.raises(BrinellError, match="answers a map of 2 x 12 x 12"):
+        brinell.attack(model, x.transpose(0, 3, 1, 2), [0] * 5, eps=0.1)

@@ -17,6 +17,7 @@ STUDY = Study(
     summarise="analysis:summarise",
     lines="terminal:lines",
     page="page:write",
+    truth=True,
     examples=(
         "brinell dense --data 'masks:FOLDER?side=257' --model model.py:segmentation --eps 4/255,8/255",
         "brinell dense --data masks:FOLDER --model model.py:segmentation --norm l2 --eps 0.25,1 --lipschitz 6.532",
