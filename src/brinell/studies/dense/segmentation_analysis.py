@@ -290,7 +290,7 @@ def _attacks(rows: Answers, facts: Mapping[str, Any], levels: Sequence[float]) -
 
 
 def _rising(attacks: Sequence[AttackFigures]) -> CheckFigures:
-    """Whether an attack by itself leaves no more pixels right at a larger budget than at a smaller one."""
+    """Check that no attack by itself leaves more pixels right at a larger budget than at a smaller one."""
     by_attack: dict[str, list[AttackFigures]] = {}
     for figures in attacks:
         by_attack.setdefault(figures.attack, []).append(figures)
@@ -310,7 +310,7 @@ def _rising(attacks: Sequence[AttackFigures]) -> CheckFigures:
 
 
 def _weaker(attacks: Sequence[AttackFigures]) -> list[CheckFigures]:
-    """Whether PGD leaves no fewer pixels right than APGD, where both ran on the same pictures."""
+    """Check that PGD leaves no fewer pixels right than APGD, where both ran on the same pictures."""
     checks = []
     for eps in dict.fromkeys(figures.eps for figures in attacks):
         ran = [figures for figures in attacks if figures.eps == eps and figures.pixel_accuracy is not None]

@@ -43,7 +43,7 @@ def _check(code: str, passed: bool, text: str) -> dict[str, Any]:
 
 
 def _labels_alone(maps: Tensor) -> dict[str, Any]:
-    """Whether the model answers more than the class of each pixel."""
+    """Check that the model answers more than the class of each pixel."""
     ordered = maps.sort(1).values
     rest_is_level = bool((ordered[:, 0] == ordered[:, -2]).all()) if maps.shape[1] > 2 else False
     leads = torch.unique(ordered[:, -1] - ordered[:, -2])
@@ -56,7 +56,7 @@ def _labels_alone(maps: Tensor) -> dict[str, Any]:
 
 
 def _saturated(criterion: MapCriterion, maps: Tensor) -> dict[str, Any]:
-    """Whether the cross-entropy of right pixels is above 0 in float32."""
+    """Check that the cross-entropy of right pixels is above 0 in float32."""
     loss = losses.cross_entropy(maps, criterion.truth)
     right = criterion.valid & (maps.argmax(1) == criterion.masks)
     share = float((right & (loss == 0)).sum() / right.sum().clamp_min(1))
@@ -67,7 +67,7 @@ def _saturated(criterion: MapCriterion, maps: Tensor) -> dict[str, Any]:
 
 
 def _gradient(model: MapModel, criterion: MapCriterion, x: Tensor) -> dict[str, Any]:
-    """Whether the gradient of the mean margin of the pixels is its slope."""
+    """Check that the gradient of the mean margin of the pixels is its slope."""
     y = torch.zeros(1, dtype=torch.int64, device=x.device)
 
     def value(inputs: Tensor) -> Tensor:
