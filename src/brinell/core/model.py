@@ -73,7 +73,7 @@ class ModelInfo:
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
     output: MapOutput | None = None
-    """Kind of the answers, if they are more than a class for each input; `Model.classes` is then the length of a flattened answer."""
+    """Kind of the answers, if they are more than a class each; `Model.classes` is then the length of a flattened answer."""
     answers: str | None = None
     """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""
     training: Callable[[], Sequence[str]] | None = None
