@@ -43,7 +43,7 @@ def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
     return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
-    """The proofs beside an audit, in the subfolder that the constant `PROOFS` names; None without any.
+    """The proofs beside an audit, in its own folder of proofs; None without any.
     """The proofs beside an audit, in the folder `certify` within its folder; None without any.
 
     Raises:
