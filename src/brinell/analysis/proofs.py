@@ -43,8 +43,8 @@ def rate_of(counted: Array, outcome: Array, eps: float) -> Rate:
     return rate(int((counted & valid).sum()), int(valid.sum()), eps=eps, missing=int((~valid).sum()))
 
 
+def proofs_of(run: Path | str) -> Outcomes | None:
     """The proofs beside an audit, in its own folder of proofs; None without any.
-    """The proofs beside an audit, in the folder `certify` within its folder; None without any.
 
     Raises:
         RequestError: they are damaged.
