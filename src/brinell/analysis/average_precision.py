@@ -1,0 +1,144 @@
+"""Average precision and recall of a set of pictures, from the matched detections of each, with intervals over pictures.
+
+COCO's definitions: 101 recall points, precision that never rises with recall, a mean over the classes that occur.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from brinell.core.boxes import LEVELS, Detections, Objects, match
+from brinell.core.record import Array
+
+POINTS = np.linspace(0.0, 1.0, 101)
+"""Recall at which precision is read."""
+
+
+class Interval(NamedTuple):
+    """A figure of a set of pictures with its 95 % interval."""
+
+    value: float
+    """NaN where nothing is to be found."""
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matches:
+    """The matched detections of a set of pictures: all that AP depends on."""
+
+    picture: Array
+    """(m,) int64 position of the picture of each detection, not falling."""
+    label: Array
+    """(m,) int64."""
+    score: Array
+    """(m,) float64."""
+    hit: Array
+    """(m, levels) bool: true positive at each level of overlap."""
+    ignored: Array
+    """(m, levels) bool: within a crowd."""
+    objects: Array
+    """(k, 2) int64: position of the picture and class of each object to find."""
+    pictures: int
+    """Number of pictures, with and without objects."""
+
+
+def match_set(detections: Sequence[Detections], objects: Sequence[Objects], levels: Sequence[float] = LEVELS) -> Matches:
+    """Match the detections of each picture with its objects."""
+    counts = [len(part) for part in detections]
+    pairs = [match(*pair, levels) for pair in zip(detections, objects, strict=True)]
+    truths = [objects_of_picture.labels[~objects_of_picture.crowd] for objects_of_picture in objects]
+    hits = [(chosen >= 0) & ~ignored for chosen, ignored in pairs]
+    return Matches(
+        picture=np.repeat(np.arange(len(counts)), counts),
+        label=np.concatenate([part.labels for part in detections]),
+        score=np.concatenate([part.scores for part in detections]),
+        hit=np.concatenate(hits, 1).T,
+        ignored=np.concatenate([ignored for _, ignored in pairs], 1).T,
+        objects=np.concatenate(
+            [np.stack([np.full(len(labels), number), labels], 1) for number, labels in enumerate(truths)]
+        ).astype(np.int64),
+        pictures=len(counts),
+    )
+
+
+def class_precision(matches: Matches, weights: Array | None = None) -> tuple[Array, Array]:
+    """Average precision of each class that occurs.
+
+    Args:
+        matches: the set.
+        weights: (draws, pictures) how often each picture counts; by default once.
+
+    Returns:
+        (classes,) int64, and (draws, levels, classes) AP, NaN where a draw holds no object of the class.
+    """
+    weights = np.ones((1, matches.pictures)) if weights is None else np.asarray(weights, dtype=np.float64)
+    classes, levels = np.unique(matches.objects[:, 1]), matches.hit.shape[1]
+    precision = np.full((len(weights), levels, len(classes)), np.nan)
+    for column, label in enumerate(classes.tolist()):
+        total = weights[:, matches.objects[matches.objects[:, 1] == label, 0]].sum(1)
+        rows = np.flatnonzero(matches.label == label)
+        rows = rows[np.argsort(-matches.score[rows], kind="stable")]
+        for level in range(levels):
+            counted = rows[~matches.ignored[rows, level]]
+            share = weights[:, matches.picture[counted]]
+            precision[:, level, column] = _mean_precision(share, matches.hit[counted, level], total)
+    return classes, precision
+
+
+def _mean_precision(weights: Array, hit: Array, total: Array) -> Array:
+    """(draws,): mean precision at the recall points.
+
+    Args:
+        weights: (draws, m) how often each detection counts, the highest score first.
+        hit: (m,) bool.
+        total: (draws,) number of objects.
+    """
+    hits, counts = np.cumsum(weights * hit, 1), np.cumsum(weights, 1)
+    envelope = np.maximum.accumulate((hits / np.maximum(counts, 1e-12))[:, ::-1], 1)[:, ::-1]
+    envelope = np.concatenate([envelope, np.zeros((len(weights), 1))], 1)
+    means = np.full(len(weights), np.nan)
+    for draw in np.flatnonzero(total > 0).tolist():
+        means[draw] = envelope[draw, np.searchsorted(hits[draw] / total[draw], POINTS)].mean()
+    return means
+
+
+def average_precision(matches: Matches, weights: Array | None = None) -> tuple[Array, Array]:
+    """(draws,) AP at the first level of overlap, and (draws,) AP averaged over all levels; NaN in a draw without objects."""
+    _, precision = class_precision(matches, weights)
+    occurs = ~np.isnan(precision[:, 0])
+    with np.errstate(invalid="ignore"):
+        by_level = np.nansum(precision, 2) / occurs.sum(1)[:, None]
+    return by_level[:, 0], by_level.mean(1)
+
+
+def draw_pictures(pictures: int, draws: int = 500, seed: int = 0) -> Array:
+    """(draws, pictures): how often each picture counts in samples of as many pictures, drawn with replacement."""
+    share = np.full(pictures, 1 / pictures)
+    counts: Array = np.random.default_rng(seed).multinomial(pictures, share, size=draws)
+    return counts
+
+
+def interval(value: float, draws: Array) -> Interval:
+    """A figure with the middle 95 % of its draws; draws in which it is undefined are left out."""
+    finite = draws[np.isfinite(draws)]
+    if not len(finite) or not np.isfinite(value):
+        return Interval(float("nan"), float("nan"), float("nan"))
+    low, high = np.quantile(finite, (0.025, 0.975)).tolist()
+    return Interval(float(value), min(low, float(value)), max(high, float(value)))
+
+
+def ratio(part: Array, whole: Array, weights: Array) -> Interval:
+    """A sum over pictures per sum over pictures, such as objects missed per object.
+
+    Args:
+        part: (pictures,) counts.
+        whole: (pictures,) counts; pictures in which it is 0 take no part.
+        weights: (draws, pictures) of `draw_pictures`.
+    """
+    counts = np.stack([part * (whole > 0), whole]).astype(np.float64)
+    drawn, total = weights @ counts.T, counts.sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return interval(float(total[0] / total[1]) if total[1] else float("nan"), drawn[:, 0] / drawn[:, 1])

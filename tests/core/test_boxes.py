@@ -1,0 +1,121 @@
+"""Boxes: known answers by hand, and properties that hold for every picture."""
+
+import numpy as np
+import pytest
+
+from brinell.core.boxes import (
+    FALSE,
+    HIT,
+    IGNORED,
+    MISLABELLED,
+    MISPLACED,
+    MISSED,
+    Detections,
+    Objects,
+    decode,
+    judge,
+    match,
+    overlaps,
+    suppress,
+)
+
+
+def objects(*rows):
+    """Objects from (x0, y0, x1, y1, label, crowd)."""
+    values = np.array(rows, dtype=np.float64).reshape(-1, 6)
+    return Objects(boxes=values[:, :4], labels=values[:, 4].astype(np.int64), crowd=values[:, 5] > 0)
+
+
+def detections(*rows):
+    """Detections from (x0, y0, x1, y1, label, score)."""
+    values = np.array(rows, dtype=np.float64).reshape(-1, 6)
+    order = np.argsort(-values[:, 5], kind="stable")
+    return Detections(boxes=values[order, :4], labels=values[order, 4].astype(np.int64), scores=values[order, 5])
+
+
+def random_picture(generator, objects_most=8, boxes_most=20, classes=3):
+    """Objects, and detections near some of them."""
+    n, m = generator.integers(0, objects_most + 1), generator.integers(0, boxes_most + 1)
+    corners = generator.uniform(0, 80, (n, 2))
+    boxes = np.concatenate([corners, corners + generator.uniform(5, 40, (n, 2))], 1)
+    labels = generator.integers(0, classes, n)
+    truth = Objects(boxes=boxes, labels=labels, crowd=generator.random(n) < 0.15)
+    rows = []
+    for _ in range(m):
+        if n and generator.random() < 0.7:
+            which = generator.integers(n)
+            box, label = boxes[which] + generator.normal(0, 4, 4), labels[which]
+            label = label if generator.random() < 0.7 else generator.integers(classes)
+        else:
+            corner = generator.uniform(0, 80, 2)
+            box, label = np.concatenate([corner, corner + generator.uniform(5, 40, 2)]), generator.integers(classes)
+        rows.append((*np.concatenate([np.minimum(box[:2], box[2:]), np.maximum(box[:2], box[2:])]), label, generator.random()))
+    return detections(*rows), truth
+
+
+def test_overlaps_by_hand():
+    boxes, others = np.array([[0.0, 0, 2, 2]]), np.array([[1.0, 0, 3, 2], [0, 0, 4, 4], [5, 5, 6, 6]])
+    assert overlaps(boxes, others)[0].tolist() == pytest.approx([1 / 3, 1 / 4, 0])
+    assert overlaps(boxes, others, np.array([False, True, False]))[0].tolist() == pytest.approx([1 / 3, 1, 0])
+
+
+def test_suppression_keeps_the_best_of_each_class():
+    boxes = np.array([[0.0, 0, 10, 10], [0, 0, 10, 9], [0, 0, 10, 9], [20, 0, 30, 10]])
+    assert suppress(boxes, np.array([0.5, 0.9, 0.8, 0.1]), np.array([0, 0, 1, 0]), 0.45).tolist() == [1, 2, 3]
+
+
+def test_outcomes_by_hand():
+    truth = objects(
+        (0, 0, 10, 10, 0, 0), (20, 0, 30, 10, 0, 0), (40, 0, 50, 10, 1, 0), (60, 0, 70, 10, 1, 0), (0, 50, 90, 90, 2, 1)
+    )
+    boxes = detections(
+        (0, 0, 10, 9, 0, 0.9),  # finds the first
+        (0, 0, 10, 10, 0, 0.8),  # a duplicate
+        (20, 0, 30, 9, 1, 0.7),  # the second, with another class
+        (44, 0, 54, 10, 1, 0.6),  # the third, overlap 6 / 14
+        (90, 0, 95, 5, 1, 0.5),  # nothing
+        (10, 60, 20, 70, 2, 0.4),  # in the crowd
+    )
+    outcomes = judge(boxes, truth)
+    assert outcomes.objects.tolist() == [HIT, MISLABELLED, MISPLACED, MISSED, IGNORED]
+    assert outcomes.boxes.tolist() == [HIT, FALSE, MISLABELLED, MISPLACED, FALSE, IGNORED]
+
+
+def test_each_object_and_box_has_one_outcome_and_pairs_are_one_to_one():
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        boxes, truth = random_picture(generator)
+        outcomes = judge(boxes, truth)
+        for kind in (HIT, MISLABELLED, MISPLACED):
+            assert (outcomes.objects == kind).sum() == (outcomes.boxes == kind).sum()
+        assert (
+            sum(outcomes.count(kind) for kind in (MISSED, MISLABELLED, MISPLACED)) + (outcomes.objects == HIT).sum()
+            == truth.count
+        )
+        assert set(outcomes.boxes) <= {HIT, MISLABELLED, MISPLACED, FALSE, IGNORED}
+
+
+def test_more_boxes_never_lose_an_object_that_was_found():
+    generator = np.random.default_rng(1)
+    for _ in range(100):
+        boxes, truth = random_picture(generator)
+        shares = [int((judge(boxes.select_above(least), truth).objects == HIT).sum()) for least in (0.8, 0.5, 0.2, 0.0)]
+        assert shares == sorted(shares)
+
+
+def test_decoding_drops_low_scores_and_keeps_at_most_so_many():
+    candidates = np.zeros((6, 7))
+    candidates[:, :4] = [[20 * k, 0, 20 * k + 10, 10] for k in range(6)]
+    candidates[np.arange(6), 4 + np.arange(6) % 3] = [0.9, 0.8, 0.0005, 0.7, 0.6, 0.5]
+    boxes = decode(candidates, most=3)
+    assert boxes.scores.tolist() == [0.9, 0.8, 0.7] and boxes.labels.tolist() == [0, 1, 0]
+
+
+def test_a_picture_without_boxes_or_objects():
+    for pair in (
+        (detections(), objects((0, 0, 1, 1, 0, 0))),
+        (detections((0, 0, 1, 1, 0, 0.5)), objects()),
+        (detections(), objects()),
+    ):
+        assert match(*pair)[0].shape == (10, len(pair[0]))
+        assert len(judge(*pair).objects) == len(pair[1])
