@@ -24,6 +24,7 @@ from brinell.core.model import Model
 from brinell.core.values import as_array
 from brinell.datasets._arrays import Bounds
 from brinell.datasets._axes import Layout
+from brinell.datasets._boxed_arrays import BoxedArrays
 from brinell.datasets._masked_arrays import MaskedArrays
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.request import IN_MEMORY
@@ -58,6 +59,7 @@ def data(
     bounds: Bounds | None = None,
     divide: float | None = None,
     masks: Any = None,
+    boxes: Any = None,
     name: str = "arrays",
 ) -> Dataset:
     """Inputs and labels as data for any call of Brinell, with the settings that arrays do not show.
@@ -75,16 +77,21 @@ def data(
             own ranges.
         divide: number by which the inputs are divided; the model gets the quotients.
         masks: (n, h, w) whole numbers, the class of each pixel in place of `y`; 255 where a pixel has none.
+        boxes: for each picture a dict of boxes (k, 4) as x0, y0, x1, y1 in its pixels, labels (k,) and optionally crowd (k,), in
+            place of `y`.
         name: how reports call it.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    if masks is None:
-        return ArrayDataset(x, y, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
-    if y is not None:
-        raise RequestError("masks hold the class of each pixel, and y a class for each picture: give one of the two")
-    return MaskedArrays(x, masks, classes, name=name, kind=kind, layout=layout, bounds=bounds, divide=divide)
+    settings: dict[str, Any] = {"name": name, "kind": kind, "layout": layout, "bounds": bounds, "divide": divide}
+    if masks is None and boxes is None:
+        return ArrayDataset(x, y, classes, **settings)
+    if sum(truth is not None for truth in (y, masks, boxes)) > 1:
+        raise RequestError(
+            "y holds a class for each picture, masks one for each pixel, and boxes the objects: give one of the three"
+        )
+    return MaskedArrays(x, masks, classes, **settings) if boxes is None else BoxedArrays(x, boxes, classes, **settings)
 
 
 def open_dataset(value: Any) -> Dataset | None:

@@ -9,8 +9,7 @@ import torch
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
-from brinell.models._onnx_network import OnnxNetwork
-from brinell.models._onnx_operations import OPERATIONS
+from brinell.models._onnx_network import OPERATIONS, OnnxNetwork
 from brinell.models.onnx import Onnx
 from brinell.testing import check_model
 
@@ -84,6 +83,16 @@ def slices(rng):
     ], {}
 
 
+def resize(rng):
+    factor, nearest = float(rng.integers(1, 4)), bool(rng.integers(0, 2))
+    coordinates = "asymmetric" if nearest else str(rng.choice(["half_pixel", "align_corners"]))
+    settings = {"mode": "nearest" if nearest else "linear", "coordinate_transformation_mode": coordinates}
+    if rng.random() < 0.5 and not nearest:
+        return [np.zeros(0, np.float32), np.zeros(0, np.float32), integers(*IMAGE[:2], 9, 4)], settings
+    scales = np.array([1, 1, factor, factor], np.float32)
+    return [np.zeros(0, np.float32), scales], settings | ({"nearest_mode": "floor"} if nearest else {})
+
+
 FORMS = {
     **{name: lambda rng: ([], {}) for name in ELEMENTWISE.split()},
     **{name: lambda rng: ([a(rng, *rng.choice([1, 4], 1), 1, 1)], {}) for name in PAIRS.split()},
@@ -113,6 +122,7 @@ FORMS = {
         name: lambda rng: ([axes(rng)], {"keepdims": int(rng.integers(0, 2))})
         for name in "ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum".split()
     },
+    "Resize": resize,
     "Reshape": lambda rng: ([integers(0, -1, 5) if rng.random() < 0.5 else integers(2, 120)], {}),
     "Slice": slices,
     "Softmax": lambda rng: ([], {"axis": int(rng.choice([1, -1]))}),

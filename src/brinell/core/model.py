@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from brinell.core.data import Remark
+from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_foreign, one_line, option
 from brinell.core.torch_settings import kept_settings
@@ -72,7 +73,7 @@ class ModelInfo:
     """(n, *shape) inputs to (n, d) features of the penultimate layer."""
     session: Callable[[torch.device], AbstractContextManager[None]] = lambda device: nullcontext()
     """Prepares the model for many calls on one device (evaluation mode, open connections) until the context ends."""
-    output: MapOutput | None = None
+    output: MapOutput | BoxForm | None = None
     """Kind of the answers, if they are more than a class each; `Model.classes` is then the length of a flattened answer."""
     answers: str | None = None
     """Kind of the raw answers before conversion to logits, one of `models._answers.Kind`; None if unknown."""

@@ -7,7 +7,7 @@ import torch
 
 from brinell.core.contracts import Dataset
 from brinell.core.errors import BrinellError, ModelError
-from brinell.core.model import Model, ask
+from brinell.core.model import MapOutput, Model, ask
 from brinell.core.record import Array
 from brinell.models._answers import count_classes
 
@@ -55,9 +55,15 @@ def check_output(model: Model, dataset: Dataset | None) -> None:
             "data"
         )
     if output is not None and truth is None:
+        form, remedy = (
+            ("a map", "masks, such as masks:FOLDER")
+            if isinstance(output, MapOutput)
+            else ("boxes", "boxes, such as boxes:FOLDER")
+        )
         raise ModelError(
-            f"model {model.name} answers a map of {' x '.join(map(str, output.shape))} numbers for each input, and the data have "
-            "one class for each: give data with masks, such as masks:FOLDER, or end the model with a layer that answers classes"
+            f"model {model.name} answers {form} of {' x '.join(map(str, output.shape))} numbers for each input, and the data "
+            f"have "
+            f"one class for each: give data with {remedy}, or end the model with a layer that answers classes"
         )
 
 

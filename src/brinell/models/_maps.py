@@ -30,7 +30,7 @@ class MapModel:
 
     def __init__(self, model: Model, enlargement: Enlargement = "bilinear", *, probabilities: bool = False) -> None:
         output = model.info.output
-        if output is None:
+        if not isinstance(output, MapOutput):
             raise RequestError(f"model {model.name} answers no map: masks need a model with one class for each pixel")
         self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
         _, height, width = model.domain.shape

@@ -13,14 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Model
+from brinell.models import _onnx_operations
 from brinell.models._answers import random_inputs
-from brinell.models._onnx_operations import OPERATIONS, Attributes, Inputs, Unconvertible
+from brinell.models._detections import Decoded, Decoder
+from brinell.models._onnx_operations import Attributes, Inputs, Unconvertible
+from brinell.models._onnx_resize import resize
 from brinell.models._torch_model import TorchModel
 
 __all__ = ["Form", "OnnxNetwork", "Unconvertible", "compare", "convert"]
 
+OPERATIONS = {**_onnx_operations.OPERATIONS, "Resize": resize}
+"""Functions that carry out the nodes of a graph, by the names of the operations."""
 COMPARED = 8
 """Number of random inputs on which both networks must agree."""
 TOLERANCE = 1e-3
@@ -60,7 +66,7 @@ class OnnxNetwork(nn.Module):
         for tensor in graph.initializer:
             self._add_constant(tensor.name, numpy_helper.to_array(tensor, base_dir=str(folder)))
         (self._input,) = (port.name for port in graph.input if port.name not in self._constants)
-        self._batch = _batch_of(next(port for port in graph.input if port.name == self._input))
+        self.batch = _batch_of(next(port for port in graph.input if port.name == self._input))
         unknown = sorted({_public_name(node) for node in graph.node if _operation_name(node) is None})
         if unknown:
             raise Unconvertible(f"has operations without a counterpart in torch here: {', '.join(unknown)}")
@@ -82,7 +88,7 @@ class OnnxNetwork(nn.Module):
         values: dict[str, Tensor] = {name: getattr(self, buffer) for name, buffer in self._constants.items()}
         values[self._input] = x
         for k, (operation, names, outputs, attributes) in enumerate(self._nodes):
-            inputs = Inputs([values[name] if name else None for name in names], attributes, self._batch, len(x))
+            inputs = Inputs([values[name] if name else None for name in names], attributes, self.batch, len(x))
             try:
                 result = OPERATIONS[operation](inputs)
             except Unconvertible as error:
@@ -98,16 +104,24 @@ class OnnxNetwork(nn.Module):
 class _Rows(nn.Module):
     """The network on inputs (n, *shape) with the channels first."""
 
-    def __init__(self, network: OnnxNetwork, last: bool, sides: tuple[int, ...] | None, dtype: torch.dtype) -> None:
+    def __init__(
+        self, network: OnnxNetwork, last: bool, sides: tuple[int, ...] | None, dtype: torch.dtype, batch: int | None = None
+    ) -> None:
         super().__init__()
-        self.network, self._last, self._sides, self._dtype = network, last, sides, dtype
+        self.network, self._last, self._sides, self._dtype, self._batch = network, last, sides, dtype, batch
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, classes) scores."""
         x = x.to(self._dtype)
         x = x.movedim(1, -1) if self._last else x
-        scores: Tensor = self.network(x if self._sides is None else x.reshape(len(x), *self._sides))
-        return scores
+        x = x if self._sides is None else x.reshape(len(x), *self._sides)
+        if self._batch is None:
+            scores: Tensor = self.network(x)
+            return scores
+        filling = -len(x) % self._batch
+        x_full = torch.cat([x, x[-1:].expand(filling, *x.shape[1:])]) if filling else x
+        parts = [x_full[start : start + self._batch] for start in range(0, len(x_full), self._batch)]
+        return torch.cat([self.network(part) for part in parts])[: len(x)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,40 +138,65 @@ class Form:
     """Name of the type of numbers, as numpy calls it."""
 
 
-def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, Any]) -> TorchModel:
-    """The network of a file in torch.
+def convert(model: Model, file: Path, form: Form, preprocessing: Mapping[str, Any], decode: Decoder | None = None) -> TorchModel:
+    """The network of a file in torch, for any number of inputs at once or else for as many as the file was exported for.
 
     Args:
         model: the same network in ONNX Runtime, with whose answers those in torch are compared.
         file: the file.
         form: its inputs and its output.
         preprocessing: as of a TorchModel.
+        decode: what turns the output into the boxes of a detector, if it is one.
 
     Raises:
         RequestError: an operation that has no counterpart in torch here, or answers that are not those of ONNX Runtime.
     """
     import onnx
 
-    remedy = "leave out gradients=true, which leaves attacks that need scores alone, or give the network in torch"
+    clause = ""
     try:
         network = OnnxNetwork(onnx.load(file), file.parent, form.output)
-        converted = TorchModel(
-            _Rows(network, form.last, form.sides, TORCH_TYPES[form.element_type]).eval(),
-            model.domain,
-            classes=model.classes,
-            map_output=model.info.output,
-            name=model.name,
-            preprocessing=preprocessing,
-            code=model.digest(),
-            architecture="ONNX",
-            class_names=model.info.class_names,
-        )
-        x = random_inputs(model.domain, COMPARED)
-        with torch.no_grad():
-            compare(*(scores.double().log_softmax(1) for scores in (model.predict(x), converted.predict(x))))
-    except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
-        clause = str(error) if isinstance(error, Unconvertible) else f"cannot be carried out in torch ({one_line(error, 120)})"
-        raise RequestError(f"{file} {clause}: {remedy}") from None
+        for batch in (None, network.batch) if network.batch else (None,):
+            rows = _Rows(network, form.last, form.sides, TORCH_TYPES[form.element_type], batch)
+            try:
+                return _compared(model, rows if decode is None else Decoded(rows, decode), preprocessing)
+            except FAILURES as error:
+                clause = clause or _clause(error)
+    except FAILURES as error:
+        clause = _clause(error)
+    raise RequestError(
+        f"{file} {clause}: leave out gradients=true, which leaves attacks that need scores alone, or give the network in torch"
+    )
+
+
+def _clause(error: Exception) -> str:
+    """Why a network cannot be carried out in torch."""
+    return str(error) if isinstance(error, Unconvertible) else f"cannot be carried out in torch ({one_line(error, 120)})"
+
+
+def _compared(model: Model, module: nn.Module, preprocessing: Mapping[str, Any]) -> TorchModel:
+    """The model around a converted network, once its answers are those of ONNX Runtime."""
+    boxes = model.info.output
+    converted = TorchModel(
+        module.eval(),
+        model.domain,
+        classes=model.classes,
+        map_output=boxes,
+        name=model.name,
+        preprocessing=preprocessing,
+        code=model.digest(),
+        architecture="ONNX",
+        class_names=model.info.class_names,
+    )
+    x = random_inputs(model.domain, COMPARED)
+    with torch.no_grad():
+        answers = model.predict(x), converted.predict(x)
+    if isinstance(boxes, BoxForm):
+        candidates = [boxes.unflatten(answer) for answer in answers]
+        compare(*(part[..., :4] for part in candidates))
+        compare(*(part[..., 4:] for part in candidates))
+    else:
+        compare(*(scores.double().log_softmax(1) for scores in answers))
     return converted
 
 
@@ -172,6 +211,8 @@ def compare(expected: Tensor, answers: Tensor) -> None:
         raise Unconvertible(f"answers differently in torch than in ONNX Runtime, by up to {difference:.3g}")
 
 
+FAILURES = (Unconvertible, RequestError, RuntimeError, TypeError, IndexError, ValueError)
+"""Errors of a network that torch cannot carry out."""
 TORCH_TYPES = {"float32": torch.float32, "float64": torch.float64, "float16": torch.float16}
 """Element types by the names of numpy."""
 

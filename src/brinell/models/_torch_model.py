@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from brinell.core.contracts import Access, Domain
+from brinell.core.detection import BoxForm
 from brinell.core.errors import BrinellError, RequestError, one_line
 from brinell.core.hooks import hookable, watch_calls
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
@@ -21,6 +22,7 @@ from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
 from brinell.models._containers import code_of, evaluation_mode, is_training, uncompiled, unwrapped
 from brinell.models._content import digest_of, structure_of
+from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
 from brinell.models._outputs import Output, find_output, note_of, pick
 from brinell.models._remedies import tested_remedy
 
@@ -76,7 +78,7 @@ class TorchModel:
         class_names: tuple[str, ...] = (),
         output: Output = None,
         data_classes: int | None = None,
-        map_output: MapOutput | None = None,
+        map_output: MapOutput | BoxForm | None = None,
     ) -> None:
         module, notes = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
@@ -146,6 +148,8 @@ class TorchModel:
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""
+        if is_box_list(answer) and self._data_classes is not None:
+            answer, self.access = pad_boxes(answer, self._data_classes, x, self.name), Access.SCORES
         logits: Any = logits_of(answer) if self._path is None else pick(answer, self._path)
         if not isinstance(logits, Tensor) or obstacle_of(logits):
             unfit: Tensor = logits
@@ -193,6 +197,11 @@ class TorchModel:
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
         if answer.ndim == 4 and len(answer) == 1 and self.domain.kind == "image" and math.prod(answer.shape[2:]) > 1:
             self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
+            answer = answer.flatten(1)
+        if answer.ndim == 3 and self.domain.kind == "image" and answer.shape[2] > 4:
+            final = self.access == Access.SCORES
+            self._map = box_form(answer, 1, max(self.domain.shape[1:]), self.name, final=final)
+            self._notes += (access_note(self.name),) if final else ()
             answer = answer.flatten(1)
         if answer.ndim != 2 or len(answer) != 1:
             sides = answer.shape[2:]
@@ -257,7 +266,8 @@ class TorchModel:
             hash.update(text.encode() + b"\0")
         for name, tensor in [*self.module.named_parameters(), *self.module.named_buffers()]:
             hash.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-            hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            if tensor.numel():  # an empty one has no bytes to view
+                hash.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         if code := code_of(self.module):
             hash.update(digest_of(code).encode())
         return hash.hexdigest()

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from brinell.core import bounded
 from brinell.core.contracts import Access, Domain
+from brinell.core.detection import BoxForm
 from brinell.core.errors import ModelError, RequestError, one_line
 from brinell.core.file_content import check_graph
 from brinell.core.model import MapOutput, ModelInfo
@@ -33,6 +34,7 @@ from brinell.core.settings import Plain, at_least, at_most
 from brinell.core.user_files import path_hint
 from brinell.models._answers import are_probabilities, logits_of_probabilities, random_inputs
 from brinell.models._class_order import names_of_json
+from brinell.models._detections import Decoder, box_form, decode_raw, open_decoder
 from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session, session_of
 
 if TYPE_CHECKING:
@@ -71,6 +73,11 @@ class Onnx:
     """Values by which to divide afterwards, like mean; 0.00392156862745098 converts 0 to 1 into 0 to 255."""
     gradients: bool = False
     """Convert the network to torch, so that it gives gradients and its layers can be bounded."""
+    decode: str = ""
+    """`FILE.py:FUNCTION` for a detector: turns the output, a tensor of torch, into (n, candidates, 4 + classes), corners in
+    pixels and then a score from 0 to 1 for each class, before suppression."""
+    bgr: bool = False
+    """The file takes the channels in reverse order, blue first; mean and std are those of red, green and blue."""
     threads: int = 1
     """Threads of ONNX Runtime."""
     name: Plain = ""
@@ -116,7 +123,8 @@ class Onnx:
         (output, last, sides), numbers = model.form, {"mean": self.mean, "std": self.std}
         preprocessing = {key: list(values) if len(values) > 1 else values[0] for key, values in numbers.items() if values}
         form = Form(output=output, last=last, sides=sides, element_type=model.element_type)
-        return convert(model, file, form, {"axis": -len(model.domain.shape), **preprocessing})
+        flip = {"flip_axis": -len(model.domain.shape)} if self.bgr else {}
+        return convert(model, file, form, {"axis": -len(model.domain.shape), **flip, **preprocessing}, model.decoder)
 
 
 class OnnxModel:
@@ -152,10 +160,15 @@ class OnnxModel:
         """Number of inputs that the file takes at once; None if any number is accepted."""
         self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
         self._options = options
-        self._output, self._map = "", cast(MapOutput | None, None)
+        self._output, self._map = "", cast(MapOutput | BoxForm | None, None)
+        self.decoder, decoder_code = cast(
+            tuple[Decoder | None, str], open_decoder(options.decode) if options.decode else (None, "")
+        )
+        self._digest += decoder_code
         answers = self._probe(options.output)
         self.classes = answers.shape[1]
-        answer_kind = options.answers or ("probabilities" if are_probabilities(answers) else "logits")
+        logits = isinstance(self._map, BoxForm) or not are_probabilities(answers)
+        answer_kind = options.answers or ("logits" if logits else "probabilities")
         self._probabilities = answer_kind == "probabilities"
         self._notes: tuple[str, ...] = ()
         if self._sides is not None:
@@ -189,8 +202,14 @@ class OnnxModel:
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape) within the bounds."""
         answer = self._ask(self._convert(x), [self._output])[0]
-        logits = torch.from_numpy(answer if self._map is None else answer.reshape(len(answer), -1))
+        raw = torch.from_numpy(answer)
+        logits = self._candidates(raw) if isinstance(self._map, BoxForm) else raw
+        logits = logits if self._map is None else logits.flatten(1)
         return (logits_of_probabilities(logits) if self._probabilities else logits.float()).to(x.device)
+
+    def _candidates(self, raw: Tensor) -> Any:
+        """The answer of a detector, decoded where there is a function for that."""
+        return raw if self.decoder is None else decode_raw(self.decoder, raw, self.name)
 
     @property
     def element_type(self) -> str:
@@ -204,7 +223,10 @@ class OnnxModel:
 
     def digest(self) -> str:
         """Hash of the file, the settings and the domain."""
-        text = f"{self._digest} {self._output} {self._probabilities} {self._last} {self._options.mean} {self._options.std}"
+        options = self._options
+        text = (
+            f"{self._digest} {self._output} {self._probabilities} {self._last} {options.mean} {options.std}{' bgr' * options.bgr}"
+        )
         return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
     def _convert(self, x: Tensor) -> np.ndarray[Any, Any]:
@@ -213,6 +235,7 @@ class OnnxModel:
         x = self.domain.in_units(x.double()) if self.domain.columns else x
         x = x if self._shift is None else x - self._shift
         x = x if self._scale is None else x / self._scale
+        x = x.flip(1) if self._options.bgr else x
         rows: np.ndarray[Any, Any] = x.numpy().astype(self._type, copy=False)
         rows = np.ascontiguousarray(np.moveaxis(rows, 1, -1)) if self._last else np.ascontiguousarray(rows)
         return rows if self._sides is None else rows.reshape(len(rows), *self._sides)
@@ -270,7 +293,10 @@ class OnnxModel:
             ) from None
         answers = dict(zip(names, outputs, strict=True))
         named = [name for name in names if output in ("", name)]
+        candidates = [name for name in named if _is_boxes(answers[name], decoded=self.decoder is not None)]
         rows = [name for name in named if _is_rows(answers[name])]
+        if (self.decoder is not None or not rows) and len(candidates) == 1:
+            return self._probe_boxes(candidates[0], torch.from_numpy(answers[candidates[0]]))
         if not rows and self.domain.kind == "image":
             rows = [name for name in named if _is_map(answers[name])]
         if len(rows) != 1:
@@ -282,6 +308,19 @@ class OnnxModel:
         if answer.ndim == 4:
             self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
         return torch.from_numpy(answer.reshape(len(answer), -1))
+
+    def _probe_boxes(self, output: str, raw: Tensor) -> Tensor:
+        """Flattened candidates of a detector; sets their form."""
+        self._output, candidates = output, self._candidates(raw)
+        self._map = box_form(candidates, PROBES, max(self.domain.shape[1:]), self.name)
+        return torch.as_tensor(candidates).flatten(1)
+
+
+def _is_boxes(answer: Any, *, decoded: bool) -> bool:
+    """True if an output may hold the boxes of each of the probes; one that is decoded may have any axes."""
+    if not isinstance(answer, np.ndarray) or answer.dtype.kind != "f" or answer.ndim < 2 or len(answer) != PROBES:
+        return False
+    return decoded or (answer.ndim == 3 and answer.shape[2] > 4)
 
 
 def _is_rows(answer: Any) -> bool:

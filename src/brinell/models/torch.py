@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
@@ -34,6 +35,7 @@ from brinell.core.torch_settings import kept_settings
 from brinell.core.user_files import bound_names, failure_text, hash_code, import_file, module_name
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_beside
+from brinell.models._detections import Decoded, open_decoder
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import completed_spec, load_weights_file, program_remedy
 
@@ -69,6 +71,10 @@ class TorchModule:
     """Part of the answer that holds the logits, for a module that answers several: a name or a place, such as logits, 0 or
     heads.1; by default the only part that fits.
     """
+    decode: str = ""
+    """`FILE.py:FUNCTION` for a detector: turns the module's raw output into (n, candidates, 4 + classes), corners in pixels and
+    then a score from 0 to 1 for each class, before suppression.
+    """
 
     def __call__(self, domain: Domain) -> Model:
         """The model for data whose number of classes is not known."""
@@ -94,6 +100,9 @@ class TorchModule:
             load_weights_file(module, self.weights, partial(self._cure, file, factory))
             name = self.name or Path(self.weights).stem
         code = f"{hash_code(file)} {factory} {self.args}"
+        if self.decode:
+            decoder, decoder_code = open_decoder(self.decode)
+            module, code = Decoded(module, decoder), f"{code} {decoder_code}"
         names = names_beside(self.weights or file)
         model = TorchModel(
             module,
@@ -105,6 +114,8 @@ class TorchModule:
             output=self.output or None,
             data_classes=classes,
         )
+        if self.decode and not isinstance(model.info.output, BoxForm):
+            raise RequestError(f"decode={self.decode} gives no boxes: return (n, candidates, 4 + classes)")
         return LogitModel(model, self.answers) if self.answers else model
 
     def _cure(self, file: Path, factory: str, classes: int) -> str:

@@ -1,0 +1,157 @@
+"""Answers of detectors as candidates (n, K, 4 + C): tensors, raw outputs that a function decodes, and lists of boxes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from brinell.core.boxes import MOST
+from brinell.core.detection import BoxForm
+from brinell.core.errors import RequestError, one_line
+from brinell.core.siblings import kept_path
+from brinell.core.user_files import check_function, hash_code, import_file, path_hint
+
+KEYS = ("boxes", "scores", "labels")
+"""The entries of torchvision's answer for one picture."""
+ROUNDING = 1e-3
+"""By how much a score may leave 0 to 1."""
+UNSUPPRESSED = 1.0
+"""The limit of overlap of a model whose boxes passed its own suppression: nothing more is dropped."""
+
+Decoder = Callable[[Any], Any]
+"""The raw output of a network to candidates (n, K, 4 + C): corners in pixels, then a score from 0 to 1 for each class."""
+
+
+def open_decoder(text: str) -> tuple[Decoder, str]:
+    """The function that `decode=FILE.py:FUNCTION` names, and a hash of its file.
+
+    Raises:
+        RequestError: the file or the function does not exist.
+    """
+    source, _, name = text.rpartition(":")
+    file = Path(source).expanduser()
+    if not source or not file.is_file():
+        raise RequestError(
+            f"decode={text} names no function of a file: write decode=FILE.py:FUNCTION{path_hint(file) if source else ''}"
+        )
+    check_function(file, name)
+    function = getattr(import_file(file), name, None)
+    if not callable(function):
+        raise RequestError(f"{file} has no function {name!r}: name one that turns the raw output into boxes and scores")
+    return function, f"{hash_code(file)} {name}"
+
+
+class Decoded(nn.Module):
+    """A network with the function that decodes its raw output."""
+
+    def __init__(self, network: nn.Module, decode: Decoder) -> None:
+        super().__init__()
+        self.network, self._decode = network, decode
+
+    def forward(self, x: Tensor) -> Any:
+        """What the function makes of the network's answer."""
+        return apply(self._decode, self.network(x))
+
+
+def apply(decode: Decoder, raw: Any) -> Any:
+    """The decoded answer, with modules in the folder of the user's file at hand."""
+    with kept_path():
+        return decode(raw)
+
+
+def is_box_list(answer: Any) -> bool:
+    """True for torchvision's form: a dict of boxes, scores and labels for each picture."""
+    return (
+        isinstance(answer, list | tuple)
+        and len(answer) > 0
+        and all(isinstance(entry, Mapping) and all(key in entry for key in KEYS) for entry in answer)
+    )
+
+
+def pad_boxes(answer: Sequence[Mapping[str, Any]], classes: int, x: Tensor, name: str) -> Tensor:
+    """(n, MOST, 4 + classes): lists of final boxes as candidates, the best first, each with the score of its class alone.
+
+    Args:
+        answer: for each picture boxes (k, 4), scores (k,) and labels (k,).
+        classes: number of classes of the data.
+        x: (n, ...) the inputs.
+        name: name of the model, for messages.
+
+    Raises:
+        RequestError: a label is none of the data's classes.
+    """
+    candidates = torch.zeros(len(answer), MOST, 4 + classes, device=x.device)
+    for row, entry in enumerate(answer):
+        boxes, scores, labels = (torch.as_tensor(entry[key]).detach().to(x.device) for key in KEYS)
+        order = scores.argsort(descending=True)[:MOST]
+        label = labels[order].long()
+        if len(order) and not 0 <= int(label.min()) <= int(label.max()) < classes:
+            raise RequestError(
+                f"{name} answers the class {int(label.max())}, and the data have classes 0 to {classes - 1}: number the "
+                f"classes of the "
+                "model as those of the data, without one for the background"
+            )
+        place = torch.arange(len(order), device=x.device)
+        candidates[row, place, :4] = boxes[order].reshape(-1, 4).float()
+        candidates[row, place, 4 + label] = scores[order].float()
+    return candidates
+
+
+def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = False) -> BoxForm:
+    """The form of a detector's answers, after a check of those to n inputs.
+
+    Args:
+        candidates: (n, K, 4 + C) answers.
+        n: number of inputs.
+        side: the longer side of the pictures in pixels.
+        name: name of the model, for messages.
+        final: True if the boxes passed the model's own suppression.
+
+    Raises:
+        RequestError: they have another shape, or hold something else than corners in pixels and scores from 0 to 1.
+    """
+    if not isinstance(candidates, Tensor) or candidates.ndim != 3 or len(candidates) != n or candidates.shape[2] < 5:
+        shape = tuple(candidates.shape) if isinstance(candidates, Tensor) else f"a {type(candidates).__name__}"
+        raise RequestError(
+            f"{name} answers {n} pictures with {shape}: return (n, candidates, 4 + classes), corners in pixels and then a "
+            f"score for "
+            "each class, or name a function that does so by decode=FILE.py:FUNCTION"
+        )
+    boxes, scores = candidates[..., :4].detach(), candidates[..., 4:].detach()
+    if not bool(torch.isfinite(candidates.detach()).all()):
+        raise RequestError(f"{name} answers candidates with NaN or infinity: look for an overflow in it")
+    if not bool((scores >= -ROUNDING).all()) or not bool((scores <= 1 + ROUNDING).all()):
+        raise RequestError(
+            f"{name} answers scores from {float(scores.min()):.3g} to {float(scores.max()):.3g}: return scores from 0 to 1 "
+            f"after the four "
+            "corners, such as those of a sigmoid"
+        )
+    if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
+        raise RequestError(
+            f"{name} answers corners up to {float(boxes.max()):.3g}, as fractions: multiply them by the picture's sides"
+        )
+    limit = {"limit": UNSUPPRESSED} if final else {}
+    return BoxForm(candidates=candidates.shape[1], classes=candidates.shape[2] - 4, **limit)
+
+
+def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
+    """The decoded answer of a network that gives no gradients.
+
+    Raises:
+        RequestError: the function fails.
+    """
+    try:
+        return apply(decode, raw)
+    except Exception as error:
+        raise RequestError(
+            f"the decode function of {name} fails on {tuple(raw.shape)} ({type(error).__name__}: {one_line(error)})"
+        ) from None
+
+
+def access_note(name: str) -> str:
+    """The line on a detector without gradients."""
+    return (
+        f"{name} answers final boxes, without gradients: attacks that ask for scores alone are offered, such as square and rlab"
+    )
