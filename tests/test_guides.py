@@ -19,6 +19,7 @@ from typer.main import get_command
 
 import brinell
 from _pictures import write_pictures
+from _spots import write_spots
 from brinell.cli import command_line, run
 
 GUIDES = sorted((Path(__file__).resolve().parent.parent / "docs" / "guides").glob("*.md"))
@@ -82,6 +83,7 @@ def place(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file(model["factory"]().state_dict(), tmp_path / "FILE.safetensors")
     write_pictures(tmp_path / "FOLDER")
     (tmp_path / "FOLDER" / "network.py").rename(tmp_path / "segmentation.py")
+    write_spots(tmp_path)
     module, *_ = re.findall(
         r"^```python\n(.*?)^```", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
     )

@@ -452,7 +452,8 @@ def dense(
     norm: Literal['linf', 'l2'] = 'linf',
     eps: Eps | None = None,
     attack: str | Sequence[str] = (),
-    criterion: str = 'pixels',
+    criterion: str | None = None,
+    least_score: float = 0.4,
     lipschitz: float | None = None,
     enlarge: Literal['bilinear', 'bilinear-aligned', 'nearest'] = 'bilinear',
     queries: int | None = None,
@@ -463,9 +464,9 @@ def dense(
     device: Device = 'auto',
     in_process: bool = False,
 ) -> DenseResult:
-    """Attack a model that answers more than a class: the class of each pixel, by masks.
+    """Attack a model that answers more than a class: the class of each pixel, by masks, or the boxes of objects.
 
-    `brinell audit` hands data with masks over to it.
+    `brinell audit` hands data with masks or boxes over to it.
 
     Args:
         model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
@@ -483,7 +484,8 @@ def dense(
         norm: The distance in which eps is measured: linf or l2.
         eps: The budgets, as for brinell audit. Default: 1/255, 2/255, 4/255 and 8/255 in linf; 0.25, 0.5 and 1 in l2.
         attack: An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square, rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can. Default: sea.
-        criterion: The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have the class).
+        criterion: The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have the class); for boxes missed, false, mislabelled or misplaced (all of the objects, or 100 false boxes), with a number such as missed:0.5 (half of the objects) or false:20, several joined by +. Default: pixels, or all four kinds of errors of boxes.
+        least_score: For boxes: the score above which they are shown. Recall and errors count shown boxes alone; AP takes scores over 0.001.
         lipschitz: The Lipschitz constant of the model, by your word: all logits of a picture together change by at most this times the change of the picture (Euclidean norms). Pixels are then certified in L2. Default: none are.
         enlarge: How maps that are smaller than the picture are enlarged; bilinear-aligned lays the outer pixels of both upon each other.
         queries: The forward evaluations that each attack may spend on a picture at each eps. Default: no limit.

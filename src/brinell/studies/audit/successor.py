@@ -7,7 +7,7 @@ from brinell.core.data import Dataset
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.spelling import expand_spec
 
-DENSE = ("masks",)
+DENSE = ("masks", "boxes")
 """Plugins of data with a mask or with objects for each picture."""
 
 

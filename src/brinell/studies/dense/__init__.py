@@ -1,6 +1,6 @@
-"""Attack a model that answers more than a class: the class of each pixel, by masks.
+"""Attack a model that answers more than a class: the class of each pixel, by masks, or the boxes of objects.
 
-`brinell audit` hands data with masks over to it.
+`brinell audit` hands data with masks or boxes over to it.
 """
 
 from brinell.studies.dense.request import DenseRequest
@@ -14,6 +14,7 @@ STUDY = Study(
     parts="run:pieces",
     table="records:TABLE",
     result="results:DenseResult",
+    more_schemas=(("dense-detection", "detection_results:DetectionResult"),),
     summarise="analysis:summarise",
     lines="terminal:lines",
     page="page:write",

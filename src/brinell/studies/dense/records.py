@@ -44,8 +44,9 @@ class Answers:
     wrong: Array = column("int64", "pixels or objects among them that are wrong, or that a proof does not cover", zero=True)
     answer: Array = column(
         "string",
-        "the answer to that input, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs; empty "
-        "where there is none",
+        "the answer to that input, as JSON: for masks [true class, predicted class, pixels] of each pair that occurs, for "
+        "boxes the "
+        "final ones as [x0, y0, x1, y1, class, score], and without an attack the objects; empty where there is none",
     )
     seconds: Array = column("float64", "wall time, shared among the pictures that were attacked together", zero=True)
 
@@ -58,8 +59,10 @@ class DenseSettings(Content):
 
     norm: str
     """The distance."""
-    criterion: str
-    """The criterion, as it was written."""
+    criterion: str | None
+    """The criterion, as it was written; null for the default."""
+    least_score: float
+    """Score above which boxes are shown."""
     lipschitz: float | None
     """The Lipschitz constant of the model, by the word of whoever asked; null without one."""
 

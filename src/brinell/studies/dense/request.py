@@ -15,9 +15,11 @@ class DenseRequest(BaseRequest):
     """The settings of `brinell dense`."""
 
     model: ModelSpec
-    """The model, as for brinell audit; it answers a map of logits (classes, height, width) for each picture."""
+    """The model, as for brinell audit; it answers a map of logits (classes, height, width) for each picture, or the
+    candidates of a detector (candidates, 4 + classes), or its final boxes."""
     data: DataSpec
-    """The data: masks:FOLDER with images/ and masks.npz or masks/, such as masks:FOLDER?side=257."""
+    """The data: masks:FOLDER with images/ and masks.npz or masks/, such as masks:FOLDER?side=257; or boxes:FOLDER with images/
+    and boxes.json, COCO's JSON or annotations/*.xml of VOC."""
     norm: Literal["linf", "l2"] = "linf"
     """The distance in which eps is measured: linf or l2."""
     eps: Annotated[Budgets | None, JOINED] = None
@@ -26,10 +28,13 @@ class DenseRequest(BaseRequest):
     """An attack: sea, which is apgd-map with each of its four losses, or one of brinell plugins attack, such as pgd, square,
     rlab or apgd-map?loss=masked-ce&steps=20. They run one after another, each from the strongest input so far where it can.
     Default: sea."""
-    criterion: Plain = "pixels"
+    criterion: Plain | None = None
     """The criterion of success, which ends the attacks on a picture: pixels (all of its pixels are wrong), pixels:0.5 (half of
     them), iou:0.3 (its mean IoU falls below 0.3), gone:CLASS (no pixel of the class keeps it) or target:CLASS (all pixels have
-    the class)."""
+    the class); for boxes missed, false, mislabelled or misplaced (all of the objects, or 100 false boxes), with a number such as
+    missed:0.5 (half of the objects) or false:20, several joined by +. Default: pixels, or all four kinds of errors of boxes."""
+    least_score: float = Field(default=0.4, ge=0, lt=1)
+    """For boxes: the score above which they are shown. Recall and errors count shown boxes alone; AP takes scores over 0.001."""
     lipschitz: float | None = Field(default=None, gt=0, le=1e12)
     """The Lipschitz constant of the model, by your word: all logits of a picture together change by at most this times the
     change of the picture (Euclidean norms). Pixels are then certified in L2. Default: none are."""

@@ -11,13 +11,15 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.engine.attack_names import ALIASES, CASCADES
 from brinell.engine.eps_grid import parse_eps
-from brinell.studies.dense import segmentation
+from brinell.studies.dense import detection, segmentation
 from brinell.studies.dense.records import Answers, inputs_path
 from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.stages import DensePlan, Setting, Stage
 from brinell.studies.kit import Call, Piece
 from brinell.studies.work import open_plan
 
+TASKS: dict[str, Any] = {"segmentation": segmentation, "detection": detection}
+"""Modules that attack, by what the data have a truth about."""
 SAMPLES = 50
 """Pictures if nobody says how many."""
 BUDGETS = {"linf": "1/255,2/255,4/255,8/255", "l2": "0.25,0.5,1"}
@@ -46,12 +48,13 @@ def make_plan(call: Call) -> DensePlan:
     truth = plan.dataset.info.truth
     if truth is None:
         raise RequestError(
-            f"{plan.dataset.name} has one class for each input: brinell audit attacks such models; name data with masks, such as "
-            "masks:FOLDER"
+            f"{plan.dataset.name} has one class for each input: brinell audit attacks such models; name data with masks or "
+            f"boxes, "
+            "such as masks:FOLDER or boxes:FOLDER"
         )
-    task = segmentation
+    task = TASKS[truth.task]
     model = task.adapt(next(iter(plan.models.values())), plan, request)
-    stages = tuple(stage for spec in request.attack or (task.DEFAULT,) for stage in _stages(spec, request, model))
+    stages = tuple(stage for spec in request.attack or (task.default_attack(model),) for stage in _stages(spec, request, model))
     setting = Setting(levels=levels, texts=budgets.texts[-len(levels) :], stages=stages)
     checks = task.check(request, plan, model)
     names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
@@ -109,5 +112,7 @@ def pieces(plan: DensePlan, call: Call) -> list[Piece]:
 
 def _maker(plan: DensePlan, call: Call, part: slice, file: str) -> Callable[[], Answers]:
     """A function that attacks a group and returns its rows."""
-    task: Any = segmentation
+    truth = plan.dataset.info.truth
+    assert truth is not None
+    task = TASKS[truth.task]
     return partial(task.attack, plan, call.request, part, file)

@@ -22,13 +22,16 @@ from brinell.models._maps import MapModel, holds_probabilities
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
-from brinell.studies.dense.request import DenseRequest
+from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.segmentation_checks import check_model
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
 
-DEFAULT = "sea"
-"""The attack if nobody names one."""
 FORMS = "pixels, pixels:0.5, iou:0.3, gone:CLASS or target:CLASS"
+
+
+def default_attack(model: Model) -> str:
+    """The attack if nobody names one."""
+    return SEA
 
 
 def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> MapModel:
@@ -68,7 +71,7 @@ def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Cal
     Raises:
         RequestError: the text is none of the forms.
     """
-    name, _, value = request.criterion.partition(":")
+    name, _, value = (request.criterion or "pixels").partition(":")
     classes = model.output.classes
     if name == "gone" and value:
         label = _label(value, plan)

@@ -184,7 +184,7 @@ def summarise(folder: Folder[Answers]) -> DenseResult:
         data=str(facts["data"]["name"]),
         n=n,
         norm=str(facts["request"]["norm"]),
-        criterion=str(facts["request"]["criterion"]),
+        criterion=str(facts["request"]["criterion"] or "pixels"),
         miou=[miou_figure(eps, counts[lowest[level]], weights) for level, eps in enumerate(candidates.levels)],
         pixel_accuracy=accuracy,
         unmet=_unmet(rows, candidates),

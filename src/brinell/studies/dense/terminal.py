@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 
 from brinell.pages.format import percent
+from brinell.studies.dense import detection_terminal
+from brinell.studies.dense.detection_results import DetectionResult
 from brinell.studies.dense.results import DenseResult, Figure
 from brinell.studies.dense.words import eps_text, reading
 
 
-def lines(result: DenseResult) -> Iterator[str]:
+def lines(result: DenseResult | DetectionResult) -> Iterator[str]:
     """Yield the lines of the result."""
+    if isinstance(result, DetectionResult):
+        yield from detection_terminal.lines(result)
+        return
     yield f"{result.model} on {result.data}: {result.n} pictures, {result.norm}"
     yield f"  {'eps':<10}{'pixel accuracy':<28}{'mean IoU':<28}" + ("certified" if result.certified else "")
     certified = {figure.eps: figure for figure in result.certified}
