@@ -136,9 +136,14 @@ def ranked(classes: Sequence[ClassResult], index: int) -> list[ClassResult]:
     return sorted(judged_classes, key=lambda c: (c.robust[index].value or 0.0, c.robust[index].high or 1.0, c.class_))
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 model`, `2 models`."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def samples(n: int) -> str:
     """`1 sample`, `2 samples`."""
-    return f"{count(n)} sample{'' if n == 1 else 's'}"
+    return counted(n, "sample")
 
 
 def clip(name: str, length: int = 16) -> str:

@@ -15,7 +15,7 @@ from brinell.analysis.results import Rate
 from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
 from brinell.pages.figures import Series, curve
-from brinell.pages.format import count, norm, percent, samples
+from brinell.pages.format import count, counted, norm, percent, samples
 from brinell.pages.gallery import Example, gallery
 from brinell.pages.html import fill
 from brinell.pages.tables import csv_text
@@ -41,6 +41,7 @@ from brinell.studies.board.analysis import (
 TITLE = "Robustness board"
 PAGES = "pages"
 """Name of the file in the cache that says what each page was made from."""
+CURVE_NAMES = ("attacked", "proven")
 CURVES = 4
 """Curves of a model that are shown at once."""
 EXAMPLES = 3
@@ -163,8 +164,8 @@ def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, 
     facts: list[Any] = [_version(), title, site.notes, sorted(levels.items()), [refusal.model_dump() for refusal in refused]]
     facts += [[task.slug, [content_of(entry) for entry in task.entries]] for task in site.tasks]
     sentence = (
-        f"{_counted(len(site.models), 'model')} in {_counted(len(site.tasks), 'task')}, from {_counted(runs, 'folder')}; "
-        f"{_counted(len(refused), 'folder')} refused."
+        f"{counted(len(site.models), 'model')} in {counted(len(site.tasks), 'task')}, from {counted(runs, 'folder')}; "
+        f"{counted(len(refused), 'folder')} refused."
     )
 
     def index() -> str:
@@ -198,18 +199,13 @@ def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, 
         lambda: models,
     )
     reasons = [(refusal.run, refusal.why) for refusal in refused]
-    refused_sentence = f"{_counted(len(refused), 'folder')} refused. A folder that is refused gives no figure to this board."
+    refused_sentence = f"{counted(len(refused), 'folder')} refused. A folder that is refused gives no figure to this board."
 
     def refusals() -> str:
         """The page of refusals."""
         return fill(__package__, "refused.html", {}, refused=refused, title=title, sentence=refused_sentence)
 
     yield Sheet("refused", key_of([_version(), title, reasons]), refusals, ("folder", "why"), lambda: reasons)
-
-
-def _counted(number: int, noun: str) -> str:
-    """`1 model`, `2 models`."""
-    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def best_proof(entries: Sequence[Entry]) -> Rate | None:
@@ -247,7 +243,7 @@ def _task_sheet(task: Task, slugs: Mapping[tuple[str, str], str], pairs: Sequenc
         """The page."""
         first = task.entries[0]
         value = "no attacked share is known" if first.robust is None else f"no attack broke {percent(first.robust.value)}"
-        sentence = f"Of {_counted(len(task.entries), 'model')}, {first.figures.model} is the most robust: {value} of its samples."
+        sentence = f"Of {counted(len(task.entries), 'model')}, {first.figures.model} is the most robust: {value} of its samples."
         compared = [(pair, compare_entries(task, a, b)) for pair, a, b in neighbours[:SHOWN_PAIRS]]
         notes = [("note", f"{note[:1].upper()}{note[1:]}") for note in task_notes(task)]
         return fill(
@@ -302,7 +298,7 @@ def _model_sheet(model: ModelPage, pairs: Sequence[PairPage]) -> Sheet:
         best = max(model.figures, key=lambda f: (len(f.per_class) > 0, len(f.eps), f.run))
         first = sum(task.entries[0] is entry for task, entry in model.tasks)
         sentence = (
-            f"{model.name} is in {_counted(len(model.tasks), 'task')} of this board, and the most robust model in {count(first)}."
+            f"{model.name} is in {counted(len(model.tasks), 'task')} of this board, and the most robust model in {count(first)}."
         )
         return fill(
             __package__,
@@ -310,6 +306,8 @@ def _model_sheet(model: ModelPage, pairs: Sequence[PairPage]) -> Sheet:
             {},
             model=model,
             sentence=sentence,
+            legend=[(0, CURVE_NAMES[0])] * any(f.robust for f in model.figures)
+            + [(1, CURVE_NAMES[1])] * any(f.certified for f in model.figures),
             curves=curves[:CURVES],
             more_curves=curves[CURVES:],
             classes=best if best.per_class else None,
@@ -350,10 +348,10 @@ def draw_curves(model: ModelPage) -> Iterator[tuple[str, Markup]]:
             (f, rates) for f, rates in ((attacked, attacked and attacked.robust), (proven, proven and proven.certified)) if f
         ]
         lines, ticks = [], {0.0: "0"}
-        for style, (f, rates) in enumerate(sources):
+        for f, rates in sources:
             clean = [f.clean] if f.clean is not None and rates is f.robust else []
-            name = "proven" if rates is f.certified else "attacked"
-            lines.append(Series(name=name, rates=[*clean, *(rates or [])], style=style))
+            style = int(rates is f.certified)
+            lines.append(Series(name=CURVE_NAMES[style], rates=[*clean, *(rates or [])], style=style))
             ticks |= dict(zip(f.eps, f.eps_text, strict=True))
         caption = f"{data}, {norm(distance)}{'' if aim == 'misclassified' else f', {aim}'}: {samples(sources[0][1][0].n)}"  # type: ignore[index]
         title = f"robust accuracy of {model.name} on {data} over eps in {norm(distance)}"
@@ -388,7 +386,7 @@ def _pair_sheet(pair: PairPage) -> Sheet:
         ]
         wins = sum((comparison.difference or 0.0) > 0 for _, comparison in decided)
         sentence = (
-            f"Of {_counted(len(pair.tasks), 'common task')}, {pair.a.name} is robust on more samples in {count(wins)} and "
+            f"Of {counted(len(pair.tasks), 'common task')}, {pair.a.name} is robust on more samples in {count(wins)} and "
             f"{pair.b.name} in {count(len(decided) - wins)}; chance may explain the difference in "
             f"{count(len(pair.tasks) - len(decided))} (p < 0.05)."
         )

@@ -100,7 +100,7 @@ def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, di
     outcomes = {path: outcome for path in paths if (outcome := _cached(site, keys[path])) is not None}
     new = [path for path in paths if path not in outcomes]
     if new:
-        call.progress.note(f"{len(new)} of {len(paths)} folders are new or changed, and are verified")
+        call.progress.note(f"folders that are new or changed, and are verified: {len(new)} of {len(paths)}")
     for number, (path, outcome) in enumerate(_examine_new(new, request, trust), 1):
         write_text(site / CACHE / f"{keys[path]}.json", json.dumps(outcome))
         outcomes[path] = outcome

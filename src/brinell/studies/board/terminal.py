@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from brinell.pages.format import counted
+
 MOST_LINES = 10
 """Refusals and notes that are listed."""
 
@@ -15,5 +17,6 @@ def lines(result: Any) -> Iterator[str]:
         yield f"refused  {len(result.refused) - MOST_LINES} more, on {result.folder}/refused.html"
     for note in result.notes[:MOST_LINES]:
         yield f"note     {note}"
-    yield f"{result.models} models in {result.tasks} tasks from {result.runs} folders, {len(result.refused)} refused"
-    yield f"page: {result.folder}/index.html ({result.written} files written)"
+    models, tasks, runs = counted(result.models, "model"), counted(result.tasks, "task"), counted(result.runs, "folder")
+    yield f"{models} in {tasks} from {runs}, {len(result.refused)} refused"
+    yield f"page: {result.folder}/index.html ({counted(result.written, 'file')} written)"

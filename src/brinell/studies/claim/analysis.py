@@ -332,8 +332,8 @@ def state(result: ClaimResult) -> Iterator[str]:
     """The claim in words."""
     threat = f"within {result.distance} distance {result.eps_text}"
     yield (
-        f"{result.model} classifies {_text(result.clean)} of the samples of {result.data} correctly, and no attack changed the "
-        f"class of {_text(result.robust)} {threat}."
+        f"{result.model} classifies {_text(result.clean)} of the samples of {result.data} correctly; under every attack "
+        f"{threat} {_text(result.robust)} keep their class."
     )
     if result.certified is not None:
         yield f"Proofs bound this from below: {_text(result.certified)} of the samples are proven robust."
