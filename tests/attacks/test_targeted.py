@@ -5,6 +5,7 @@ import torch
 
 from _helpers import distance
 from brinell import plugins
+from brinell.core.contracts import reach_of
 from brinell.core.criterion import Targeted
 from brinell.core.domain import KINDS
 from brinell.core.ledger import Ledger
@@ -34,7 +35,9 @@ def led(name, problem, norm, eps, classes, **settings):
     attack = plugins.build("attack", name, SETTINGS.get(name, {}) | settings)
     batch = problem.batch
     threat = Threat(distance=distance(norm), eps=eps, domain=problem.model.domain, criterion=Targeted(classes))
-    ledger = Ledger(problem.model, batch, threat, access=attack.access, minimal=attack.family == "minimal")
+    ledger = Ledger(
+        problem.model, batch, threat, access=attack.access, minimal=attack.family == "minimal", reach=reach_of(attack, norm)
+    )
     attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids).fold("test"))
     return ledger
 

@@ -24,7 +24,7 @@ def save(folder, **arrays):
 
 def test_pictures_and_masks_of_an_archive(folder):
     x, masks = make_pictures()
-    data = open_data(f"masks:{folder}")
+    data = open_data(f"masks:{folder}", truth=True)
     assert data.classes == ("dark", "bright") and data.info.truth.task == "segmentation"
     assert np.array_equal((255 * data.load([1, 3]).numpy()).round(), x[[1, 3]].transpose(0, 3, 1, 2))
     assert np.array_equal(data.info.truth.load([1, 3]), masks[[1, 3]])
@@ -38,30 +38,32 @@ def test_masks_as_pictures(folder):
     for number, mask in enumerate(masks):
         Image.fromarray(mask).save(folder / "masks" / f"{number}.png")
     (folder / "classes.json").write_text('["dark", "bright"]')
-    data = open_data(f"masks:{folder}")
+    data = open_data(f"masks:{folder}", truth=True)
     assert np.array_equal(data.info.truth.load(range(5)), masks) and data.classes == ("dark", "bright")
 
 
 def test_another_side_takes_the_nearest_pixels_of_masks(folder):
-    data = open_data(f"masks:{folder}?side=6")
+    data = open_data(f"masks:{folder}?side=6", truth=True)
     _, masks = make_pictures()
     expected = np.stack([np.asarray(Image.fromarray(mask).resize((6, 6), Image.Resampling.NEAREST)) for mask in masks])
     assert data.domain.shape == (3, 6, 6) and np.array_equal(data.info.truth.load(range(5)), expected)
-    assert data.digest() != open_data(f"masks:{folder}").digest()
+    assert data.digest() != open_data(f"masks:{folder}", truth=True).digest()
 
 
 def test_a_split_and_the_order_of_the_files(folder):
     save(folder, split=np.array(["a", "b", "a", "b", "b"]), files=np.array([f"{number}.png" for number in range(5)]))
-    assert open_data(f"masks:{folder}?split=b").info.names == ("1.png", "3.png", "4.png")
+    assert open_data(f"masks:{folder}?split=b", truth=True).info.names == ("1.png", "3.png", "4.png")
 
 
 def test_the_digest_covers_the_masks(folder):
     x, masks = make_pictures()
     other = masks.copy()
     other[0, 0, 0] ^= 1
-    digests = {brinell.data(x, masks=one).digest() for one in (masks, other)} | {open_data(f"masks:{folder}").digest()}
+    digests = {brinell.data(x, masks=one).digest() for one in (masks, other)} | {
+        open_data(f"masks:{folder}", truth=True).digest()
+    }
     save(folder, masks=other)
-    assert len(digests | {open_data(f"masks:{folder}").digest()}) == 4
+    assert len(digests | {open_data(f"masks:{folder}", truth=True).digest()}) == 4
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_the_digest_covers_the_masks(folder):
 def test_folders_that_are_refused(folder, arrays, spec, words):
     save(folder, **arrays)
     with pytest.raises(BrinellError, match=words) as caught:
-        open_data(f"masks:{folder}{spec}")
+        open_data(f"masks:{folder}{spec}", truth=True)
     assert "\n" not in str(caught.value)
 
 
@@ -105,5 +107,5 @@ def test_masks_in_memory_that_do_not_fit():
         brinell.data(x, masks=masks[:3])
     with pytest.raises(BrinellError, match="a mask of its own size"):
         brinell.data(x, masks=masks[:, :8])
-    with pytest.raises(BrinellError, match="give one of the two"):
+    with pytest.raises(BrinellError, match="give one of the three"):
         brinell.data(x, [0] * 5, masks=masks)

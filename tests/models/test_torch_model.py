@@ -123,7 +123,7 @@ def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (lambda x: x.reshape(1, 2, 24), r"shape \(1, 2, 24\)"),
+        (lambda x: x.reshape(1, 16, 3), r"shape \(1, 16, 3\)"),
         (lambda x: (x, x), "answers with a tuple"),
         (lambda x: x.reshape(7), r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'"),
         (lambda x: x.nothing, "AttributeError"),

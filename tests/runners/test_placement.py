@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from _helpers import rows_of, workspace
+from _pictures import write_pictures
 from brinell.cli import run as cli
 from brinell.core.errors import StoppedError
 from brinell.runners import placement, slurm
@@ -100,6 +101,9 @@ def test_every_verb_with_shards_hands_its_settings_on(verb, on, tmp_path, monkey
     words = ["--seed", "7"] * ("seed" in fields) + ["--device", "cuda:0"] * ("device" in fields) + ["--samples", "9"]
     ending = ["--out", str(tmp_path / "run"), "--on", on, "--tasks", "3"]
     data = ["digits"] if register.load(verb).positional[:1] == ("data",) else ["--data", "digits"]
+    if verb == "dense":
+        pictures, network = write_pictures(tmp_path / "pictures")
+        data = ["--data", pictures, "--model", network]
     assert cli([verb, *words, *data, *ending]) == 3
     assert cli([*commands[0][0], *ending]) == 3
     assert commands[0] == commands[1] and "cuda:0" in commands[0][1]

@@ -13,7 +13,6 @@ from brinell.core import bounded
 from brinell.core.boxes import Objects
 from brinell.core.errors import RequestError, one_line, short
 from brinell.core.record import Array
-from brinell.core.values import as_array
 
 SLACK = 1.0
 """Pixels by which a box may exceed its picture, as rounding in annotations does; such boxes are cut at the border."""
@@ -35,6 +34,8 @@ def make_objects(boxes: Any, labels: Any, crowd: Any, subject: str) -> Objects:
     Raises:
         RequestError: they hold no numbers, or as many boxes, labels and marks of crowds are not given.
     """
+    from brinell.core.values import as_array  # needs torch, which files do not
+
     corners = as_array(boxes, f"boxes of {subject}") if np.size(boxes) else np.zeros((0, 4))
     classes = as_array(labels, f"labels of {subject}") if np.size(labels) else np.zeros(0, np.int64)
     marks = np.zeros(len(classes), bool) if crowd is None else np.asarray(crowd).astype(bool).reshape(-1)

@@ -134,7 +134,10 @@ class OracleProxy:
 
 
 class ChildValues(torch.autograd.Function):
-    """Values (n,) of inputs (n, ...), for which the child computed the derivatives; each depends on its own input alone."""
+    """Values for which the child computed the derivatives.
+
+    They are (n,), each of its own input (n, ...) alone, or (n, h, w), each of its own pixel of inputs (n, channels, h, w).
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, value: Tensor, grad: Tensor) -> Tensor:
@@ -146,7 +149,8 @@ class ChildValues(torch.autograd.Function):
     def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None]:
         """The derivatives that the child computed, times the outer ones."""
         (grad,) = ctx.saved_tensors
-        return outer[0].reshape(-1, *[1] * (grad.ndim - 1)).to(grad.dtype) * grad, None, None
+        factor = outer[0].reshape(-1, *[1] * (grad.ndim - 1)) if outer[0].ndim == 1 else outer[0].unsqueeze(1)
+        return factor.to(grad.dtype) * grad, None, None
 
 
 def _differentiable(logits: Tensor, y: Tensor, extra: tuple[Tensor, ...], ask: AskLoss) -> Tensor:

@@ -115,18 +115,17 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
     if not isinstance(candidates, Tensor) or candidates.ndim != 3 or len(candidates) != n or candidates.shape[2] < 5:
         shape = tuple(candidates.shape) if isinstance(candidates, Tensor) else f"a {type(candidates).__name__}"
         raise RequestError(
-            f"{name} answers {n} pictures with {shape}: return (n, candidates, 4 + classes), corners in pixels and then a "
-            f"score for "
-            "each class, or name a function that does so by decode=FILE.py:FUNCTION"
+            f"{name} answers {n} pictures with {shape}: return (n, candidates, 4 + classes), corners in pixels and then a score "
+            "for each class, or name a function that does so by decode=FILE.py:FUNCTION"
         )
     boxes, scores = candidates[..., :4].detach(), candidates[..., 4:].detach()
     if not bool(torch.isfinite(candidates.detach()).all()):
         raise RequestError(f"{name} answers candidates with NaN or infinity: look for an overflow in it")
     if not bool((scores >= -ROUNDING).all()) or not bool((scores <= 1 + ROUNDING).all()):
         raise RequestError(
-            f"{name} answers scores from {float(scores.min()):.3g} to {float(scores.max()):.3g}: return scores from 0 to 1 "
-            f"after the four "
-            "corners, such as those of a sigmoid"
+            f"{name} answers with shape {tuple(candidates.shape)}, as a detector does, and scores from {float(scores.min()):.3g} to "
+            f"{float(scores.max()):.3g}: return scores from 0 to 1 after the four corners, such as those of a sigmoid, or "
+            "(n, classes) logits of a classifier"
         )
     if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
         raise RequestError(
