@@ -123,8 +123,8 @@ def box_form(candidates: Any, n: int, side: int, name: str, *, final: bool = Fal
         raise RequestError(f"{name} answers candidates with NaN or infinity: look for an overflow in it")
     if not bool((scores >= -ROUNDING).all()) or not bool((scores <= 1 + ROUNDING).all()):
         raise RequestError(
-            f"{name} answers with shape {tuple(candidates.shape)}, as a detector does, and scores from {float(scores.min()):.3g} to "
-            f"{float(scores.max()):.3g}: return scores from 0 to 1 after the four corners, such as those of a sigmoid, or "
+            f"{name} answers with shape {tuple(candidates.shape)}, as a detector does, and scores from {float(scores.min()):.3g} "
+            f"to {float(scores.max()):.3g}: return scores from 0 to 1 after the four corners, such as those of a sigmoid, or "
             "(n, classes) logits of a classifier"
         )
     if not final and side > 8 and float(boxes.abs().max()) <= 2.0:
