@@ -26,7 +26,7 @@ class BoxedArrays(ArrayDataset):
         classes: names of the classes; by default the numbers up to the largest label.
 
     Raises:
-        RequestError: boxes of another number of pictures, outside of them or without an area, or labels that are no classes.
+        RequestError: boxes of another number of pictures, outside of them or without an area, or labels that name no class.
     """
 
     def __init__(self, x: Any, boxes: Any, classes: Sequence[str] | None = None, **settings: Any) -> None:

@@ -136,7 +136,7 @@ class OracleProxy:
 class ChildValues(torch.autograd.Function):
     """Values for which the child computed the derivatives.
 
-    They are (n,), each of its own input (n, ...) alone, or (n, h, w), each of its own pixel of inputs (n, channels, h, w).
+    A value (n,) depends on one input (n, ...), and a value (n, h, w) on one pixel of an input (n, channels, h, w).
     """
 
     @staticmethod

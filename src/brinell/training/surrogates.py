@@ -70,7 +70,7 @@ def train_surrogates(
     Args:
         dataset: the labelled data.
         learned: (n,) positions of the inputs to learn on.
-        checked: (k,) positions of inputs that they do not learn on, by which their accuracy is told.
+        checked: (k,) positions of inputs that they do not learn on, for their accuracy.
         classes: number of classes of the model.
         count: number of networks.
         steps: steps of each training.

@@ -24,7 +24,7 @@ TASKS = {"image": "image-classification", "video": "video-classification", "sign
 
 
 def write(path: Path | str) -> Path:
-    """Write the page of a claim and the files beside it, from its records."""
+    """Write the page of a claim and its other files, from its records."""
     folder = TABLE.read(path)
     result = summarise(folder)
     place = "" if result.rank is None else sentence(result.rank, result.robust)
