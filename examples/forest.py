@@ -5,8 +5,8 @@ each. The command that it prints audits the forest on the rows that were not use
 skops does not check the numbers in its trees, so you must name them as trusted.
 """
 
+import argparse
 import csv
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,6 @@ def write(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python examples/forest.py FOLDER")
-    print(write(Path(sys.argv[1])))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    print(write(parser.parse_args().folder))
