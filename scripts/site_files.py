@@ -22,6 +22,7 @@ BESIDE = (
     "examples/**/*.py",
     "examples/scale/*.sh",
     "examples/scale/*.yaml",
+    "examples/publish/*.yml",
     "benchmarks/**/*.py",
 )
 """Files of the site outside docs/."""

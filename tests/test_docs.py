@@ -1,5 +1,6 @@
 """The documentation says what the code does: generated pages are up to date and whole, and the example in it works."""
 
+import ast
 import json
 import posixpath
 import re
@@ -188,6 +189,18 @@ def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) 
     assert link("../results/epsilon.md", "guides/which-eps.md") == "../results/epsilon.md"
     assert link("docs/reference/plugins.md", "CONTRIBUTING.md") == "reference/plugins.md"
     assert link("../docs/reference/cli.md", "design/0018-house.md") == "../reference/cli.md"
+
+
+def test_files_outside_of_docs_that_pages_link_to_belong_to_the_site(root: Path) -> None:
+    tree = ast.parse((root / "scripts" / "site_files.py").read_text(encoding="utf-8"))
+    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    patterns = ast.literal_eval(values["BESIDE"])
+    files = {path for pattern in patterns for path in root.glob(pattern)}
+    pages = [*(root / "docs").rglob("*.md"), *(path for path in files if path.suffix == ".md")]
+    found = ((page, link) for page in pages for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")))
+    links = [(page, (page.parent / link).resolve()) for page, link in found if "://" not in link]
+    outside = [(page, path) for page, path in links if path.is_file() and root / "docs" not in path.parents]
+    assert outside and not [pair for pair in outside if pair[1] not in files]
 
 
 def test_every_call_with_settings_is_on_their_page(generate: ModuleType) -> None:
