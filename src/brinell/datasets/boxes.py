@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from brinell.core import bounded
 from brinell.core.bounded import MOST_SIDE
@@ -24,10 +23,11 @@ from brinell.core.data import DataInfo, Dataset, Truth
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
-from brinell.datasets._arrays import Array, Rows, StoredArrays
+from brinell.datasets._arrays import StoredArrays
 from brinell.datasets._boxes import Annotation, check_objects, check_set, read_annotations, scale, take_objects
 from brinell.datasets._files import existing_path, read_error
 from brinell.datasets._listing import open_picture
+from brinell.datasets._pictures import Pictures
 
 __all__ = ["Boxes"]
 
@@ -70,7 +70,7 @@ class Boxes:
         domain = Domain(kind="image", shape=(3, height, width), levels=256)
         return StoredArrays(
             name=folder.resolve().name,
-            x=_Pictures(files, (height, width)),
+            x=Pictures(files, (height, width)),
             y=np.zeros(len(files), dtype=np.int64),
             domain=domain,
             classes=classes,
@@ -81,23 +81,6 @@ class Boxes:
             ),
             digest=lambda: digest(files, objects, classes, domain.text()),
         )
-
-
-class _Pictures(Rows):
-    """(n, 3, h, w) uint8: pictures, decoded one at a time."""
-
-    def __init__(self, files: Sequence[Path], size: tuple[int, int]) -> None:
-        super().__init__(len(files), (3, *size), np.dtype(np.uint8))
-        self._files = files
-
-    def row(self, index: int) -> Array:
-        """(3, h, w): one picture."""
-        _, height, width = self.shape[1:]
-        with open_picture(self._files[index]) as original:
-            image = original.convert("RGB")
-            if image.size != (width, height):
-                image = image.resize((width, height), Image.Resampling.BICUBIC)
-            return np.asarray(image, dtype=np.uint8).transpose(2, 0, 1)
 
 
 def _picture_path(folder: Path, annotation: Annotation) -> Path:

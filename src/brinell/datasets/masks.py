@@ -23,10 +23,11 @@ from brinell.core.data import DataInfo, Dataset, Truth
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import at_least, at_most
-from brinell.datasets._arrays import Array, Rows, StoredArrays, little_endian_bytes
+from brinell.datasets._arrays import Array, StoredArrays, little_endian_bytes
 from brinell.datasets._files import existing_path, npz_array, read_error
 from brinell.datasets._listing import open_picture
 from brinell.datasets._masks import check_masks, names_of_classes, take_masks
+from brinell.datasets._pictures import Pictures
 
 __all__ = ["Masks"]
 
@@ -75,7 +76,7 @@ class Masks:
         domain = Domain(kind="image", shape=(3, height, width), levels=256)
         return StoredArrays(
             name=folder.resolve().name,
-            x=_Pictures(files, (height, width)),
+            x=Pictures(files, (height, width)),
             y=np.zeros(len(files), dtype=np.int64),
             domain=domain,
             classes=names,
@@ -152,23 +153,6 @@ class Masks:
                     "bring them to one size with the option side=257"
                 )
         return np.stack([mask.astype(np.uint8) for mask in masks])
-
-
-class _Pictures(Rows):
-    """(n, 3, h, w) uint8: pictures, decoded one at a time."""
-
-    def __init__(self, files: Sequence[Path], size: tuple[int, int]) -> None:
-        super().__init__(len(files), (3, *size), np.dtype(np.uint8))
-        self._files = files
-
-    def row(self, index: int) -> Array:
-        """(3, h, w): one picture."""
-        _, height, width = self.shape[1:]
-        with open_picture(self._files[index]) as original:
-            image = original.convert("RGB")
-            if image.size != (width, height):
-                image = image.resize((width, height), Image.Resampling.BICUBIC)
-            return np.asarray(image, dtype=np.uint8).transpose(2, 0, 1)
 
 
 def _list_pictures(folder: Path) -> list[Path]:
