@@ -53,6 +53,12 @@ def test_published_test_sets_keep_their_order():
     assert choose_samples(Request(samples=20, select="stratified"), Digits()()).method == "stratified"
 
 
+def test_data_of_one_class_are_drawn_at_random_and_said_so():
+    selection, drawn = (select_from(np.zeros(500, int), samples=20, select=select) for select in (None, "random"))
+    assert selection.text(500) == "20 of 500 samples, drawn at random"
+    assert selection.ids.tolist() == drawn.ids.tolist()
+
+
 def test_the_seed_decides():
     first, repeat, reseeded = (select_from(SORTED, samples=50, seed=seed).ids.tolist() for seed in (0, 0, 1))
     assert first == repeat != reseeded

@@ -78,6 +78,8 @@ def choose_samples(request: SelectionRequest, dataset: Dataset, *, default: Sele
         return Selection(ids=np.arange(n, dtype=np.int64), method="all")
     if method == "first":
         return Selection(ids=np.arange(n, dtype=np.int64), method=method)
+    if len(np.unique(labels)) == 1:
+        method = "random"  # data with one class, or with masks or boxes: there is nothing to stratify by
     draw = Streams.of(request.seed, torch.arange(total)).fold("select").uniform().numpy()
     order = np.lexsort((np.arange(total), draw)) if method == "random" else stratified_order(labels, draw)
     return Selection(ids=np.sort(order[:n]), method=method)

@@ -1,8 +1,8 @@
 """The page of a study of segmentation: curves over the budget, pictures with their maps, classes, confusions and attacks."""
 
 import colorsys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 
 import numpy as np
 from markupsafe import Markup
@@ -12,6 +12,7 @@ from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.pages import figures
 from brinell.pages.filmstrip import thumbnail
+from brinell.pages.gallery import COLOURS
 from brinell.pages.html import fill
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
@@ -24,13 +25,20 @@ MOST_PICTURES = 9
 """Pictures that the page shows."""
 SIDE = 168
 """Longest side of a picture on the page in pixels."""
-IGNORED = (128, 128, 128)
+MAPS = {"mask": "mask", "before": "without attack", "after": "attacked"}
+"""Titles of the maps that a folder keeps of each picture, by name."""
+GREY = (128, 128, 128)
 """Colour of pixels that a mask leaves out."""
+Colours = dict[int, tuple[int, int, int]]
+"""By label."""
 
 
 def render(folder: Folder[Answers]) -> str:
     """The page as one HTML document."""
     result, facts = summarise(folder), folder.manifest
+    names = [str(name) for name in facts["data"]["classes"]]
+    examples = read_examples(folder, result)
+    colours = colours_of([arrays for _, arrays in examples], len(names))
     series = [("pixel accuracy", result.pixel_accuracy), ("mean IoU", result.miou)]
     series += [("certified pixel accuracy", result.certified)] if result.certified else []
     texts = [eps_text(result, figure.eps) for figure in result.miou]
@@ -47,8 +55,16 @@ def render(folder: Folder[Answers]) -> str:
         texts=texts,
         attacks=[str(attack) for attack in facts["attacks"]],
         classes=sorted(result.per_class, key=lambda figures_of_class: figures_of_class.iou[-1] or 0.0),
-        pictures=pictures(folder, result),
-        colours=colours_of(result, [str(name) for name in facts["data"]["classes"]]),
+        pictures=[
+            {
+                "name": picture.name,
+                "before": picture.accuracy[0],
+                "after": picture.accuracy[-1],
+                "views": views_of(arrays, picture.sample, colours),
+            }
+            for picture, arrays in examples
+        ],
+        colours=[(class_name(names, label), f"rgb{colour}") for label, colour in colours.items()],
         request=facts["request"],
     )
 
@@ -66,8 +82,8 @@ def curve(series: Sequence[tuple[str, Sequence[Figure]]], texts: Sequence[str], 
     return figures.curve(lines, labels, title=title, distance=result.norm)
 
 
-def pictures(folder: Folder[Answers], result: DenseResult) -> list[dict[str, Any]]:
-    """The pictures that lose most, with their maps."""
+def read_examples(folder: Folder[Answers], result: DenseResult) -> list[tuple[PictureFigures, dict[str, Array]]]:
+    """The pictures that lose most: their figures, and their pixels and maps by name."""
 
     def loss(picture: PictureFigures) -> float:
         """How much of a picture is lost."""
@@ -78,38 +94,35 @@ def pictures(folder: Folder[Answers], result: DenseResult) -> list[dict[str, Any
     examples = []
     for picture in ordered[:MOST_PICTURES]:
         arrays = read_arrays(folder.path / inputs_path(position[picture.sample] // size))
-        views = views_of(arrays, picture.sample)
-        examples.append({"name": picture.name, "before": picture.accuracy[0], "after": picture.accuracy[-1], "views": views})
+        examples.append((picture, {name: arrays[f"{name}-{picture.sample}"] for name in ("picture", *MAPS)}))
     return examples
 
 
-def colours_of(result: DenseResult, names: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and colours of the classes that masks or wrong predictions hold."""
-    predicted = {confusion.predicted for confusion in result.confusions}
-    labels = {figures_of_class.class_ for figures_of_class in result.per_class}
-    labels |= {label for label, name in enumerate(names) if name in predicted}
-    return [(class_name(names, label), f"rgb{colour(label)}") for label in sorted(labels)]
+def colours_of(examples: Iterable[Mapping[str, Array]], classes: int) -> Colours:
+    """The colour of each of the classes that occur on the maps, by label in rising order."""
+    labels = {int(label) for arrays in examples for name in MAPS for label in np.unique(arrays[name])}
+    return dict(zip(sorted(labels.intersection(range(classes))), distinct_colours(), strict=False))
 
 
-def views_of(arrays: Mapping[str, Array], sample: int) -> list[tuple[str, Markup]]:
+def views_of(arrays: Mapping[str, Array], sample: int, colours: Colours) -> list[tuple[str, Markup]]:
     """A picture, its mask, and the predicted classes before and after."""
-    image = Image.fromarray(np.ascontiguousarray(arrays[f"picture-{sample}"].transpose(1, 2, 0)))
-    maps = [("mask", "mask"), ("without attack", "before"), ("attacked", "after")]
-    return [
-        ("picture", Markup(thumbnail(image, SIDE, f"picture {sample}"))),
-        *((title, Markup(thumbnail(painted(arrays[f"{name}-{sample}"]), SIDE, title))) for title, name in maps),
-    ]
+    image = Image.fromarray(np.ascontiguousarray(arrays["picture"].transpose(1, 2, 0)))
+    maps = [(title, thumbnail(painted(arrays[name], colours), SIDE, title)) for name, title in MAPS.items()]
+    return [(title, Markup(uri)) for title, uri in [("picture", thumbnail(image, SIDE, f"picture {sample}")), *maps]]
 
 
-def painted(classes: Array) -> Image.Image:
-    """(h, w) classes as colours."""
-    palette = np.array([colour(label) for label in range(255)] + [IGNORED], dtype=np.uint8)
+def painted(classes: Array, colours: Colours) -> Image.Image:
+    """(h, w) classes as colours; grey where a mask leaves pixels out."""
+    palette = np.full((256, 3), GREY, dtype=np.uint8)
+    for label, colour in colours.items():
+        palette[label] = colour
     return Image.fromarray(palette[classes])
 
 
-def colour(label: int) -> tuple[int, int, int]:
-    """The colour of a class: dark grey for the first, and then hues that lie far apart."""
-    if label == 0:
-        return 48, 48, 56
-    red, green, blue = colorsys.hsv_to_rgb(label * 0.618034 % 1, 0.65 + 0.3 * (label % 2), 0.95 - 0.25 * (label // 2 % 2))
-    return round(255 * red), round(255 * green), round(255 * blue)
+def distinct_colours() -> Iterator[tuple[int, int, int]]:
+    """Dark grey, the colours that everybody tells apart, and then hues that lie far apart, without end."""
+    yield 48, 48, 56
+    yield from COLOURS
+    for number in count(1):
+        red, green, blue = colorsys.hsv_to_rgb(number * 0.618034 % 1, 0.65 + 0.3 * (number % 2), 0.95 - 0.25 * (number // 2 % 2))
+        yield round(255 * red), round(255 * green), round(255 * blue)
