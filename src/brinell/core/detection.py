@@ -157,6 +157,11 @@ class BoxCriterion:
     threshold: float = 0.5
     name = "detection"
 
+    @property
+    def attackable(self) -> Tensor:
+        """(n,) bool: pictures on which the criterion can be met, since only false boxes need no object."""
+        return self.scene.count >= 0 if self.error == FALSE else self.scene.count > 0
+
     def counts(self, answers: Tensor) -> Tensor:
         """(n,) float32: errors in each picture."""
         pictures = zip(self.form.decode(answers, self.least_score), self.scene.objects, strict=True)

@@ -44,6 +44,11 @@ class MapCriterion(ABC):
         return self.masks != IGNORED
 
     @property
+    def attackable(self) -> Tensor:
+        """(n,) bool: pictures on which the criterion can be met."""
+        return self.valid.flatten(1).any(1)
+
+    @property
     def truth(self) -> Tensor:
         """(n, h, w) int64: the masks, with class 0 where a pixel is ignored."""
         return self.masks.masked_fill(self.masks == IGNORED, 0)
@@ -147,6 +152,11 @@ class ClassGone(MapCriterion):
     label: int
     share: float = 0.0
     name = "gone"
+
+    @property
+    def attackable(self) -> Tensor:
+        """(n,) bool: pictures that have the class."""
+        return (self.masks == self.label).flatten(1).any(1)
 
     def margins(self, maps: Tensor) -> Tensor:
         """(n,): the share minus that of the pixels which still have the class, plus half a pixel."""

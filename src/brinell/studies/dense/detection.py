@@ -6,7 +6,7 @@ next one begin, and what counts where they find nothing better: no curve of erro
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.core.threat import size
+from brinell.engine.dense_outputs import ERRORS, box_criterion, fit_boxes
 from brinell.engine.plan import open_distance
-from brinell.models._detections import UNSUPPRESSED, box_form
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.detection_checks import check_detector
@@ -27,12 +27,6 @@ from brinell.studies.dense.detection_records import pack_answer
 from brinell.studies.dense.records import CLEAN, Answers
 from brinell.studies.dense.request import DenseRequest
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
-
-ERRORS: tuple[Error, ...] = get_args(Error)
-"""Kinds of errors, in the order in which they are attacked."""
-FORMS = "missed, false, mislabelled, misplaced, or missed:0.5 and false:20 to stop there, several joined by +"
-ALL = {FALSE: 100.0}
-"""Numbers at which an attack ends if nobody names any: a picture full of false boxes; all objects for the other errors."""
 
 
 def default_attack(model: Model) -> str:
@@ -44,26 +38,11 @@ def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> Model:
     """The model unchanged.
 
     Raises:
-        RequestError: it answers no boxes, boxes of another number of classes than the data have, or scores beyond 0 to 1.
+        RequestError: it does not answer boxes of the data's classes, or the request certifies maps.
     """
-    form = model.info.output
-    if not isinstance(form, BoxForm):
-        raise RequestError(
-            f"model {model.name} answers no boxes: return (n, candidates, 4 + classes), or lists of boxes, scores and labels; "
-            "decode=FILE.py:FUNCTION names a function that makes them of a raw output"
-        )
-    if form.classes != len(plan.dataset.classes):
-        raise RequestError(
-            f"model {model.name} tells {form.classes} classes apart, and the boxes have {len(plan.dataset.classes)}: choose "
-            f"the model "
-            "of this data"
-        )
     if request.lipschitz is not None:
         raise RequestError(f"{option('lipschitz')} certifies maps alone, and {model.name} answers boxes: leave it out")
-    with model.info.session(plan.device), torch.no_grad():
-        answer = model.predict(plan.dataset.load(plan.ids[:1].tolist()).to(plan.device))
-    final = form.limit == UNSUPPRESSED
-    box_form(form.unflatten(answer), 1, max(plan.dataset.domain.shape[1:]), model.name, final=final)
+    fit_boxes(model, plan.dataset, plan.ids[:1].tolist(), plan.device)
     return model
 
 
@@ -82,23 +61,8 @@ def check(request: DenseRequest, plan: DensePlan, model: Model) -> list[dict[str
 
 
 def thresholds(request: DenseRequest) -> dict[Error, float]:
-    """The kinds of errors that are attacked, each with the share of objects, or the number of boxes, at which an attack ends.
-
-    Raises:
-        RequestError: the text is none of the forms.
-    """
-    ends: dict[Error, float] = {}
-    for part in (request.criterion or "+".join(ERRORS)).split("+"):
-        name, colon, value = part.partition(":")
-        error = cast(Error, name)
-        try:
-            end = float(value) if colon else ALL.get(name, 1.0)
-        except ValueError:
-            end = -1.0
-        if error not in ERRORS or not 0 < end <= ALL.get(name, 1.0):
-            raise RequestError(f"criterion is {request.criterion!r}: write {option('criterion', FORMS)}")
-        ends[error] = end
-    return ends
+    """The kinds of errors that are attacked, each with the share of objects, or the number of boxes, at which an attack ends."""
+    return box_criterion(request.criterion or "+".join(ERRORS))
 
 
 def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> Answers:
@@ -153,7 +117,7 @@ class _Pictures:
     def attack(self, plan: DensePlan) -> list[Answers]:
         """The rows of all budgets in rising order."""
         indices = torch.arange(len(self._ids), device=self._best.device)
-        attackable = indices if self._criterion.error == FALSE else indices[self._criterion.scene.count > 0]
+        attackable = indices[self._criterion.attackable]
         return [
             part for eps in plan.setting.levels for stage in plan.setting.stages for part in self._stage(stage, eps, attackable)
         ]

@@ -11,22 +11,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.criterion import Criterion
-from brinell.core.errors import RequestError, option
 from brinell.core.model import Model
 from brinell.core.record import Array
-from brinell.core.segmentation import ClassGone, MapCriterion, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.segmentation import MapCriterion, certified_wrong, confusion
 from brinell.core.threat import size
+from brinell.engine.dense_outputs import fit_maps, map_criterion
 from brinell.engine.plan import open_distance
-from brinell.models._maps import MapModel, holds_probabilities
+from brinell.models._maps import MapModel
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
 from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.segmentation_checks import check_model
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
-
-FORMS = "pixels, pixels:0.5, iou:0.3, gone:CLASS or target:CLASS"
 
 
 def default_attack(model: Model) -> str:
@@ -35,21 +32,8 @@ def default_attack(model: Model) -> str:
 
 
 def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> MapModel:
-    """The model with maps of logits as large as the pictures.
-
-    Raises:
-        RequestError: it answers no maps, or maps of another number of classes than the masks have.
-    """
-    full = MapModel(model, request.enlarge)
-    classes = len(plan.dataset.classes)
-    if full.output.classes < classes:
-        raise RequestError(
-            f"model {model.name} tells {full.output.classes} classes apart, and the masks have {classes}: choose the model of "
-            "this data"
-        )
-    with model.info.session(plan.device):
-        x = plan.dataset.load(plan.ids[:1].tolist()).to(plan.device)
-        return MapModel(model, request.enlarge, probabilities=holds_probabilities(model, x))
+    """The model with maps of logits as large as the pictures."""
+    return fit_maps(model, plan.dataset, plan.ids[:1].tolist(), plan.device, request.enlarge)
 
 
 def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> list[dict[str, Any]]:
@@ -65,48 +49,9 @@ def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> list[dict[
         return check_model(model, plan.dataset.load(first).to(plan.device), _tensor(truth.load(first), plan))
 
 
-def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Callable[[Array], Criterion]:
-    """A function from masks (n, h, w) to their criterion.
-
-    Raises:
-        RequestError: the text is none of the forms.
-    """
-    name, _, value = (request.criterion or "pixels").partition(":")
-    classes = model.output.classes
-    if name == "gone" and value:
-        label = _label(value, plan)
-        return lambda masks: ClassGone(masks=_tensor(masks, plan), classes=classes, label=label)
-    if name == "target" and value:
-        label = _label(value, plan)
-        return lambda masks: TargetMap(
-            masks=_tensor(masks, plan), classes=classes, targets=torch.full(masks.shape, label, device=plan.device), threshold=1.0
-        )
-    share = _share(value) if name in ("pixels", "iou") else None
-    if name == "pixels" and (share is not None or not value):
-        threshold = 1.0 if share is None else share
-        return lambda masks: PixelShare(masks=_tensor(masks, plan), classes=classes, threshold=threshold)
-    if name == "iou" and share is not None:
-        return lambda masks: PictureIoU(masks=_tensor(masks, plan), classes=classes, below=share)
-    raise RequestError(f"criterion is {request.criterion!r}: write {option('criterion', FORMS)}")
-
-
-def _share(value: str) -> float | None:
-    """A number above 0 and at most 1; None for anything else."""
-    try:
-        number = float(value)
-    except ValueError:
-        return None
-    return number if 0 < number <= 1 else None
-
-
-def _label(value: str, plan: DensePlan) -> int:
-    """The class that a criterion names."""
-    names = plan.dataset.classes
-    if value in names:
-        return names.index(value)
-    if value.isdecimal() and int(value) < len(names):
-        return int(value)
-    raise RequestError(f"there is no class {value!r}: the data have {', '.join(names)}")
+def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Callable[[Array], MapCriterion]:
+    """A function from masks (n, h, w) to their criterion."""
+    return map_criterion(request.criterion or "pixels", plan.dataset.classes, model, plan.device)
 
 
 def _tensor(masks: Array, plan: DensePlan) -> Tensor:
@@ -156,7 +101,7 @@ class _Pictures:
     def attack(self, plan: DensePlan, file: Any) -> Answers:
         """All budgets in rising order."""
         pictures = torch.arange(len(self._ids), device=self._y.device)
-        attackable = pictures[self._criterion.valid.flatten(1).any(1)]
+        attackable = pictures[self._criterion.attackable]
         self._note(CLEAN, 0.0, pictures, forwards=1)
         arrays: dict[str, Array] = {}
         for level, eps in enumerate(plan.setting.levels):
