@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import brinell
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.models._outputs import pick
 from brinell.models._torch_model import TorchModel
 from brinell.models.torch import TorchModule
 
@@ -103,7 +104,7 @@ def test_the_part_named_logits_needs_no_words() -> None:
             r"0 \(\d, 3\), 1 \(\d, 3\); several may be the logits: say which by output=0",
         ),
         (lambda logits, hidden: {"a": logits, "b": hidden, "c": -logits}, r'a \(\d, 3\), b \(\d, 4\), c .*output="a"'),
-        (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row of scores"),
+        (lambda logits, hidden: (logits.mean(), logits.mean()), r"0 \(\), 1 \(\); none has a row or a map of scores"),
     ],
 )
 def test_several_candidates_are_listed_with_the_option(form: Any, words: str, function: bool, tmp_path: Path) -> None:
@@ -140,3 +141,43 @@ def test_a_spec_finds_and_names_the_part_as_well(tmp_path: Path) -> None:
         TorchModule(path=f"{file}:two").open_for(DOMAIN, 3)
     digests = [TorchModule(path=f"{file}:two", output=output)(DOMAIN).digest() for output in ("0", "1")]
     assert len(set(digests)) == 2
+
+
+class Segmentation(nn.Module):
+    """Maps of two channels of a picture, in the form of a family of networks."""
+
+    def __init__(self, form: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, x: Tensor) -> Any:
+        lead = x[:, :1] - 0.5
+        return self.form(torch.cat([-lead, lead], 1))
+
+
+MAPS: dict[str, tuple[Callable[[Tensor], Any], str]] = {
+    "torchvision": (lambda maps: OrderedDict(out=maps, aux=-maps), "out"),
+    "transformers": (lambda maps: SimpleNamespace(loss=None, logits=maps[..., ::4, ::4]), "logits"),
+    "features": (lambda maps: {"features": maps.repeat(1, 4, 1, 1), "scores": maps}, "scores"),
+    "single": (lambda maps: (maps,), "0"),
+}
+
+
+@pytest.mark.parametrize("form", MAPS)
+def test_the_map_among_several_parts_is_found(form: str, tmp_path: Path) -> None:
+    make, path = MAPS[form]
+    pictures = (torch.rand(2, 8, 8, 3, generator=torch.Generator().manual_seed(0)) * 255).to(torch.uint8).numpy()
+    data = brinell.data(pictures, masks=pictures[..., 0] > 127, classes=["dark", "bright"])
+    settings = {"eps": [0.1], "attack": "pgd?steps=2"}
+    result = brinell.audit(Segmentation(make), data, out=tmp_path / "run", **settings)
+    read = (lambda maps: pick(make(maps), path)) if form == "transformers" else lambda maps: maps
+    plain_result = brinell.audit(Segmentation(read), data, out=tmp_path / "plain", **settings)
+    assert result.pixel_accuracy == plain_result.pixel_accuracy
+    assert form == "transformers" or result.pixel_accuracy[0].value == 1
+
+
+def test_maps_without_scores_are_refused_with_the_reason(tmp_path: Path) -> None:
+    pictures = torch.zeros(2, 8, 8, 3, dtype=torch.uint8).numpy()
+    data = brinell.data(pictures, masks=pictures[..., 0], classes=["dark", "bright"])
+    with pytest.raises(RequestError, match=r"whole numbers of shape \(1, 8, 8\), such as the class of each pixel: return the"):
+        brinell.audit(Segmentation(lambda maps: maps.argmax(1)), data, eps=[0.1], out=tmp_path / "run")

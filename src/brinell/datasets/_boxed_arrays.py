@@ -41,7 +41,7 @@ class BoxedArrays(ArrayDataset):
         names = tuple(map(str, range(largest + 1) if classes is None else classes))
         super().__init__(inputs, np.zeros(len(inputs), dtype=np.int64), names, **settings)
         if self.domain.kind != "image":
-            raise RequestError(f"an input is a {self.domain.kind} of shape {self.domain.shape}, and boxes are of pictures")
+            raise RequestError(f"inputs are {self.domain.kind}s of shape {self.domain.shape}, and boxes are of pictures")
         height, width = self.domain.shape[1:]
         self._objects = [
             check_objects(entry, (height, width), len(names), f"picture {number}") for number, entry in enumerate(objects)
@@ -65,4 +65,5 @@ def _objects(entry: Any, number: int) -> Objects:
         return make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), subject)
     if isinstance(entry, tuple | list) and len(entry) == 2:
         return make_objects(entry[0], entry[1], None, subject)
-    raise RequestError(f"boxes of {subject} are a {type(entry).__name__}: give a dict with boxes and labels")
+    found = f"have {', '.join(map(str, entry)) or 'nothing'}" if isinstance(entry, Mapping) else f"are a {type(entry).__name__}"
+    raise RequestError(f"the objects of {subject} {found}: give a dict with boxes and labels")

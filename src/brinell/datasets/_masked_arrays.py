@@ -38,7 +38,7 @@ class MaskedArrays(ArrayDataset):
         super().__init__(inputs, np.zeros(len(inputs), dtype=np.int64), names, **settings)
         if self.domain.kind != "image" or self.domain.shape[1:] != masks.shape[1:]:
             raise RequestError(
-                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and an input is a {self.domain.kind} of shape "
+                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and inputs are {self.domain.kind}s of shape "
                 f"{self.domain.shape}: give each picture a mask of its own size"
             )
         stored = masks.astype(np.uint8)

@@ -21,16 +21,16 @@ def check_masks(masks: Sequence[Array], names: Sequence[str] | None, subject: st
     """Refuse masks that hold something else than classes or `IGNORED`, and return the names of the classes.
 
     Args:
-        masks: (h, w) whole numbers each.
+        masks: (h, w) whole numbers each, or truth values for the classes 0 and 1.
         names: names of the classes; None for those that occur, by their numbers.
         subject: the data, for messages.
 
     Raises:
-        RequestError: no whole numbers, a class beyond the names, no pixel of any class, or names that repeat.
+        RequestError: fractions, a class beyond the names, no pixel of any class, or names that repeat.
     """
     largest = -1
     for number, mask in enumerate(masks):
-        if mask.dtype.kind not in "iu":
+        if mask.dtype.kind not in "biu":
             raise RequestError(
                 f"mask {number} of {subject} has type {mask.dtype}: a mask holds the class of each pixel as a number"
             )

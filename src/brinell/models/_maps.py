@@ -31,7 +31,9 @@ class MapModel:
     def __init__(self, model: Model, enlargement: Enlargement = "bilinear", *, probabilities: bool = False) -> None:
         output = model.info.output
         if not isinstance(output, MapOutput):
-            raise RequestError(f"model {model.name} answers no map: masks need a model with one class for each pixel")
+            raise RequestError(
+                f"model {model.name} answers no map: masks need a model with scores (n, classes, height, width) for each pixel"
+            )
         self.model, self.name, self.domain, self.access = model, model.name, model.domain, model.access
         _, height, width = model.domain.shape
         if output.height > height or output.width > width:

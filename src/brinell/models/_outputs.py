@@ -1,7 +1,8 @@
 """Answers of several parts (tuples, dicts, data classes): which part holds the logits.
 
 A part is named by its path, such as `logits`, `0` or `heads.1`. Without a name it is `logits` where a part has that name, or the
-only part with a row of scores for each input, of as many columns as the data have classes where that decides between several.
+only part with a row of scores for each input, of as many columns as the data have classes where that decides between several. A
+network that answers no rows but maps is read likewise; of its maps the one named `out` is read first, as in torchvision.
 """
 
 from collections.abc import Iterator, Mapping
@@ -103,12 +104,14 @@ def find_output(answer: Any, output: Output, n: int, classes: int | None, name: 
     rows = [path for path, part in parts.items() if part.ndim == 2 and len(part) == n] or [
         path for path, part in parts.items() if part.ndim == 1 and len(part) == n
     ]
-    fitting = [path for path in rows if parts[path].ndim == 2 and parts[path].shape[1] == classes]
-    candidates = fitting or rows
+    maps = [path for path, part in parts.items() if part.ndim == 4 and len(part) == n]
+    candidates = rows or [path for path in maps if path == "out"] or maps
+    fitting = [path for path in candidates if parts[path].ndim > 1 and parts[path].shape[1] == classes]
+    candidates = fitting or candidates
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
-        remedy = "none has a row of scores for each input: wrap the model so that one has"
+        remedy = "none has a row or a map of scores for each input: wrap the model so that one has"
     else:
         example = _example({path: parts[path] for path in candidates}, n)
         spec = example.replace('"', "")

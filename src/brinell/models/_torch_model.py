@@ -195,14 +195,7 @@ class TorchModel:
         if not isinstance(answer, Tensor):
             kind = type(answer).__name__
             raise RequestError(f"{self.name} answers with a {kind}, not with a tensor of logits: wrap it so that it does")
-        if answer.ndim == 4 and len(answer) == 1 and self.domain.kind == "image" and math.prod(answer.shape[2:]) > 1:
-            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
-            answer = answer.flatten(1)
-        if answer.ndim == 3 and self.domain.kind == "image" and answer.shape[2] > 4:
-            final = self.access == Access.SCORES
-            self._map = box_form(answer, 1, max(self.domain.shape[1:]), self.name, final=final)
-            self._notes += (access_note(self.name),) if final else ()
-            answer = answer.flatten(1)
+        answer = self._flatten(answer)
         if answer.ndim != 2 or len(answer) != 1:
             sides = answer.shape[2:]
             remedy = ": end the model with Flatten()" if len(answer) == 1 and sides and math.prod(sides) == 1 else ""
@@ -214,6 +207,29 @@ class TorchModel:
         if self.domain.kind == "image" and len(self.domain.shape) == 3 and (calls.max_pool2d or calls.conv2d >= DEEP):
             self._channels_last = self._takes_channels_last(device)
         return answer.shape[1]
+
+    def _flatten(self, answer: Tensor) -> Tensor:
+        """An answer to one input as a row; notes the form of a map or of boxes.
+
+        Raises:
+            RequestError: a map of classes without scores, or boxes in another form than a detector's.
+        """
+        if self.domain.kind != "image":
+            return answer
+        if answer.ndim == 4 and len(answer) == 1 and math.prod(answer.shape[2:]) > 1:
+            self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
+            return answer.flatten(1)
+        if answer.ndim == 3 and answer.shape[1:] == self.domain.shape[1:] and bool((answer == answer.round()).all()):
+            raise RequestError(
+                f"{self.name} answers whole numbers of shape {tuple(answer.shape)}, such as the class of each pixel: return the "
+                "logits (n, classes, height, width) before argmax"
+            )
+        if answer.ndim == 3 and answer.shape[2] > 4:
+            final = self.access == Access.SCORES
+            self._map = box_form(answer, 1, max(self.domain.shape[1:]), self.name, final=final)
+            self._notes += (access_note(self.name),) if final else ()
+            return answer.flatten(1)
+        return answer
 
     def _probe_parts(self, x: Tensor) -> object:
         """The logits for one input, from an answer of several parts, with two inputs to see which parts have rows."""
