@@ -27,6 +27,7 @@ from typing import Any
 import measure
 import numpy as np
 import torch
+from paired import collect, compare, with_steps
 from torch import Tensor, nn
 
 import brinell
@@ -38,6 +39,8 @@ FOLDER = measure.SHARED / "dense"
 NETS = ("deeplabv3_mnv2_dm05_pascal", "deeplabv3_mnv2_pascal")
 PEER_LOSSES = ("mask-ce-avg", "segpgd-loss", "js-avg", "mask-norm-corrlog-avg")
 """The losses of SEA by the names of its code."""
+BLACK_BOX_ATTACKS = ("rlab?refine=0&clean_up=false", "rlab?refine=0&clean_up=false&distortions=signed-patch", "square")
+"""Attacks by answers alone; the last one is what the others are compared with."""
 
 
 def module_of(file: Path) -> Any:
@@ -152,16 +155,21 @@ def peer(arguments: argparse.Namespace) -> None:
 
 
 def black_box(arguments: argparse.Namespace) -> None:
-    """RLAB beside Square by the share of pixels that each leaves right, three seeds."""
+    """RLAB beside Square by the share of valid pixels that each makes wrong."""
     x, masks, classes = load_pictures(arguments.side, arguments.pictures)
-    data, net = brinell.data(x, masks=masks, classes=classes), load_net(arguments.net[0])
-    attacks = (f"square?steps={arguments.queries - 1}", f"rlab?steps={arguments.queries - 1}&refine=0&clean_up=false")
-    for attack in attacks:
-        for seed in range(arguments.seeds):
-            settings = {"norm": "l2", "eps": arguments.eps, "queries": arguments.queries}
-            result, seconds = run_study(net, data, attack=attack, seed=seed, **settings)
-            print(attack, "seed", seed)
-            report(result, seconds)
+    data, net, queries = brinell.data(x, masks=masks, classes=classes), load_net(arguments.net[0]), arguments.queries
+    valid = (masks != 255).sum((1, 2))
+
+    def run(attack: str, seed: int) -> np.ndarray[Any, Any]:
+        """(2, pictures): pixels that are wrong without an attack and under it."""
+        settings = {"norm": "l2", "eps": arguments.eps, "queries": queries, "select": "first", "seed": seed}
+        result, seconds = run_study(net, data, attack=with_steps(attack, queries - 1), **settings)
+        shares = np.array([[1 - (share or 0.0) for share in picture.accuracy] for picture in result.pictures])
+        print(f"{attack} seed {seed}: {shares[:, -1].round(4).tolist()}")
+        report(result, seconds)
+        return (shares.T[[0, -1]] * valid).round()
+
+    compare(collect(arguments.attack, arguments.seeds, run, arguments.results), valid, "wrong pixels")
 
 
 def polyps(arguments: argparse.Namespace) -> None:
@@ -226,11 +234,13 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--results", type=Path, help="keeps the figures of black-box, which then goes on where it ended")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    arguments.net, arguments.attack = arguments.net or [NETS[0]], arguments.attack or ["sea?steps=5"]
+    arguments.net = arguments.net or [NETS[0]]
+    arguments.attack = arguments.attack or (BLACK_BOX_ATTACKS if arguments.command == "black-box" else ["sea?steps=5"])
     COMMANDS[arguments.command](arguments)
 
 

@@ -19,18 +19,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import brinell
+from benchmarks.paired import collect, compare, with_steps
 from brinell.analysis.average_precision import average_precision, match_set
-from brinell.core.boxes import LEAST, Detections, Objects
+from brinell.core.boxes import LEAST, MISSED, Detections, Objects
 from brinell.core.detection import BoxForm
 from brinell.engine.plan import model_opener
 from brinell.engine.sources import open_data
+from brinell.studies.dense.detection_analysis import open_study
+from brinell.studies.dense.records import TABLE
 
 FOLDER = Path(os.environ.get("BRINELL_SHARED", "../shared/data")) / "dense" / "detection"
 DECODE = "decode=examples/detectors/fastestdet.py:decode"
 MODULE = f"torch:{FOLDER}/model_det.py:load?{DECODE}&name=FastestDet"
+BLACK_BOX_ATTACKS = ["rlab?refine=0&clean_up=false", "rlab?refine=0&clean_up=false&distortions=signed-patch", "square"]
+"""Attacks by scores alone; the last one is what the others are compared with."""
 ONNX = f"onnx:{FOLDER}/FastestDet.onnx?bgr=true&{DECODE}"
 
 
@@ -112,22 +118,31 @@ def print_curves(result: Any) -> None:
         print(f"{name}: {', '.join(texts) or '-'}", flush=True)
 
 
-def black_box(samples: int, queries: int, norm: str, eps: str, seeds: Sequence[int]) -> None:
-    """Objects missed by RLAB and by Square with as many queries."""
-    for name in (f"square?steps={queries}", f"rlab?steps={queries}"):
-        for seed in seeds:
-            start = time.process_time()
-            result = audit(samples=samples, norm=norm, eps=eps, attack=[name], criterion="missed", seed=seed)
-            missed = result.errors.missed
-            lost = sum(picture.losses[-1] for picture in result.pictures)
-            print(
-                f"{name} {norm} {eps} seed {seed}: missed {missed[0].value:.3f} -> {missed[-1].value:.3f} of {result.objects} "
-                f"objects, not found "
-                f"{lost}, recall {result.recall[-1].value:.3f}, AP50 {result.ap50[-1].value:.4f}, "
-                f"{sum(a.forwards for a in result.aims)} "
-                f"forwards, {time.process_time() - start:.0f} s",
-                flush=True,
-            )
+def black_box(options: argparse.Namespace) -> None:
+    """Objects that are missed after each attack, with as many queries."""
+    samples, norm, eps = options.samples or 10, options.norm, options.eps or "8"
+    settings = {"samples": samples, "norm": norm, "eps": eps, "criterion": "missed", "queries": options.queries}
+
+    def run(name: str, seed: int) -> np.ndarray[Any, Any]:
+        """(2, pictures): objects that are missed without an attack and under it."""
+        start, text = time.process_time(), with_steps(name, options.queries - 1)
+        with tempfile.TemporaryDirectory() as folder:
+            data, out = f"boxes:{FOLDER}", Path(folder) / "run"
+            result = brinell.dense(MODULE, data, out=out, attack=text, select="first", seed=seed, **settings)
+            study = open_study(TABLE.read(out))
+        missed = np.stack([study.total(study.set_of(MISSED, level), MISSED) for level in (0, 1)])
+        print(
+            f"{name} seed {seed}: {missed[1].tolist()} of {study.count.tolist()}, recall {result.recall[-1].value:.3f}, AP50 "
+            f"{result.ap50[-1].value:.4f}, {sum(aim.forwards for aim in result.aims)} forwards, "
+            f"{time.process_time() - start:.0f} s",
+            flush=True,
+        )
+        return missed
+
+    truth = open_data(f"boxes:{FOLDER}", truth=True).info.truth
+    assert truth is not None
+    total = np.array([picture.count for picture in truth.load(range(samples))])
+    compare(collect(options.attack, options.seeds, run, options.results), total, "missed")
 
 
 def overhead(samples: int, steps: int) -> None:
@@ -159,14 +174,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--norm", default="l2")
-    parser.add_argument("--seed", type=int, nargs="+", default=[0])
+    parser.add_argument("--results", type=Path, help="keeps the figures of black-box, which then goes on where it ended")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--attack", nargs="+", default=BLACK_BOX_ATTACKS)
     options = parser.parse_args()
     if options.what == "coco":
         compare_with_coco()
     elif options.what == "attack":
         attack(options.samples or 40, options.eps or "0.5/255,1/255,2/255,4/255", options.steps)
     elif options.what == "black-box":
-        black_box(options.samples or 10, options.queries, options.norm, options.eps or "8", options.seed)
+        black_box(options)
     else:
         overhead(options.samples or 8, options.steps)
 

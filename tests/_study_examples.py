@@ -18,6 +18,7 @@ EXAMPLES = {
     "claim": {"eps": "0.1", "level": "rows"},
     "corrupt": {"model": SMALL, "samples": 10, "kind": ["published-fog", "gaussian-noise"], "severity": [2]},
     "dense": {"eps": "0.05,0.2", "attack": ["sea?steps=3"]},
+    "dense-transfer": {"eps": "0.05", "attack": ["sea?steps=3"]},
     "detect": {"train": "digits?split=train", "detector": ["background"], "fit": 40, "samples": 10, "steps": 5},
     "epsilon": {"data": "digits", "samples": 20, "pairs": 0, "norm": ["linf"], "conditions": ["label"]},
     "explain": {"model": SMALL, "samples": 4, "method": ["gradient", "occlusion"], "steps": 4},
@@ -58,6 +59,7 @@ class Needs:
         self.makers = {
             "claim": self.audit,
             "dense": self.pictures,
+            "dense-transfer": self.two_networks,
             "detect": self.audit,
             "harden": self.training,
             "unrestricted": self.generator,
@@ -76,6 +78,10 @@ class Needs:
     def pictures(self):
         data, model = write_pictures(self.folder / "pictures")
         return {"data": data, "model": model}
+
+    def two_networks(self):
+        data, model = write_pictures(self.folder / "pictures")
+        return {"data": data, "model": [f"{model}?name=first", f"{model}?name=second"]}
 
     def training(self):
         (self.folder / "model.py").write_text(MODEL)

@@ -19,6 +19,7 @@ from brinell.studies.certify.analysis import CertifyResult
 from brinell.studies.claim.analysis import ClaimResult
 from brinell.studies.corruption.results import CorruptResult
 from brinell.studies.dense.results import DenseResult
+from brinell.studies.dense_transfer.results import DenseTransferResult
 from brinell.studies.detection.analysis import DetectionResult
 from brinell.studies.doctor.result import DoctorResult
 from brinell.studies.epsilon.analysis import EpsilonResult
@@ -498,6 +499,74 @@ def dense(
 
     Returns:
         DenseResult: what `brinell dense --json` prints, as `payload()`.
+
+    Raises:
+        BrinellError: one line that says what is wrong, why, and what to do.
+    """
+
+def dense_transfer(
+    model: Models,
+    data: Data,
+    y: Labels | None = None,
+    *,
+    preprocessing: Any = None,
+    mean: Any = None,
+    std: Any = None,
+    answers: str | None = None,
+    output: str | int | None = None,
+    out: File | None = None,
+    resume: bool = False,
+    shard: str | None = None,
+    progress: ProgressOption | None = None,
+    source: str | Sequence[str] = (),
+    norm: Literal['linf', 'l2'] = 'linf',
+    eps: Eps | None = None,
+    attack: str | Sequence[str] = (),
+    criterion: str | None = None,
+    least_score: float = 0.4,
+    enlarge: Literal['bilinear', 'bilinear-aligned', 'nearest'] = 'bilinear',
+    queries: int | None = None,
+    samples: int | Literal['all'] | None = None,
+    select: Literal['first', 'stratified', 'random'] | None = None,
+    seed: int = 0,
+    batch_size: int = 4,
+    device: Device = 'auto',
+    in_process: bool = False,
+) -> DenseTransferResult:
+    """Show the strongest inputs of one segmentation network or detector to others, beside the own attack of each.
+
+    `brinell transfer` hands data with masks or boxes over to it.
+
+    Args:
+        model: an `nn.Module`, which takes inputs within the bounds of the data and answers logits; a function of numpy or torch arrays that answers scores or labels; a fitted classifier of scikit-learn; a session of onnxruntime; a classifier or pipeline of transformers; a model by MAITE's protocol; a `Model`; or a spec such as `digits-cnn`. Several in a list, or in a dict with their names.
+        data: inputs (n, *shape), channels first or last, bytes or in [0, 1], with labels (n,) as `y` or in a pair `(x, y)`; a dict of these; a torch Dataset or DataLoader; a data set of Hugging Face or by MAITE's protocol; what `brinell.data` makes; or a spec such as `npz:FILE`.
+        y: the labels (n,), where `data` are the inputs alone.
+        preprocessing: `{'mean': ..., 'std': ..., 'axis': -3}`, applied inside the model, or a processor of transformers.
+        mean: subtracted before the model: a number, or one for each channel.
+        std: divided by before the model, like `mean`.
+        answers: what a model in memory answers: logits, probabilities, log-probabilities, sigmoids (one score per class), labels, or for two classes one logit or probability. Default: by what it answers to clean samples.
+        output: the part of a model's answer that holds the logits, if it has several: a name or a place, such as `logits` or 0. Default: the only part that fits.
+        out: where the results go. Default: a fresh folder under runs/.
+        resume: whether to go on with a folder that holds part of this.
+        shard: `K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.
+        progress: True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.
+        source: The name of a model that is attacked, among those of model. Default: each model.
+        norm: The distance in which eps is measured: linf or l2.
+        eps: The budget of the inputs. Default: 8/255 in linf; 1 in l2.
+        attack: An attack, as for brinell dense. Default: that of brinell dense for such a model.
+        criterion: The criterion of success, as for brinell dense: it ends the attack on a picture, and names the kinds of errors of boxes. Default: pixels, or missed for boxes.
+        least_score: For boxes: the score above which they are shown. Recall and errors count shown boxes alone; AP takes scores over 0.001.
+        enlarge: How maps that are smaller than the picture are enlarged; bilinear-aligned lays the outer pixels of both upon each other.
+        queries: The forward evaluations that each attack may spend on a picture. Default: no limit.
+        samples: The number of pictures, or all. Default: 50, or all where there are fewer.
+        select: The selection of pictures: the first, or drawn with the seed. Default: drawn.
+        seed: The seed of every random number.
+        batch_size: The most pictures shown to the model at once.
+        device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
+        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+
+    Returns:
+        DenseTransferResult: what `brinell dense-transfer --json` prints, as `payload()`.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.

@@ -66,6 +66,8 @@ COMMANDS: dict[tuple[str, str], str] = {
     ("corrupt", "kind"): "corrupt --samples 8 --kind {file}:OwnDistortion --placed 2 --steps 20 --out {out}",
     ("dense", "attack"): "dense --data masks:{work}/pictures --model {work}/pictures/network.py:network --eps 0.1 "
     "--attack {file}:OwnAttack?steps=3 --out {out}",
+    ("dense-transfer", "attack"): "dense-transfer --data masks:{work}/pictures --eps 0.1 --attack {file}:OwnAttack?steps=3 "
+    "--model {work}/pictures/network.py:network?name=a --model {work}/pictures/network.py:network?name=b --out {out}",
     (
         "detect",
         "detector",

@@ -4,6 +4,7 @@ An input within a budget is within every larger one. So the strongest input of a
 next one begin, and what counts where they find nothing better: no curve of errors falls.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from brinell.studies.dense.detection_records import pack_answer
 from brinell.studies.dense.records import CLEAN, Answers
 from brinell.studies.dense.request import DenseRequest
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
+from brinell.studies.kit import Plan
 
 
 def default_attack(model: Model) -> str:
@@ -34,7 +36,7 @@ def default_attack(model: Model) -> str:
     return "apgd-map?steps=25&wide=false" if model.access == Access.GRADIENTS else "square?steps=500"
 
 
-def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> Model:
+def adapt(model: Model, plan: Plan, request: DenseRequest) -> Model:
     """The model unchanged.
 
     Raises:
@@ -46,7 +48,7 @@ def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> Model:
     return model
 
 
-def check(request: DenseRequest, plan: DensePlan, model: Model) -> list[dict[str, Any]]:
+def check(request: DenseRequest, plan: Plan, model: Model) -> list[dict[str, Any]]:
     """Refuse a criterion that is unknown, and check the model on the first picture; returns the checks.
 
     Raises:
@@ -176,8 +178,6 @@ class _Pictures:
         self, name: str, eps: float, indices: Tensor, x: Tensor, answers: Tensor, *, with_objects: bool = False, **columns: Any
     ) -> Answers:
         """Rows of inputs with their boxes."""
-        least = self._criterion.least_score
-        pictures = self._criterion.form.decode(answers, LEAST)
         objects = [self._criterion.scene.objects[number] for number in indices.tolist()]
         return rows.build(
             Answers,
@@ -186,14 +186,7 @@ class _Pictures:
             attack=name,
             eps=eps,
             distance=size(self._group.distance, x, self._group.x[indices]).double().cpu().numpy(),
-            valid=np.array([picture.count for picture in objects]),
-            wrong=np.array(
-                [_count_lost(boxes.select_above(least), picture) for boxes, picture in zip(pictures, objects, strict=True)]
-            ),
-            answer=np.array(
-                [pack_answer(boxes, picture if with_objects else None) for boxes, picture in zip(pictures, objects, strict=True)],
-                dtype=object,
-            ),
+            **_count_objects(self._criterion.form, answers, objects, self._criterion.least_score, with_objects),
             **columns,
         )
 
@@ -201,6 +194,44 @@ class _Pictures:
         """Flattened candidates of inputs."""
         with torch.no_grad():
             return torch.cat([self._group.model.predict(part) for part in x.split(self._group.batch_size)])  # type: ignore[no-untyped-call]
+
+
+def answer_columns(
+    plan: Plan, request: DenseRequest, model: Model, ids: Array, x: Tensor, *, with_truth: bool = False
+) -> dict[str, Array]:
+    """Boxes of the answers of a model to inputs (n, *shape) of these pictures, as columns of rows.
+
+    Args:
+        plan: the data.
+        request: the settings.
+        model: what `adapt` made.
+        ids: (n,) int64.
+        x: the inputs.
+        with_truth: True if the answer holds the objects as well.
+    """
+    truth, form = plan.dataset.info.truth, model.info.output
+    assert truth is not None and isinstance(form, BoxForm)
+    with torch.no_grad():
+        answers = torch.cat([model.predict(part) for part in x.split(request.batch_size)])  # type: ignore[no-untyped-call]
+    return _count_objects(form, answers, truth.load(ids.tolist()), request.least_score, with_truth)
+
+
+def strongest_inputs(arrays: Mapping[str, Array], ids: Array, request: DenseRequest, level: int) -> dict[str, Array]:
+    """Inputs of these pictures at the largest budget, from the file that `attack` wrote, by the error that they aim at."""
+    return {error: np.stack([arrays[f"{sample}-{error}"] for sample in ids.tolist()]) for error in thresholds(request)}
+
+
+def _count_objects(
+    form: BoxForm, answers: Tensor, objects: Sequence[Objects], least: float, with_objects: bool
+) -> dict[str, Array]:
+    """The columns of flattened answers: objects, those that no shown box finds, and the boxes, with the objects if asked for."""
+    pairs = list(zip(form.decode(answers, LEAST), objects, strict=True))
+    packed = [pack_answer(boxes, picture if with_objects else None) for boxes, picture in pairs]
+    return {
+        "valid": np.array([picture.count for _, picture in pairs]),
+        "wrong": np.array([_count_lost(boxes.select_above(least), picture) for boxes, picture in pairs]),
+        "answer": np.array(packed, dtype=object),
+    }
 
 
 def _count_lost(boxes: Detections, objects: Objects) -> int:

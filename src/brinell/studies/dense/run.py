@@ -54,7 +54,7 @@ def make_plan(call: Call) -> DensePlan:
         )
     task = TASKS[truth.task]
     model = task.adapt(next(iter(plan.models.values())), plan, request)
-    stages = tuple(stage for spec in request.attack or (task.default_attack(model),) for stage in _stages(spec, request, model))
+    stages = stages_of(request, task, model)
     setting = Setting(levels=levels, texts=budgets.texts[-len(levels) :], stages=stages)
     checks = task.check(request, plan, model)
     names = plan.dataset.info.names or tuple(map(str, range(len(plan.dataset))))
@@ -67,6 +67,15 @@ def make_plan(call: Call) -> DensePlan:
         "names": [names[sample] for sample in plan.ids.tolist()],
     }
     return replace(plan, models={model.name: model}, setting=setting, about=about)
+
+
+def stages_of(request: DenseRequest, task: Any, model: Model) -> tuple[Stage, ...]:
+    """The attacks of a request on a model, or the usual one of the task.
+
+    Raises:
+        RequestError: an attack does not exist, or does not fit the model, the distance or pictures.
+    """
+    return tuple(stage for spec in request.attack or (task.default_attack(model),) for stage in _stages(spec, request, model))
 
 
 def _stages(spec: str, request: DenseRequest, model: Model) -> list[Stage]:

@@ -4,7 +4,7 @@ An input within a budget is within every larger one. So the attacks at the next 
 it counts where they find nothing better: the curve never rises.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
 from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.segmentation_checks import check_model
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
+from brinell.studies.kit import Plan
 
 
 def default_attack(model: Model) -> str:
@@ -31,12 +32,12 @@ def default_attack(model: Model) -> str:
     return SEA
 
 
-def adapt(model: Model, plan: DensePlan, request: DenseRequest) -> MapModel:
+def adapt(model: Model, plan: Plan, request: DenseRequest) -> MapModel:
     """The model with maps of logits as large as the pictures."""
     return fit_maps(model, plan.dataset, plan.ids[:1].tolist(), plan.device, request.enlarge)
 
 
-def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> list[dict[str, Any]]:
+def check(request: DenseRequest, plan: Plan, model: MapModel) -> list[dict[str, Any]]:
     """Refuse a criterion that no picture can meet, and check the model on the first picture; returns the checks.
 
     Raises:
@@ -49,12 +50,12 @@ def check(request: DenseRequest, plan: DensePlan, model: MapModel) -> list[dict[
         return check_model(model, plan.dataset.load(first).to(plan.device), _tensor(truth.load(first), plan))
 
 
-def criterion_of(request: DenseRequest, plan: DensePlan, model: MapModel) -> Callable[[Array], MapCriterion]:
+def criterion_of(request: DenseRequest, plan: Plan, model: MapModel) -> Callable[[Array], MapCriterion]:
     """A function from masks (n, h, w) to their criterion."""
     return map_criterion(request.criterion or "pixels", plan.dataset.classes, model, plan.device)
 
 
-def _tensor(masks: Array, plan: DensePlan) -> Tensor:
+def _tensor(masks: Array, plan: Plan) -> Tensor:
     """Masks as (n, h, w) int64 on the device."""
     return torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(plan.device)
 
@@ -170,10 +171,7 @@ class _Pictures:
         x = self._group.x[indices] if x is None else x
         maps = self._maps[indices] if maps is None else maps
         successes = self._met[indices] if successes is None else successes
-        masks = self._criterion.masks[indices]
-        counts = confusion(maps.argmax(1), masks, self._criterion.classes)
         defaults = {"margin": self._margin[indices].double().cpu().numpy()}
-        valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
         self._rows.append(
             rows.build(
                 Answers,
@@ -181,9 +179,7 @@ class _Pictures:
                 **self._columns(name, eps, indices),
                 outcome=np.where(successes.cpu().numpy(), "met", "open"),
                 distance=size(self._group.distance, x, self._group.x[indices]).double().cpu().numpy(),
-                valid=valid.cpu().numpy(),
-                wrong=(valid - right).cpu().numpy(),
-                answer=np.array([_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object),
+                **_count_pixels(maps, self._criterion.masks[indices]),
                 **defaults | columns,
             )
         )
@@ -215,6 +211,41 @@ class _Pictures:
         with torch.no_grad():
             answers = [self._group.model.predict(part) for part in x.split(self._group.batch_size)]  # type: ignore[no-untyped-call]
         return self._criterion.maps(torch.cat(answers))
+
+
+def answer_columns(
+    plan: Plan, request: DenseRequest, model: Model, ids: Array, x: Tensor, *, with_truth: bool = False
+) -> dict[str, Array]:
+    """Pixels of the answers of a model to inputs (n, *shape) of these pictures, as columns of rows.
+
+    Args:
+        plan: the data.
+        request: the settings.
+        model: what `adapt` made.
+        ids: (n,) int64.
+        x: the inputs.
+        with_truth: ignored, since the counts hold the truth.
+    """
+    truth = plan.dataset.info.truth
+    assert truth is not None and isinstance(model, MapModel)
+    with torch.no_grad():
+        answers = torch.cat([model.predict(part) for part in x.split(request.batch_size)])  # type: ignore[no-untyped-call]
+    masks = torch.from_numpy(np.asarray(truth.load(ids.tolist()), dtype=np.int64)).to(x.device)
+    return _count_pixels(answers.reshape(len(x), *model.output.shape), masks)
+
+
+def strongest_inputs(arrays: Mapping[str, Array], ids: Array, request: DenseRequest, level: int) -> dict[str, Array]:
+    """Inputs of these pictures at a budget, from the file that `attack` wrote, by what they aim at."""
+    aim = (request.criterion or "pixels").partition(":")[0]
+    return {aim: np.stack([arrays[f"{sample}-{level}"] for sample in ids.tolist()])}
+
+
+def _count_pixels(maps: Tensor, masks: Tensor) -> dict[str, Array]:
+    """The columns of maps (n, classes, h, w): valid pixels, wrong ones, and the counts of both classes."""
+    counts = confusion(maps.argmax(1), masks, maps.shape[1])
+    valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
+    answer = np.array([_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object)
+    return {"valid": valid.cpu().numpy(), "wrong": (valid - right).cpu().numpy(), "answer": answer}
 
 
 def _pairs(counts: Array) -> str:

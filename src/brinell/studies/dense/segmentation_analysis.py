@@ -51,16 +51,12 @@ class Candidates:
         self.levels = (0.0, *levels)
         position = {sample: number for number, sample in enumerate(self.samples.tolist())}
         answered = np.flatnonzero(rows.answer.astype(bool))
-        pairs = [np.array(json.loads(rows.answer[row]), dtype=np.int64).reshape(-1, 3) for row in answered]
-        self.classes = 1 + max((int(entries[:, :2].max()) for entries in pairs if len(entries)), default=0)
         self.picture = np.array([position[sample] for sample in rows.sample_id[answered].tolist()])
         """(rows,): the picture of each input."""
         self.level = np.array([self.levels.index(eps) for eps in rows.eps[answered].tolist()])
         """(rows,): the place of its budget."""
-        self.counts = np.zeros((len(pairs), self.classes, self.classes), dtype=np.int64)
+        self.counts = read_counts(rows.answer[answered].tolist())
         """(rows, classes, classes): its pixels by true and predicted class."""
-        for number, entries in enumerate(pairs):
-            self.counts[number, entries[:, 0], entries[:, 1]] = entries[:, 2]
         self.right = self.counts.diagonal(axis1=1, axis2=2).sum(1)
 
     def most_wrong(self) -> Array:
@@ -106,6 +102,16 @@ class Candidates:
         return selection
 
 
+def read_counts(texts: Sequence[str]) -> Array:
+    """(rows, classes, classes) int64: pixels by true and predicted class, from the answers of rows."""
+    pairs = [np.array(json.loads(text), dtype=np.int64).reshape(-1, 3) for text in texts]
+    classes = 1 + max((int(entries[:, :2].max()) for entries in pairs if len(entries)), default=0)
+    counts = np.zeros((len(pairs), classes, classes), dtype=np.int64)
+    for number, entries in enumerate(pairs):
+        counts[number, entries[:, 0], entries[:, 1]] = entries[:, 2]
+    return counts
+
+
 def ious(counts: Array) -> Array:
     """(..., classes): IoU of each class from counts (..., classes, classes); NaN for a class that no mask has."""
     hits = counts.diagonal(axis1=-2, axis2=-1).astype(np.float64)
@@ -141,24 +147,30 @@ def draws(n: int) -> Array:
     return np.stack([np.bincount(generator.integers(0, n, n), minlength=n) for _ in range(RESAMPLES)])
 
 
+def miou_draws(counts: Array, weights: Array) -> Array:
+    """(draws,): mean IoU of redrawn pictures with counts (n, classes, classes); NaN for a draw without a valid pixel."""
+    hits, true, predicted = counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1)
+    hits, true, predicted = (weights @ counted.astype(np.float64) for counted in (hits, true, predicted))
+    occurs = true > 0
+    total = np.where(occurs, hits / np.maximum(true + predicted - hits, 1), 0.0).sum(1)
+    return np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan)
+
+
 def miou_figure(eps: float, counts: Array, weights: Array) -> Figure:
     """Mean IoU of pictures with counts (n, classes, classes)."""
-    low = high = None
-    if len(counts) > 1:
-        hits, true, predicted = counts.diagonal(axis1=1, axis2=2), counts.sum(2), counts.sum(1)
-        hits, true, predicted = (weights @ counted.astype(np.float64) for counted in (hits, true, predicted))
-        occurs = true > 0
-        total = np.where(occurs, hits / np.maximum(true + predicted - hits, 1), 0.0).sum(1)
-        low, high = intervals(np.where(occurs.any(1), total / np.maximum(occurs.sum(1), 1), np.nan))
+    low, high = intervals(miou_draws(counts, weights)) if len(counts) > 1 else (None, None)
     return Figure(eps=eps, value=miou(counts.sum(0)), low=low, high=high)
+
+
+def accuracy_draws(right: Array, valid: Array, weights: Array) -> Array:
+    """(draws,): pixel accuracy of redrawn pictures with (n,) right and valid pixels; NaN for a draw without a valid pixel."""
+    total = weights @ valid.astype(np.float64)
+    return np.where(total > 0, weights @ right.astype(np.float64) / np.maximum(total, 1), np.nan)
 
 
 def accuracy_figure(eps: float, right: Array, valid: Array, weights: Array) -> Figure:
     """Share of pixels that are right, of pictures with (n,) right and valid pixels."""
-    low = high = None
-    if len(valid) > 1:
-        total = weights @ valid.astype(np.float64)
-        low, high = intervals(np.where(total > 0, weights @ right.astype(np.float64) / np.maximum(total, 1), np.nan))
+    low, high = intervals(accuracy_draws(right, valid, weights)) if len(valid) > 1 else (None, None)
     return Figure(eps=eps, value=float(right.sum() / valid.sum()) if valid.sum() else None, low=low, high=high)
 
 

@@ -19,6 +19,7 @@ STUDY = Study(
     positional=("source",),
     resume="Resume the transfer in --out.",
     shards=True,
+    successor="successor:verb_for",
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

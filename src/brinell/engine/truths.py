@@ -1,0 +1,18 @@
+"""Data whose truth is more than a class, told apart before anything is opened."""
+
+from typing import Any
+
+from brinell import plugins
+from brinell.core.data import Dataset
+from brinell.engine.request import IN_MEMORY
+from brinell.engine.spelling import expand_spec
+
+DENSE = ("masks", "boxes")
+"""Plugins of data with a mask or with objects for each picture."""
+
+
+def has_truth(data: Any) -> bool:
+    """True for data with a mask or with objects for each picture: a spec or a data set."""
+    if isinstance(data, str) and not data.startswith(f"{IN_MEMORY}:"):
+        return plugins.parse(expand_spec("dataset", data)).name in DENSE
+    return isinstance(data, Dataset) and data.info.truth is not None
