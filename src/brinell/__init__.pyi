@@ -533,7 +533,7 @@ def dense_transfer(
     device: Device = 'auto',
     in_process: bool = False,
 ) -> DenseTransferResult:
-    """Show the strongest inputs of one segmentation network or detector to others, beside the own attack of each.
+    """Show the strongest inputs of one segmentation network or detector to others, and compare with an attack on each.
 
     `brinell transfer` hands data with masks or boxes over to it.
 

@@ -49,7 +49,7 @@ class Mixture(torch.nn.Module):
         return torch.nn.functional.conv2d(x - 0.5, self.weight)
 
 
-class Other(Mixture):
+class SecondMixture(Mixture):
     """Another one."""
 
 
@@ -71,8 +71,8 @@ def pictures(n=5, side=10):
 
 def value(result, source, model, name="pixel_accuracy", aim="pixels"):
     """A figure of the result."""
-    wanted = (source, aim if source else None, model)
-    (cell,) = (cell for cell in result.cells if (cell.source, cell.aim, cell.model) == wanted)
+    key = (source, aim if source else None, model)
+    (cell,) = (cell for cell in result.cells if (cell.source, cell.aim, cell.model) == key)
     return getattr(cell, name).value
 
 
@@ -123,7 +123,10 @@ def test_cells_are_the_answers_to_the_inputs_that_dense_finds(seed, tmp_path):
     """On the source the figure is that of `brinell dense`; elsewhere the stored inputs, shown once more, give it."""
     x, _ = pictures(3, 6)
     data = brinell.data(x, masks=np.random.default_rng(seed).integers(0, 3, x.shape[:3]).astype(np.uint8))
-    networks, settings = {"Mixture": Mixture(seed), "Other": Other(100 + seed)}, {"eps": 0.05, "attack": "pgd?steps=3"}
+    networks, settings = (
+        {"Mixture": Mixture(seed), "SecondMixture": SecondMixture(100 + seed)},
+        {"eps": 0.05, "attack": "pgd?steps=3"},
+    )
     both = brinell.transfer(model=list(networks.values()), data=data, **settings, batch_size=2, out=tmp_path / "a")
     swapped = brinell.dense_transfer(model=list(networks.values())[::-1], data=data, **settings, batch_size=2, out=tmp_path / "b")
     masks = torch.from_numpy(data.info.truth.load(range(3)).astype(np.int64))
@@ -167,8 +170,8 @@ def test_kinds_of_errors_have_cells_of_their_own(detectors):
 def test_one_source_is_attacked_where_one_is_named(tmp_path):
     x, masks = pictures(3)
     data, settings = brinell.data(x, masks=masks), {"eps": EPS, "attack": "pgd?steps=2", "out": tmp_path / "a"}
-    one = brinell.transfer("Copy", model=[Channel(), Copy()], data=data, **settings)
-    assert [source.source for source in one.sources] == ["Copy"] and len(one.cells) == 4
+    single = brinell.transfer("Copy", model=[Channel(), Copy()], data=data, **settings)
+    assert [source.source for source in single.sources] == ["Copy"] and len(single.cells) == 4
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The result of a transfer between models with dense outputs, from its rows alone.
 
 The inputs of a cell are those that were strongest on its source, whatever other models answer to them. So a figure on another
-model than the source is no upper bound of its robustness.
+model than the source does not bound the robustness of that model.
 """
 
 from collections.abc import Callable, Mapping
@@ -68,14 +68,14 @@ def _part(answers: Answers, source: str, aim: str, model: str) -> Answers:
 
 
 def _costs(answers: Answers, source: Mapping[str, Any]) -> SourceCosts:
-    """What the inputs of a source cost."""
+    """Cost of the inputs of a source."""
     index = answers.source == source["name"]
     costs = {name: getattr(answers, name)[index].sum() for name in ("forwards", "backwards", "seconds")}
     return SourceCosts(source=str(source["name"]), attacks=[str(attack) for attack in source["attacks"]], **costs)
 
 
 def _cell(source: str | None, aim: str | None, model: str, samples: Mapping[str, Sample], clean: Mapping[str, Sample]) -> Cell:
-    """A cell, beside the same model without an attack."""
+    """A cell; changes are from the same model without an attack."""
     effects = {name: _effect(samples[name], clean[name]) if name in samples else None for name in EFFECTS}
     return Cell(source=source, aim=aim, model=model, white_box=source == model, **effects)
 
@@ -143,18 +143,18 @@ def _measure_detections(part: Answers, objects: list[Objects], weights: Array, l
     outcomes = [judge(boxes.select_above(least), picture) for boxes, picture in zip(detections, objects, strict=True)]
     count = np.array([picture.count for picture in objects], dtype=np.float64)
     errors = {error: np.array([outcome.count(error) for outcome in outcomes], dtype=np.float64) for error in ERRORS}
-    found = count - errors[MISSED] - errors[MISLABELLED] - errors[MISPLACED]
-    values, drawn = average_precision(matches), average_precision(matches, weights)
-    samples = {name: Sample(value=float(values[level][0]), draws=drawn[level]) for level, name in enumerate(("ap50", "ap"))}
-    samples["recall"] = _share(found, count, weights)
+    hits = count - errors[MISSED] - errors[MISLABELLED] - errors[MISPLACED]
+    values, redrawn = average_precision(matches), average_precision(matches, weights)
+    samples = {name: Sample(value=float(values[level][0]), draws=redrawn[level]) for level, name in enumerate(("ap50", "ap"))}
+    samples["recall"] = _share(hits, count, weights)
     return samples | {error: _share(errors[error], np.ones(len(count)) if error == FALSE else count, weights) for error in ERRORS}
 
 
-def _share(part: Array, whole: Array, weights: Array) -> Sample:
+def _share(part: Array, total: Array, weights: Array) -> Sample:
     """A sum over pictures per sum over pictures."""
-    drawn, total = weights @ np.stack([part, whole], 1), (part.sum(), whole.sum())
+    sums = weights @ np.stack([part, total], 1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Sample(value=float(np.divide(*total)), draws=drawn[:, 0] / drawn[:, 1])
+        return Sample(value=float(np.divide(part.sum(), total.sum())), draws=sums[:, 0] / sums[:, 1])
 
 
 def _defined(value: float | None) -> float:

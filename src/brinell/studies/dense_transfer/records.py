@@ -23,7 +23,7 @@ class Answers:
     """Rows as columns, each a (rows,) array."""
 
     source: Array = column("string", "model on which the input was found; empty for the untouched picture")
-    aim: Array = column("string", "what the attack aimed at: pixels, another criterion, or a kind of error; empty without one")
+    aim: Array = column("string", "aim of the attack: pixels, another criterion, or a kind of error; empty without one")
     model: Array = column("string", "model that is shown the input")
     sample_id: Array = column("int64", "position of the picture in the data")
     distance: Array = column("float64", "size of the change, in the norm of the study")

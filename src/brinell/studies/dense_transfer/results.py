@@ -28,7 +28,7 @@ class Cell(Result):
     source: str | None
     """The model on which the inputs were found; null for the untouched pictures."""
     aim: str | None
-    """What the attack aimed at: pixels, another criterion, or a kind of error; null without an attack."""
+    """Aim of the attack: pixels, another criterion, or a kind of error; null without an attack."""
     model: str
     """The model that is shown the inputs."""
     white_box: bool

@@ -44,14 +44,14 @@ def effect_text(name: str, effect: Effect) -> str:
 
 
 def aims(result: DenseTransferResult) -> list[str]:
-    """What attacks aimed at, in order."""
+    """Aims of the attacks, in order."""
     return list(dict.fromkeys(cell.aim for cell in result.cells if cell.aim is not None))
 
 
 def cell_of(result: DenseTransferResult, source: str | None, aim: str | None, model: str) -> Cell | None:
     """The cell of a source, an aim and a model; None if there is none."""
-    wanted = (source, aim, model)
-    return next((cell for cell in result.cells if (cell.source, cell.aim, cell.model) == wanted), None)
+    key = (source, aim, model)
+    return next((cell for cell in result.cells if (cell.source, cell.aim, cell.model) == key), None)
 
 
 def budget(result: DenseTransferResult) -> str:
@@ -75,8 +75,8 @@ def sentences(result: DenseTransferResult) -> list[str]:
 def _sentence(result: DenseTransferResult, cell: Cell, name: str, title: str) -> str:
     """The figure of a model on the inputs of another one, without an attack, and under its own."""
     effect, clean = getattr(cell, name), getattr(cell_of(result, None, None, cell.model), name)
-    own = cell_of(result, cell.model, cell.aim, cell.model)
-    under_own = "" if own is None else f", {percent(getattr(own, name).value)} under its own attack"
+    own_cell = cell_of(result, cell.model, cell.aim, cell.model)
+    under_own = "" if own_cell is None else f", {percent(getattr(own_cell, name).value)} under its own attack"
     aimed = f" aimed at {ERROR_TITLES[cell.aim]}" if cell.aim in ERROR_TITLES and result.task == "detection" else ""
     return (
         f"On inputs found on {cell.source}{aimed}, {cell.model} has a {title} of {percent(effect.value)} "
