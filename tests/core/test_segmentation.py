@@ -86,12 +86,37 @@ def test_balanced_cross_entropy_turns_from_right_pixels_to_all():
     assert torch.allclose(balanced_cross_entropy(logits, y, 1.0), whole / 2)
 
 
-@pytest.mark.parametrize("criterion", [PixelShare(masks=MASKS, classes=3), Worst(PixelShare(masks=MASKS, classes=3))])
-def test_attacks_see_two_classes_that_judge_alike(criterion):
-    logits, y = PREDICTED.flatten(1), torch.zeros(2, dtype=torch.long)
-    seen = criterion.logits_for_attack(logits, y)
-    assert seen.shape == (2, criterion.classes_for_attack(12))
-    assert torch.allclose(criterion.for_attack().margin(seen, y, seen), criterion.margin(logits, y, logits))
+CRITERIA = {
+    "pixels": PixelShare(masks=MASKS, classes=3, threshold=0.5),
+    "all": PixelShare(masks=MASKS, classes=3),
+    "iou": PictureIoU(masks=MASKS, classes=3, below=0.4),
+    "gone": ClassGone(masks=MASKS, classes=3, label=1),
+    "target": TargetMap(masks=MASKS, classes=3, targets=torch.full_like(MASKS, 2), threshold=0.5),
+}
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+@pytest.mark.parametrize("seed", range(8))
+def test_attacks_see_two_classes_that_judge_alike(name, seed):
+    criterion, y = CRITERIA[name], torch.zeros(2, dtype=torch.long)
+    for judge in (criterion, Worst(criterion)):
+        logits = (1 + 9 * (seed % 2)) * torch.randn(2, 12, generator=torch.Generator().manual_seed(seed))
+        margin, seen = criterion.margin(logits, y, logits), judge.logits_for_attack(logits, y)
+        assert seen.shape == (2, judge.classes_for_attack(12))
+        margin_of_attack = judge.for_attack().margin(seen, y, seen)
+        assert torch.equal(margin_of_attack > 0, criterion.is_met(margin, margin))
+        assert torch.equal(margin_of_attack[margin > 0], margin[margin > 0])
+
+
+@pytest.mark.parametrize("name", CRITERIA)
+def test_attacks_by_scores_see_pixels_come_nearer_while_none_turns(name):
+    """The same classes with smaller leads: the margin stands still, and what an attack sees rises."""
+    criterion, y = CRITERIA[name].select(slice(0, 1)), torch.zeros(1, dtype=torch.long)
+    right = 4 * torch.nn.functional.one_hot(criterion.truth, 3).movedim(-1, 1).float().flatten(1)
+    assert criterion.margin(right, y, right) < 0
+    assert torch.equal(criterion.margin(right, y, right), criterion.margin(right / 2, y, right / 2))
+    far, near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (right, right / 2))
+    assert near > far
 
 
 def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():

@@ -1,7 +1,7 @@
 """Criteria for models that answer a map with one class for each pixel: the truth is a mask, and an answer is a flattened map.
 
 A map of `classes` x h x w logits reaches the ledger as (n, classes * h * w). Attacks that ask for scores or labels are shown two
-classes instead, 0 and the margin, and the true one is the first: so every such attack runs unchanged. Losses are means over the
+classes instead, 0 and a margin, and the true one is the first: so every such attack runs unchanged. Losses are means over the
 valid pixels of a picture (`core.pixel_losses`).
 """
 
@@ -86,9 +86,13 @@ class MapCriterion(ABC):
         return self.mean(loss(self.maps(logits), self.truth))
 
     def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
-        """(n, 2): 0 and the margin."""
+        """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the pixels are from their goal.
+
+        A count stands still while no pixel changes its class, so that a search by counts alone would see nothing.
+        """
         margin = self.margin(logits, y, logits)
-        return torch.stack((torch.zeros_like(margin), margin), 1)
+        seen = torch.where(margin > 0, margin, margin + self.loss(nearness, logits, y) - 1)
+        return torch.stack((torch.zeros_like(margin), seen), 1)
 
     def for_attack(self) -> Criterion:
         """Misclassification of the two classes that attacks see."""
@@ -192,6 +196,11 @@ class TargetMap(MapCriterion):
     def select(self, keep: slice | Tensor) -> Self:
         """The criterion with masks and targets of some rows."""
         return replace(self, masks=self.masks[keep], targets=self.targets[keep])
+
+
+def nearness(logits: Tensor, y: Tensor) -> Tensor:
+    """The sigmoid of the margin of each pixel: above a half where its class is wrong, and the smaller the surer it is right."""
+    return losses.margin(logits, y).sigmoid()
 
 
 def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
