@@ -5,7 +5,6 @@
     python benchmarks/dense.py peer --checkout CHECKOUT --steps 5 --eps 1/510,1/255,4/255
     python benchmarks/dense.py black-box --eps 8 --pictures 10
     python benchmarks/dense.py polyps --pictures 48
-    python benchmarks/dense.py overhead
 
 Pictures, masks and weights are those of `dense` in BRINELL_SHARED; pictures are spread evenly over those of val2017, as in its
 README. CHECKOUT is a copy of nmndeep/robust-segmentation, of which semseg/utils/attacker.py is used. Seconds are those of the
@@ -32,7 +31,6 @@ from torch import Tensor, nn
 
 import brinell
 from brinell.core.segmentation import confusion
-from brinell.studies.dense.records import TABLE
 from brinell.studies.dense.segmentation_analysis import miou, share_right
 
 FOLDER = measure.SHARED / "dense"
@@ -187,37 +185,7 @@ def polyps(arguments: argparse.Namespace) -> None:
     print(f"{result.contradictions} contradictions on {result.n} pictures and {len(result.certified)} radii")
 
 
-def overhead(arguments: argparse.Namespace) -> None:
-    """Processor seconds of PGD in a study over those of the same passes alone, both in turn."""
-    x, masks, classes = load_pictures(arguments.side, arguments.pictures)
-    data, net, steps = brinell.data(x, masks=masks, classes=classes), load_net(arguments.net[0]), 20
-    inputs, truth = torch.from_numpy(x.copy()).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(masks.astype(np.int64))
-    ratios = []
-    for _ in range(arguments.repetitions):
-        start = time.process_time()
-        for row in range(len(x)):
-            moved = inputs[row, None].clone()
-            for _ in range(steps):
-                moved.requires_grad_()
-                loss = nn.functional.cross_entropy(net(moved), truth[row, None], ignore_index=255)
-                (grad,) = torch.autograd.grad(loss, moved)
-                moved = (moved.detach() + grad.sign() / 1000).clamp(0, 1)
-            with torch.no_grad():
-                net(moved)
-        bare = time.process_time() - start
-        start = time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "study"
-            brinell.dense(net, data, eps=arguments.eps, attack=f"pgd?steps={steps}", out=out, batch_size=1)
-            rows = TABLE.read(out).rows
-            forwards = int(rows.forwards.sum())
-        ours = time.process_time() - start
-        ratios.append(ours / bare)
-        print(f"bare {bare:.2f} s, study {ours:.2f} s for {forwards} forwards, ratio {ratios[-1]:.3f}", flush=True)
-    print(f"median {np.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-
-
-COMMANDS = {one.__name__.replace("_", "-"): one for one in (figures, peer, black_box, polyps, overhead)}
+COMMANDS = {one.__name__.replace("_", "-"): one for one in (figures, peer, black_box, polyps)}
 
 
 def main() -> None:
@@ -236,7 +204,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--results", type=Path, help="keeps the figures of black-box, which then goes on where it ended")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--repetitions", type=int, default=5)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.net = arguments.net or [NETS[0]]

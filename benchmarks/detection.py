@@ -3,7 +3,6 @@
     python -m benchmarks.detection coco                 # AP and AP50 against pycocotools (pip install --target F pycocotools)
     python -m benchmarks.detection attack               # AP50, recall and errors of 40 pictures
     python -m benchmarks.detection black-box            # RLAB against Square: objects missed with 1,000 queries
-    python -m benchmarks.detection overhead             # seconds of an attack over those of its bare passes
 
 The pictures and the weights are those of BRINELL_SHARED/dense/detection. For `coco`, pycocotools must be on PYTHONPATH; Brinell
 does not depend on it.
@@ -145,30 +144,11 @@ def black_box(options: argparse.Namespace) -> None:
     compare(collect(options.attack, options.seeds, run, options.results), total, "missed")
 
 
-def overhead(samples: int, steps: int) -> None:
-    """Processor seconds of an attack, over those of as many bare passes."""
-    data = open_data(f"boxes:{FOLDER}", truth=True)
-    model = model_opener(MODULE, data)()
-    x = data.load(range(samples))
-    begin = time.process_time()
-    for _ in range(steps):
-        leaf = x.clone().requires_grad_(True)
-        torch.autograd.grad(model.predict(leaf).sum(), leaf)
-    bare = time.process_time() - begin
-    begin = time.process_time()
-    result = audit(samples=samples, eps="4/255", attack=[f"apgd-map?steps={steps}&wide=false"], criterion="missed")
-    seconds = sum(aim.seconds for aim in result.aims)
-    print(
-        f"{steps} passes of {samples} pictures: bare {bare:.2f} s, attack {seconds:.2f} s wall, whole audit "
-        f"{time.process_time() - begin:.2f} s"
-    )
-
-
 def main() -> None:
     """Run what is named."""
     torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("coco", "attack", "black-box", "overhead"))
+    parser.add_argument("what", choices=("coco", "attack", "black-box"))
     parser.add_argument("--samples", type=int, default=0)
     parser.add_argument("--eps", default="")
     parser.add_argument("--steps", type=int, default=25)
@@ -182,10 +162,8 @@ def main() -> None:
         compare_with_coco()
     elif options.what == "attack":
         attack(options.samples or 40, options.eps or "0.5/255,1/255,2/255,4/255", options.steps)
-    elif options.what == "black-box":
-        black_box(options)
     else:
-        overhead(options.samples or 8, options.steps)
+        black_box(options)
 
 
 if __name__ == "__main__":

@@ -87,3 +87,18 @@ def test_the_decision_does_not_depend_on_the_scale(classes, seed, exponent, dtyp
 
 def test_equal_logits_are_decided_as_argmax_decides():
     assert losses.decision(torch.tensor([[1.0, 3.0, 3.0]]))[1].item() == 1
+
+
+@given(classes=st.sampled_from([1, 2, 5, 21]), seed=st.integers(0, 10**6), levels=st.sampled_from([1, 2, 4, 1000]))
+def test_classes_of_maps_are_those_of_argmax_ties_included(classes, seed, levels):
+    gen = torch.Generator().manual_seed(seed)
+    maps = torch.randint(levels, (2, classes, 3, 4), generator=gen).float() / levels
+    y = torch.randint(classes, (2, 3, 4), generator=gen)
+    assert torch.equal(losses.predicted_classes(maps), maps.argmax(1))
+    assert torch.equal(losses.correct(maps, y), maps.argmax(1) == y)
+
+
+def test_more_classes_than_a_short_number_holds():
+    logits = torch.zeros(1, 2**15 + 2)
+    logits[0, -1] = 1
+    assert losses.predicted_classes(logits).tolist() == [2**15 + 1]

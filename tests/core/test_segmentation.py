@@ -3,11 +3,18 @@
 import pytest
 import torch
 
+from _helpers import distance
 from brinell.core import losses
 from brinell.core.criterion import MISCLASSIFIED, Worst
+from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.core.ledger import Ledger
+from brinell.core.oracle import Batch
 from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
 from brinell.core.segmentation import IGNORED, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.threat import Threat
+from brinell.models._maps import MapModel
+from brinell.models._torch_model import TorchModel
 
 MASKS = torch.tensor([[[0, 1], [1, IGNORED]], [[2, 2], [2, 2]]])
 
@@ -145,3 +152,21 @@ def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(radius):
         spent += cost**2
         turned += spent <= radius**2 + 1e-6
     assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
+
+
+@pytest.mark.parametrize("ask", ["scores", "gradient"])
+def test_the_ledger_computes_a_margin_once_for_each_answer(ask, monkeypatch):
+    computed = []
+    original = PixelShare.margin
+    monkeypatch.setattr(PixelShare, "margin", lambda *values: computed.append(1) or original(*values))
+    domain = Domain(kind="image", shape=(3, 2, 2))
+    model = MapModel(TorchModel(torch.nn.Conv2d(3, 3, 1), domain))
+    batch = Batch(ids=torch.arange(2), x=torch.full((2, 3, 2, 2), 0.5), y=torch.zeros(2, dtype=torch.long))
+    threat = Threat(
+        distance=distance("linf"), eps=torch.full((2,), 0.1), domain=domain, criterion=PixelShare(masks=MASKS, classes=3)
+    )
+    oracle = Ledger(model, batch, threat, batch_size=1).oracle()
+    answer = oracle.scores(batch.ids, batch.x) if ask == "scores" else oracle.gradient(batch.ids, batch.x, losses.margin).logits
+    assert len(computed) == 2, "one for each of two batches"
+    maps = model.predict(batch.x).detach()
+    assert torch.equal(losses.margin(answer, batch.y), original(threat.criterion, maps, batch.y, batch.x))

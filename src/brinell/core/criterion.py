@@ -51,8 +51,11 @@ class Criterion(Protocol):
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): a loss of `core.losses` turned so that raising it leads to adversarial inputs."""
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial."""
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
+        """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial.
+
+        `margin` (n,) are the margins of these answers if they are known, for criteria that show attacks nothing else.
+        """
 
     def for_attack(self) -> "Criterion":
         """The criterion that attacks are given: on `logits_for_attack` it judges as this one does on the model's logits."""
@@ -83,7 +86,7 @@ class PlainCriterion:
         """True for margins beyond rounding, (n,) bool."""
         return margin > ROUNDING * largest
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """The logits unchanged, (n, classes)."""
         return logits
 
@@ -134,7 +137,7 @@ class NotRejected(PlainCriterion):
     """The index of the reject class."""
     name = "misclassified and not rejected"
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """The logits with the reject class merged into the true one, (n, classes)."""
         index = y[:, None]
         true = torch.maximum(logits.gather(1, index), logits[:, self.reject, None])
@@ -307,9 +310,9 @@ class Worst:
         """See the wrapped criterion."""
         return self.of.loss(loss, logits, y)
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """The logits (n, classes) that attacks receive, as the wrapped criterion makes them."""
-        return self.of.logits_for_attack(logits, y)
+        return self.of.logits_for_attack(logits, y, margin)
 
     def for_attack(self) -> "Worst":
         """Without successes too."""

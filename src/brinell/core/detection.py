@@ -212,9 +212,9 @@ class BoxCriterion:
         """(n,): the loss of this kind of error, whatever loss of classes the attack would raise."""
         return self._slope(logits)
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): 0 and the margin."""
-        margin = self.margin(logits, y, logits)
+        margin = self.margin(logits, y, logits) if margin is None else margin
         return torch.stack((torch.zeros_like(margin), margin), 1)
 
     def for_attack(self) -> Criterion:

@@ -25,6 +25,7 @@ from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
 from brinell.core.model import Access, Model
+from brinell.core.norms import linf
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.surrogates import slopes
 from brinell.core.threat import Threat
@@ -60,9 +61,9 @@ class _Query(NamedTuple):
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
-    def logits_for_attack(self, logits: Tensor) -> Tensor:
-        """(n, classes): logits as the attack is shown them."""
-        return self.criterion.logits_for_attack(logits, self.y)
+    def logits_for_attack(self, logits: Tensor, margin: Tensor) -> Tensor:
+        """(n, classes): logits with these margins (n,), as the attack is shown them."""
+        return self.criterion.logits_for_attack(logits, self.y, margin)
 
     def derive(self, derive: Derive, aligned: list[Tensor], logits: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
         """Apply an attack's `derive` to the answers of some rows. It gets a copy of the labels, because it may write to them."""
@@ -198,8 +199,8 @@ class Ledger:
             for rows in self._parts(ids):
                 part, inputs = query.part(rows), x[rows]
                 logits = self._eot.mean(inputs)
-                self._settle(part, inputs, logits, self._eot.count)
-                answers.append(part.logits_for_attack(logits))
+                margin = self._settle(part, inputs, logits, self._eot.count)
+                answers.append(part.logits_for_attack(logits, margin))
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:
@@ -264,8 +265,8 @@ class Ledger:
             part, inputs, tensors = query.part(rows), x[rows], [values[rows] for values in aligned]
             answer = asker.differentiate(inputs, partial(part.derive, derive, tensors), part.margin)
             margin = answer.value if margins else None
-            self._settle(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
-            answers.append([part.logits_for_attack(answer.logits), answer.value, self.movable(answer.grad)])
+            margin = self._settle(part, inputs, answer.logits, answer.times, backwards=backwards, margin=margin)
+            answers.append([part.logits_for_attack(answer.logits, margin), answer.value, self.movable(answer.grad)])
         return [_join(list(column)) for column in zip(*answers, strict=True)]
 
     def _slopes(self, surrogates: tuple[Model, ...], ids: Tensor, x: Tensor, weights: Tensor) -> Tensor:
@@ -334,12 +335,16 @@ class Ledger:
         *,
         backwards: int = 0,
         margin: Tensor | None = None,
-    ) -> None:
-        """Judge the model's answers to a batch, count `times` forwards for each row, and record successes and margins."""
+    ) -> Tensor:
+        """Judge the model's answers to a batch, count `times` forwards for each row, and record successes and margins.
+
+        Returns:
+            The margins (n,) of the criterion.
+        """
         size = size_of(self._threat.distance, x, query.x0)
         legal = size <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
-        largest = logits.abs().amax(1)  # NaN and infinity come through
+        largest = linf(logits)  # NaN and infinity come through
         success = legal & query.criterion.is_met(margin, largest)
         flags = [(largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
         finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()
@@ -360,6 +365,7 @@ class Ledger:
         if any_success:
             rows = success.nonzero()[:, 0]
             self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
+        return margin
 
     def _check_reach(self, size: Tensor, query: _Query) -> None:
         """Refuse inputs whose distance `size` (n,) from the clean ones exceeds the attack's reach."""

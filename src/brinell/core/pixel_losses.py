@@ -12,15 +12,9 @@ from torch import Tensor
 from brinell.core import losses
 
 
-def correct(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, h, w) bool: whether the largest logit is that of the true class."""
-    is_largest: Tensor = torch.eq(logits.detach().argmax(1), y)
-    return is_largest
-
-
 def masked_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """The cross-entropy of pixels that are right; 0 for the others."""
-    return losses.cross_entropy(logits, y) * correct(logits, y)
+    return losses.cross_entropy(logits, y) * losses.correct(logits, y)
 
 
 def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Tensor:
@@ -28,7 +22,7 @@ def balanced_cross_entropy(logits: Tensor, y: Tensor, share: float = 0.0) -> Ten
 
     `share` is the share of the steps that are done (Gu, Zhao, Tresp & Torr 2022, SegPGD, eq. 5).
     """
-    right = correct(logits, y)
+    right = losses.correct(logits, y)
     return losses.cross_entropy(logits, y) * torch.where(right, 1 - share / 2, share / 2)
 
 
@@ -47,7 +41,7 @@ def masked_spherical(logits: Tensor, y: Tensor) -> Tensor:
     """Minus the true logit of pixels that are right, after the logits were scaled to length 1; 0 for the others."""
     length = torch.linalg.vector_norm(logits, dim=1).clamp_min(1e-12)
     true = logits.gather(1, y[:, None])[:, 0] / length
-    return torch.where(correct(logits, y), -true, torch.zeros_like(true))
+    return torch.where(losses.correct(logits, y), -true, torch.zeros_like(true))
 
 
 def masked_margin(logits: Tensor, y: Tensor) -> Tensor:

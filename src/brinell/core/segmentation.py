@@ -60,7 +60,7 @@ class MapCriterion(ABC):
 
     def wrong(self, maps: Tensor) -> Tensor:
         """(n,) float32: share of the valid pixels whose class is wrong."""
-        return self.mean((maps.argmax(1) != self.masks).float())
+        return self.mean((~losses.correct(maps, self.truth)).float())
 
     def mean(self, pixels: Tensor) -> Tensor:
         """(n,): mean of (n, h, w) values over the valid pixels."""
@@ -85,12 +85,12 @@ class MapCriterion(ABC):
         """(n,): mean of a loss of single pixels over the valid ones."""
         return self.mean(loss(self.maps(logits), self.truth))
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the pixels are from their goal.
 
         A count stands still while no pixel changes its class, so that a search by counts alone would see nothing.
         """
-        margin = self.margin(logits, y, logits)
+        margin = self.margin(logits, y, logits) if margin is None else margin
         seen = torch.where(margin > 0, margin, margin + self.loss(nearness, logits, y) - 1)
         return torch.stack((torch.zeros_like(margin), seen), 1)
 
@@ -141,7 +141,7 @@ class PictureIoU(MapCriterion):
 
     def margins(self, maps: Tensor) -> Tensor:
         """(n,): the value minus the mean IoU; a picture without a valid pixel has IoU 1."""
-        counts = confusion(maps.argmax(1), self.masks, self.classes).double()
+        counts = confusion(losses.predicted_classes(maps), self.masks, self.classes).double()
         hits, true, predicted = counts.diagonal(dim1=1, dim2=2), counts.sum(2), counts.sum(1)
         occurs = true > 0
         iou = torch.where(occurs, hits / (true + predicted - hits).clamp_min(1), 0.0).sum(1)
@@ -166,7 +166,7 @@ class ClassGone(MapCriterion):
         """(n,): the share minus that of the pixels which still have the class, plus half a pixel."""
         pixels = self.masks == self.label
         total = pixels.flatten(1).sum(1)
-        remaining = ((maps.argmax(1) == self.label) & pixels).flatten(1).sum(1)
+        remaining = (losses.correct(maps, torch.full_like(self.masks, self.label)) & pixels).flatten(1).sum(1)
         margin = (self.share * total - remaining + 0.5) / total.clamp_min(1)
         return torch.where(total > 0, margin, -1.0)
 
@@ -187,7 +187,7 @@ class TargetMap(MapCriterion):
 
     def margins(self, maps: Tensor) -> Tensor:
         """(n,): the share of pixels with their target class minus the threshold, plus half a pixel."""
-        return self.mean((maps.argmax(1) == self.targets).float()) - self.threshold + self.half_pixel
+        return self.mean(losses.correct(maps, self.targets).float()) - self.threshold + self.half_pixel
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """(n,): minus the mean loss of the target classes over the valid pixels."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core.losses import predicted_classes
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.segmentation import MapCriterion, certified_wrong, confusion
@@ -120,7 +121,12 @@ class _Pictures:
         domain, masks = self._group.domain, self._criterion.masks
         low, high = domain.bounds(self._group.x)
         pixels = ((self._group.x - low) / (high - low) * 255).round()
-        views = {"picture": pixels, "mask": masks, "before": self._maps.argmax(1), "after": self._answer(self._best).argmax(1)}
+        views = {
+            "picture": pixels,
+            "mask": masks,
+            "before": predicted_classes(self._maps),
+            "after": predicted_classes(self._answer(self._best)),
+        }
         return {
             f"{name}-{sample}": value[number].to(torch.uint8).cpu().numpy()
             for name, value in views.items()
@@ -242,7 +248,7 @@ def strongest_inputs(arrays: Mapping[str, Array], ids: Array, request: DenseRequ
 
 def _count_pixels(maps: Tensor, masks: Tensor) -> dict[str, Array]:
     """The columns of maps (n, classes, h, w): valid pixels, wrong ones, and the counts of both classes."""
-    counts = confusion(maps.argmax(1), masks, maps.shape[1])
+    counts = confusion(predicted_classes(maps), masks, maps.shape[1])
     valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
     answer = np.array([_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object)
     return {"valid": valid.cpu().numpy(), "wrong": (valid - right).cpu().numpy(), "answer": answer}
