@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import dense
-import detection
 import measure
 import numpy as np
 import torch
@@ -42,6 +41,10 @@ from brinell.models._maps import MapModel
 from brinell.models._torch_model import TorchModel
 from brinell.studies.dense.records import TABLE
 from brinell.studies.dense.stages import Group, Stage, StageResult
+
+DETECTOR = dense.FOLDER / "detection"
+DECODER = "examples/detectors/fastestdet.py:decode"
+DETECTOR_SPEC = f"torch:{DETECTOR}/model_det.py:load?decode={DECODER}"
 
 ATTACKS = {
     "segmentation": ("pgd?steps=20", "apgd-map?steps=20", "apgd-map?loss=jensen-shannon&steps=20", "square?steps=40"),
@@ -79,15 +82,15 @@ class Detection:
 
     def __init__(self, pictures: int, error: Error) -> None:
         self.criterion = error
-        self.data = open_data(f"boxes:{detection.FOLDER}", truth=True)
+        self.data = open_data(f"boxes:{DETECTOR}", truth=True)
         truth = self.data.info.truth
         assert truth is not None
         self.x, self._scene = self.data.load(range(pictures)), Scene.of(truth.load(range(pictures)))
 
     def module(self) -> nn.Module:
         """The network with its decoding, with weights of its own."""
-        network = dense.module_of(detection.FOLDER / "model_det.py").load()
-        return Decoded(network, open_decoder(detection.DECODE.partition("=")[2])[0])
+        network = dense.module_of(DETECTOR / "model_det.py").load()
+        return Decoded(network, open_decoder(DECODER)[0])
 
     def prepare(self, module: nn.Module) -> tuple[Model, Criterion]:
         """The model around the network, and the criterion of one kind of error."""
@@ -194,10 +197,9 @@ def main() -> None:
     for name in options.attack or ATTACKS[options.task]:
         measure_attack(subject, name, options)
         if options.study:
-            model = subject.module() if options.task == "segmentation" else detection.MODULE
-            measure_study(
-                subject, subject.data if options.task == "segmentation" else f"boxes:{detection.FOLDER}", model, name, options
-            )
+            is_map = options.task == "segmentation"
+            data, model = (subject.data, subject.module()) if is_map else (f"boxes:{DETECTOR}", DETECTOR_SPEC)
+            measure_study(subject, data, model, name, options)
 
 
 if __name__ == "__main__":
