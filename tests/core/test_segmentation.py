@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from _helpers import distance
+from brinell import plugins
 from brinell.core import losses
 from brinell.core.criterion import MISCLASSIFIED, Worst
 from brinell.core.domain import Domain
@@ -11,7 +12,8 @@ from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
 from brinell.core.pixel_losses import PIXEL_LOSSES, balanced_cross_entropy
-from brinell.core.segmentation import IGNORED, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.segmentation import IGNORED, SPREAD, ClassGone, PictureIoU, PixelShare, TargetMap, certified_wrong, confusion
+from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.models._maps import MapModel
 from brinell.models._torch_model import TorchModel
@@ -74,8 +76,10 @@ def test_losses_leave_out_ignored_pixels_and_work_on_classes(name):
     pixels = criterion.maps(logits).movedim(1, -1)
     for picture in range(2):
         valid = MASKS[picture] != IGNORED
-        by_class = PIXEL_LOSSES[name](pixels[picture][valid], MASKS[picture][valid])
-        assert torch.allclose(values[picture], by_class.mean(), atol=1e-6)
+        seen = pixels[picture][valid]
+        seen = seen * SPREAD / (seen.amax(1) - seen.amin(1)).mean()
+        by_class = PIXEL_LOSSES[name](seen, MASKS[picture][valid])
+        assert torch.allclose(values[picture], by_class.mean(), rtol=1e-5)
 
 
 def test_jensen_shannon_is_that_of_the_two_distributions():
@@ -131,7 +135,7 @@ def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():
     criterion = PixelShare(masks=MASKS, classes=3)
     (grad,) = torch.autograd.grad(criterion.margin(logits, torch.zeros(2, dtype=torch.long), logits).sum(), logits)
     grad = criterion.maps(grad)
-    assert grad[0, :, 0, 0].tolist() == pytest.approx([-1 / 3, 1 / 6, 1 / 6], abs=0.2)
+    assert grad[0, :, 0, 0].tolist() == pytest.approx([-SPREAD / 3, SPREAD / 6, SPREAD / 6], rel=1e-5)
     assert grad[0, :, 1, 1].abs().sum() == 0, "the ignored pixel"
     assert MISCLASSIFIED.for_attack() is MISCLASSIFIED
 
@@ -154,19 +158,39 @@ def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(radius):
     assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
 
 
-@pytest.mark.parametrize("ask", ["scores", "gradient"])
-def test_the_ledger_computes_a_margin_once_for_each_answer(ask, monkeypatch):
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("loss", [*sorted(PIXEL_LOSSES), "pgd"])
+def test_the_scale_of_logits_changes_no_attacked_figure(loss, count):
+    """Powers of two round nothing, so that inputs, margins and costs are the same to the last bit."""
+    domain, gen = Domain(kind="image", shape=(3, 6, 6)), torch.Generator().manual_seed(0)
+    weights, x = torch.randn(count, 3, 3, 3, generator=gen), torch.rand(2, 3, 6, 6, generator=gen)
+    masks = torch.nn.functional.conv2d(x, weights, padding=1).argmax(1)
+    attack = plugins.build("attack", *(("pgd", {"steps": "3"}) if loss == "pgd" else ("apgd-map", {"steps": "5", "loss": loss})))
+    outcomes = []
+    for scale in (2.0**-6, 1.0, 2.0**6):
+        network = torch.nn.Conv2d(3, count, 3, padding=1, bias=False).requires_grad_(False)
+        network.weight.copy_(scale * weights)
+        batch = Batch(ids=torch.arange(2), x=x, y=torch.zeros(2, dtype=torch.long))
+        criterion = PixelShare(masks=masks, classes=count)
+        threat = Threat(distance=distance("linf"), eps=torch.full((2,), 0.05), domain=domain, criterion=criterion)
+        ledger = Ledger(MapModel(TorchModel(network, domain)), batch, threat, reach=2.0, strongest=True)
+        attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
+        assert (ledger.best.margin > -1).all(), "the attack turns pixels"
+        outcomes.append((ledger.best.margin, ledger.best.strongest))
+    for margins, inputs in outcomes[1:]:
+        assert torch.equal(margins, outcomes[0][0]) and torch.equal(inputs, outcomes[0][1])
+
+
+def test_the_ledger_computes_a_margin_once_for_each_gradient(monkeypatch):
     computed = []
     original = PixelShare.margin
     monkeypatch.setattr(PixelShare, "margin", lambda *values: computed.append(1) or original(*values))
     domain = Domain(kind="image", shape=(3, 2, 2))
     model = MapModel(TorchModel(torch.nn.Conv2d(3, 3, 1), domain))
     batch = Batch(ids=torch.arange(2), x=torch.full((2, 3, 2, 2), 0.5), y=torch.zeros(2, dtype=torch.long))
-    threat = Threat(
-        distance=distance("linf"), eps=torch.full((2,), 0.1), domain=domain, criterion=PixelShare(masks=MASKS, classes=3)
-    )
-    oracle = Ledger(model, batch, threat, batch_size=1).oracle()
-    answer = oracle.scores(batch.ids, batch.x) if ask == "scores" else oracle.gradient(batch.ids, batch.x, losses.margin).logits
+    criterion = PixelShare(masks=MASKS, classes=3)
+    threat = Threat(distance=distance("linf"), eps=torch.full((2,), 0.1), domain=domain, criterion=criterion)
+    answer = Ledger(model, batch, threat, batch_size=1).oracle().gradient(batch.ids, batch.x, losses.margin)
     assert len(computed) == 2, "one for each of two batches"
     maps = model.predict(batch.x).detach()
-    assert torch.equal(losses.margin(answer, batch.y), original(threat.criterion, maps, batch.y, batch.x))
+    assert torch.equal(losses.margin(answer.logits, batch.y), original(criterion, maps, batch.y, batch.x))

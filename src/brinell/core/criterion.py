@@ -54,7 +54,8 @@ class Criterion(Protocol):
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """The logits that attacks see, (n, classes): `y` has the largest one exactly if the input is not adversarial.
 
-        `margin` (n,) are the margins of these answers if they are known, for criteria that show attacks nothing else.
+        `margin` (n,) are the margins of these answers where an attack follows gradients. A criterion that shows attacks a single
+        number then shows the margin as it is, and adds nothing for a search by scores.
         """
 
     def for_attack(self) -> "Criterion":

@@ -61,8 +61,8 @@ class _Query(NamedTuple):
         with torch.no_grad():
             return self.criterion.margin(logits, self.y, x)
 
-    def logits_for_attack(self, logits: Tensor, margin: Tensor) -> Tensor:
-        """(n, classes): logits with these margins (n,), as the attack is shown them."""
+    def logits_for_attack(self, logits: Tensor, margin: Tensor | None = None) -> Tensor:
+        """(n, classes): logits as the attack is shown them; with their margins (n,) where it follows gradients."""
         return self.criterion.logits_for_attack(logits, self.y, margin)
 
     def derive(self, derive: Derive, aligned: list[Tensor], logits: Tensor, leaf: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -199,8 +199,8 @@ class Ledger:
             for rows in self._parts(ids):
                 part, inputs = query.part(rows), x[rows]
                 logits = self._eot.mean(inputs)
-                margin = self._settle(part, inputs, logits, self._eot.count)
-                answers.append(part.logits_for_attack(logits, margin))
+                self._settle(part, inputs, logits, self._eot.count)
+                answers.append(part.logits_for_attack(logits))
         return _join(answers)
 
     def _loss(self, ids: Tensor, x: Tensor, loss: Loss | None) -> Tensor:

@@ -19,6 +19,9 @@ from brinell.core.errors import RequestError
 IGNORED = 255
 """The value of a mask's pixel that has no true class: no figure and no loss counts it."""
 
+SPREAD = 20.0
+"""Largest minus smallest logit of a pixel, as a mean over a picture, to which losses scale logits: about that of DeepLabV3."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MapCriterion(ABC):
@@ -82,16 +85,32 @@ class MapCriterion(ABC):
         return margin > 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """(n,): mean of a loss of single pixels over the valid ones, of logits whose scale is `rescaled`."""
+        return self.mean_loss(loss, self.rescaled(self.maps(logits)))
+
+    def rescaled(self, maps: Tensor) -> Tensor:
+        """(n, classes, h, w): maps with the mean spread `SPREAD` in each picture.
+
+        The scale of its logits changes no decision of a network. Without this step it would change attacks: if logits are small,
+        the cross-entropy weighs all pixels alike, and if they are large, it has no gradient.
+        """
+        spread = self.mean((maps.amax(1) - maps.amin(1)).detach())
+        scale = torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
+        return maps * scale[:, None, None, None]
+
+    def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
         """(n,): mean of a loss of single pixels over the valid ones."""
-        return self.mean(loss(self.maps(logits), self.truth))
+        return self.mean(loss(maps, self.truth))
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the pixels are from their goal.
 
         A count stands still while no pixel changes its class, so that a search by counts alone would see nothing.
         """
-        margin = self.margin(logits, y, logits) if margin is None else margin
-        seen = torch.where(margin > 0, margin, margin + self.loss(nearness, logits, y) - 1)
+        if margin is not None:
+            return torch.stack((torch.zeros_like(margin), margin), 1)
+        margin = self.margin(logits, y, logits)
+        seen = torch.where(margin > 0, margin, margin + self.mean_loss(nearness, self.maps(logits)) - 1)
         return torch.stack((torch.zeros_like(margin), seen), 1)
 
     def for_attack(self) -> Criterion:
@@ -170,10 +189,10 @@ class ClassGone(MapCriterion):
         margin = (self.share * total - remaining + 0.5) / total.clamp_min(1)
         return torch.where(total > 0, margin, -1.0)
 
-    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+    def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
         """(n,): mean of a loss over the pixels of the class."""
         pixels = replace(self, masks=self.masks.masked_fill(self.masks != self.label, IGNORED))
-        return MapCriterion.loss(pixels, loss, logits, y)
+        return MapCriterion.mean_loss(pixels, loss, maps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,9 +208,9 @@ class TargetMap(MapCriterion):
         """(n,): the share of pixels with their target class minus the threshold, plus half a pixel."""
         return self.mean(losses.correct(maps, self.targets).float()) - self.threshold + self.half_pixel
 
-    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+    def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
         """(n,): minus the mean loss of the target classes over the valid pixels."""
-        return -self.mean(loss(self.maps(logits), self.targets))
+        return -self.mean(loss(maps, self.targets))
 
     def select(self, keep: slice | Tensor) -> Self:
         """The criterion with masks and targets of some rows."""

@@ -257,8 +257,8 @@ class Detached(Threshold):
     ("network", "failed"),
     [
         (Threshold, set()),
-        (Argmax, {"argmax", "gradient", "saturated"}),
-        (Steep, {"saturated"}),
+        (Argmax, {"argmax", "gradient"}),
+        (Steep, set()),
         (Detached, {"argmax", "gradient"}),
     ],
 )

@@ -18,8 +18,6 @@ STEPS = (0.3, 0.1, 0.03, 0.01)
 """Lengths of the change by which a slope is measured (Euclidean, of the whole picture)."""
 TOLERANCE = 0.1
 """Largest relative difference between the measured slope and the gradient, at the best of these lengths."""
-SATURATED = 0.5
-"""Share of the right pixels without any cross-entropy from which the gradient counts as hidden."""
 
 
 def check_model(model: MapModel, x: Tensor, masks: Tensor) -> list[dict[str, Any]]:
@@ -33,7 +31,7 @@ def check_model(model: MapModel, x: Tensor, masks: Tensor) -> list[dict[str, Any
     criterion = PixelShare(masks=masks, classes=model.output.classes)
     with torch.no_grad():
         maps = criterion.maps(model.predict(x))
-    checks = [_labels_alone(maps), _saturated(criterion, maps)]
+    checks = [_labels_alone(maps)]
     return checks if model.access < Access.GRADIENTS else [*checks, _gradient(model, criterion, x)]
 
 
@@ -55,24 +53,12 @@ def _labels_alone(maps: Tensor) -> dict[str, Any]:
     return _check("argmax", True, "the model answers scores for each pixel")
 
 
-def _saturated(criterion: MapCriterion, maps: Tensor) -> dict[str, Any]:
-    """Check that the cross-entropy of right pixels is above 0 in float32."""
-    loss = losses.cross_entropy(maps, criterion.truth)
-    right = criterion.valid & (maps.argmax(1) == criterion.masks)
-    share = float((right & (loss == 0)).sum() / right.sum().clamp_min(1))
-    text = f"{100 * share:.0f} % of the right pixels of one picture have a probability that float32 rounds to 1"
-    if share > SATURATED:
-        text += ", so that their cross-entropy has no gradient: take apgd-map?loss=masked-margin"
-    return _check("saturated", share <= SATURATED, text)
-
-
 def _gradient(model: MapModel, criterion: MapCriterion, x: Tensor) -> dict[str, Any]:
     """Check that the gradient of the mean margin of the pixels is its slope."""
-    y = torch.zeros(1, dtype=torch.int64, device=x.device)
 
     def value(inputs: Tensor) -> Tensor:
         """The mean margin of the pixels."""
-        return criterion.loss(losses.margin, model.predict(inputs), y)
+        return criterion.mean_loss(losses.margin, criterion.maps(model.predict(inputs)))
 
     with torch.enable_grad():
         leaf = x.clone().requires_grad_()
