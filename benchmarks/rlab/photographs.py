@@ -2,6 +2,7 @@
 
     python benchmarks/rlab --study photographs [--networks mcunet_144 mobilenet_v2] [--samples 6] [--skip 0] [--seed 0]
                                                [--budgets 100 250 1000 5000] [--ways noise signed-patch ...]
+                                               [--transfer mobilenet_v1 mobilenet_v2 squeezenet1_0]
 
 The setting of RLAB's papers: ImageNet networks, patches of 8 x 8 on 224 x 224, no limit on the distance, the first photographs
 that the network gets right. noise, signed-patch, blur, brightness, dead-pixel and mixture are RLAB with these distortions and
@@ -9,18 +10,20 @@ its default policy; it goes on until the queries are spent. square and sparse-rs
 (benchmarks/rlab/controls.py) and go on within 0.95 of each success; simba ends with its success, and hop-skip-jump sees labels
 alone. A query is one image shown to the network, the check of the clean image included. A cell holds mean, median and largest L2
 in [0, 1]; photographs without a success count as infinity. The last column is the mean at the end in the network's normalised
-units, where the published figures seem to be measured.
+units, where the published figures seem to be measured. `--transfer` adds a column for each further network: how many of the first
+and of the closest adversarial examples fool it too, of those whose photograph it gets right.
 """
 
 import argparse
 import math
 import statistics
 from collections.abc import Callable
+from typing import NamedTuple
 
 import measure
 import torch
 from black_box import Bench
-from torch import Tensor
+from torch import Tensor, nn
 
 from brinell import plugins
 from brinell.core.norms import l2
@@ -65,8 +68,19 @@ def photographs(name: str) -> Photographs:
     )
 
 
-def curve(bench: Bench, way: str, budgets: tuple[int, ...], seed: int) -> tuple[dict[int, Tensor], Tensor]:
-    """By budget the distances (n,) of one way, and the closest adversarial inputs at the end, NaN for none."""
+class Curve(NamedTuple):
+    """Result of one way on n photographs."""
+
+    distances: dict[int, Tensor]
+    """By budget (n,): the smallest L2, infinite for none."""
+    first: Tensor
+    """(n, *shape): the first adversarial inputs, NaN for none."""
+    closest: Tensor
+    """(n, *shape): the closest ones at the end, NaN for none."""
+
+
+def curve(bench: Bench, way: str, budgets: tuple[int, ...], seed: int) -> Curve:
+    """One way on all photographs."""
     most = max(budgets)
     ledger, batch, threat = bench.open("l2", FREE, most - 1, minimal=way == "hop-skip-jump")
     rng, oracle = Streams.of(seed, batch.ids).fold(way), ledger.oracle()
@@ -80,10 +94,27 @@ def curve(bench: Bench, way: str, budgets: tuple[int, ...], seed: int) -> tuple[
         )
         attack = plugins.build("attack", *plugins.parse(refined)[::2])
         run = lambda: attack(oracle, batch, threat, rng)  # noqa: E731
+    first = torch.full_like(bench.x, torch.nan)
+
+    def note(*_: object) -> None:
+        """Keep the inputs of new successes."""
+        new = ledger.fooled & first.flatten(1).isnan().all(1)
+        first[new] = ledger.best.closest[new]
+
+    handle = bench.module.register_forward_pre_hook(note)
     with distances_by_budget(bench, ledger, budgets) as distances:
         run()
-    closest = torch.where(ledger.fooled.view(-1, 1, 1, 1), ledger.best.closest, torch.nan)
-    return distances, closest
+    handle.remove()
+    note()
+    return Curve(distances, first, torch.where(ledger.fooled.view(-1, 1, 1, 1), ledger.best.closest, torch.nan))
+
+
+def transfers(module: nn.Module, examples: Curve, x: Tensor, y: Tensor) -> str:
+    """How many of the first and of the closest adversarial inputs fool another network, of the photographs that it gets right."""
+    with torch.no_grad():
+        counted = (module(x).argmax(1) == y) & ~examples.first.flatten(1).isnan().all(1)
+        fooled = [counted & (module(inputs.nan_to_num()).argmax(1) != y) for inputs in (examples.first, examples.closest)]
+    return f"{int(fooled[0].sum())} and {int(fooled[1].sum())} of {int(counted.sum())}"
 
 
 def cell(distances: Tensor) -> str:
@@ -102,10 +133,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budgets", nargs="+", type=int, default=[100, 250, 1000, 5000])
     parser.add_argument("--ways", nargs="+", choices=[*DISTORTIONS, *CONTROLS, *PEERS], default=list(WAYS))
+    parser.add_argument("--transfer", nargs="+", default=[], help="other networks that get the adversarial examples")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     budgets = tuple(sorted(options.budgets))
+    others = {name: photographs(name).module() for name in options.transfer}
     for name in options.networks:
         subject = photographs(name)
         module = subject.module()
@@ -113,12 +146,20 @@ def main() -> None:
         bench = Bench(subject, module, x, y)
         words = f"python benchmarks/rlab --study photographs --networks {name} --samples {options.samples} --skip {options.skip}"
         words += f" --seed {options.seed} --budgets {' '.join(map(str, budgets))} --ways {' '.join(options.ways)}"
+        words += f" --transfer {' '.join(others)}" if others else ""
         title = f"L2 after so many queries, mean / median / largest: {subject.name}, {len(y)} photographs"
-        heads = ["way", "fooled", *(f"L2 @{budget}" for budget in budgets), "mean, normalised"]
+        heads = [
+            "way",
+            "fooled",
+            *(f"L2 @{budget}" for budget in budgets),
+            "mean, normalised",
+            *(f"fools {other}" for other in others),
+        ]
         out = measure.Table(title, words, heads)
         for way in options.ways:
-            distances, closest = curve(bench, way, budgets, options.seed)
-            last = distances[budgets[-1]]
-            normalised = l2((closest - x) / DEVIATION).mean()
-            fooled = f"{int(last.isfinite().sum())} of {len(y)}"
-            out.add(way, fooled, *(cell(distances[budget]) for budget in budgets), f"{float(normalised):.1f}")
+            result = curve(bench, way, budgets, options.seed)
+            normalised = l2((result.closest - x) / DEVIATION).mean()
+            fooled = f"{int(result.distances[budgets[-1]].isfinite().sum())} of {len(y)}"
+            cells = [cell(result.distances[budget]) for budget in budgets]
+            cells.append("none" if normalised.isnan() else f"{float(normalised):.1f}")
+            out.add(way, fooled, *cells, *(transfers(module, result, x, y) for module in others.values()))
