@@ -79,6 +79,6 @@ def _sentence(result: DenseTransferResult, cell: Cell, name: str, title: str) ->
     under_own = "" if own_cell is None else f", {percent(getattr(own_cell, name).value)} under its own attack"
     aimed = f" aimed at {ERROR_TITLES[cell.aim]}" if cell.aim in ERROR_TITLES and result.task == "detection" else ""
     return (
-        f"On inputs found on {cell.source}{aimed}, {cell.model} has a {title} of {percent(effect.value)} "
+        f"On inputs found on {cell.source}{aimed}, the {title} of {cell.model} is {percent(effect.value)} "
         f"({percent(clean.value)} without an attack{under_own})."
     )
