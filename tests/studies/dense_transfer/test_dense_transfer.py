@@ -115,7 +115,10 @@ def test_figures_come_from_rows_alone(result):
     )
     assert rows.distance.max() <= EPS + 1e-6
     page = (Path(result.folder) / "report.html").read_text(encoding="utf-8")
-    assert "Do inputs found on one model harm another?" in page and "On inputs found on Channel, the pixel accuracy of Copy is" in page
+    assert (
+        "Do inputs found on one model harm another?" in page
+        and "On inputs found on Channel, the pixel accuracy of Copy is" in page
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
