@@ -159,6 +159,7 @@ def benchmark(
     true_below: float | None = None,
     wrong_class: str | None = None,
     wrong_above: float | None = None,
+    criterion: str | None = None,
     samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
@@ -195,6 +196,7 @@ def benchmark(
         true_below: The criterion: the probability of the true class falls below this value.
         wrong_class: The criterion: the model predicts this class, given by name or number, for samples of other classes.
         wrong_above: The criterion: the lower limit of the probability of the wrong class.
+        criterion: The criterion for masks and boxes, as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: half of the pixels are wrong, or half of the objects are missed.
         samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for published test sets, stratified for other data.
         seed: The seed of every random number.

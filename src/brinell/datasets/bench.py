@@ -7,6 +7,7 @@ the set's Parquet files.
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,17 +17,22 @@ import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
 from brinell.core import bounded
-from brinell.core.data import DataInfo, Dataset
+from brinell.core.boxes import Objects
+from brinell.core.data import DataInfo, Dataset, Task, Truth
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.datasets._arrays import Array, Rows, StoredArrays
+from brinell.datasets._boxes import check_objects, take_objects
 from brinell.datasets._files import existing_path
+from brinell.datasets._masks import check_masks, take_masks
 from brinell.manifest import Amount, DataFacts, Listing, Manifest, SamplingFacts, State, fault
 
 __all__ = ["Bench"]
 
 NAMES = {"clean": 0.0, "adversarial": 1.0}
 SUMS = "SHA256SUMS"
+OBJECT = 6
+"""Numbers of an object: corners, class, and 1 for a crowd."""
 MANIFEST, VERB, VERSION = "manifest.json", "benchmark", 2
 """File, verb and version that identify the folder of a set."""
 
@@ -40,6 +46,8 @@ class SetManifest(Manifest):
     """Multiples of the L2 distance of the adversarial example."""
     data: DataFacts
     """The source data."""
+    task: Task | None = None
+    """What the data have a truth about; null for one class for each input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +74,14 @@ class Bench:
         inputs: list[tuple[Path, str]] = []
         labels: list[int] = []
         names: list[str] = []
+        task = manifest.get("task")
+        columns = _KEYS if task else _COLUMNS
         for part in sorted((folder / "data").glob("*.parquet")):
-            table = _table(part)
-            for sample, row_level, reached, label in zip(*(table[name].to_pylist() for name in _COLUMNS), strict=True):
+            table = _table(part, columns)
+            for sample, row_level, reached, *label in zip(*(table[name].to_pylist() for name in columns), strict=True):
                 if row_level == level and reached:
                     inputs.append((folder / "arrays" / f"{part.stem}.safetensors", f"{sample}/{level:g}/input"))
-                    labels.append(label)
+                    labels.append(label[0] if label else 0)
                     names.append(f"sample {sample}")
         if not inputs:
             raise RequestError(f"{folder} holds no input at level {self.level}: choose another")
@@ -93,11 +103,46 @@ class Bench:
                 else None,
                 published=True,
                 names=tuple(names),
+                truth=None if task is None else _truth(task, inputs, domain, tuple(data["classes"])),
             ),
         )
 
 
-_COLUMNS = ["sample_id", "level", "reached", "label"]
+_KEYS = ["sample_id", "level", "reached"]
+_COLUMNS = [*_KEYS, "label"]
+
+
+def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: tuple[str, ...]) -> Truth:
+    """The masks or objects of the inputs, which their files hold beside them.
+
+    Raises:
+        RequestError: a file is damaged, or holds masks or objects that do not fit the pictures.
+    """
+    arrays = [_tensor(file, f"{name.partition('/')[0]}/truth") for file, name in inputs]
+    size = (domain.shape[1], domain.shape[2])
+    if task == "segmentation":
+        masks = [array.numpy() for array in arrays]
+        if wrong := [mask.shape for mask in masks if mask.shape != size]:
+            raise RequestError(f"a mask of the set has shape {wrong[0]}, and its picture {size}: fetch the set again")
+        check_masks(masks, classes, "the set")
+        return Truth(task=task, load=partial(take_masks, np.stack(masks)))
+    objects = []
+    for array, (_, name) in zip(arrays, inputs, strict=True):
+        if array.ndim != 2 or array.shape[1] != OBJECT:
+            raise RequestError(f"the objects of the set have shape {tuple(array.shape)}: fetch the set again")
+        table = array.double().numpy()
+        picture = Objects(boxes=table[:, :4], labels=table[:, 4].astype(np.int64), crowd=table[:, 5] > 0)
+        objects.append(check_objects(picture, size, len(classes), f"sample {name.partition('/')[0]}"))
+    return Truth(task=task, load=partial(take_objects, objects))
+
+
+def _tensor(file: Path, name: str) -> Any:
+    """A named tensor of a file."""
+    try:
+        with safe_open(file, "pt") as tensors:
+            return tensors.get_tensor(name)
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise RequestError(f"{file} is damaged or missing ({error}): compare the folder with its SHA256SUMS") from None
 
 
 class _Level(Rows):
@@ -110,11 +155,7 @@ class _Level(Rows):
     def row(self, index: int) -> Array:
         """(*shape): one input."""
         file, name = self._inputs[index]
-        try:
-            with safe_open(file, "pt") as tensors:
-                x = tensors.get_tensor(name)[None]
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise RequestError(f"{file} is damaged or missing ({error}): compare the folder with its SHA256SUMS") from None
+        x = _tensor(file, name)[None]
         rounded: Array = self._domain.round(self._domain.clamp(x))[0].numpy()
         return rounded
 
@@ -172,10 +213,10 @@ def _level(text: str, levels: list[float]) -> float:
     return level
 
 
-def _table(part: Path, columns: list[str] | None = None) -> Any:
+def _table(part: Path, columns: list[str]) -> Any:
     """Rows of a part of the set."""
     try:
-        return pq.read_table(part, columns=columns or _COLUMNS, partitioning=None)
+        return pq.read_table(part, columns=columns, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise RequestError(f"{part} is damaged ({reason}): compare the folder with its SHA256SUMS") from None
@@ -198,10 +239,8 @@ def pairs_of(folder: Path, level: float) -> list[tuple[int, int, str]]:
     positions: dict[float, dict[int, int]] = {0.0: {}, level: {}}
     distortions: dict[int, str] = {}
     for part in sorted((folder / "data").glob("*.parquet")):
-        table = _table(part, [*_COLUMNS, "patches"])
-        for sample, row_level, reached, patches in zip(
-            *(table[name].to_pylist() for name in (*_COLUMNS[:3], "patches")), strict=True
-        ):
+        table = _table(part, [*_KEYS, "patches"])
+        for sample, row_level, reached, patches in zip(*(table[name].to_pylist() for name in (*_KEYS, "patches")), strict=True):
             if row_level in positions and reached:
                 positions[row_level][sample] = len(positions[row_level])
                 if row_level == level:

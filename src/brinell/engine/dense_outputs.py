@@ -30,6 +30,10 @@ HALVES: dict[Task, str] = {"segmentation": "pixels:0.5", "detection": "missed:0.
 """Criteria of studies that need successes, if nobody names one: half of the pixels or of the objects."""
 
 
+TOGETHER = 16
+"""Pictures whose truth is looked at together."""
+
+
 class Judged(Protocol):
     """A criterion that knows on which inputs it can be met."""
 
@@ -58,10 +62,17 @@ class DenseSubject:
 
     def hopeless(self, ids: Sequence[int]) -> dict[int, str]:
         """Samples on which no input can meet the criterion, with the reason."""
-        criterion = cast(Judged, self.criterion(ids))
         subject = "pixel" if self.task == "segmentation" else "object"
-        flags = zip(ids, criterion.attackable.tolist(), strict=True)
-        return {sample: f"it has no {subject} that {self.text} counts" for sample, attackable in flags if not attackable}
+        reasons: dict[int, str] = {}
+        for start in range(0, len(ids), TOGETHER):
+            part = ids[start : start + TOGETHER]
+            flags = cast(Judged, self.criterion(part)).attackable.tolist()
+            reasons |= {
+                sample: f"it has no {subject} that {self.text} counts"
+                for sample, attackable in zip(part, flags, strict=True)
+                if not attackable
+            }
+        return reasons
 
 
 def open_subject(dataset: Dataset, model: Model, text: str | None, first: Sequence[int], device: torch.device) -> DenseSubject:
@@ -79,16 +90,12 @@ def open_subject(dataset: Dataset, model: Model, text: str | None, first: Sequen
     """
     truth = dataset.info.truth
     assert truth is not None
-    text = text or HALVES[truth.task]
+    text = check_criterion(text, dataset)
     if truth.task == "segmentation":
-        read_map_criterion(text, dataset.classes)
         maps = fit_maps(model, dataset, first, device)
         make: Callable[[Any], Criterion] = map_criterion(text, dataset.classes, maps, device)
         return DenseSubject(model=maps, dataset=dataset, task=truth.task, text=text, make=make)
-    ends = box_criterion(text)
-    if len(ends) > 1:
-        raise RequestError(f"criterion is {text!r}, and here one kind of error ends the search: write one, such as missed:0.5")
-    ((error, end),) = ends.items()
+    ((error, end),) = box_criterion(text).items()
     form = fit_boxes(model, dataset, first, device)
 
     def make_boxes(objects: Any) -> Criterion:
@@ -96,6 +103,22 @@ def open_subject(dataset: Dataset, model: Model, text: str | None, first: Sequen
         return BoxCriterion(error=error, scene=Scene.of(objects, device), form=form, threshold=end)
 
     return DenseSubject(model=model, dataset=dataset, task=truth.task, text=text, make=make_boxes)
+
+
+def check_criterion(text: str | None, dataset: Dataset) -> str:
+    """The criterion of data with masks or objects as text, half of the pixels or objects if nobody names one.
+
+    Raises:
+        RequestError: it is unknown, or joins several.
+    """
+    truth = dataset.info.truth
+    assert truth is not None
+    text = text or HALVES[truth.task]
+    if truth.task == "segmentation":
+        read_map_criterion(text, dataset.classes)
+    elif len(box_criterion(text)) > 1:
+        raise RequestError(f"criterion is {text!r}, and here one kind of error ends the search: write one, such as missed:0.5")
+    return text
 
 
 def fit_maps(

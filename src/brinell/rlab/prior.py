@@ -163,7 +163,10 @@ def probe(
 
 
 def likelihood(prior: Prior, probes: Probes) -> Tensor:
-    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the likeliest one."""
+    """(n,): mean negative log-likelihood of an input's answers, the factor of the input being the likeliest one.
+
+    It is 0 for inputs on which no probe had an effect, since they tell nothing about where the effects are.
+    """
     energy = prior.shares(probes.content)
     n, count, together = probes.patches.shape
     each = energy.gather(1, probes.patches.flatten(1)).view(n, count, together)
@@ -172,8 +175,9 @@ def likelihood(prior: Prior, probes: Probes) -> Tensor:
     real = variance > 1e-10  # a distortion may change nothing
     variance = variance.clamp_min(1e-10)
     weight = real / real.sum(1, keepdim=True).clamp_min(1)
-    factor = (probes.effect.square() / variance * weight).sum(1).clamp_min(1e-12)
-    return 0.5 * ((variance.log() * weight).sum(1) + factor.log())
+    factor = (probes.effect.square() / variance * weight).sum(1)
+    value = 0.5 * ((variance.log() * weight).sum(1) + factor.clamp_min(1e-12).log())
+    return torch.where(factor > 0, value, 0)
 
 
 def fit(prior: Prior, probes: Probes, generator: torch.Generator, *, steps: int = 800, batch_size: int = 64) -> list[float]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import torch
 
 from brinell.core.contracts import Attack
+from brinell.core.criterion import Criterion
 from brinell.core.eot import EOT
 from brinell.core.errors import RequestError
 from brinell.core.ledger import Ledger
@@ -107,11 +108,17 @@ DUELING_DQN = Learner("dqn", ADVANTAGE, _dqn)
 """The papers' algorithm."""
 
 
-def correct(model: Model, x: torch.Tensor, y: torch.Tensor, batch_size: int) -> torch.Tensor:
-    """(n,) bool: which inputs the model classifies correctly; one query each."""
-    eot = EOT(model, 1, batch_size)
+def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -> torch.Tensor:
+    """(n,) bool: which inputs do not meet a criterion yet; one query each."""
+    eot, parts = EOT(model, 1, batch_size), torch.split(torch.arange(len(batch), device=batch.x.device), batch_size)
     with torch.no_grad():
-        return torch.cat([eot.mean(part).argmax(1) for part in torch.split(x, batch_size)]) == y
+        flags = []
+        for rows in parts:
+            logits = eot.mean(batch.x[rows])
+            own = criterion.select(rows)
+            margin = own.margin(logits, batch.y[rows], batch.x[rows])
+            flags.append(~own.is_met(margin, logits.abs().amax(1)))
+    return torch.cat(flags)
 
 
 class Candidate(NamedTuple):
@@ -182,7 +189,7 @@ def train(
     full_threat, full_batch = threat, batch
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
-    batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain)
+    batch, threat = ledger.batch, replace(threat, domain=ledger.threat.domain, criterion=ledger.threat.criterion)
     record = start.about or {} if start else {}
     costs = _Costs(ledger, record)
     curve: list[dict[str, Any]] = list(record.get("curve", ()))

@@ -10,9 +10,9 @@ import pytest
 import brinell
 from _spots import VANISHING, Final, Spots, entries, spots
 from brinell.analysis.average_precision import average_precision, match_set
+from brinell.core.answer_text import read_boxes, read_objects
 from brinell.core.errors import BrinellError
 from brinell.studies.dense.detection_analysis import open_study, summarise, summary
-from brinell.studies.dense.detection_records import read_boxes, read_objects
 from brinell.studies.dense.records import CLEAN, TABLE
 from brinell.studies.dense.results import Figure
 

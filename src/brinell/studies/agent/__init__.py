@@ -41,5 +41,9 @@ STUDY = Study(
     ),
     out="The policy file to write; name it in brinell audit as --attack 'rlab?policy=FILE'.",
     resume="Go on with the policy in --out, if there is one.",
-    examples=("brinell train-agent --data FILE.npz --model model.py:factory --out policy.safetensors",),
+    truth=True,
+    examples=(
+        "brinell train-agent --data FILE.npz --model model.py:factory --out policy.safetensors",
+        "brinell train-agent --data masks:FOLDER --model model.py:segmentation --norm l2 --eps 2 --out policy.safetensors",
+    ),
 )

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from brinell.core.settings import Plain
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -34,8 +35,11 @@ class TrainAgentRequest(BaseRequest):
     """The distance in which eps is measured: l2 or linf."""
     eps: Budgets = "1"
     """The budget of the episodes, such as 1 or 8/255."""
+    criterion: Plain | None = None
+    """The criterion of success for masks and boxes, as for brinell dense, such as pixels:0.5 or missed:0.5. Default: half of the
+    pixels are wrong, or half of the objects are missed."""
     samples: Annotated[int, Field(ge=1)] | Literal["all"] = 1000
-    """The most inputs, counted from the first; those that the model gets wrong are left out."""
+    """The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out."""
     algorithm: Literal["dqn", "none"] = "dqn"
     """The learning algorithm: dqn, a dueling double DQN; none fits the prior alone."""
     reward: Literal["margin", "dilution", "projected"] = "margin"
@@ -52,7 +56,7 @@ class TrainAgentRequest(BaseRequest):
     """The gradient steps on the prior."""
     surrogates: int = Field(default=3, ge=0, le=MOST_SURROGATES)
     """Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the
-    file as surrogates. 0 trains none."""
+    file as surrogates. 0 trains none, and data with masks or boxes, which label no input, train none."""
     surrogate_steps: int = Field(default=400, ge=1)
     """The training steps of each of them."""
     slots: int = Field(default=64, ge=1, le=100_000)

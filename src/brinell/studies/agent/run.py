@@ -13,6 +13,7 @@ import torch
 from brinell import plugins
 from brinell.analysis.folder_result import Result
 from brinell.core.contracts import Dataset
+from brinell.core.criterion import MISCLASSIFIED
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
@@ -20,6 +21,8 @@ from brinell.core.record import Array
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
+from brinell.engine.class_counts import check_output
+from brinell.engine.dense_outputs import DenseSubject, check_criterion, open_subject
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
@@ -29,7 +32,7 @@ from brinell.rlab.agent import Agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
 from brinell.rlab.selection import set_aside
-from brinell.rlab.train import DUELING_DQN, FEWEST, Candidate, Learner, Report, TrainConfig, correct, train
+from brinell.rlab.train import DUELING_DQN, FEWEST, Candidate, Learner, Report, TrainConfig, not_met, train
 from brinell.rlab.validation import verdict, warning
 from brinell.store.files import check_safetensors_name, write_atomically
 from brinell.studies.agent.request import TrainAgentRequest
@@ -166,6 +169,7 @@ def _train(call: Call, trained: Agent | None = None) -> Agent:
         call.progress.note(f"{report.stage}: " + ", ".join(f"{name} {value:.4g}" for name, value in values.items()))
 
     settings: dict[str, Any] = {"dataset": call.dataset(), "model": call.model(), "resume": call.resume, "trained": trained}
+    settings["note"] = call.progress.note
     return train_agent(call.request, call.file(), tell, **settings)
 
 
@@ -178,7 +182,9 @@ def read_manifest(file: Path) -> dict[str, Any]:
     """The manifest of a policy file: its training, and the request that repeats it."""
     about = load(file).about or {}
     config = about.get("config") or {}
-    values = {name: about.get(name) for name in ("data", "model", "attack", "norm", "samples", "reward", "surrogate_steps")}
+    values = {
+        name: about.get(name) for name in ("data", "model", "attack", "norm", "criterion", "samples", "reward", "surrogate_steps")
+    }
     values |= {name: config.get(name) for name in ("slots", "seed", "probes", "fits")}
     values |= {"eps": repr(about.get("eps")), "episode_steps": about.get("steps"), "surrogates": about.get("surrogate_count")}
     return {**about, "request": {name: value for name, value in values.items() if value is not None}}
@@ -194,6 +200,7 @@ def train_agent(
     resume: bool = False,
     learner: Learner = DUELING_DQN,
     trained: Agent | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Agent:
     """Train by `learner`, and write the policy to `out`; with `resume` go on with the policy that is there, if there is one.
 
@@ -206,6 +213,7 @@ def train_agent(
         resume: whether to go on with the policy that is there.
         learner: the learning algorithm.
         trained: an agent that such a training left, which is validated again and not trained; None to train one.
+        note: told what is left out, in sentences.
 
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
@@ -221,34 +229,42 @@ def train_agent(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"
         )
     device = choose_device(request.device)
-    dataset = open_data(request.data) if dataset is None else dataset
+    dataset = open_data(request.data, truth=True) if dataset is None else dataset
+    _check_criterion(request, dataset)
     domain = dataset.domain.free
     attack.check(domain)
     model = model_opener(request.model, dataset)() if model is None else model
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
+    check_output(model, dataset)
     rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
     first = count_samples(request.samples, len(dataset))
     unreadable = unreadable_samples(dataset, range(first))
     ids = [sample for sample in range(first) if sample not in unreadable]
-    x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
     placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
     start = _load_start(out, request) if resume and out.exists() else None
     if trained is not None:
         start, config = _without_validation(trained), replace(config, algorithm="none")
     counted: dict[str, Any] = {}
-    model = with_logits(model, dataset, counted)
-    first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
+    subject: DenseSubject | None = None
+    if dataset.info.truth is None:
+        model = with_logits(model, dataset, counted)
+        first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
+    else:
+        subject, ids = _open_subject(request, dataset, model, ids, device, note)
+        model, first_looks = subject.model, len(ids) + 1
     first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
-    right = correct(model, x, y, request.batch_size)
+    x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
+    criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
+    right = not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
     positions = np.asarray(ids)[right.cpu().numpy()]
     batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
-    distance = plugins.build("distance", request.norm, {})
-    threat = Threat(distance=distance, eps=torch.full((len(batch),), eps, device=device), domain=dataset.domain)
+    budgets, distance = torch.full((len(batch),), eps, device=device), plugins.build("distance", request.norm, {})
+    threat = Threat(distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right))
 
     digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
     candidates = []
-    if start is None and request.surrogates and len(positions) >= FEWEST:
+    if start is None and request.surrogates and subject is None and len(positions) >= FEWEST:
         for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
             tell(Report("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")}))
             candidates.append(Candidate(surrogate.network, surrogate.facts))
@@ -263,6 +279,37 @@ def train_agent(
         "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
     }
     return keep(train(model, batch, threat, placement, config, **options_of_training))
+
+
+def _check_criterion(request: TrainAgentRequest, dataset: Dataset) -> None:
+    """Refuse a criterion that is unknown, or one for data with a class for each input."""
+    if dataset.info.truth is not None:
+        check_criterion(request.criterion, dataset)
+    elif request.criterion is not None:
+        raise RequestError(
+            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
+        )
+
+
+def _open_subject(
+    request: TrainAgentRequest,
+    dataset: Dataset,
+    model: Model,
+    ids: list[int],
+    device: torch.device,
+    note: Callable[[str], None],
+) -> tuple[DenseSubject, list[int]]:
+    """The model of maps or boxes with its criterion, and the samples on which this can be met; says what is left out."""
+    subject = open_subject(dataset, model, request.criterion, ids[:1], device)
+    hopeless = subject.hopeless(ids)
+    ids = [sample for sample in ids if sample not in hopeless]
+    if not ids:
+        raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
+    if hopeless:
+        note(f"pictures left out: {len(hopeless)}, of which the first has nothing that {subject.text} counts")
+    if request.surrogates:
+        note(f"surrogates are left out: they learn the class of an input, and {dataset.name} has none")
+    return subject, ids
 
 
 def _surrogates(
@@ -318,7 +365,7 @@ def _load_start(out: Path, request: TrainAgentRequest) -> Agent:
 
 def _settings(request: TrainAgentRequest) -> dict[str, Any]:
     """Settings that identify a training, without its duration and its learning algorithm."""
-    names = ("data", "model", "attack", "norm", "eps", "samples", "reward", "steps", "surrogate_steps")
+    names = ("data", "model", "attack", "norm", "criterion", "eps", "samples", "reward", "steps", "surrogate_steps")
     settings = {name: getattr(request, name) for name in names} | {"surrogate_count": request.surrogates}
     return settings | {"eps": _budget(request.eps), "steps": request.episode_steps}
 

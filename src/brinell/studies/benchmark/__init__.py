@@ -20,5 +20,9 @@ STUDY = Study(
     needs_inputs=True,
     resume="Resume the set in --out.",
     shards=True,
-    examples=("brinell benchmark --data FILE.npz --model model.py:factory --out SET",),
+    truth=True,
+    examples=(
+        "brinell benchmark --data FILE.npz --model model.py:factory --out SET",
+        "brinell benchmark --data 'masks:FOLDER?side=257' --model model.py:segmentation --criterion pixels:0.5 --out SET",
+    ),
 )

@@ -12,10 +12,12 @@ import numpy as np
 from markupsafe import Markup
 
 from brinell.analysis.folder_result import FolderResult, Result
+from brinell.core.data import Task
 from brinell.core.record import Column
 from brinell.pages.html import fill
 from brinell.store.files import write_text
-from brinell.studies.benchmark.records import COLUMNS, PATCH, SAMPLES, SPLIT, BenchmarkSet, Form
+from brinell.studies.benchmark.columns import COLUMNS, PATCH, SAMPLES, columns_of_task, samples_of_task
+from brinell.studies.benchmark.records import SPLIT, BenchmarkSet, Form
 
 PAPERS = "arXiv 2310.18626 and 2403.18985"
 CONTEXT = json.loads((resources.files(__package__) / "croissant_context.json").read_text(encoding="utf-8"))
@@ -29,7 +31,10 @@ CROISSANT = {
     "bool": "sc:Boolean",
     "string": "sc:Text",
 }
-TABLES = {"columns": COLUMNS, "patch": PATCH, "samples": SAMPLES}
+ANSWERS, WRONG = ("prediction", "prediction_quantised"), ("wrong", "wrong_quantised")
+"""Columns of the answers to the exact inputs and to those in 8 bits: predicted classes, or counts of wrong pixels or objects."""
+CATEGORIES = {None: "image-classification", "segmentation": "image-segmentation", "detection": "object-detection"}
+"""Categories of the hub, by task."""
 SIZES = ((1e3, "n<1K"), (1e4, "1K<n<10K"), (1e5, "10K<n<100K"), (1e6, "100K<n<1M"), (math.inf, "n>1M"))
 """Size categories of the hub, each with the number of rows below which it applies."""
 
@@ -44,7 +49,8 @@ class LevelResult(Result):
     unreached: int
     """Samples for which the bounds of the data do not allow this multiple."""
     accuracy: float | None
-    """Share of the inputs that the model classifies correctly; null without inputs."""
+    """Share of the inputs that the model classifies correctly, or of the pixels or objects in them that it gets right; null
+    without inputs."""
     accuracy_quantised: float | None
     """The same for the pictures in 8 bits; null if inputs are not rounded."""
     adversarial: float | None
@@ -89,6 +95,8 @@ def title(manifest: Mapping[str, Any]) -> str:
 
 def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
     """The criterion as a clause."""
+    if criterion.get("text") is not None:
+        return f"the criterion {criterion['text']} is met"
     if criterion["wrong_class"] is not None:
         index = criterion["wrong_class"]
         name = classes[index] if index < len(classes) else str(index)
@@ -101,8 +109,8 @@ def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
 def figures(folder: BenchmarkSet) -> dict[str, Any]:
     """Figures of a complete set: outcomes of the samples, adversarial examples, and each level."""
     samples, manifest = folder.samples(), folder.manifest
-    columns = ("level", "reached", "label", "prediction", "prediction_quantised", "adversarial", "l2", "linf", "l0", "confidence")
-    rows = folder.rows(columns)
+    common = ("level", "reached", "adversarial", "l2")
+    rows = folder.rows((*common, "label", *ANSWERS) if folder.form.task is None else (*common, "valid", *WRONG))
     levels = [_level_figures(rows, level) for level in (0.0, *manifest["levels"])]
 
     def median(name: str) -> float | None:
@@ -134,12 +142,19 @@ def _level_figures(rows: Mapping[str, list[Any]], level: float) -> dict[str, Any
         matches = [rows[name][k] == rows["label"][k] for k in index if rows[name][k] is not None]
         return sum(matches) / len(matches) if matches else None
 
+    def share_right(name: str) -> float | None:
+        """Share of the pixels or objects that are not among the wrong ones of a column."""
+        counts = [(rows["valid"][k], rows[name][k]) for k in index if rows[name][k] is not None]
+        valid = sum(count for count, _ in counts)
+        return 1 - sum(wrong for _, wrong in counts) / valid if valid else None
+
+    exact, stored = map(share, ANSWERS) if "label" in rows else map(share_right, WRONG)
     return {
         "level": level,
         "inputs": len(index),
         "unreached": rows["level"].count(level) - len(index),
-        "accuracy": share("prediction"),
-        "accuracy_quantised": share("prediction_quantised"),
+        "accuracy": exact,
+        "accuracy_quantised": stored,
         "adversarial": sum(bool(rows["adversarial"][k]) for k in index) / len(index) if index else None,
         "median_l2": float(statistics.median([rows["l2"][k] for k in index])) if index else None,
     }
@@ -174,13 +189,26 @@ def card(folder: BenchmarkSet) -> str:
         outcomes=", ".join(f"{count} {name.replace('_', ' ')}" for name, count in summary["outcomes"].items() if count),
         summary=summary,
         training_queries="unknown" if summary["training_queries"] is None else f"{summary['training_queries']:,}",
-        **TABLES,
+        category=CATEGORIES[folder.form.task],
+        **_tables(folder.form.task),
     )
+
+
+def _tables(task: Task | None) -> dict[str, Any]:
+    """The columns of a set."""
+    return {"columns": columns_of_task(task), "patch": PATCH, "samples": samples_of_task(task), "task": task}
 
 
 def columns() -> str:
     """The meaning of each column, in Markdown."""
-    return fill(__package__, "columns.md", {}, **TABLES)
+    others: dict[Task, str] = {"segmentation": "masks", "detection": "boxes"}
+    parts = [fill(__package__, "columns.md", {}, **_tables(None))]
+    for task, noun in others.items():
+        names = [(columns_of_task(task), COLUMNS), (samples_of_task(task), SAMPLES)]
+        new = [{name: column for name, column in own.items() if name not in usual} for own, usual in names]
+        old = [[name for name in usual if name not in own] for own, usual in names]
+        parts.append(fill(__package__, "dense_columns.md", {}, noun=noun, columns=new[0], samples=new[1], without=old))
+    return "".join(parts)
 
 
 def _json(value: Any) -> Markup:
@@ -235,8 +263,8 @@ def croissant(folder: BenchmarkSet) -> dict[str, Any]:
         "citeAs": PAPERS,
         "distribution": [*files, *sets],
         "recordSet": [
-            _records("data", "A row for each sample and level.", COLUMNS, folder.form),
-            _records("samples", "A row for each sample.", SAMPLES, folder.form),
+            _records("data", "A row for each sample and level.", folder.form.columns, folder.form),
+            _records("samples", "A row for each sample.", folder.form.sample_columns, folder.form),
         ],
     }
 
@@ -263,7 +291,7 @@ def _field(records: str, name: str, column: Column, form: Form) -> dict[str, Any
             for entry, (kind, doc) in PATCH.items()
         ]
         return field | {"repeated": True, "subField": inner}
-    if column.kind in ("input", "mask") and form.pictures:
+    if column.kind == "truth" or (column.kind in ("input", "mask") and form.pictures):
         return field | {"source": source | {"transform": {"jsonPath": "bytes"}}, "dataType": "sc:ImageObject"}
     if column.kind in ("input", "mask"):
         kind = "sc:Float" if column.kind == "input" else "sc:Boolean"

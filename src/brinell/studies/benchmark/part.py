@@ -25,14 +25,18 @@ from brinell.rlab.cache import CLEAN
 from brinell.rlab.grading import Graded, Path, path
 from brinell.rlab.rules import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
-from brinell.studies.benchmark.records import COLUMNS, Outcome
+from brinell.studies.benchmark.readings import Heard, Reading, make_reading
+from brinell.studies.benchmark.records import Outcome
 
 ENLARGEMENTS = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
 """Multiples of the distance after clean-up, tried in turn if the input in 8 bits is not adversarial."""
 
 
 class _LevelAnswers(NamedTuple):
-    """Inputs of one level, with logits (n, classes) of the exact inputs and of the stored ones."""
+    """Inputs of one level, with answers to the exact inputs and to the stored ones.
+
+    Answers are logits (n, classes), or for maps and boxes the margin as two classes, and then the numbers of the reading.
+    """
 
     inputs: Graded
     logits: Tensor
@@ -63,23 +67,36 @@ class BenchmarkPart:
         # Without a cap, every input within the bounds is allowed.
         cap = plan.eps or float((high - low).expand(1, *domain.shape).norm())
         self._plan = plan
+        criterion = plan.criterion(self.ids.tolist())
+        self._reading, self._model = make_reading(criterion), Heard(plan.model)
         batch = Batch(ids=torch.arange(len(x), device=device), x=x, y=y)
         eps = torch.full((len(x),), cap, device=device)
         self._rng = Streams.of(plan.request.seed, torch.as_tensor(self.ids, device=device)).fold("benchmark")
         # minimal: levels exceed the cap of the adversarial example, so queries beyond it are allowed.
         self._ledger = Ledger(
-            plan.model,
+            plan.model if self._reading is None else self._model,
             batch,
-            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain, criterion=plan.criterion),
+            Threat(distance=plugins.build("distance", "l2", {}), eps=eps, domain=domain, criterion=criterion),
             access=Access.SCORES,
             batch_size=plan.request.batch_size,
             minimal=True,
             on_pass=progress.count_passes,
         )
         self._oracle, self._batch, self._threat = self._ledger.oracle(), self._ledger.batch, self._ledger.threat
-        self._clean = self._oracle.scores(self._batch.ids, self._batch.x)
-        check_answers(self._clean, plan.model)
+        self._clean = self._ask(torch.arange(len(x), device=device), self._batch.x)
+        if self._reading is None:
+            check_answers(self._clean, plan.model)
         self._run()
+
+    def _ask(self, rows: Tensor, x: Tensor) -> Tensor:
+        """(k, ...): what the oracle answers to inputs of the samples `rows` (k,), and then the numbers of the reading."""
+        if self._reading is None:
+            return self._oracle.scores(self._batch.ids[rows], x)
+        heard: list[Tensor] = []
+        self._model.answers = heard
+        view = self._oracle.scores(self._batch.ids[rows], x)
+        self._model.answers = None
+        return torch.cat((view, self._reading.read(torch.cat(heard), rows)), 1)
 
     def _run(self) -> None:
         """Search adversarial examples, and build the rows."""
@@ -116,7 +133,9 @@ class BenchmarkPart:
         """(n,) outcomes that the clean inputs decide; empty for samples that the agent must distort."""
         wrong_class, y = self._plan.criterion_settings["wrong_class"], self._batch.y
         outcome = np.full(len(self.ids), "", dtype=object)
-        outcome[(margin_of(self._plan.criterion, self._clean, y, self._batch.x) > 0).cpu().numpy()] = Outcome.ALREADY
+        outcome[(self._margin(torch.arange(len(y), device=y.device), self._clean) > 0).cpu().numpy()] = Outcome.ALREADY
+        if self._reading is not None:
+            return outcome
         outcome[(self._clean.argmax(1) != y).cpu().numpy()] = Outcome.MISCLASSIFIED
         if wrong_class is not None:
             outcome[(y == wrong_class).cpu().numpy()] = Outcome.OWN_CLASS
@@ -152,11 +171,12 @@ class BenchmarkPart:
 
     def _margin(self, rows: Tensor, logits: Tensor) -> Tensor:
         """(k,) margins of the criterion, positive for an adversarial input."""
-        return margin_of(self._plan.criterion, logits, self._batch.y[rows], self._batch.x[rows])
+        view = logits if self._reading is None else logits[:, :2]
+        return margin_of(self._threat.criterion, view, self._batch.y[rows], self._batch.x[rows])
 
     def _query(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits (k, classes) of the inputs, and of the inputs as they are stored."""
-        logits = self._oracle.scores(self._batch.ids[rows], x)
+        """Answers to the inputs, and to the inputs as they are stored."""
+        logits = self._ask(rows, x)
         return logits, self._query_stored(rows, x, logits)
 
     def _query_stored(self, rows: Tensor, x: Tensor, logits: Tensor) -> Tensor:
@@ -169,7 +189,7 @@ class BenchmarkPart:
         decoded = low + (high - low) * (levels / 255)
         differs = (decoded != x).flatten(1).any(1)
         if bool(differs.any()):
-            stored[differs] = self._oracle.scores(self._batch.ids[rows[differs]], decoded[differs])
+            stored[differs] = self._ask(rows[differs], decoded[differs])
         return stored
 
     def _grade(self, rows: Tensor, paths: Path, example: _LevelAnswers, refined_queries: list[int]) -> dict[int, dict[str, Any]]:
@@ -185,6 +205,8 @@ class BenchmarkPart:
         size = (example.inputs.x.double() - paths.clean.double()).flatten(1).norm(dim=1)
         farthest = (paths.farthest().double() / size.clamp_min(1e-300)).tolist()
         examples: dict[int, dict[str, Any]] = {}
+        nulls = {name: None for name, column in self._plan.form.columns.items() if column.null}
+        unreached: dict[str, Any] = {"reached": False, "patches": []} | nulls
         for level in (0.0, *self._plan.levels):
             level_answers = example if level == 1 else self._evaluate_level(rows, paths, valid, level, size)
             answers = self._answer_rows(rows, level_answers)
@@ -193,16 +215,18 @@ class BenchmarkPart:
                 keys = {
                     "sample_id": int(self.ids[index]),
                     "level": level,
-                    "label": int(self._batch.y[index]),
+                    **self._label_column(index),
                     "farthest": farthest[position],
                     "queries": refined_queries[index],
                 }
                 reachable = bool(level_answers.inputs.reached[position])
-                row = keys | (self._row(position, index, level_answers.inputs, answers[position]) if reachable else _UNREACHED)
+                row = keys | (self._row(position, index, level_answers.inputs, answers[position]) if reachable else unreached)
                 self.rows.append(row)
                 if reachable:
                     name = f"{row['sample_id']}/{level:g}"
                     self.arrays |= {f"{name}/input": row["input"], f"{name}/mask": row["mask"]}
+                if self._reading is not None:
+                    self.arrays[f"{row['sample_id']}/truth"] = self._reading.truth(index)
                 if level == 1:
                     examples[index] = row
         self.rows.sort(key=lambda row: (row["sample_id"], row["level"]))
@@ -227,7 +251,7 @@ class BenchmarkPart:
             inputs = inputs._replace(reached=inputs.reached & valid)
             logits = torch.zeros_like(self._clean[rows])
             if len(index := inputs.reached.nonzero()[:, 0]):
-                logits[index] = self._oracle.scores(self._batch.ids[rows[index]], inputs.x[index])
+                logits[index] = self._ask(rows[index], inputs.x[index])
         index, stored_logits = inputs.reached.nonzero()[:, 0], logits.clone()
         if len(index):
             stored_logits[index] = self._query_stored(rows[index], inputs.x[index], logits[index])
@@ -235,6 +259,8 @@ class BenchmarkPart:
 
     def _answer_rows(self, rows: Tensor, level_answers: _LevelAnswers) -> list[dict[str, Any]]:
         """Columns of the model's answers for each input of a level."""
+        if self._reading is not None:
+            return self._read_rows(self._reading, rows, level_answers)
         probabilities, stored = level_answers.logits.softmax(1), level_answers.stored_logits.argmax(1).tolist()
         columns = {
             "prediction": level_answers.logits.argmax(1).tolist(),
@@ -244,6 +270,18 @@ class BenchmarkPart:
             "prediction_quantised": stored if self._plan.form.pictures else [None] * len(rows),
         }
         return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _read_rows(self, reading: Reading, rows: Tensor, level_answers: _LevelAnswers) -> list[dict[str, Any]]:
+        """The same for maps and boxes."""
+        columns = reading.columns(level_answers.logits[:, 2:], rows)
+        columns["adversarial"] = (self._margin(rows, level_answers.logits) > 0).tolist()
+        stored = reading.columns(level_answers.stored_logits[:, 2:], rows)["wrong"]
+        columns["wrong_quantised"] = stored if self._plan.form.pictures else [None] * len(rows)
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def _label_column(self, index: int) -> dict[str, Any]:
+        """The true class of a sample; nothing where the truth is a mask or boxes, which the arrays hold."""
+        return {"label": int(self._batch.y[index])} if self._reading is None else {}
 
     def _row(self, position: int, index: int, inputs: Graded, answer: dict[str, Any]) -> dict[str, Any]:
         """COLUMNS of the input `position` of a level, which belongs to the sample `index` of the batch."""
@@ -274,17 +312,16 @@ class BenchmarkPart:
 
     def _write_samples(self, outcome: Array, examples: dict[int, dict[str, Any]]) -> None:
         """Add SAMPLES of each sample; `examples` has the rows of level 1 by position."""
-        confidence, prediction = (column.tolist() for column in losses.decision(self._clean))
+        answers = self._clean_columns()
         forwards = self._ledger.costs.forwards.tolist()
         for index, sample in enumerate(self.ids.tolist()):
             example = examples.get(index, {})
             self.samples.append(
                 {
                     "sample_id": sample,
-                    "label": int(self._batch.y[index]),
+                    **self._label_column(index),
                     "outcome": str(outcome[index]),
-                    "clean_prediction": prediction[index],
-                    "clean_confidence": confidence[index],
+                    **{name: values[index] for name, values in answers.items()},
                     "queries": forwards[index],
                     "queries_to_success": example.get("queries_to_success"),
                     "queries_to_refined": example.get("queries"),
@@ -295,6 +332,10 @@ class BenchmarkPart:
                 }
             )
 
-
-_UNREACHED: dict[str, Any] = {"reached": False, "patches": []} | {name: None for name, column in COLUMNS.items() if column.null}
-"""Columns of a level that the bounds of the data do not allow."""
+    def _clean_columns(self) -> dict[str, list[Any]]:
+        """Columns of the answers to the clean inputs."""
+        if self._reading is None:
+            confidence, prediction = (column.tolist() for column in losses.decision(self._clean))
+            return {"clean_prediction": prediction, "clean_confidence": confidence}
+        columns = self._reading.columns(self._clean[:, 2:], torch.arange(len(self.ids), device=self._clean.device))
+        return {"valid": columns["valid"], "clean_wrong": columns["wrong"]}

@@ -1,7 +1,7 @@
 """The plan of an adversarial benchmark set. It refuses requests that do not fit, before any query."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,8 @@ from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Dataset
 from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability
-from brinell.core.errors import RequestError
+from brinell.core.data import Task
+from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
@@ -20,6 +21,7 @@ from brinell.core.suggestions import suggestion
 from brinell.core.version import VERSION
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.dense_outputs import HALVES, DenseSubject, check_criterion, open_subject
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import TRIAL_SAMPLES, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import Selection, choose_samples
@@ -54,7 +56,12 @@ class BenchmarkPlan:
     attack: RLAB
     grid: PatchGrid
     variants: tuple[Variant, ...]
-    criterion: Criterion
+    criterion: Callable[[Sequence[int]], Criterion]
+    """The criterion of some samples, by their positions in the data."""
+    criterion_settings: dict[str, Any]
+    """Thresholds of the criterion, or its text; None for those that it does not have."""
+    task: Task | None
+    """What the data have a truth about; None for one class for each input."""
     levels: tuple[float, ...]
     """Multiples of the L2 distance of the adversarial example, ascending from 1."""
     eps: float | None
@@ -67,7 +74,7 @@ class BenchmarkPlan:
     def form(self) -> Form:
         """The format of inputs."""
         domain = self.dataset.domain
-        return Form(domain.kind, domain.shape, domain.low, domain.high, self.dataset.classes)
+        return Form(domain.kind, domain.shape, domain.low, domain.high, self.dataset.classes, self.task)
 
     @property
     def part_size(self) -> int:
@@ -86,12 +93,6 @@ class BenchmarkPlan:
             id(distortion): text.strip()
             for distortion, text in zip(self.attack.distortions, self.request.distortions.split("+"), strict=True)
         }
-
-    @property
-    def criterion_settings(self) -> dict[str, Any]:
-        """Thresholds of the criterion; None for those that it does not have."""
-        settings = self.criterion.describe()
-        return {name: settings.get(name) for name in ("true_below", "wrong_class", "wrong_above")}
 
     @property
     def cell(self) -> str:
@@ -130,7 +131,8 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
     attack: RLAB = plugins.build("attack", "rlab", settings, in_process=request.in_process)
     device = choose_device(request.device)
-    dataset = open_data(request.data) if dataset is None else dataset
+    dataset = open_data(request.data, truth=True) if dataset is None else dataset
+    _check_criterion(request, dataset)
     criterion = _make_criterion(request, dataset.classes)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     selection = choose_samples(request, dataset)
@@ -142,14 +144,24 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         raise RequestError("a benchmark set uses only scores: leave out distortions that need gradients, such as gradient-sign")
     attack.try_on(dataset.domain.part(dataset.load(ids[:: max(1, len(ids) // TRIAL_SAMPLES)][:TRIAL_SAMPLES].tolist())), domain)
     model = model_opener(request.model, dataset)() if model is None else model
-    check_classes(model, labels[ids])
+    truth, subject = dataset.info.truth, None
+    check_classes(model, labels[ids], dataset if truth else None)
+    if truth is not None:
+        subject = open_subject(dataset, model, request.criterion, ids[:1].tolist(), device)
+        model, unreadable = subject.model, dict(unreadable) | subject.hopeless(ids.tolist())
+        ids = np.array([sample for sample in ids.tolist() if sample not in unreadable], dtype=np.int64)
+        if not len(ids):
+            raise RequestError(f"no picture has what {subject.text} counts: choose another {option('criterion')} or other data")
     facts = {"name": model.name} | model_facts(model)
     if model.access < Access.SCORES:
         raise RequestError(
             f"model {model.name} answers {model.access.name.lower()} only, but the agent needs scores: choose a model that "
             "answers logits"
         )
-    criterion.check(facts["classes"])
+    if subject is None:
+        criterion.check(facts["classes"])
+    else:
+        subject.criterion(ids[:1].tolist()).check(model.classes)
     return BenchmarkPlan(
         request=request,
         dataset=dataset,
@@ -162,7 +174,9 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         attack=attack,
         grid=grid,
         variants=variants,
-        criterion=criterion,
+        criterion=(lambda samples: criterion) if subject is None else subject.criterion,
+        criterion_settings=_describe_criterion(criterion, subject),
+        task=None if truth is None else truth.task,
         levels=levels,
         eps=eps,
         training_queries=_count_training_queries(metadata) if (metadata := attack.agent(domain.kind).about) else 0,
@@ -205,6 +219,30 @@ def _parse_cap(eps: str | None) -> float | None:
             f"eps is {eps!r}: a benchmark set has one cap on the L2 distance, above 0: give a single value, or leave it out"
         )
     return values[0]
+
+
+def _check_criterion(request: BenchmarkRequest, dataset: Dataset) -> None:
+    """Refuse a criterion for classes where the data hold masks or boxes, and the reverse."""
+    truth = dataset.info.truth
+    thresholds = [name for name in ("true_below", "wrong_class", "wrong_above") if getattr(request, name) is not None]
+    if truth is None and request.criterion is not None:
+        raise RequestError(
+            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
+        )
+    if truth is not None and thresholds:
+        raise RequestError(
+            f"{option(thresholds[0])} is about the class of an input, and {dataset.name} holds "
+            f"{'masks' if truth.task == 'segmentation' else 'boxes'}: write {option('criterion', HALVES[truth.task])}"
+        )
+    if truth is not None:
+        check_criterion(request.criterion, dataset)
+
+
+def _describe_criterion(criterion: Criterion, subject: DenseSubject | None) -> dict[str, Any]:
+    """The criterion as the manifest holds it."""
+    settings = {} if subject is not None else criterion.describe()
+    thresholds = {name: settings.get(name) for name in ("true_below", "wrong_class", "wrong_above")}
+    return thresholds | {"text": None if subject is None else subject.text}
 
 
 def _make_criterion(request: BenchmarkRequest, classes: tuple[str, ...]) -> Criterion:

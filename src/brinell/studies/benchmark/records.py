@@ -2,7 +2,9 @@
 
     data/test-00000-of-00005.parquet         a row for each sample and level (COLUMNS), pictures in 8 bits
     samples/test-00000-of-00005.parquet      a row for each sample, also without an adversarial example (SAMPLES)
-    arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32 and "<sample_id>/<level>/mask" bool
+    arrays/test-00000-of-00005.safetensors   "<sample_id>/<level>/input" float32, "<sample_id>/<level>/mask" bool, and for masks
+                                             and boxes "<sample_id>/truth": uint8 classes, 255 for none, or float64 rows of
+                                             x0, y0, x1, y1, class, 1 for a crowd
     .blocks/*.safetensors                    finished samples of an unfinished part
     run.toml  manifest.json                  the request; data, model, method and versions
     README.md  croissant.json  SHA256SUMS
@@ -25,6 +27,7 @@ import pyarrow as pa
 from PIL import Image
 
 from brinell.core import bounded
+from brinell.core.data import Task
 from brinell.core.record import Array, Column
 from brinell.core.user_files import user_path
 from brinell.manifest import (
@@ -43,6 +46,7 @@ from brinell.manifest import (
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays, write_text
 from brinell.store.folder import SHARDS, Layout
+from brinell.studies.benchmark.columns import PATCH, columns_of_task, samples_of_task
 
 
 class CriterionFacts(Content):
@@ -54,6 +58,8 @@ class CriterionFacts(Content):
     """The wrong class that must be predicted."""
     wrong_above: Number | None
     """The lower limit of the probability of the wrong class."""
+    text: str | None = None
+    """The criterion for maps or boxes, as it was written."""
 
 
 class GridFacts(Content):
@@ -87,6 +93,8 @@ class BenchmarkManifest(GrowingManifest):
     """Multiples of the L2 distance of the adversarial example."""
     criterion: CriterionFacts
     """The criterion of an adversarial input."""
+    task: Task | None = None
+    """What the data have a truth about; null for one class for each input."""
     eps: Amount | None
     """The largest L2 distance; null for none."""
     data: DataFacts
@@ -137,58 +145,6 @@ class Outcome(StrEnum):
     """The true class is the wrong class of the criterion, so the agent did not run."""
 
 
-PATCH = {
-    "patch": ("int32", "index of the patch on the flattened grid, last axis fastest"),
-    "distortion": ("string", "name of the distortion"),
-    "severity": ("int32", "1 to 5"),
-    "draw": ("int32", "number of the random version of the distortion"),
-    "strength": ("float32", "share of the full distortion; above 1 if it was amplified"),
-}
-"""Fields of a distorted patch."""
-
-COLUMNS = {
-    "sample_id": Column("int64", "position in the source data"),
-    "level": Column("float64", "multiple of the L2 distance of the adversarial example, which is 1; 0 is the clean input"),
-    "reached": Column("bool", "true if the bounds of the data allow this multiple; otherwise the row has no input"),
-    "input": Column("input", "the input; pictures in 8 bits, the exact floats are in arrays/", null=True),
-    "mask": Column("mask", "the values that differ from the clean input; white pixels for a picture", null=True),
-    "label": Column("label", "the true class"),
-    "prediction": Column("int64", "predicted class of the exact input", null=True),
-    "confidence": Column("float64", "its probability", null=True),
-    "true_probability": Column("float64", "probability of the true class", null=True),
-    "adversarial": Column("bool", "true if the input meets the criterion", null=True),
-    "prediction_quantised": Column(
-        "int64",
-        "predicted class of the picture in 8 bits, for which the adversarial example is enlarged up to 1.5 times if necessary",
-        null=True,
-    ),
-    "l2": Column("float64", "L2 distance from the clean input, in the units of the data", null=True),
-    "linf": Column("float64", "largest change of a value", null=True),
-    "l1": Column("float64", "sum of the changes", null=True),
-    "l0": Column("int64", "number of changed values over all channels", null=True),
-    "farthest": Column("float64", "the largest multiple that the bounds allow"),
-    "patch_count": Column("int64", "number of distorted patches", null=True),
-    "patches": Column("patches", "the distorted patches"),
-    "queries": Column("int64", "forwards until the final adversarial example, with first check and clean-up"),
-}
-"""A row of data/."""
-
-SAMPLES = {
-    "sample_id": Column("int64", "position in the source data"),
-    "label": Column("label", "the true class"),
-    "outcome": Column("string", "reached, not_reached, misclassified, already, own_class"),
-    "clean_prediction": Column("int64", "predicted class of the clean input"),
-    "clean_confidence": Column("float64", "its probability"),
-    "queries": Column("int64", "all forwards of the model for this sample: first check, search, clean-up, levels"),
-    "queries_to_success": Column("int64", "forwards until the first adversarial example", null=True),
-    "queries_to_refined": Column("int64", "forwards until the final adversarial example, with clean-up", null=True),
-    "queries_levels": Column("int64", "forwards for the evaluation of the levels", null=True),
-    "training_queries": Column("int64", "forwards of the policy's training, once for all samples; null if unknown", null=True),
-    "l2": Column("float64", "L2 distance of the adversarial example", null=True),
-    "patch_count": Column("int64", "number of distorted patches of the adversarial example", null=True),
-}
-"""A row of samples/."""
-
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _PATCHES = pa.list_(pa.struct([(name, parquet.TYPES[kind]) for name, (kind, _) in PATCH.items()]))
 
@@ -201,6 +157,17 @@ class Form(NamedTuple):
     low: Any
     high: Any
     classes: tuple[str, ...]
+    task: Task | None = None
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The columns of data/."""
+        return columns_of_task(self.task)
+
+    @property
+    def sample_columns(self) -> dict[str, Column]:
+        """The columns of samples/."""
+        return samples_of_task(self.task)
 
     @property
     def pictures(self) -> bool:
@@ -219,6 +186,12 @@ class Form(NamedTuple):
     def encode_mask(self, mask: Array) -> Any:
         """Convert a mask (*shape) bool to a cell of the table."""
         return _png(np.where(mask.any(0, keepdims=True), np.uint8(255), np.uint8(0))) if self.pictures else mask.ravel()
+
+    def encode_truth(self, truth: Array) -> Any:
+        """Convert a truth, as arrays/ holds it, to a cell of the table."""
+        if self.task == "segmentation":
+            return _png(truth[None])
+        return json.dumps([[*row[:4], int(row[4]), int(row[5])] for row in truth.tolist()], separators=(",", ":"))
 
     def class_names(self) -> list[str]:
         """Unique names of the classes: a name that several classes share gets the class number."""
@@ -251,7 +224,8 @@ class BenchmarkSet:
         manifest = LAYOUT.open(path)
         data = manifest["data"]
         domain = data["domain"]
-        form = Form(domain["kind"], tuple(domain["shape"]), domain["low"], domain["high"], tuple(data["classes"]))
+        bounds, classes = (domain["low"], domain["high"]), tuple(data["classes"])
+        form = Form(domain["kind"], tuple(domain["shape"]), *bounds, classes, manifest.get("task"))
         return cls(path, len(list((path / "samples").glob("*.parquet"))), form, manifest)
 
     def part_file(self, folder: str, number: int) -> Path:
@@ -280,8 +254,10 @@ class BenchmarkSet:
             row | {"input": form.encode_input(row["input"]), "mask": form.encode_mask(row["mask"])} if row["reached"] else row
             for row in rows
         ]
-        _write(self.part_file("data", number), COLUMNS, encoded, form)
-        _write(self.part_file("samples", number), SAMPLES, samples, form)
+        if form.task is not None:
+            encoded = [row | {"truth": form.encode_truth(arrays[f"{row['sample_id']}/truth"])} for row in encoded]
+        _write(self.part_file("data", number), form.columns, encoded, form)
+        _write(self.part_file("samples", number), form.sample_columns, samples, form)
 
     def load_block(self, span: slice) -> Block | None:
         """Load a block of samples of an unfinished part; None if it does not exist.
@@ -322,7 +298,7 @@ class BenchmarkSet:
 
     def samples(self) -> dict[str, list[Any]]:
         """SAMPLES of all parts, by column."""
-        return self._read("samples", list(SAMPLES))
+        return self._read("samples", list(self.form.sample_columns))
 
     def rows(self, columns: Sequence[str]) -> dict[str, list[Any]]:
         """Some COLUMNS of all parts."""
@@ -369,8 +345,8 @@ def feature(column: Column, form: Form) -> dict[str, Any]:
         return {"feature": {name: value(kind) for name, (kind, _) in PATCH.items()}, "_type": "List"}
     if column.kind == "label":
         return {"names": form.class_names(), "_type": "ClassLabel"}
-    if column.kind in ("input", "mask"):
-        if form.pictures:
+    if column.kind in ("input", "mask", "truth"):
+        if form.pictures or column.kind == "truth":
             return {"_type": "Image"}
         return {"feature": value("float32" if column.kind == "input" else "bool"), "_type": "List"}
     return value(column.kind)
@@ -384,6 +360,7 @@ def _write(path: Path, columns: Mapping[str, Column], rows: Sequence[dict[str, A
         "patches": _PATCHES,
         "input": _IMAGE if pictures else pa.list_(pa.float32()),
         "mask": _IMAGE if pictures else pa.list_(pa.bool_()),
+        "truth": _IMAGE,
     }
     features = {name: feature(column, form) for name, column in columns.items()}
     # The datasets library writes every column as nullable.

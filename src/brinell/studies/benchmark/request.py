@@ -12,7 +12,7 @@ class BenchmarkRequest(BaseRequest):
     """The settings of `brinell benchmark`."""
 
     data: DataSpec = "digits"
-    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR."""
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, masks:FOLDER, boxes:FOLDER."""
     model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE."""
     distortions: Annotated[str, Names("distortion")] = "gaussian-noise"
@@ -39,6 +39,9 @@ class BenchmarkRequest(BaseRequest):
     """The criterion: the model predicts this class, given by name or number, for samples of other classes."""
     wrong_above: float | None = None
     """The criterion: the lower limit of the probability of the wrong class."""
+    criterion: Plain | None = None
+    """The criterion for masks and boxes, as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default:
+    half of the pixels are wrong, or half of the objects are missed."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None

@@ -214,7 +214,12 @@ def _plan_with_logits(plan: BenchmarkPlan, manifest: dict[str, Any]) -> Benchmar
     """
     name, start = plan.facts["name"], time.perf_counter()
     prior_forwards = manifest["probes"].get(name, {}).get("forwards", 0)
-    model = with_logits(plan.model, plan.dataset, manifest, plan.device)
+    if plan.task is None:
+        model = with_logits(plan.model, plan.dataset, manifest, plan.device)
+    else:  # the plan looked at one answer
+        model = plan.model
+        manifest["probes"].setdefault(name, {"forwards": 1, "backwards": 0})
+        prior_forwards = manifest["probes"][name]["forwards"]
     if not manifest["block"]:
         probe = manifest["probes"].setdefault(name, {"forwards": 0, "backwards": 0})
         if probe["forwards"] == prior_forwards:  # the model declares the kind of its answers, so no probe ran
@@ -235,6 +240,7 @@ def _manifest_entries(plan: BenchmarkPlan) -> dict[str, Any]:
         "parts": plan.parts,
         "levels": list(plan.levels),
         "criterion": plan.criterion_settings,
+        "task": plan.task,
         "eps": plan.eps,
         "data": provenance.data_facts(plan.request.data, plan.dataset, plan.data_digest, len(plan.ids), plan.selection.method),
         "model": {"spec": plan.request.model, **plan.facts},

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.boxes import FALSE, LEAST, Detections, Objects, judge
+from brinell.core.answer_text import count_lost, pack_answer
+from brinell.core.boxes import LEAST, Objects
 from brinell.core.detection import BoxCriterion, BoxForm, Error, Scene
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
@@ -24,7 +25,6 @@ from brinell.engine.plan import open_distance
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.studies.dense.detection_checks import check_detector
-from brinell.studies.dense.detection_records import pack_answer
 from brinell.studies.dense.records import CLEAN, Answers
 from brinell.studies.dense.request import DenseRequest
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
@@ -229,12 +229,6 @@ def _count_objects(
     packed = [pack_answer(boxes, picture if with_objects else None) for boxes, picture in pairs]
     return {
         "valid": np.array([picture.count for _, picture in pairs]),
-        "wrong": np.array([_count_lost(boxes.select_above(least), picture) for boxes, picture in pairs]),
+        "wrong": np.array([count_lost(boxes.select_above(least), picture) for boxes, picture in pairs]),
         "answer": np.array(packed, dtype=object),
     }
-
-
-def _count_lost(boxes: Detections, objects: Objects) -> int:
-    """Number of objects that no shown box finds."""
-    outcomes = judge(boxes, objects)
-    return sum(outcomes.count(error) for error in ERRORS if error != FALSE)

@@ -8,9 +8,8 @@ inputs/*.safetensors  of each picture the strongest input at each budget (`SAMPL
 report.html     the page; made from the files above
 """
 
-import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -103,8 +102,3 @@ TABLE = Table(Layout(verb="dense", noun="study of dense outputs", version=1, man
 def inputs_path(number: int) -> str:
     """Path of the inputs of a piece, relative to the folder."""
     return f"inputs/{number:04d}.safetensors"
-
-
-def pack(pairs: Any) -> str:
-    """An answer as the text of a row."""
-    return json.dumps(pairs, separators=(",", ":"))

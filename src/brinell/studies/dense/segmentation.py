@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from brinell.core.answer_text import pack_pairs
 from brinell.core.losses import predicted_classes
 from brinell.core.model import Model
 from brinell.core.record import Array
@@ -21,7 +22,7 @@ from brinell.engine.plan import open_distance
 from brinell.models._maps import MapModel
 from brinell.store import rows
 from brinell.store.files import write_arrays
-from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers, pack
+from brinell.studies.dense.records import CERTIFIED, CLEAN, Answers
 from brinell.studies.dense.request import SEA, DenseRequest
 from brinell.studies.dense.segmentation_checks import check_model
 from brinell.studies.dense.stages import DensePlan, Group, Stage, StageResult
@@ -250,11 +251,5 @@ def _count_pixels(maps: Tensor, masks: Tensor) -> dict[str, Array]:
     """The columns of maps (n, classes, h, w): valid pixels, wrong ones, and the counts of both classes."""
     counts = confusion(predicted_classes(maps), masks, maps.shape[1])
     valid, right = counts.sum((1, 2)), counts.diagonal(dim1=1, dim2=2).sum(1)
-    answer = np.array([_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object)
+    answer = np.array([pack_pairs(matrix) for matrix in counts.cpu().numpy()], dtype=object)
     return {"valid": valid.cpu().numpy(), "wrong": (valid - right).cpu().numpy(), "answer": answer}
-
-
-def _pairs(counts: Array) -> str:
-    """The counts (classes, classes) of one picture as the text of a row."""
-    true, predicted = np.nonzero(counts)
-    return pack([[int(t), int(p), int(counts[t, p])] for t, p in zip(true, predicted, strict=True)])

@@ -1,4 +1,4 @@
-"""The answer of a detector as the text of a row, and back: the final boxes, and in rows without an attack the objects."""
+"""Answers of models with dense outputs as the text of a row, and back: counts of pixels by class, or boxes and objects."""
 
 import json
 from collections.abc import Sequence
@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from brinell.core.boxes import Detections, Objects
+from brinell.core.boxes import ERRORS, FALSE, Detections, Objects, judge
 from brinell.core.record import Array
 
 PIXELS, SCORES = 2, 6
 """Decimals of corners and of scores in a row; figures are made from the rows, so that they decide."""
+
+
+def pack_pairs(counts: Array) -> str:
+    """Counts (classes, classes) of pixels as [true class, predicted class, pixels] of each pair that occurs."""
+    true, predicted = np.nonzero(counts)
+    pairs = [[int(t), int(p), int(counts[t, p])] for t, p in zip(true, predicted, strict=True)]
+    return json.dumps(pairs, separators=(",", ":"))
+
+
+def count_lost(boxes: Detections, objects: Objects) -> int:
+    """Number of objects that no box finds."""
+    outcomes = judge(boxes, objects)
+    return sum(outcomes.count(error) for error in ERRORS if error != FALSE)
 
 
 def pack_answer(boxes: Detections, objects: Objects | None) -> str:
