@@ -706,6 +706,7 @@ def explain(
     run: Folder | None = None,
     method: str | Sequence[str] = (),
     truth: File | None = None,
+    region: str | None = None,
     explain: Literal['prediction', 'label'] = 'prediction',
     only: Literal['all', 'right', 'wrong'] = 'all',
     samples: int | Literal['all'] | None = None,
@@ -741,6 +742,7 @@ def explain(
         run: A finished run folder of brinell audit, instead of data and model. Its adversarial examples are explained.
         method: A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data.
         truth: Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat.
+        region: What is explained of a model that answers maps or boxes. With masks: class:NAME (the pixels of a class) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each picture, from 0). The region is the ground truth.
         explain: The explained class: the predicted class or the true class.
         only: The samples: all, or those that the model classifies right or wrong.
         samples: The number of samples, or all. Default: 32, or all if there are fewer.
@@ -1199,6 +1201,7 @@ def train_agent(
     attack: str = 'rlab',
     norm: Norm = 'l2',
     eps: Eps = '1',
+    criterion: str | None = None,
     samples: int | Literal['all'] = 1000,
     algorithm: Literal['dqn', 'none'] = 'dqn',
     reward: Literal['margin', 'dilution', 'projected'] = 'margin',
@@ -1237,7 +1240,8 @@ def train_agent(
         attack: The attack that the agent is for, with its distortions and patches: rlab?distortions=gaussian-noise+fog&patch=4.
         norm: The distance in which eps is measured: l2 or linf.
         eps: The budget of the episodes, such as 1 or 8/255.
-        samples: The most inputs, counted from the first; those that the model gets wrong are left out.
+        criterion: The criterion of success for masks and boxes, as for brinell dense, such as pixels:0.5 or missed:0.5. Default: half of the pixels are wrong, or half of the objects are missed.
+        samples: The most inputs, counted from the first; those that the model gets wrong, or that meet the criterion, are left out.
         algorithm: The learning algorithm: dqn, a dueling double DQN; none fits the prior alone.
         reward: Reward of a step: margin, dilution or projected.
         minutes: The wall time of the training, after the probes.
@@ -1245,7 +1249,7 @@ def train_agent(
         episode_steps: The queries after which an episode is given up.
         probes: The random distortions of each input to which the prior is fitted; 0 leaves the prior as it is.
         fits: The gradient steps on the prior.
-        surrogates: Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the file as surrogates. 0 trains none.
+        surrogates: Small networks that are trained on the labelled data; those whose gradients explain the model's answers are kept in the file as surrogates. 0 trains none, and data with masks or boxes, which label no input, train none.
         surrogate_steps: The training steps of each of them.
         slots: The episodes that run at once, or as many as there are inputs.
         seed: The seed of every random number.

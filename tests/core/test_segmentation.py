@@ -41,8 +41,8 @@ def test_confusion_by_hand():
 
 
 def test_share_of_wrong_pixels_by_hand():
-    # One of three valid pixels is wrong, and three of four; half a pixel makes a share that is reached positive.
-    expected = torch.tensor([1 / 3 - 0.75 + 0.5 / 3, 3 / 4 - 0.75 + 0.5 / 4])
+    # One of three valid pixels is wrong, and three of four. Three are needed in both, and half a pixel decides.
+    expected = torch.tensor([(1 - 3 + 0.5) / 3, 0.5 / 4])
     values = margin(PixelShare(masks=MASKS, classes=3, threshold=0.75))
     assert torch.allclose(values, expected)
     assert PixelShare(masks=MASKS, classes=3).is_met(values, values).tolist() == [False, True]
@@ -63,7 +63,7 @@ def test_a_class_is_gone_when_no_pixel_of_it_keeps_it():
 def test_target_map_counts_pixels_of_the_target():
     targets = torch.zeros_like(MASKS)
     assert torch.allclose(
-        margin(TargetMap(masks=MASKS, classes=3, targets=targets, threshold=0.5)), torch.tensor([2 / 3 - 0.5 + 1 / 6, 0.125])
+        margin(TargetMap(masks=MASKS, classes=3, targets=targets, threshold=0.5)), torch.tensor([0.5 / 3, 0.125])
     )
 
 

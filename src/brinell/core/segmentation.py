@@ -56,14 +56,15 @@ class MapCriterion(ABC):
         """(n, h, w) int64: the masks, with class 0 where a pixel is ignored."""
         return self.masks.masked_fill(self.masks == IGNORED, 0)
 
-    @property
-    def half_pixel(self) -> Tensor:
-        """(n,): half a pixel as a share of the valid ones, by which a share that is reached has a margin above 0."""
-        return 0.5 / self.valid.flatten(1).sum(1).clamp_min(1)
+    def beyond(self, pixels: Tensor, threshold: float) -> Tensor:
+        """(n,): by how many pixels, as a share of the valid ones, `pixels` (n, h, w) bool reach a threshold.
 
-    def wrong(self, maps: Tensor) -> Tensor:
-        """(n,) float32: share of the valid pixels whose class is wrong."""
-        return self.mean((~losses.correct(maps, self.truth)).float())
+        Whole pixels are needed, and half of one decides, so that no rounding does.
+        """
+        valid = self.valid
+        total = valid.flatten(1).sum(1)
+        needed = torch.ceil(threshold * total.double() - 1e-6).clamp_min(1)
+        return (((pixels & valid).flatten(1).sum(1) - needed + 0.5) / total.clamp_min(1)).float()
 
     def mean(self, pixels: Tensor) -> Tensor:
         """(n,): mean of (n, h, w) values over the valid pixels."""
@@ -147,8 +148,8 @@ class PixelShare(MapCriterion):
     name = "pixels"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): share of wrong pixels minus the threshold, plus half a pixel."""
-        return self.wrong(maps) - self.threshold + self.half_pixel
+        """(n,): by how far the share of wrong pixels reaches the threshold."""
+        return self.beyond(~losses.correct(maps, self.truth), self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,8 +206,8 @@ class TargetMap(MapCriterion):
     name = "target"
 
     def margins(self, maps: Tensor) -> Tensor:
-        """(n,): the share of pixels with their target class minus the threshold, plus half a pixel."""
-        return self.mean(losses.correct(maps, self.targets).float()) - self.threshold + self.half_pixel
+        """(n,): by how far the share of pixels with their target class reaches the threshold."""
+        return self.beyond(losses.correct(maps, self.targets), self.threshold)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
         """(n,): minus the mean loss of the target classes over the valid pixels."""

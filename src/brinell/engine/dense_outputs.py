@@ -195,7 +195,7 @@ def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
     """
     name, colon, value = text.partition(":")
     if name in ("gone", "target") and value:
-        return name, _label(value, names)
+        return name, class_number(value, names)
     share = _share(value) if colon else 1.0
     if share is not None and (name == "pixels" or (name == "iou" and colon)):
         return name, share
@@ -211,8 +211,12 @@ def _share(value: str) -> float | None:
     return number if 0 < number <= 1 else None
 
 
-def _label(value: str, names: Sequence[str]) -> int:
-    """The class that a criterion names."""
+def class_number(value: str, names: Sequence[str]) -> int:
+    """The number of a class, given by name or number.
+
+    Raises:
+        RequestError: there is no such class.
+    """
     if value in names:
         return list(names).index(value)
     if value.isdecimal() and int(value) < len(names):

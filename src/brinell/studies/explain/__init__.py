@@ -20,9 +20,11 @@ STUDY = Study(
     within="run",
     shards=True,
     foreign=True,
+    truth=True,
     examples=(
         "brinell explain --samples 20",
         "brinell explain --data FILE.npz --model model.py:factory --truth masks:DIR --only right",
         "brinell explain --data DIR --model model.onnx --method rlab --method rise --method occlusion",
+        "brinell explain --data masks:FOLDER --model model.py:segmentation --region class:dog --method rlab",
     ),
 )

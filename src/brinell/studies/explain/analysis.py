@@ -139,6 +139,8 @@ class ExplainResult(FolderResult):
     """Name of the data."""
     model: str
     """Name of the model."""
+    region: str | None
+    """The region of each answer that is explained; null for classes of whole inputs."""
     n: int
     """Number of explained samples."""
     cascade: list[list[str]]
@@ -174,6 +176,7 @@ def summarise(folder: Folder[Rows]) -> ExplainResult:
         folder=str(folder.path),
         data=facts["data"]["name"],
         model=facts["model"]["name"],
+        region=facts["request"].get("region"),
         n=len(samples),
         groups=groups,
         left_out=[Exclusion(count=count, reason=reason) for reason, count in facts["left_out"].items()],

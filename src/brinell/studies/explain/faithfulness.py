@@ -5,6 +5,7 @@ starting from the blurred input. For a faithful map, the area under the probabil
 Deviations: deletion also hides by blurring, because grey adds edges that no input has; places change in `steps` equal parts.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -12,16 +13,18 @@ import torch
 from torch import Tensor
 
 from brinell.core.domain import Domain
-from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.engine.shard import predict
 from brinell.explainers._asking import ROWS, blend, hidden_fill, places_of
 
 PERTURBATIONS = 32
 """Number of random masks that measure infidelity, the same for every method."""
 PATCHES = 7
 """Patches along each axis of an image; a random mask hides each with probability one half."""
+
+
+Ask = Callable[[Tensor, Tensor], Tensor]
+"""Positions (m,) of samples in the group and inputs (m, *shape) to logits (m, classes)."""
 
 
 class Curves(NamedTuple):
@@ -37,7 +40,7 @@ class Curves(NamedTuple):
     """(n, steps + 1) bool: True if the class leads."""
 
 
-def curves(model: Model, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int, batch_size: int) -> Curves:
+def curves(ask: Ask, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: int) -> Curves:
     """Compute insertion and deletion curves of inputs (n, *shape), classes `y` (n,) and maps (n, *places)."""
     n, places = len(x), places_of(domain)
     order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
@@ -45,19 +48,17 @@ def curves(model: Model, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, ste
     counts = torch.linspace(0, order.shape[1], steps + 1, device=x.device).round()
     leading = (rank[:, None] < counts[:, None]).reshape(n, steps + 1, *places).float()
     fill = hidden_fill(x, domain)
-    insertion, deletion = (_ask_model(model, x, y, fill, masks, domain, batch_size) for masks in (leading, 1 - leading))
+    insertion, deletion = (_ask_model(ask, x, y, fill, masks, domain) for masks in (leading, 1 - leading))
     return Curves(*insertion, *deletion)
 
 
-def _ask_model(
-    model: Model, x: Tensor, y: Tensor, fill: Tensor, masks: Tensor, domain: Domain, batch_size: int
-) -> tuple[Array, Array]:
+def _ask_model(ask: Ask, x: Tensor, y: Tensor, fill: Tensor, masks: Tensor, domain: Domain) -> tuple[Array, Array]:
     """Probability of the class, and whether it leads, both (n, k), when only `masks` (n, k, *places) of an input show."""
-    probability, leads = [], []
+    probability, leads, numbers = [], [], torch.arange(len(x), device=x.device)
     step = max(1, ROWS // len(x))
     for start in range(0, masks.shape[1], step):
         part = masks[:, start : start + step]
-        logits = predict(model, blend(x, fill, part, domain).flatten(0, 1), batch_size)
+        logits = ask(numbers.repeat_interleave(part.shape[1]), blend(x, fill, part, domain).flatten(0, 1))
         classes = y.repeat_interleave(part.shape[1])
         probability.append(logits.softmax(1).gather(1, classes[:, None]).reshape(len(x), -1))
         leads.append((logits.argmax(1) == classes).reshape(len(x), -1))
@@ -76,8 +77,8 @@ def draw_masks(x: Tensor, domain: Domain, rng: Streams) -> Tensor:
     return hidden[:, :, patch.flatten()].reshape(n, PERTURBATIONS, *places)
 
 
-def drops(model: Model, x: Tensor, y: Tensor, masks: Tensor, domain: Domain, batch_size: int) -> Array:
+def drops(ask: Ask, x: Tensor, y: Tensor, masks: Tensor, domain: Domain) -> Array:
     """Drops (n, k) of the probability of the classes `y` (n,) when `masks` (n, k, *places) hide places."""
-    perturbed, _ = _ask_model(model, x, y, hidden_fill(x, domain), 1 - masks, domain, batch_size)
-    clean = predict(model, x, batch_size).softmax(1).gather(1, y[:, None]).cpu().numpy()
+    perturbed, _ = _ask_model(ask, x, y, hidden_fill(x, domain), 1 - masks, domain)
+    clean = ask(torch.arange(len(x), device=x.device), x).softmax(1).gather(1, y[:, None]).cpu().numpy()
     return np.asarray(clean - perturbed)

@@ -5,7 +5,7 @@ Every method queries the model through a ledger, which counts the cost of each s
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from brinell import plugins
 from brinell.analysis import saliency
 from brinell.core.contracts import Dataset, Model
+from brinell.core.criterion import MISCLASSIFIED, Criterion
 from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.oracle import Batch
@@ -26,16 +27,19 @@ from brinell.explainers._asking import blurred, places_of
 from brinell.isolation.explainer import IsolatedExplainer
 from brinell.isolation.witness import choose_rows
 from brinell.store import rows
-from brinell.studies.explain.faithfulness import curves, draw_masks, drops
+from brinell.studies.explain.faithfulness import Ask, curves, draw_masks, drops
 from brinell.studies.explain.methods import CONTROLS, Method, attach_network
 from brinell.studies.explain.of_run import AttackMaps
 from brinell.studies.explain.randomisation import make_shuffled_model
 from brinell.studies.explain.records import BLURRED, INVERSE, Rows
+from brinell.studies.explain.region import Regions
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth
 
 GROUP = 64
 """Largest number of samples that a method explains at once."""
+REGIONS = 8
+"""The same for regions of pictures, whose answers are large."""
 GROUP_BYTES = 64 * 2**20
 """Approximate limit of the size of their inputs, in bytes."""
 WIDE = 1 / 16
@@ -61,7 +65,9 @@ class Group:
     """(n,): positions of the samples in the data."""
     x: Tensor
     y: Tensor
-    """(n,): the explained classes."""
+    """(n,): the explained classes; 0 for regions, whose criterion shows two."""
+    criterion: Criterion
+    """What an explanation asks about: the class of an input, or its region."""
     rng: Streams
     truths: Sequence[Array | None]
     shared: Mapping[str, Any]
@@ -82,6 +88,7 @@ class ExplainTask:
         truth: ground truth of the samples, or None.
         device: the device of the model.
         attack_maps: maps from the records of an attack, by sample.
+        regions: the regions that are explained, of a model that answers maps or boxes.
     """
 
     def __init__(
@@ -93,8 +100,11 @@ class ExplainTask:
         truth: GroundTruth | None,
         device: torch.device,
         attack_maps: Mapping[int, AttackMaps],
+        regions: Regions | None = None,
     ) -> None:
-        self.request, self.dataset, self.model, self.truth = request, dataset, model, truth
+        self.request, self.dataset, self.model, self.regions = request, dataset, model, regions
+        self.truth = truth if regions is None else regions.ground_truth()
+        self.batch_size = request.batch_size if regions is None else min(request.batch_size, regions.batch_size)
         self.device, self.attack_maps, self.domain = device, attack_maps, dataset.domain
         self.judge_forwards = 0
         """Forward and backward passes that judged maps so far."""
@@ -115,13 +125,14 @@ class ExplainTask:
 
     def groups(self, ids: Array, excluded: dict[str, int]) -> list[list[int]]:
         """Select the samples of `ids` (n,) to explain, in groups. Counts the others in `excluded`, by reason."""
-        size = max(1, min(GROUP, GROUP_BYTES // (4 * int(np.prod(self.domain.shape)))))
+        most = GROUP if self.regions is None else REGIONS
+        size = max(1, min(most, GROUP_BYTES // (4 * int(np.prod(self.domain.shape)))))
         selected: list[int] = []
         for first in range(0, len(ids), size):
             part = ids[first : first + size]
-            predicted = self._predict(part)
-            for sample, correct in zip(part.tolist(), (predicted == self.labels[part]).tolist(), strict=True):
-                reason = self._exclusion_reason(sample, correct)
+            flags, reasons = self._inspect(part)
+            for sample, correct, reason in zip(part.tolist(), flags.tolist(), reasons, strict=True):
+                reason = reason or self._exclusion_reason(sample, correct)
                 if reason:
                     excluded[reason] = excluded.get(reason, 0) + 1
                 else:
@@ -139,39 +150,70 @@ class ExplainTask:
             return "without ground truth"
         return "" if (truth == 1).any() and (truth == 0).any() else "whose ground truth is empty or covers everything"
 
-    def _predict(self, ids: Array) -> Array:
-        """Predicted classes (n,) of samples."""
+    def _inspect(self, ids: Array) -> tuple[Array, list[str]]:
+        """Samples (n,) that the model gets right, (n,) bool, and the reason of each that has nothing to explain."""
+        if self.regions is None:
+            return self._answer(ids).argmax(1).cpu().numpy() == self.labels[ids], [""] * len(ids)
+        view = self.regions.view(ids.tolist(), self._answer(ids))
+        return view.predicted == view.label, view.reasons
+
+    def _answer(self, ids: Array) -> Tensor:
+        """Answers (n, ...) to samples."""
         x = self.dataset.load(ids.tolist()).to(self.device)
         self.judge_forwards += len(ids)
-        return predict(self.model, x, self.request.batch_size).argmax(1).cpu().numpy()
+        return predict(self.model, x, self.batch_size)
 
     def predict_group(self, ids: Array) -> dict[str, Array]:
-        """Predict samples (n,): `predicted` (n,), and `drops` (n, k) if the request measures faithfulness."""
-        predicted = self._predict(ids)
-        group = self.build_group(ids, {"predicted": predicted})
+        """Predict samples (n,): `predicted` (n,), the arrays of regions, and `drops` (n, k) if faithfulness is measured."""
+        answers = self._answer(ids)
+        if self.regions is None:
+            arrays = {"predicted": answers.argmax(1).cpu().numpy()}
+        else:
+            arrays = self.regions.view(ids.tolist(), answers).arrays()
+        group = self.build_group(ids, arrays)
         if group.masks is None:
-            return {"predicted": predicted}
+            return arrays
         masks = torch.as_tensor(group.masks, device=self.device)
-        values = drops(self.model, group.x, group.y, masks, self.domain, self.request.batch_size)
+        values = drops(self._ask(group), group.x, group.y, masks, self.domain)
         self.judge_forwards += values.size + len(ids)
-        return {"predicted": predicted, "drops": values}
+        return arrays | {"drops": values}
+
+    def _ask(self, group: Group) -> Ask:
+        """The function that asks the model about inputs of a group, and gives what an explainer sees."""
+        if self.regions is None:
+            return lambda rows, x: predict(self.model, x, self.batch_size)
+
+        def ask(rows: Tensor, x: Tensor) -> Tensor:
+            """Two classes: the region is unchanged, or not."""
+            parts = zip(torch.split(rows, self.batch_size), torch.split(x, self.batch_size), strict=True)
+            return torch.cat(
+                [
+                    group.criterion.select(some).logits_for_attack(predict(self.model, inputs, self.batch_size), group.y[some])
+                    for some, inputs in parts
+                ]
+            )
+
+        return ask
 
     def build_group(self, ids: Array, answers: Mapping[str, Array]) -> Group:
         """Build the group of samples (n,) from the arrays that `predict_group` returned."""
         x, predicted = self.dataset.load(ids.tolist()).to(self.device), answers["predicted"]
-        explained = predicted if self.request.explain == "prediction" else self.labels[ids]
+        labels = answers["label"] if self.regions is not None else self.labels[ids]
+        explained = predicted if self.request.explain == "prediction" else labels
         rng = Streams.of(self.request.seed, torch.as_tensor(ids, device=self.device)).fold("explain")
         shared = {
             "sample_id": ids,
             "group": [self.truth.group(sample) if self.truth else "" for sample in ids.tolist()],
-            "label": self.labels[ids],
+            "label": labels,
             "prediction": predicted,
             "explained": explained,
         }
+        y = torch.as_tensor(explained, device=self.device).long()
         return Group(
             ids=ids,
             x=x,
-            y=torch.as_tensor(explained, device=self.device).long(),
+            y=y if self.regions is None else torch.zeros_like(y),
+            criterion=MISCLASSIFIED if self.regions is None else self.regions.criterion(answers["region"], self.device),
             rng=rng,
             truths=[None if self.truth is None else self.truth.mask(sample) for sample in ids.tolist()],
             shared=shared,
@@ -181,13 +223,13 @@ class ExplainTask:
 
     def explain(self, group: Group, method: Method) -> Explanations:
         """Compute the rows and maps of a group by one method, including its controls."""
-        x, y, rng, explanations = group.x, group.y, group.rng.fold(method.name), Explanations()
-        maps, cost = self._compute_maps(method, x, y, rng)
+        x, rng, explanations = group.x, group.rng.fold(method.name), Explanations()
+        maps, cost = self._compute_maps(method, x, group, rng)
         versions = {method.name: maps}
         if method.name.partition("?")[0] not in CONTROLS:
             versions |= {method.name + BLURRED: blurred(maps, self.domain, WIDE), method.name + INVERSE: -maps}
         copies = [self._add_noise(x, rng, copy) for copy in range(self.request.copies)]
-        changes, stages = self._measure_changes(method, x, y, rng, maps, copies)
+        changes, stages = self._measure_changes(method, group, rng, maps, copies)
         for name, version in versions.items():
             measures = self._measure(version, group) | (cost | changes if name == method.name else {})
             explanations.rows.append(rows.build(Rows, len(x), method=name, **group.shared, **measures))
@@ -217,14 +259,14 @@ class ExplainTask:
         return explanations
 
     def _compute_maps(
-        self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None
+        self, method: Method, x: Tensor, group: Group, rng: Streams, model: Model | None = None
     ) -> tuple[Tensor, dict[str, Array]]:
         """Compute the maps (n, *places) of a method and their cost by column.
 
         Args:
             method: the method.
-            x: (n, *shape) inputs.
-            y: (n,) classes to explain.
+            x: (n, *shape) inputs: those of the group, or noisy copies.
+            group: the samples, with what is explained.
             rng: random numbers by sample.
             model: the model to explain; default: the model of the task.
 
@@ -232,10 +274,10 @@ class ExplainTask:
             ContractError: the maps have a wrong shape or are not finite.
         """
         explainer = method.explainer if model is None else attach_network(method.plain, model, self.dataset)
-        batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=y)
+        batch = Batch(ids=torch.arange(len(x), device=self.device), x=x, y=group.y)
         radius = torch.full((len(x),), torch.inf, device=self.device)
-        threat = Threat(distance=self.unbounded, eps=radius, domain=self.domain)
-        size = self.request.batch_size
+        threat = Threat(distance=self.unbounded, eps=radius, domain=self.domain, criterion=group.criterion)
+        size = self.batch_size
         ledger = Ledger(model or self.model, batch, threat, access=explainer.access, batch_size=size, minimal=True)
         start = time.perf_counter()
         maps = explainer(ledger.oracle(), ledger.batch, ledger.threat.domain, rng).detach()
@@ -248,8 +290,8 @@ class ExplainTask:
         if isinstance(explainer, IsolatedExplainer):
             for row in choose_rows(len(x)):
                 index = slice(row, row + 1)
-                part = Batch(ids=batch.ids[:1], x=x[index], y=y[index])
-                limits = Threat(distance=self.unbounded, eps=radius[index], domain=self.domain)
+                part = Batch(ids=batch.ids[:1], x=x[index], y=group.y[index])
+                limits = replace(threat, eps=radius[index], criterion=group.criterion.select(index))
                 again = Ledger(model or self.model, part, limits, access=explainer.access, batch_size=size, minimal=True)
                 explainer.check(maps, row, again.oracle(), again.batch, again.threat.domain, rng.select(torch.tensor([row])))
         cost = {
@@ -273,7 +315,7 @@ class ExplainTask:
         return self.domain.clamp(x + self.request.noise * (high - low) * rng.fold(f"noise {copy}").normal(*x.shape[1:]))
 
     def _measure_changes(
-        self, method: Method, x: Tensor, y: Tensor, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
+        self, method: Method, group: Group, rng: Streams, maps: Tensor, copies: Sequence[Tensor]
     ) -> tuple[dict[str, Array], Array | None]:
         """Measure how the maps of a method change under input noise and with shuffled weights.
 
@@ -281,16 +323,15 @@ class ExplainTask:
 
         Args:
             method: the method.
-            x: (n, *shape) inputs.
-            y: (n,) classes to explain.
+            group: the samples, with what is explained.
             rng: random numbers by sample.
-            maps: (n, *places) the maps of `x`.
-            copies: slightly noisy copies of `x`.
+            maps: (n, *places) the maps of its inputs.
+            copies: slightly noisy copies of these.
 
         Returns:
             The measures by column, and the similarity (n, stages) at each stage of the cascade or None.
         """
-        noisy_maps = [self._compute_judge_maps(method, inputs, y, rng) for inputs in copies]
+        noisy_maps = [self._compute_judge_maps(method, inputs, group, rng) for inputs in copies]
         measures: dict[str, Array] = {}
         if noisy_maps:
             pairs = [list(zip(maps.cpu().numpy(), noisy.cpu().numpy(), strict=True)) for noisy in noisy_maps]
@@ -303,7 +344,7 @@ class ExplainTask:
         averaged, stages = torch.stack([maps, *noisy_maps]).mean(0).cpu().numpy(), []
         for stage in range(1, len(self.shuffled_model.layers) + 1):
             model = self.shuffled_model.shuffle(stage)
-            shuffled_maps = [self._compute_judge_maps(method, inputs, y, rng, model) for inputs in (x, *copies)]
+            shuffled_maps = [self._compute_judge_maps(method, inputs, group, rng, model) for inputs in (group.x, *copies)]
             shuffled = torch.stack(shuffled_maps).mean(0).cpu().numpy()
             stages.append([saliency.rank_correlation(a, b) for a, b in zip(averaged, shuffled, strict=True)])
         entropies = [(saliency.entropy(a), saliency.entropy(b)) for a, b in zip(averaged, shuffled, strict=True)]
@@ -311,9 +352,9 @@ class ExplainTask:
         measures["complexity"] = _nullable([(b - a) / a if a > 0 else None for a, b in entropies])
         return measures, np.array(stages).T if self.request.cascade else None
 
-    def _compute_judge_maps(self, method: Method, x: Tensor, y: Tensor, rng: Streams, model: Model | None = None) -> Tensor:
+    def _compute_judge_maps(self, method: Method, x: Tensor, group: Group, rng: Streams, model: Model | None = None) -> Tensor:
         """Compute maps that judge a method. Their cost counts in `judge_forwards`, not as the cost of a map."""
-        maps, cost = self._compute_maps(method, x, y, rng, model)
+        maps, cost = self._compute_maps(method, x, group, rng, model)
         self.judge_forwards += int(cost["forwards"].sum() + cost["backwards"].sum())
         return maps
 
@@ -334,7 +375,7 @@ class ExplainTask:
         if group.masks is None or group.drops is None:
             return _mask_blank(blank, measures)
         steps = min(self.request.steps, int(np.prod(values.shape[1:])))
-        answer_curves = curves(self.model, group.x, group.y, maps, self.domain, steps, self.request.batch_size)
+        answer_curves = curves(self._ask(group), group.x, group.y, maps, self.domain, steps)
         self.judge_forwards += 2 * answer_curves.insertion.size
         measures |= {
             "deletion": np.array([saliency.area_under(curve) for curve in answer_curves.deletion]),

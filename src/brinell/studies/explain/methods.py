@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brinell import plugins
-from brinell.core.contracts import Dataset, Explainer, Model, OpensModel
+from brinell.core.contracts import Access, Dataset, Explainer, Model, OpensModel
 from brinell.core.errors import RequestError
 from brinell.studies.explain.request import ExplainRequest
 
@@ -74,4 +74,6 @@ def _misfit(explainer: Explainer, model: Model, dataset: Dataset) -> str:
         return f"it needs {explainer.access.name.lower()}, and the model provides only {model.access.name.lower()}"
     if isinstance(explainer, OpensModel) and model.info.module is None:
         return "it needs the layers of a torch module, and the model wraps none"
+    if dataset.info.truth is not None and explainer.access > Access.SCORES:
+        return "it follows gradients of one class for each input, and a region is explained by scores alone"
     return ""

@@ -70,7 +70,7 @@ def render(folder: Folder[Rows]) -> str:
         main=MAIN_MEASURES,
         open_maps=OPEN_MAPS.get(str(folder.manifest["data"]["domain"]["kind"]), 11),
         samples=render_samples(folder, result),
-        truth=folder.manifest["request"]["truth"] is not None,
+        truth=result.region is not None or folder.manifest["request"]["truth"] is not None,
         randomised=any(method.forgets is not None for method in result.methods),
     )
 

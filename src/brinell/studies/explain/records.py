@@ -29,6 +29,8 @@ class ExplainSettings(Content):
 
     truth: str | None
     """Spec of the ground truth."""
+    region: str | None = None
+    """The region that is explained, which then is the ground truth."""
     steps: Count
     """Number of steps that hide and show places."""
 

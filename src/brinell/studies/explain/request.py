@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from brinell.core.settings import Names
+from brinell.core.settings import Names, Plain
 from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, InProcess, ModelSpec, SampleCount, Seed
 
 
@@ -12,7 +12,8 @@ class ExplainRequest(BaseRequest):
     """Settings of `brinell explain`."""
 
     data: DataSpec = "digits"
-    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR."""
+    """The data: digits, npz:FILE, mnist:DIR, cifar10:DIR, image-folder:DIR, ecg-csv:FILE, video-folder:DIR,
+    masks:FOLDER, boxes:FOLDER."""
     model: ModelSpec = "digits-cnn"
     """The model: digits-cnn, torch:FILE.py:FACTORY?weights=FILE, onnx:FILE."""
     run: Folder | None = None
@@ -21,6 +22,10 @@ class ExplainRequest(BaseRequest):
     """A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data."""
     truth: File | None = None
     """Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
+    region: Plain | None = None
+    """What is explained of a model that answers maps or boxes. With masks: class:NAME (the pixels of a class) or
+    box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each
+    picture, from 0). The region is the ground truth."""
     explain: Literal["prediction", "label"] = "prediction"
     """The explained class: the predicted class or the true class."""
     only: Literal["all", "right", "wrong"] = "all"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from brinell.analysis.attainable import count_units, sentences
 from brinell.core.contracts import Dataset, Model, check_complete
@@ -39,6 +40,7 @@ from brinell.studies.explain.group import ExplainTask, Explanations, Group
 from brinell.studies.explain.methods import CONTROLS, Method, build_methods
 from brinell.studies.explain.of_run import TITLES, AdversarialDataset, open_adversarial
 from brinell.studies.explain.records import CASCADE, INPUTS, LAYOUT, MAPS, TABLE, Rows
+from brinell.studies.explain.region import Regions, RegionSpec, open_regions, read_region
 from brinell.studies.explain.request import ExplainRequest
 from brinell.studies.explain.truth import GroundTruth, open_truth
 from brinell.studies.kit import Call
@@ -62,7 +64,8 @@ def carry_out(call: Call) -> ExplainResult:
     adversarial: AdversarialDataset | None = None
     if request.run is not None:
         adversarial, model = open_adversarial(request.run, call.trust)
-    dataset = adversarial or (open_data(request.data) if dataset is None else dataset)
+    dataset = adversarial or (open_data(request.data, truth=True) if dataset is None else dataset)
+    region = _read_region(request, dataset)
     model = check_complete(Model, model_opener(request.model, dataset)()) if model is None else model
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
     truth = None if request.truth is None else open_truth(request.truth, dataset)
@@ -78,6 +81,7 @@ def carry_out(call: Call) -> ExplainResult:
         if attack_maps:  # every method explains the same samples
             excluded["whose attack placed nothing on patches"] = len(unplaced)
             ids = np.array(sorted(attack_maps), dtype=np.int64)
+    model, regions = _open_regions(region, request, dataset, model, ids, device)
     cell = content_hash(
         layout=LAYOUT.version,
         brinell=VERSION,
@@ -100,7 +104,8 @@ def carry_out(call: Call) -> ExplainResult:
         command=call.command,
     )
 
-    make_task = partial(ExplainTask, request, dataset, truth=truth, device=device, attack_maps=attack_maps)
+    task_truth = regions.ground_truth() if regions else truth
+    make_task = partial(ExplainTask, request, dataset, truth=truth, device=device, attack_maps=attack_maps, regions=regions)
 
     def work(makers: parts.PartMaker) -> Callable[[Path], None]:
         """Run the parts of this process. Returns the function that writes the finished folder."""
@@ -109,7 +114,7 @@ def carry_out(call: Call) -> ExplainResult:
             def begin() -> dict[str, Any]:
                 """Select the groups of samples, once for all processes."""
                 about: dict[str, Any] = {}
-                task = make_task(with_logits(model, dataset, about, device))
+                task = make_task(model if regions else with_logits(model, dataset, about, device))
                 reasons = dict(excluded)
                 groups = task.groups(ids, reasons)
                 if not groups:
@@ -126,8 +131,8 @@ def carry_out(call: Call) -> ExplainResult:
                 }
 
             selected = makers.make_once("groups", begin)
-            _report_limits(request, methods, truth, sum(selected["groups"], []), notify)
-            task = make_task(with_logits(model, dataset, dict(selected), device))
+            _report_limits(request, methods, task_truth, sum(selected["groups"], []), notify)
+            task = make_task(model if regions else with_logits(model, dataset, dict(selected), device))
             groups = GroupParts(task, methods, selected["groups"], makers.folder, notify)
             results = makers.make(groups.list_parts())
 
@@ -154,7 +159,7 @@ def carry_out(call: Call) -> ExplainResult:
             }
             explanations = groups.collect(target)
             write_arrays(target / MAPS, explanations.maps)
-            write_arrays(target / INPUTS, _input_arrays(dataset, truth, sample_ids))
+            write_arrays(target / INPUTS, _input_arrays(dataset, task_truth, sample_ids))
             if explanations.cascade:
                 write_arrays(target / CASCADE, explanations.cascade)
             TABLE.write(target, manifest, rows.concatenate(explanations.rows))
@@ -169,7 +174,35 @@ def carry_out(call: Call) -> ExplainResult:
     return parts.make_folder(job, call.shard, work, resume=call.resume, needed_files=NEEDED_FILES, answer=answer, message=notify)
 
 
-ROW_SETTINGS = {"explain", "only", "steps", "copies", "randomise", "cascade", "noise", "seed"}
+def _open_regions(
+    region: RegionSpec | None, request: ExplainRequest, dataset: Dataset, model: Model, ids: Array, device: torch.device
+) -> tuple[Model, Regions | None]:
+    """The model, and its regions where it answers maps or boxes."""
+    if region is None:
+        return model, None
+    regions = open_regions(region, dataset, model, request.explain, ids[:1].tolist(), device)
+    return regions.model, regions
+
+
+def _read_region(request: ExplainRequest, dataset: Dataset) -> RegionSpec | None:
+    """The region that is explained; None for data with one class for each input.
+
+    Raises:
+        RequestError: it does not fit the data, or another setting is about the class of an input.
+    """
+    region = read_region(request.region, dataset)
+    reasons = {
+        "truth": "the region is the ground truth",
+        "randomise": "shuffled weights are compared for classifiers alone",
+        "cascade": "shuffled weights are compared for classifiers alone",
+    }
+    for name, reason in reasons.items():
+        if region is not None and getattr(request, name):
+            raise RequestError(f"{option(name)} does not go with {option('region')}, since {reason}: leave it out")
+    return region
+
+
+ROW_SETTINGS = {"region", "explain", "only", "steps", "copies", "randomise", "cascade", "noise", "seed"}
 """Settings that determine rows, besides those that name a model, data or methods."""
 
 

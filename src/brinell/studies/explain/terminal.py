@@ -9,7 +9,8 @@ from brinell.studies.explain.analysis import describe
 def lines(result: Any) -> Iterator[str]:
     """Format the result as lines."""
     excluded = ", ".join(f"{exclusion.count} {exclusion.reason}" for exclusion in result.left_out)
-    yield f"{result.model} on {result.data}: {result.n} samples{f'; left out: {excluded}' if excluded else ''}"
+    region = f", region {result.region}" if result.region else ""
+    yield f"{result.model} on {result.data}{region}: {result.n} samples{f'; left out: {excluded}' if excluded else ''}"
     yield f"{'method':32} {'queries':>8} {'Dice':>6} {'IoU':>6} {'deletion':>9} {'insertion':>10} {'faithful':>9}"
     for method in result.methods:
         columns = ((method.dice, 6), (method.iou, 6), (method.deletion, 9), (method.insertion, 10))
