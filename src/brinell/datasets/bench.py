@@ -47,7 +47,7 @@ class SetManifest(Manifest):
     data: DataFacts
     """The source data."""
     task: Task | None = None
-    """What the data have a truth about; null for one class for each input."""
+    """Kind of the truth, masks or boxes; null for one class for each input."""
 
 
 @dataclass(frozen=True, kw_only=True)

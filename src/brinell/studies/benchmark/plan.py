@@ -61,7 +61,7 @@ class BenchmarkPlan:
     criterion_settings: dict[str, Any]
     """Thresholds of the criterion, or its text; None for those that it does not have."""
     task: Task | None
-    """What the data have a truth about; None for one class for each input."""
+    """Kind of the truth, masks or boxes; None for one class for each input."""
     levels: tuple[float, ...]
     """Multiples of the L2 distance of the adversarial example, ascending from 1."""
     eps: float | None

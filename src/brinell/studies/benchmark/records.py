@@ -94,7 +94,7 @@ class BenchmarkManifest(GrowingManifest):
     criterion: CriterionFacts
     """The criterion of an adversarial input."""
     task: Task | None = None
-    """What the data have a truth about; null for one class for each input."""
+    """Kind of the truth, masks or boxes; null for one class for each input."""
     eps: Amount | None
     """The largest L2 distance; null for none."""
     data: DataFacts

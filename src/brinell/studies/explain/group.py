@@ -67,7 +67,7 @@ class Group:
     y: Tensor
     """(n,): the explained classes; 0 for regions, whose criterion shows two."""
     criterion: Criterion
-    """What an explanation asks about: the class of an input, or its region."""
+    """The criterion that explainers see: of the class of an input, or of its region."""
     rng: Streams
     truths: Sequence[Array | None]
     shared: Mapping[str, Any]

@@ -48,13 +48,13 @@ class View:
     """Clean answers about the regions of some samples."""
 
     region: Array
-    """What the criterion needs: (n, h, w) uint8 explained classes, 255 beyond the region; or (n, 5) corners and class."""
+    """(n, h, w) uint8 explained classes, 255 beyond the region; or (n, 5) corners and class."""
     label: Array
     """(n,) int64: the true class, the commonest of a rectangle; -1 where there is no region."""
     predicted: Array
     """(n,) int64: the predicted class, the commonest of the region; -1 where the model finds no object."""
     reasons: list[str]
-    """Why each sample cannot be explained; empty where it can."""
+    """The reason why each sample cannot be explained; empty for those that can."""
 
     def arrays(self) -> dict[str, Array]:
         """The arrays that explaining takes."""

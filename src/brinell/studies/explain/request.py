@@ -23,7 +23,7 @@ class ExplainRequest(BaseRequest):
     truth: File | None = None
     """Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
     region: Plain | None = None
-    """What is explained of a model that answers maps or boxes. With masks: class:NAME (the pixels of a class) or
+    """The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels of a class) or
     box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each
     picture, from 0). The region is the ground truth."""
     explain: Literal["prediction", "label"] = "prediction"
