@@ -12,6 +12,8 @@ from brinell.core.patches import AXES
 
 ROWS = 512
 """Inputs that are made at once, about: a multiple of any usual batch, so that the model's batches are full."""
+ROW_BYTES = 2**28
+"""Approximate limit of the size of these inputs, in bytes."""
 BLUR = 1 / 4
 """Standard deviation of the blur that hides, in shares of the longest side of the places."""
 REACH = 3
@@ -75,6 +77,12 @@ def class_evidence(logits: Tensor, y: Tensor) -> Tensor:
     return class_logit(logits, y) - logits.mean(1)
 
 
+def count_rows(x: Tensor) -> int:
+    """Masked copies of each of the inputs (n, *shape) that are made at once."""
+    rows = min(ROWS, ROW_BYTES // (x[0].numel() * x.element_size()))
+    return max(1, rows // len(x))
+
+
 Value = Callable[[Tensor, Tensor], Tensor]
 """(rows, classes) logits and (rows,) labels to (rows,)."""
 
@@ -107,7 +115,7 @@ def masked_values(
     Yields:
         (n, k, *places) masks with the (n, k) values of their answers.
     """
-    step = max(1, ROWS // len(batch))
+    step = count_rows(batch.x)
     for first in range(0, count, step):
         shown = masks(first, min(first + step, count))
         k = shown.shape[1]

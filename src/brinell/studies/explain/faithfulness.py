@@ -15,7 +15,7 @@ from torch import Tensor
 from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.core.streams import Streams
-from brinell.explainers._asking import ROWS, blend, hidden_fill, places_of
+from brinell.explainers._asking import blend, count_rows, hidden_fill, places_of
 
 PERTURBATIONS = 32
 """Number of random masks that measure infidelity, the same for every method."""
@@ -55,7 +55,7 @@ def curves(ask: Ask, x: Tensor, y: Tensor, maps: Tensor, domain: Domain, steps: 
 def _ask_model(ask: Ask, x: Tensor, y: Tensor, fill: Tensor, masks: Tensor, domain: Domain) -> tuple[Array, Array]:
     """Probability of the class, and whether it leads, both (n, k), when only `masks` (n, k, *places) of an input show."""
     probability, leads, numbers = [], [], torch.arange(len(x), device=x.device)
-    step = max(1, ROWS // len(x))
+    step = count_rows(x)
     for start in range(0, masks.shape[1], step):
         part = masks[:, start : start + step]
         logits = ask(numbers.repeat_interleave(part.shape[1]), blend(x, fill, part, domain).flatten(0, 1))
