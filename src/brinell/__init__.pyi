@@ -742,7 +742,7 @@ def explain(
         run: A finished run folder of brinell audit, instead of data and model. Its adversarial examples are explained.
         method: A method, such as rlab or grad-cam?layer=NAME. Default: all methods that fit the model and the data.
         truth: Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat.
-        region: The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels of a class) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each picture, from 0). The region is the ground truth.
+        region: The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels that the model gives a class, or with explain=label those that have it) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each picture, from 0). The mask or the box is the ground truth.
         explain: The explained class: the predicted class or the true class.
         only: The samples: all, or those that the model classifies right or wrong.
         samples: The number of samples, or all. Default: 32, or all if there are fewer.

@@ -198,8 +198,8 @@ class ExplainTask:
     def build_group(self, ids: Array, answers: Mapping[str, Array]) -> Group:
         """Build the group of samples (n,) from the arrays that `predict_group` returned."""
         x, predicted = self.dataset.load(ids.tolist()).to(self.device), answers["predicted"]
-        labels = answers["label"] if self.regions is not None else self.labels[ids]
-        explained = predicted if self.request.explain == "prediction" else labels
+        labels = answers.get("label", self.labels[ids])
+        explained = answers.get("explained", predicted if self.request.explain == "prediction" else labels)
         rng = Streams.of(self.request.seed, torch.as_tensor(ids, device=self.device)).fold("explain")
         shared = {
             "sample_id": ids,

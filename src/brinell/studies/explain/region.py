@@ -26,6 +26,8 @@ FORMS = {
     "detection": "class:NAME for the largest object of a class, or object:N for object N of each picture, from 0",
 }
 """Regions by what the data have a truth about."""
+NOWHERE = "whose answer has nothing of the region"
+"""Reason of pictures in which the model sees no pixel of a class."""
 ANSWER_BYTES = 2**27
 """Approximate size of the answers that are held at once."""
 
@@ -53,12 +55,14 @@ class View:
     """(n,) int64: the true class, the commonest of a rectangle; -1 where there is no region."""
     predicted: Array
     """(n,) int64: the predicted class, the commonest of the region; -1 where the model finds no object."""
+    explained: Array
+    """(n,) int64: the class that is explained, the commonest of a rectangle."""
     reasons: list[str]
     """The reason why each sample cannot be explained; empty for those that can."""
 
     def arrays(self) -> dict[str, Array]:
         """The arrays that explaining takes."""
-        return {"region": self.region, "label": self.label, "predicted": self.predicted}
+        return {"region": self.region, "label": self.label, "predicted": self.predicted, "explained": self.explained}
 
 
 def read_region(text: str | None, dataset: Dataset) -> RegionSpec | None:
@@ -164,24 +168,33 @@ class MapRegions(Regions):
         return inside
 
     def view(self, ids: Sequence[int], answers: Tensor) -> View:
-        """See the base: each pixel of the region is explained by its own class."""
+        """See the base: pixels that are predicted as the class or have it; each pixel of a rectangle by its own class."""
         model = cast(MapModel, self.model)
         maps = answers.reshape(len(answers), *model.output.shape).argmax(1).cpu().numpy()
-        regions, labels, predictions, reasons = [], [], [], []
-        for truth, predicted in zip(self.truths(ids), maps, strict=True):
-            inside = self._inside(truth)
-            explained = truth if self.explain == "label" else predicted
-            region = np.where(inside, explained, IGNORED)
-            valid = region != IGNORED
-            regions.append(region.astype(np.uint8))
-            predictions.append(_commonest(predicted[inside]))
-            known = truth[inside & (truth != IGNORED)]
-            labels.append(_commonest(known) if len(known) else predictions[-1])
-            right = (predicted == region)[valid].mean() if valid.any() else 0.0
-            reasons.append(
-                "without the region" if not valid.any() else "whose region the model gets mostly wrong" if right <= 0.5 else ""
-            )
-        return View(region=np.stack(regions), label=np.array(labels), predicted=np.array(predictions), reasons=reasons)
+        rows = [self._view_one(truth, predicted) for truth, predicted in zip(self.truths(ids), maps, strict=True)]
+        regions, labels, predictions, explained, reasons = zip(*rows, strict=True)
+        return View(
+            region=np.stack(regions),
+            label=np.array(labels),
+            predicted=np.array(predictions),
+            explained=np.array(explained),
+            reasons=list(reasons),
+        )
+
+    def _view_one(self, truth: Array, predicted: Array) -> tuple[Array, int, int, int, str]:
+        """The region of one picture by explained class, three classes, and why it cannot be explained."""
+        inside, source = self._inside(truth), truth if self.explain == "label" else predicted
+        asked = inside if self.spec.corners is not None else source == self.spec.label
+        region = np.where(asked, source, IGNORED)
+        valid = region != IGNORED
+        known, seen = truth[inside & (truth != IGNORED)], predicted[inside]
+        if not len(seen) or not valid.any():
+            return region.astype(np.uint8), -1, -1, -1, "without the region" if not len(seen) else NOWHERE
+        wrong = (predicted == region)[valid].mean() <= 0.5
+        prediction = _commonest(seen)
+        label = _commonest(known) if len(known) else prediction
+        reason = "whose region the model gets mostly wrong" if wrong else ""
+        return region.astype(np.uint8), label, prediction, _commonest(region[valid]), reason
 
     def criterion(self, region: Array, device: torch.device) -> Criterion:
         """Half of the region loses its class."""
@@ -230,13 +243,14 @@ class BoxRegions(Regions):
     def view(self, ids: Sequence[int], answers: Tensor) -> View:
         """See the base: an object is explained by the class of the best shown box on it, or by its true class."""
         table = np.zeros((len(ids), 5))
-        labels, predictions, reasons = [], [], []
+        labels, predictions, classes, reasons = [], [], [], []
         pictures = self.form.decode(answers, self.least_score)
         for row, (boxes, objects) in enumerate(zip(pictures, self.truths(ids), strict=True)):
             number = self._number(objects)
             if number is None:
                 labels.append(-1)
                 predictions.append(-1)
+                classes.append(-1)
                 reasons.append("without the object")
                 continue
             label = int(objects.labels[number])
@@ -246,9 +260,16 @@ class BoxRegions(Regions):
             explained = label if self.explain == "label" else predicted
             table[row] = [*objects.boxes[number], explained]
             labels.append(label)
+            classes.append(explained)
             predictions.append(label if label in shown and self.explain == "label" else predicted)
             reasons.append("" if explained in shown else "whose object the model does not find")
-        return View(region=table, label=np.array(labels), predicted=np.array(predictions), reasons=reasons)
+        return View(
+            region=table,
+            label=np.array(labels),
+            predicted=np.array(predictions),
+            explained=np.array(classes),
+            reasons=reasons,
+        )
 
     def criterion(self, region: Array, device: torch.device) -> Criterion:
         """No shown box of the explained class finds the object."""

@@ -23,9 +23,9 @@ class ExplainRequest(BaseRequest):
     truth: File | None = None
     """Ground truth of the objects: masks:DIR, npz:FILE, coco:FILE, voc:DIR, spans:FILE or beat."""
     region: Plain | None = None
-    """The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels of a class) or
-    box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME (the largest object of a class) or object:N (object N of each
-    picture, from 0). The region is the ground truth."""
+    """The part of the answer that is explained, of a model of maps or boxes. With masks: class:NAME (the pixels that the model
+    gives a class, or with explain=label those that have it) or box:X0,Y0,X1,Y1 (a rectangle in pixels). With boxes: class:NAME
+    (the largest object of a class) or object:N (object N of each picture, from 0). The mask or the box is the ground truth."""
     explain: Literal["prediction", "label"] = "prediction"
     """The explained class: the predicted class or the true class."""
     only: Literal["all", "right", "wrong"] = "all"
