@@ -24,9 +24,10 @@ class RegionChanged(PixelShare):
     threshold: float = 0.5
     name = "region"
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): logarithms of the share of the region that keeps its class, and of the rest."""
-        kept = (0.5 - self.margins(self.maps(logits))).clamp(LIMIT, 1 - LIMIT)
+        margin = self.margins(self.maps(logits)) if margin is None else margin
+        kept = (0.5 - margin).clamp(LIMIT, 1 - LIMIT)
         return torch.stack((kept.log(), (1 - kept).log()), 1)
 
 
