@@ -13,7 +13,7 @@ from brinell.analysis.inference import holm
 from brinell.analysis.proofs import proofs_of, states_of
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate
-from brinell.analysis.robust_accuracy import class_name, class_names, judging
+from brinell.analysis.robust_accuracy import class_name, class_names, criterion, judging
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Records
 from brinell.store.run import Run
@@ -33,12 +33,12 @@ class Side:
 
 def model_names(folder: Path) -> list[str]:
     """The names of the models of a run."""
-    return [model["name"] for model in Run.open(folder).manifest["models"]]
+    return [model["name"] for model in Run.open(folder, thresholds=True).manifest["models"]]
 
 
-def side(folder: Path, model: str | None) -> Side:
-    """One model of a run, ready to be compared; of several one must be named."""
-    run, names = Run.open(folder), model_names(folder)
+def side(folder: Path, model: str | None, *, thresholds: bool = False) -> Side:
+    """One model of a run, ready to be compared; of several one must be named. `thresholds` is that of `Run.open`."""
+    run, names = Run.open(folder, thresholds=thresholds), model_names(folder)
     if model is None and len(names) > 1:
         raise RequestError(f"{folder} holds several models: name one of {', '.join(names)}")
     if model is not None and model not in names:
@@ -100,6 +100,12 @@ def _check_fit(a: Side, b: Side) -> None:
         raise RequestError(
             f"{a.run} and {b.run} do not give each sample the same budget (a recommended eps is each sample's own): "
             f"audit both models with the same {option('eps')}"
+        )
+    criteria = [criterion(side.manifest) for side in (a, b)]
+    if criteria[0] != criteria[1]:
+        raise RequestError(
+            f"{a.run} counts inputs that are {criteria[0]} and {b.run} those that are {criteria[1]}: audit both models with the "
+            "same criterion"
         )
     if a.manifest["distance"] != b.manifest["distance"]:
         raise RequestError(

@@ -10,12 +10,13 @@ from brinell.analysis.folder_result import Result
 from brinell.analysis.indicators import not_made
 from brinell.analysis.proportions import difference
 from brinell.analysis.results import CheckResult, CompareResult, ModelResult, PairedRate, Rate
+from brinell.analysis.thresholds import ThresholdModel
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError, option
 from brinell.core.intervals import CONFIDENCE
 from brinell.core.suggestions import suggestion
 
-Metric = Literal["clean", "robust", "worst_class", "certified"]
+Metric = Literal["clean", "robust", "worst_class", "certified", "unmet"]
 METRICS: tuple[Metric, ...] = get_args(Metric)
 WITHOUT_SAMPLES = "classes-without-samples"
 """Code that permits a threshold on the worst class although some classes have no samples."""
@@ -102,7 +103,8 @@ class Threshold:
     """
 
     metric: Metric
-    """`clean` accuracy, overall `robust` accuracy, robust accuracy of the `worst_class`, or the `certified` share."""
+    """`clean` accuracy, overall `robust` accuracy, robust accuracy of the `worst_class`, the `certified` share,
+    or the share that leaves a criterion of probability `unmet`."""
     minimum: float
     """Least value of the lower end of the 95 % interval, 0 to 1."""
     eps: float | None = None
@@ -121,6 +123,7 @@ CODES = {
     "robust": "robust-accuracy",
     "worst_class": "robust-accuracy-of-the-worst-class",
     "certified": "certified-accuracy",
+    "unmet": "criterion-unmet",
 }
 """The code of a check by the metric of its threshold."""
 
@@ -166,7 +169,7 @@ def completeness_of(rates: Sequence[Rate]) -> Check:
 
 
 def gate(
-    result: ModelResult, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
+    result: ModelResult | ThresholdModel, checks: Sequence[Check], *, allow: Collection[str] = (), without_checks: bool = False
 ) -> GateResult:
     """The verdict: `checks`, that the run is complete, and that its own checks were made and none failed outside of `allow`.
 
@@ -184,6 +187,13 @@ def gate(
     all_checks = [*checks, _completeness(result), *_warnings(result, allow, without_checks)]
     passed = all(check.passed is not False for check in all_checks)
     return GateResult(run=result.folder, passed=passed, checks=all_checks, weak=result.weak)
+
+
+def checks_of(result: ModelResult | ThresholdModel, thresholds: Sequence[Threshold]) -> list[Check]:
+    """One check per threshold on a model of an audit, whatever its criterion is."""
+    if isinstance(result, ThresholdModel):
+        return against_rates({"unmet": result.unmet}, thresholds)
+    return against_thresholds(result, thresholds)
 
 
 def against_thresholds(result: ModelResult, thresholds: Sequence[Threshold], *, allow: Collection[str] = ()) -> list[Check]:
@@ -220,7 +230,11 @@ def _rate_threshold(rates: Sequence[Rate], threshold: Threshold) -> Check:
     return _threshold_check(threshold, name, rate)
 
 
-NAMES: dict[Metric, str] = {"robust": "robust accuracy", "certified": "share that is proven robust"}
+NAMES: dict[Metric, str] = {
+    "robust": "robust accuracy",
+    "certified": "share that is proven robust",
+    "unmet": "share that does not meet the criterion",
+}
 """Metrics over budgets, as a gate calls them."""
 
 
@@ -364,7 +378,7 @@ def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate |
     return check(not reasons, f"{100 * change:+.1f} points, {verdict} ({evidence})", observed=change, low=low)
 
 
-def _completeness(result: ModelResult) -> Check:
+def _completeness(result: ModelResult | ThresholdModel) -> Check:
     """The check that the run is complete."""
     text = "every sample was judged by every stage"
     if not result.complete:
@@ -372,7 +386,7 @@ def _completeness(result: ModelResult) -> Check:
     return _check(COMPLETE, "run complete", result.complete, text)
 
 
-def _warnings(result: ModelResult, allow: Collection[str], without_checks: bool) -> list[Check]:
+def _warnings(result: ModelResult | ThresholdModel, allow: Collection[str], without_checks: bool) -> list[Check]:
     """The checks of the run, passed ones included, and its other warnings."""
     counts = {check.code for check in not_made(result.checks)}
     run_checks = [c for c in result.checks if c.passed is not None or c.code in counts]

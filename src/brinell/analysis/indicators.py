@@ -230,7 +230,11 @@ def _broken(records: Records, eps: float, model: str) -> Array:
 
 def _robust(records: Records, eps: float, model: str) -> Array:
     """Samples that are right untouched and that nothing broke within eps, ascending."""
-    right = (records.model == model) & (records.attack == CLEAN) & (records.outcome == Outcome.CORRECT)
+    right = (
+        (records.model == model)
+        & (records.attack == CLEAN)
+        & np.isin(records.outcome, [str(Outcome.CORRECT), str(Outcome.UNMET)])
+    )
     broken = _broken(records, eps, model)
     return np.setdiff1d(records.sample_id[right], records.sample_id[broken])
 

@@ -38,6 +38,7 @@ from brinell.analysis.verdict import verdict, verdict_notes, ways_around, weaker
 from brinell.core.checks import EXTRA
 from brinell.core.intervals import wilson
 from brinell.core.record import Outcome, Records
+from brinell.store.run import refuse_threshold, threshold_of
 
 
 def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditResult:
@@ -66,7 +67,17 @@ def summarise(manifest: Mapping[str, Any], records: Records, run: str) -> AuditR
 
 
 def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
-    """All figures of one model of a run; arguments as for `summarise`."""
+    """All figures of one model of a run; arguments as for `summarise`.
+
+    Raises:
+        RequestError: the run has a criterion of probability, whose figures are those of `analysis.thresholds`.
+    """
+    refuse_threshold(manifest, run)
+    return model_figures(manifest, records, run, model)
+
+
+def model_figures(manifest: Mapping[str, Any], records: Records, run: str, model: str) -> ModelResult:
+    """The figures of one model of a run, whatever its criterion is; arguments as for `summarise`."""
     cells = grid(records, manifest, model)
     n = int(manifest["data"]["n"])
     unseen = max(n - len(cells.ids), 0)
@@ -95,7 +106,7 @@ def summarise_model(manifest: Mapping[str, Any], records: Records, run: str, mod
         clean_accuracy=clean,
         robust_accuracy=robust,
         quantised_robust_accuracy=quantised(records, manifest, cells, worst, unseen)
-        if manifest["data"]["domain"].get("levels")
+        if manifest["data"]["domain"].get("levels") and threshold_of(manifest) is None
         else None,
         per_class=classes,
         classes_without_samples=max(len(manifest["data"]["classes"]) - len(classes), 0),
@@ -253,7 +264,9 @@ def quantised(records: Records, manifest: Mapping[str, Any], cells: Grid, worst:
 def criterion(manifest: Mapping[str, Any]) -> str:
     """Criterion of success of a run, in a few words."""
     recorded = manifest.get("criterion", {"name": "misclassified"})
-    return f"targeted at {recorded['towards']}" if "towards" in recorded else str(recorded["name"])
+    if (threshold := threshold_of(manifest)) is not None:
+        return threshold
+    return f"targeted at {recorded['towards']}" if recorded.get("towards") else str(recorded["name"])
 
 
 def rounding(manifest: Mapping[str, Any]) -> float:

@@ -6,7 +6,7 @@ may explain does not count as a success (`ROUNDING`).
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, cast, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -91,9 +91,9 @@ class PlainCriterion:
         """The logits unchanged, (n, classes)."""
         return logits
 
-    def for_attack(self) -> Self:
+    def for_attack(self) -> Criterion:
         """The criterion itself."""
-        return self
+        return cast(Criterion, self)
 
     def classes_for_attack(self, classes: int) -> int:
         """As many as the model has."""
@@ -257,6 +257,43 @@ class Probability(PlainCriterion):
             "wrong_class": self.wrong_class,
             "wrong_above": self.wrong_above,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Threshold(Probability):
+    """A criterion of probability whose attacks see logits on which it is the criterion of `Misclassified`.
+
+    The lead of the largest wrong logit over that of the true class is the margin. So attacks that look at labels alone, or go
+    for the nearest boundary, go for the threshold too.
+    """
+
+    text: str = ""
+    """The criterion as a user writes it, such as true<0.1."""
+
+    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Logits (n, classes) in which the true class leads by minus the margin, or lags behind by the margin."""
+        index, margin = y[:, None], self.margin(logits, y, logits)
+        if self.wrong_class is None:
+            top = logits.scatter(1, index, -torch.inf).amax(1)
+            return logits.scatter(1, index, (top - margin)[:, None])
+        wrong = logits[:, self.wrong_class]
+        true = wrong - margin
+        # No attack aims at another wrong class, whose logits are the smallest.
+        last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
+        shown = last[:, None].expand_as(logits).index_copy(1, index.new_tensor([self.wrong_class]), wrong[:, None])
+        return shown.scatter(1, index, true[:, None])
+
+    def for_attack(self) -> Criterion:
+        """The criterion of `Misclassified`."""
+        return MISCLASSIFIED
+
+    def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss of the true class, (n,), on the logits for attacks."""
+        return loss(self.logits_for_attack(logits, y), y)
+
+    def describe(self) -> dict[str, Any]:
+        """The name, the thresholds and the text, as JSON."""
+        return super().describe() | {"text": self.text}
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,17 @@ CLEAN = "clean"
 
 
 class Outcome(StrEnum):
-    """Outcome of one sample under one attack at one eps. `BROKEN` samples count against robust accuracy."""
+    """Outcome of one sample under one attack at one eps. `BROKEN` samples count against the figure of the run."""
 
     CORRECT = "correct"
     """Clean row: the model is right on the untouched input."""
     MISCLASSIFIED = "misclassified"
     """The model is wrong on the untouched input; it counts as not robust at every eps, and no attack is spent on it."""
+    UNMET = "unmet"
+    """Clean row of a run with a criterion of probability: the untouched input does not meet it, whatever class is predicted."""
+    MET = "met"
+    """The untouched input meets the run's criterion of probability; it counts as broken at every eps, and no attack is spent
+    on it."""
     FOOLED = "fooled"
     """This attack found an adversarial input within eps, running at this eps or shrinking one found at a larger eps."""
     FOOLED_BELOW = "fooled_below"
@@ -40,8 +45,8 @@ class Outcome(StrEnum):
     """The sample could not be judged, as where a server refuses it; the manifest gives the reason (`failed`)."""
 
 
-BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
-ROBUST = frozenset({Outcome.CORRECT, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
+BROKEN = frozenset({Outcome.MISCLASSIFIED, Outcome.MET, Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.FOOLED_BEFORE})
+ROBUST = frozenset({Outcome.CORRECT, Outcome.UNMET, Outcome.SURVIVED, Outcome.SURVIVED_ABOVE, Outcome.SPARED})
 
 
 class Column(NamedTuple):

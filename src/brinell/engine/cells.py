@@ -32,6 +32,7 @@ def _model_cell(plan: Plan, source: ModelSource, **content: Any) -> str:
         domain=list(domain.to_json().values()),
         targeted=plan.request.targeted,
         **({} if source.reject is None else {"reject": source.reject}),
+        **({} if plan.threshold is None else {"criterion": plan.threshold.describe()}),
         **content,
     )
 

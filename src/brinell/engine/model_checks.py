@@ -61,6 +61,15 @@ class ModelChecks:
         if self._surrogate is not None:
             self.gradient_models["surrogate"] = with_surrogate(self.model, self._surrogate)
 
+    @property
+    def _seeks_scores(self) -> bool:
+        """True if scores may take the place of the shown ones: they have the model's class, but not its probabilities."""
+        return self.plan.threshold is None
+
+    def _right(self, state: State) -> Array:
+        """(n,) bool: samples that attacks may break and that the model classifies correctly, as the checks need them."""
+        return np.asarray(state.correct & (state.clean_pred == self.plan.labels))
+
     def waits(self, stage: Stage) -> bool:
         """True if the stage waits for a condition that does not hold."""
         holds = stage.turn.when is None or stage.turn.when in self.conditions
@@ -94,7 +103,7 @@ class ModelChecks:
         """Check the margin on robust samples; return it by its code if it failed. A failure starts waiting stages."""
         name, records = self.source.name, self.run.manifest["checks"][self.source.name]
         known = {str(record["code"]): record for record in records}
-        if not state.correct.any() or not len(self.plan.levels):
+        if not self._right(state).any() or not len(self.plan.levels):
             return {}
         if Code.SURVIVORS not in known:
             record = self.audited.peers.make_once(
@@ -121,7 +130,7 @@ class ModelChecks:
     def _check_survivors(self, state: State, checks: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, int, int]:
         """Make the check on robust samples, unless the check on decision boundaries failed or could not run."""
         plan = self.plan
-        robust = np.flatnonzero(state.correct & (state.broken == len(plan.levels)) & (plan.units > 0))
+        robust = np.flatnonzero(self._right(state) & (state.broken == len(plan.levels)) & (plan.units > 0))
         boundary = checks.get(Code.BOUNDARY, {})
         if boundary.get("passed") is False or boundary.get("reason"):
             reason = str(boundary.get("reason") or "the scores do not decide on lines between clean inputs already")
@@ -265,7 +274,7 @@ class ModelChecks:
         waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
         waits = any(stage.gradient == "repaired" for stage in waiting)
         needs_repair = failed.keys() & ((REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE))
-        seeks = waits and not late and bool(state.correct.any())  # scores that nobody shows may decide, too
+        seeks = waits and not late and self._seeks_scores and bool(state.correct.any())  # that nobody shows, and that may decide
         repaired = self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
         if repaired is not None and repaired.decides and not late and failed.keys() & (DETACHED | COARSE):
             self._follow_deciding_scores(repaired.model, state)
@@ -279,7 +288,7 @@ class ModelChecks:
             repaired=repaired,
             labels_only=self.model.access == Access.LABELS,
         )
-        if self._surrogate is not None and "detached" in self.conditions:
+        if self._surrogate is not None and self._seeks_scores and "detached" in self.conditions:
             self.gradient_models["surrogate"] = with_scores_of(self.model, self._surrogate)
 
     def _follow_deciding_scores(self, model: Model, state: State) -> None:
@@ -307,7 +316,7 @@ class ModelChecks:
         if self._sizer.reduced:  # the fit uses all of these inputs at once
             subset = batch.ids[:batch_size]
             batch, streams = batch.select(subset), streams.select(subset)
-        if self.model.access == Access.GRADIENTS:
+        if self.model.access == Access.GRADIENTS and self._seeks_scores:
             repaired, *cost = find_deciding_scores(
                 self.model, batch, distance, eps, streams, batch_size=batch_size, on_drop=drops.append
             )
@@ -339,7 +348,7 @@ class ModelChecks:
     def probe(self, state: State) -> CheckResults:
         """Make the checks before the attacks; only that of clean accuracy if the model is right on no sample."""
         clean, forwards = self._clean_accuracy(state)
-        probed = self._probe(state) if state.correct.any() else CheckResults([], 0, 0)
+        probed = self._probe(state) if self._right(state).any() else CheckResults([], 0, 0)
         return CheckResults([*clean, *probed.findings], forwards + probed.forwards, probed.backwards)
 
     def _probe(self, state: State) -> CheckResults:
@@ -387,7 +396,7 @@ class ModelChecks:
 
         They are spread over the data, which may be sorted by class. They do not depend on the batch size.
         """
-        right = np.flatnonzero(state.correct)
+        right = np.flatnonzero(self._right(state))
         count = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
         return np.asarray(right[consistency.evenly_spaced(len(right), count)])
 

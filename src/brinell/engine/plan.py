@@ -9,6 +9,7 @@ import torch
 
 from brinell.core.class_names import check_unique
 from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
+from brinell.core.criterion import Threshold
 from brinell.core.domain import Domain
 from brinell.core.eot import Precision, question_cost
 from brinell.core.errors import ModelError, RequestError, option
@@ -25,6 +26,7 @@ from brinell.engine.spelling import expand_spec
 from brinell.engine.surrogates import Opened, check_class_names, check_gradients, surrogate_notes
 from brinell.engine.targeting import Targeting, attackable_samples, parse_reject_class, parse_targeting
 from brinell.engine.texts import norm_advice
+from brinell.engine.thresholds import check_threshold, resolve_threshold
 from brinell.models._answers import count_classes
 from brinell.models._class_order import in_order_of
 from brinell.models._copies import FreshModel, model_copier
@@ -72,6 +74,8 @@ class Plan:
     """(n,) int64: their labels."""
     targeting: Targeting | None
     """Rule for target classes; None if any wrong class counts."""
+    threshold: Threshold | None
+    """The criterion of probability; None if classes decide."""
     budgets: Budgets
     units: Array
     """(n,) float64: unit of each sample's budgets: 1, or its recommended eps."""
@@ -154,8 +158,8 @@ def make_plan(
             stage.attack.check(dataset.domain.free)
     labels, classes = np.asarray(dataset.labels(), dtype=np.int64), tuple(dataset.classes)
     selection = select_samples(request, dataset)
-    target = parse_targeting(request.targeted, classes)
-    ids = selection.ids[attackable_samples(labels[selection.ids], target)]
+    target, threshold = parse_targeting(request.targeted, classes), resolve_threshold(request, classes)
+    ids = selection.ids[attackable_samples(labels[selection.ids], target, threshold)]
     unreadable = unreadable_samples(dataset, ids.tolist())  # refused if none is readable; others fail one by one
     budgets, units, provenance = recommended or SampleBudgets(parse_eps(str(request.eps)), np.ones(len(labels)), None)
     surrogates = tuple(_open_surrogate(spec, dataset) for spec in request.surrogate)
@@ -180,6 +184,9 @@ def make_plan(
     if target is not None:
         for source in sources:
             target.check(source.name, source.facts["classes"])
+    if threshold is not None:
+        for source in sources:
+            check_threshold(threshold, source.name, source.facts["classes"], source.facts["access"])
     return Plan(
         request=request,
         dataset=dataset,
@@ -188,6 +195,7 @@ def make_plan(
         ids=ids,
         labels=labels[ids],
         targeting=target,
+        threshold=threshold,
         budgets=budgets,
         units=units[ids],
         recommended=provenance,

@@ -16,7 +16,8 @@ from brinell.store import rows
 def collect_points(audited: AuditedModel, state: State) -> tuple[Points, Streams]:
     """Robust samples and adversarial inputs of the run, both spread over the data, and one stream for each robust sample."""
     plan = audited.plan
-    robust = np.flatnonzero(state.correct & (state.broken == len(plan.levels)) & (plan.units > 0))
+    is_right = state.correct & (state.clean_pred == plan.labels)
+    robust = np.flatnonzero(is_right & (state.broken == len(plan.levels)) & (plan.units > 0))
     index = robust[evenly_spaced(len(robust), SURVIVORS)] if len(robust) and len(plan.levels) else robust[:0]
     ids = plan.ids[index]
     x = audited.load(ids)
@@ -27,7 +28,7 @@ def collect_points(audited: AuditedModel, state: State) -> tuple[Points, Streams
     radius = torch.as_tensor(largest * plan.units[index], dtype=torch.float32, device=x.device)
     inputs, rows = _examples(audited)
     margins = np.ma.filled(rows.adv_margin.astype(np.float64), np.nan)
-    if plan.targeting is not None or audited.source.reject is not None:
+    if plan.targeting is not None or plan.threshold is not None or audited.source.reject is not None:
         margins = np.full(len(margins), np.nan)
     points = Points(
         survivors=survivors,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from brinell.core import losses, norms
 from brinell.core.contracts import Extras, Remark, follows_surrogates, reach_of
-from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted
+from brinell.core.criterion import MISCLASSIFIED, Criterion, NotRejected, Targeted, Threshold
 from brinell.core.domain import Domain
 from brinell.core.eot import EOT, Precision
 from brinell.core.errors import ContractError
@@ -52,9 +52,15 @@ class ShardSetting:
     precision: Precision = "float32"
     reject: int | None = None
     """The class by which the model rejects inputs."""
+    threshold: Threshold | None = None
+    """The criterion of probability of the run."""
     on_pass: Callable[[int, int], None] | None = None
     surrogates: tuple[Model, ...] = ()
     """The networks whose gradients the attack follows."""
+
+    def criterion(self, target: Array | None, device: torch.device) -> Criterion:
+        """The criterion of samples with these target classes (n,), or without any."""
+        return make_criterion(target, device, self.reject, self.threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +127,7 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
         distance=setting.distance,
         eps=_gather_levels(levels, torch.as_tensor(group.level, device=device)),
         domain=setting.domain,
-        criterion=make_criterion(group.target, device, setting.reject),
+        criterion=setting.criterion(group.target, device),
     )
     minimal = setting.stage.attack.family == "minimal"
     names = ("sample_id", "label", "target", "clean_pred", "clean_confidence", "level", "unit")
@@ -143,7 +149,7 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
     )
     rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
     extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
-    judge = make_criterion(group.target, device, setting.reject)
+    judge = setting.criterion(group.target, device)
     watch.check(
         setting.stage.name,
         ledger,
@@ -214,7 +220,7 @@ def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, e
     index = torch.as_tensor(fooled, device=group.x.device)
     x, x0 = ledger.best.closest[index], group.x[index]
     y = torch.as_tensor(group.label, device=x.device).long()[index]
-    eot, criterion = setting.stage.eot, make_criterion(group.target, group.x.device, setting.reject).select(index)
+    eot, criterion = setting.stage.eot, setting.criterion(group.target, group.x.device).select(index)
     limit = torch.as_tensor(eps, dtype=torch.float32, device=x.device)
     limit = limit + tolerance(limit, setting.distance, setting.domain)
     # Inside eps where that is adversarial, else on the nearest levels, which may be within the next larger eps.
@@ -251,8 +257,14 @@ def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, e
     }
 
 
-def make_criterion(target: Array | None, device: torch.device, reject: int | None = None) -> Criterion:
-    """The criterion of samples with these target classes (n,), or without any, of a model that may have a reject class."""
+def make_criterion(
+    target: Array | None, device: torch.device, reject: int | None = None, threshold: Threshold | None = None
+) -> Criterion:
+    """The criterion of samples with these target classes (n,), or without any, of a model that may have a reject class, in a
+    run that may have a criterion of probability.
+    """
+    if threshold is not None:
+        return threshold
     if target is not None:
         return Targeted(torch.as_tensor(target, device=device).long())
     return MISCLASSIFIED if reject is None else NotRejected(reject)
@@ -305,6 +317,7 @@ def make_setting(
         queries=plan.request.queries,
         precision=plan.request.precision,
         reject=source.reject,
+        threshold=plan.threshold,
         on_pass=on_pass,
         surrogates=surrogates if follows_surrogates(stage.attack) else (),
     )

@@ -30,7 +30,7 @@ from brinell.engine.checks import check_answers
 from brinell.engine.peers import ShardReport
 from brinell.engine.plan import BATCHES
 from brinell.engine.shard import Group, Result, ShardSetting, column_or_null, make_criterion, make_setting, merge_results, predict
-from brinell.engine.state import State, implied_rows
+from brinell.engine.state import State, implied_rows, is_open
 from brinell.store import rows
 from brinell.store.joining import blocks, nobody
 from brinell.store.run import closest_shards, telling_shards
@@ -384,13 +384,17 @@ class CleanRun(StageRun):
         if plan.targeting is not None:
             streams = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=logits.device))
             targets = np.asarray(plan.targeting.classes(logits, labels, streams).cpu().numpy())
-        margin = make_criterion(targets, logits.device, self.audited.source.reject).margin(logits, labels, logits)
+        criterion = make_criterion(targets, logits.device, self.audited.source.reject, plan.threshold)
+        margin = criterion.margin(logits, labels, logits)
+        outcome = np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
+        if plan.threshold is not None:
+            outcome = np.where(margin.cpu().numpy() > 0, str(Outcome.MET), str(Outcome.UNMET))
         return self._rows(
             index,
             target=column_or_null(targets, np.arange(len(index))),
             clean_pred=pred,
             clean_confidence=confidence,
-            outcome=np.where(pred == plan.labels[index], str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED)),
+            outcome=outcome,
             best_margin=margin.cpu().numpy(),
             forwards=plan.eot,
             seconds=(time.perf_counter() - start) / len(index),
@@ -418,11 +422,11 @@ class CleanRun(StageRun):
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
         """Results of the clean check: a sample with a row is finished."""
         index = np.searchsorted(self.plan.ids, records.sample_id)
-        self._correct[index] = records.outcome == Outcome.CORRECT
+        self._correct[index] = is_open(records.outcome)
         return index, np.zeros_like(index), np.ones_like(index), np.ones(len(index), bool)
 
     def robust(self) -> int:
-        """Number of samples that are classified correctly."""
+        """Number of samples that attacks may break."""
         return int(self._correct.sum())
 
     def save(self) -> None:

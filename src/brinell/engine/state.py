@@ -23,6 +23,7 @@ class State:
     clean_pred: Array
     clean_confidence: Array
     correct: Array
+    """(n,) bool: samples that attacks may break: the model is right on them, or they do not meet a criterion of probability."""
     failed: Array
     """(n,) bool: samples that could not be judged in the clean check."""
     broken: Array
@@ -42,7 +43,7 @@ class State:
             target=np.ma.getdata(clean.target) if targeted else None,
             clean_pred=clean.clean_pred,
             clean_confidence=clean.clean_confidence,
-            correct=clean.outcome == Outcome.CORRECT,
+            correct=is_open(clean.outcome),
             failed=clean.outcome == Outcome.FAILED,
             broken=np.full(len(clean), len(levels)),
             clean_margin=-np.ma.getdata(clean.best_margin),
@@ -69,6 +70,11 @@ class State:
         # What came near at a larger budget says nothing of this one; a minimal attack does not tell where it failed.
         self.nearest[fooled_index] = np.where(np.isinf(self.last[fooled_index]), nearest[fooled_index], self.last[fooled_index])
         return fooled_index
+
+
+def is_open(outcome: Array) -> Array:
+    """(n,) bool: clean rows of samples that attacks may break, by their outcomes."""
+    return np.asarray(np.isin(outcome.astype(str), [str(Outcome.CORRECT), str(Outcome.UNMET)]))
 
 
 def draw_shares(plan: Plan, stage: Stage) -> Array:
@@ -119,7 +125,7 @@ def implied_rows(
             outcome[level < failed[sample]] = str(Outcome.FAILED)
         outcome[spared[sample]] = str(Outcome.SPARED)
         outcome[level >= state.broken[sample]] = str(Outcome.FOOLED_BEFORE)
-    outcome[~state.correct[sample]] = str(Outcome.MISCLASSIFIED)
+    outcome[~state.correct[sample]] = str(Outcome.MISCLASSIFIED if plan.threshold is None else Outcome.MET)
     outcome[state.failed[sample]] = str(Outcome.FAILED)
     has_row = outcome != ""
     sample, level, outcome = sample[has_row], level[has_row], outcome[has_row]

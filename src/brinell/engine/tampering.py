@@ -40,6 +40,7 @@ JUDGES = (
     EOT,
     Ledger,
     *(criterion.PlainCriterion, criterion.Misclassified, criterion.NotRejected, criterion.Targeted),
+    *(criterion.Probability, criterion.Threshold),
     torch,
     torch.Tensor,
     nn.functional,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core.criterion import NotRejected
+from brinell.core.criterion import NotRejected, Threshold
 from brinell.core.errors import RequestError
 from brinell.core.streams import Streams
 from brinell.core.suggestions import suggestion
@@ -97,11 +97,15 @@ def parse_reject_class(text: str | None, names: tuple[str, ...], classes: int, t
     return index
 
 
-def attackable_samples(labels: np.ndarray[Any, Any], towards: Targeting | None) -> np.ndarray[Any, Any]:
-    """(m,) int64 positions of samples that are not of the target class; raises RequestError if there are none."""
-    if towards is None or towards.class_index is None:
+def attackable_samples(
+    labels: np.ndarray[Any, Any], towards: Targeting | None, threshold: Threshold | None = None
+) -> np.ndarray[Any, Any]:
+    """(m,) int64 positions of samples that are not of the target or wrong class; raises RequestError if there are none."""
+    class_index = threshold.wrong_class if threshold else towards.class_index if towards else None
+    if class_index is None:
         return np.arange(len(labels), dtype=np.int64)
-    index = np.flatnonzero(labels != towards.class_index)
+    index = np.flatnonzero(labels != class_index)
     if not len(index):
-        raise RequestError(f"all samples are of the target class {towards.text}: name another class, or take more samples")
+        subject = f"class of criterion {threshold.text}" if threshold else f"target class {towards.text if towards else ''}"
+        raise RequestError(f"all samples are of the {subject}: name another class, or take more samples")
     return index.astype(np.int64)

@@ -14,18 +14,20 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
+from brinell.analysis import thresholds
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult, CompareResult
 from brinell.analysis.robust_accuracy import summarise
+from brinell.analysis.thresholds import ThresholdResult
 from brinell.core.outward import markdown
 from brinell.core.record import Records
-from brinell.pages import figures, page
+from brinell.pages import figures, page, threshold_page
 from brinell.pages import format as words
 from brinell.pages.tables import tables
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
-from brinell.store.run import Run
+from brinell.store.run import Run, threshold_of
 
 
 def render(run: Path) -> str:
@@ -47,11 +49,11 @@ def write(run: Path) -> Path:
         RequestError: no run there, or a damaged file in it.
         StoppedError: the folder cannot be written.
     """
-    write_pages(Run.open(run))
+    write_pages(Run.open(run, thresholds=True))
     return run / PAGE
 
 
-def write_pages(run: Run) -> AuditResult:
+def write_pages(run: Run) -> AuditResult | ThresholdResult:
     """The same of an open run.
 
     Returns:
@@ -85,13 +87,18 @@ def compare_all(run: Run, records: Records) -> list[CompareResult]:
 
 def render_all(folder: Path) -> tuple[str, dict[str, str]]:
     """The page and, by file name, the tables, as `write` writes them."""
-    return _render(Run.open(folder))[1:]
+    return _render(Run.open(folder, thresholds=True))[1:]
 
 
-def _render(run: Run) -> tuple[AuditResult, str, dict[str, str]]:
+def _render(run: Run) -> tuple[AuditResult | ThresholdResult, str, dict[str, str]]:
     """The figures of a run, its page and, by file name, its tables."""
     # What another process still works on may be put together meanwhile, and its files be gone.
     records = run.records_in_place() if run.manifest["state"] == "finished" else run.records()
+    if threshold_of(run.manifest) is not None:
+        of_thresholds = thresholds.summarise(run.manifest, records, str(run.path))
+        context = threshold_page.context(run, records, of_thresholds)
+        page_text = fill("brinell.pages", "threshold.html", {"heat": threshold_page.heat}, **context)
+        return of_thresholds, page_text, threshold_page.tables(of_thresholds)
     result = audit_with_proofs(summarise(run.manifest, records, str(run.path)), run.path)
     comparisons = compare_all(run, records)
     context = page.context(run, records, result, comparisons)

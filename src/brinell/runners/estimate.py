@@ -31,6 +31,7 @@ from brinell.engine.checks import SAMPLES
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.shard import Group, make_setting, predict, run_shard, session
+from brinell.engine.state import is_open
 from brinell.runners import local
 from brinell.store.run import Run
 
@@ -112,7 +113,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
             try:
                 run = local.run(part, Path(folder) / str(size), watch, command="a calibration")
             except _TimeOver:
-                run = Run.open(Path(folder) / str(size))
+                run = Run.open(Path(folder) / str(size), thresholds=True)
             remaining = PILOT * seconds - (time.perf_counter() - start)
             next_size = int(size * remaining / (time.perf_counter() - pilot_start))
             if size >= min(MAX_SAMPLES, len(plan.ids)) or next_size < 2 * size:
@@ -228,7 +229,7 @@ class _Pilot:
         """(m,) bool: samples that are robust at some budget, which another stage would attack."""
         rows_ = self.records
         broken = (rows_.outcome == Outcome.FOOLED) & np.isclose(rows_.eps, self.plan.levels[0])
-        wrong = (rows_.attack == CLEAN) & (rows_.outcome != Outcome.CORRECT)
+        wrong = (rows_.attack == CLEAN) & ~is_open(rows_.outcome)
         return ~np.isin(self.plan.ids, rows_.sample_id[broken | wrong])
 
 

@@ -103,6 +103,8 @@ def _criterion(plan: Plan) -> dict[str, Any]:
     """The criterion's entry in the manifest; the reject class of each model is with its facts."""
     if plan.targeting is not None:
         return plan.targeting.describe()
+    if plan.threshold is not None:
+        return plan.threshold.describe()
     return MISCLASSIFIED.describe() if plan.request.reject_class is None else {"name": NotRejected.name}
 
 

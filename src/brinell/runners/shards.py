@@ -188,7 +188,7 @@ def run(
         plan_values={"group": plan.group_size, "samples": len(plan.ids)},
         needed_files=("records/",),
         work=work,
-        answer=lambda folder, name: answer(Run.open(folder), name),
+        answer=lambda folder, name: answer(Run.open(folder, thresholds=True), name),
         message=progress.note,
         lease=lease,
     )

@@ -17,8 +17,11 @@ SUCCESS_COLUMNS = ("adv_pred", "adv_confidence", "adv_margin", "linf", "l2", "l1
 """Columns that only fooled rows have."""
 COSTS = ("forwards", "backwards", "judge_forwards", "surrogate_passes")
 SIZES = ("linf", "l2", "l1", "l0")
-CLEAN_OUTCOMES = frozenset({Outcome.CORRECT, Outcome.MISCLASSIFIED, Outcome.FAILED})
-STAGE_OUTCOMES = frozenset(Outcome) - {Outcome.CORRECT}
+CLEAN_OUTCOMES = {
+    False: frozenset({Outcome.CORRECT, Outcome.MISCLASSIFIED, Outcome.FAILED}),
+    True: frozenset({Outcome.UNMET, Outcome.MET, Outcome.FAILED}),
+}
+"""Outcomes of the first check, without and with a criterion of probability."""
 MARGIN_SLACK = 1e-2
 """Margins this far on the wrong side of zero count as zero: in logits, or as a share of the clean margin if that is more."""
 
@@ -42,6 +45,10 @@ class Cell:
     """True if the stage attacks all samples, whatever earlier stages found."""
     rejects: bool
     """True if the model has a reject class."""
+    thresholds: bool
+    """True if a criterion of probability decides."""
+    wrong_class: int | None
+    """The class of a false positive, which no sample of the run belongs to."""
     failed: frozenset[int]
     """Samples for whose failure, here or in the first check, the manifest gives a reason."""
 
@@ -63,7 +70,7 @@ class Violation:
 def make_cells(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Cell]]:
     """The cells of a run by its manifest, each with its hash, in the order of their rows."""
     levels = np.array([eps for eps in manifest["eps"] if eps > 0])
-    criterion = manifest.get("criterion", {}).get("name")
+    criterion = manifest.get("criterion", {})
     for model in manifest["models"]:
         failed = manifest.get("failed", {}).get(model["name"], {})
         stages = [] if not len(levels) else manifest["stages"]
@@ -78,9 +85,11 @@ def make_cells(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Cell]]:
                     distance=str(manifest["distance"]),
                     levels=np.zeros(1) if name == CLEAN else levels,
                     classes=model["classes"],
-                    targeted=criterion == "targeted",
+                    targeted=criterion.get("name") == "targeted",
                     alone=bool(stage.get("turn", {}).get("alone")),
                     rejects=model.get("reject_class") is not None,
+                    thresholds=criterion.get("name") == "probability",
+                    wrong_class=criterion.get("wrong_class"),
                     failed=frozenset(map(int, {**failed.get(name, {}), **failed.get(CLEAN, {})})),
                 ),
             )
@@ -105,9 +114,9 @@ def find_violations(cell: Cell, rows: Records, clean: Records | None, broken: Ma
         return
     _check_values(rule, cell, clean is None)
     if clean is None:
-        _check_clean(rule)
+        _check_clean(rule, cell)
     else:
-        _check_repetitions(rule, clean)
+        _check_repetitions(rule, cell, clean)
         _check_attacks(rule, cell, _margin_slack(rule, clean))
         _check_descent(rule, cell, broken)
     yield from rule.violations
@@ -135,7 +144,10 @@ def _check_values(rule: _Rules, cell: Cell, clean: bool) -> None:
         "the row belongs to another model, attack or distance",
         (columns["model"] != cell.model) | (columns["attack"] != cell.stage) | (columns["distance"] != cell.distance),
     )
-    allowed = CLEAN_OUTCOMES if clean else STAGE_OUTCOMES
+    allowed = CLEAN_OUTCOMES[cell.thresholds]
+    if not clean:
+        others = CLEAN_OUTCOMES[not cell.thresholds] - {Outcome.FAILED}
+        allowed = frozenset(Outcome) - others - {Outcome.CORRECT, Outcome.UNMET}
     rule.require("the row's outcome is none that it can have", ~np.isin(outcome, sorted(map(str, allowed))))
     for name in ("label", "target", "clean_pred", "adv_pred", "quantised_pred"):
         low = np.where(outcome == Outcome.FAILED, -1, 0) if name == "clean_pred" else 0
@@ -160,13 +172,18 @@ def _check_values(rule: _Rules, cell: Cell, clean: bool) -> None:
     rule.require("the row has an answer of a model that failed", clean & ~judged & answered)
 
 
-def _check_clean(rule: _Rules) -> None:
+def _check_clean(rule: _Rules, cell: Cell) -> None:
     """Check the rows of the first check."""
     columns, outcome = rule.columns, rule.outcome
     correct = columns["clean_pred"] == columns["label"]
     expected = np.where(correct, str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))
     failed = outcome == Outcome.FAILED
-    rule.require("the row's outcome contradicts its label and predicted class", ~failed & (outcome != expected))
+    if cell.thresholds:
+        expected = np.where(_filled(columns["best_margin"]) > 0, str(Outcome.MET), str(Outcome.UNMET))
+        rule.require("the row's outcome contradicts its margin of the criterion", ~failed & (outcome != expected))
+        rule.require("the sample is of the class of the criterion", columns["label"] == cell.wrong_class)
+    else:
+        rule.require("the row's outcome contradicts its label and predicted class", ~failed & (outcome != expected))
     rule.require("the row does not belong to the first check", (columns["eps"] != 0) | (columns["radius"] != 0))
     for name in (*SUCCESS_COLUMNS, "quantised_within"):
         rule.require(f"the row has {name}, although nothing was attacked", ~_missing(columns[name]))
@@ -174,7 +191,7 @@ def _check_clean(rule: _Rules) -> None:
     rule.require("the row's margin is that of a failed sample, or is missing", _missing(columns["best_margin"]) != failed)
 
 
-def _check_repetitions(rule: _Rules, clean: Records) -> None:
+def _check_repetitions(rule: _Rules, cell: Cell, clean: Records) -> None:
     """Check what the rows of a stage repeat from the first check."""
     columns, outcome = rule.columns, rule.outcome
     order = np.argsort(clean.sample_id)
@@ -184,10 +201,8 @@ def _check_repetitions(rule: _Rules, clean: Records) -> None:
         equal = np.ma.getdata(values) == np.ma.getdata(first)
         rule.require(f"the row has another {name} than the first check", ~(equal | (_missing(values) & _missing(first))))
     first_outcome = clean.outcome.astype(str)[position]
-    rule.require(
-        "the row contradicts the first check",
-        (first_outcome == Outcome.MISCLASSIFIED) != (outcome == Outcome.MISCLASSIFIED),
-    )
+    broken = Outcome.MET if cell.thresholds else Outcome.MISCLASSIFIED
+    rule.require("the row contradicts the first check", (first_outcome == broken) != (outcome == broken))
     rule.require("the row contradicts the first check", (first_outcome == Outcome.FAILED) & (outcome != Outcome.FAILED))
 
 
@@ -215,6 +230,8 @@ def _check_attacks(rule: _Rules, cell: Cell, slack: Array) -> None:
         rule.require("the row states a perturbation larger than its budget", fooled & (size > limit))
     label, predicted = columns["label"], np.ma.getdata(columns["adv_pred"])
     wrong = predicted != np.ma.getdata(columns["target"]) if cell.targeted else predicted == label
+    if cell.wrong_class is not None:  # the class with more than half of the probability leads; with less it need not
+        wrong = np.zeros(len(label), bool)
     rule.require("the row's class for the adversarial input is no success", fooled & wrong & deterministic)
     margin = np.ma.getdata(columns["best_margin"])
     has_margin = ~_missing(columns["best_margin"])
@@ -248,7 +265,7 @@ def _check_descent(rule: _Rules, cell: Cell, broken: Mapping[int, float]) -> Non
     unfounded = (outcome == Outcome.FOOLED_BELOW) & ~(np.minimum(current, earlier) <= eps)
     unfounded |= (outcome == Outcome.FOOLED_BEFORE) & ~(earlier <= eps)
     rule.require("the row counts the sample as broken, but no attack broke it at this or a smaller budget", unfounded)
-    outcomes = (Outcome.FOOLED_BEFORE, Outcome.MISCLASSIFIED, Outcome.SKIPPED, Outcome.FAILED)
+    outcomes = (Outcome.FOOLED_BEFORE, Outcome.MISCLASSIFIED, Outcome.MET, Outcome.SKIPPED, Outcome.FAILED)
     attacked = ~np.isin(outcome, list(map(str, outcomes))) & (not cell.alone)
     rule.require(
         "an earlier attack broke the sample at this or a smaller budget, but the row says otherwise", attacked & (earlier <= eps)

@@ -24,6 +24,25 @@ PART_SAMPLES = 1 << 13
 LAYOUT = Layout(verb="audit", noun="run", version=SCHEMA_VERSION, manifest=RunManifest, digests_at_open=False)
 
 
+def threshold_of(manifest: Mapping[str, Any]) -> str | None:
+    """The criterion of probability of a run as its user wrote it; None if classes decide."""
+    criterion = manifest.get("criterion") or {}
+    return str(criterion["text"]) if criterion.get("name") == "probability" else None
+
+
+def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
+    """Refuse a run with a criterion of probability where robust accuracy is meant.
+
+    Raises:
+        RequestError: the run has such a criterion.
+    """
+    if (criterion := threshold_of(manifest)) is not None:
+        raise RequestError(
+            f"{path} states the share of inputs that do not meet {criterion}, which is no robust accuracy: name the run of an "
+            f"audit without {option('criterion')}"
+        )
+
+
 class Run:
     """A run folder, finished or not."""
 
@@ -33,13 +52,20 @@ class Run:
         """All rows of a small finished run, once they were read to be checked."""
 
     @classmethod
-    def open(cls, path: Path | str) -> "Run":
+    def open(cls, path: Path | str, *, thresholds: bool = False) -> "Run":
         """The run in a folder.
 
+        Args:
+            path: the folder.
+            thresholds: whether a run with a criterion of probability will do, whose figures are no robust accuracy.
+
         Raises:
-            RequestError: no run there, a damaged manifest, or a run of another version.
+            RequestError: no run there, a damaged manifest, a run of another version, or one with a criterion of probability.
         """
-        return cls(Path(path), LAYOUT.open(Path(path)))
+        run = cls(Path(path), LAYOUT.open(Path(path)))
+        if not thresholds:
+            refuse_threshold(run.manifest, str(path))
+        return run
 
     @classmethod
     def open_finished(cls, path: Path | str) -> "Run":

@@ -119,6 +119,14 @@ class CriterionFacts(Content):
     """The name of the criterion."""
     towards: str = ""
     """The target class, as it was asked for."""
+    text: str = ""
+    """The criterion of probability, as it was asked for."""
+    true_below: Number | None = None
+    """The probability below which the true class must fall; the class must be wrong, too."""
+    wrong_class: Count | None = None
+    """The class of a false positive, for inputs of other classes."""
+    wrong_above: Number | None = None
+    """The probability that the wrong class must exceed."""
 
 
 class RecommendedFacts(Content):

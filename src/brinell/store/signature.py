@@ -51,7 +51,7 @@ def sign(path: Path, key: Path) -> Signed:
         RequestError: no finished run, files that were changed, no key that can sign, or no ssh-keygen.
         StoppedError: the folder cannot be written.
     """
-    run = Run.open(path)
+    run = Run.open(path, thresholds=True)
     if run.manifest["state"] != "finished" or not run.manifest.get("files"):
         raise RequestError(f"{path} is not finished: go on with brinell audit --resume --out {path}, then sign it")
     inventory.check_digests(path, run.manifest)
@@ -80,7 +80,7 @@ def signed_by(path: Path, keys: Path) -> Signed:
         RequestError: the signature is missing or damaged, belongs to other content or to another signer, or files differ from
             the manifest.
     """
-    run = Run.open(path)
+    run = Run.open(path, thresholds=True)
     with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
         manifest, signature, allowed = (Path(folder) / name for name in (MANIFEST, SIGNATURE, "signers"))
         manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))

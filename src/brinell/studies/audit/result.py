@@ -5,15 +5,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 from markupsafe import Markup, escape
 from pydantic import PrivateAttr
 
-from brinell.analysis.folder_result import framed_page
+from brinell.analysis.folder_result import Result, framed_page
 from brinell.analysis.gate import GateResult
 from brinell.analysis.results import AuditResult, ModelResult, Rate
+from brinell.analysis.thresholds import ThresholdModel, ThresholdResult
 from brinell.core.errors import RequestError
 from brinell.core.record import Array, Outcome
 from brinell.core.user_files import user_path
@@ -25,6 +26,7 @@ from brinell.store import parquet
 from brinell.store.run import Run
 from brinell.store.shared import address_of
 
+Value = TypeVar("Value")
 STYLE = """
 .brinell-plot { --s0:#0069a8; --s1:#c25100; --s2:#007a5a; --s3:#a8447c; --s4:#8a6d00; background:#fff;
  font:12.5px system-ui,sans-serif } .brinell-plot text { fill:#4a5058 }
@@ -81,12 +83,16 @@ class Plot:
         return f"<Plot: {len(self.svg)} bytes of SVG; plot.save('FILE.svg') writes it>"
 
 
-class Audit(AuditResult):
-    """All figures of an audit, with ways to look at them and at what lies behind them."""
+class _WithRun(Result):
+    """What the results of all audits have besides their figures: gates, stored inputs and rows."""
+
+    if TYPE_CHECKING:  # fields of the results, which this is mixed into
+        folder: str
+        models: list[Any]
 
     _gates: tuple[GateResult, ...] = PrivateAttr(())
 
-    def gated(self, gates: Sequence[GateResult]) -> "Audit":
+    def gated(self, gates: Sequence[GateResult]) -> Self:
         """The same with the verdicts of a gate, one for each model."""
         self._gates = tuple(gates)
         return self
@@ -101,31 +107,6 @@ class Audit(AuditResult):
         """Exit code of the command: 0 if all conditions hold, else 1."""
         return int(not all(verdict.passed for verdict in self._gates))
 
-    def robust(self, eps: Any = None, model: str | None = None) -> Rate:
-        """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
-
-        Args:
-            eps: a budget of the run as a number or text; by default its largest.
-            model: name of the model, where the run has several.
-
-        Raises:
-            RequestError: the run has no such budget or model.
-        """
-        result = self._model_result(model)
-        if eps is None:
-            return result.robust_accuracy[-1]
-        values = parse_eps(eps_text(eps)).values
-        for rate in result.robust_accuracy:
-            if len(values) == 1 and math.isclose(rate.eps, values[0], rel_tol=1e-6, abs_tol=1e-12):
-                return rate
-        raise RequestError(
-            f"eps {eps} is no budget of this run, which has {', '.join(result.eps_text)}: audit it, or take one of these"
-        )
-
-    def clean(self, model: str | None = None) -> Rate:
-        """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
-        return self._model_result(model).clean_accuracy
-
     def x_adv(self, model: str | None = None, *, eps: Any = None, attack: str | None = None) -> StoredInputs:
         """The adversarial inputs that the run stored, the closest of each sample.
 
@@ -137,11 +118,11 @@ class Audit(AuditResult):
         Raises:
             RequestError: no such model, budget or stage.
         """
-        run, result = self._open_run(), self._model_result(model)
+        run, result = self._open_run(), self.models[self._index(model)]
         names = [stage["name"] for stage in run.manifest["stages"]]
         if attack is not None and attack not in names:
             raise RequestError(f"the run has no attack {attack!r}; it has {', '.join(names)}")
-        most = math.inf if eps is None else self.robust(eps, result.model).eps * (1 + 1e-6)
+        most = math.inf if eps is None else _rate_at(result.eps, result.eps, result.eps_text, eps) * (1 + 1e-6)
         rows = run.records()
         selected = (rows.model == result.model) & (rows.outcome == Outcome.FOOLED) & (rows.eps <= most)
         selected &= np.isin(rows.attack, names if attack is None else [attack])
@@ -182,6 +163,42 @@ class Audit(AuditResult):
             tables = sorted(path.stem for path in file.parent.glob("*.csv"))
             raise RequestError(f"the run has no table {table!r}; it has {', '.join(tables)}")
         return pandas.read_csv(file)
+
+    def _open_run(self) -> Run:
+        """The run behind the result, which must be in a folder."""
+        if address_of(self.folder) is not None:
+            raise RequestError(f"{self.folder} is no folder, and rows and inputs are read from one: copy it, and open the copy")
+        return Run.open(self.folder)
+
+    def _index(self, model: str | None) -> int:
+        """Position of the named model, or of the only one."""
+        names = [str(entry.model) for entry in self.models]
+        if model is None and len(names) > 1:
+            raise RequestError(f"the run has several models: name one of {', '.join(names)}")
+        if model is not None and model not in names:
+            raise RequestError(f"the run has no model {model!r}; it has {', '.join(names)}")
+        return 0 if model is None else names.index(model)
+
+
+class Audit(_WithRun, AuditResult):
+    """All figures of an audit, with ways to look at them and at what lies behind them."""
+
+    def robust(self, eps: Any = None, model: str | None = None) -> Rate:
+        """Robust accuracy at one budget of the run, with its interval: `result.robust(eps=8/255).low > 0.4` in a test.
+
+        Args:
+            eps: a budget of the run as a number or text; by default its largest.
+            model: name of the model, where the run has several.
+
+        Raises:
+            RequestError: the run has no such budget or model.
+        """
+        result = self._model_result(model)
+        return _rate_at(result.robust_accuracy, result.eps, result.eps_text, eps)
+
+    def clean(self, model: str | None = None) -> Rate:
+        """Accuracy on the untouched inputs, with its interval; `model` as for `robust`."""
+        return self._model_result(model).clean_accuracy
 
     def plot(self) -> Plot:
         """Robust accuracy over eps with its intervals, one line per model, as SVG."""
@@ -226,20 +243,58 @@ class Audit(AuditResult):
             Markup(framed_page(self.folder)),
         )
 
-    def _open_run(self) -> Run:
-        """The run behind the result, which must be in a folder."""
-        if address_of(self.folder) is not None:
-            raise RequestError(f"{self.folder} is no folder, and rows and inputs are read from one: copy it, and open the copy")
-        return Run.open(self.folder)
-
     def _model_result(self, model: str | None) -> ModelResult:
         """The result of the named model, or of the only one."""
-        names = [entry.model for entry in self.models]
-        if model is None and len(names) > 1:
-            raise RequestError(f"the run has several models: name one of {', '.join(names)}")
-        if model is not None and model not in names:
-            raise RequestError(f"the run has no model {model!r}; it has {', '.join(names)}")
-        return self.models[0 if model is None else names.index(model)]
+        result: ModelResult = self.models[self._index(model)]
+        return result
+
+
+class ThresholdAudit(_WithRun, ThresholdResult):
+    """All figures of an audit with a criterion of probability, which is about no robust accuracy."""
+
+    def unmet(self, eps: Any = None, model: str | None = None) -> Rate:
+        """Share of inputs that do not meet the criterion at one budget of the run, with its interval.
+
+        Args:
+            eps: a budget of the run as a number or text; by default its largest.
+            model: name of the model, where the run has several.
+
+        Raises:
+            RequestError: the run has no such budget or model.
+        """
+        result = self._model_result(model)
+        return _rate_at(result.unmet, result.eps, result.eps_text, eps)
+
+    def clean_unmet(self, model: str | None = None) -> Rate:
+        """The same share of the untouched inputs; `model` as for `unmet`."""
+        return self._model_result(model).clean_unmet
+
+    def __repr__(self) -> str:
+        lines = [f"{model.model}: {model.statement}" for model in self.models]
+        return f"<ThresholdAudit {' '.join(lines)} {self.folder}>"
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        """The statements and the page, as a notebook shows them."""
+        lines = Markup("").join(Markup("<p>{}: {}</p>").format(model.model, model.statement) for model in self.models)
+        return Markup("<div>{}{}</div>").format(lines, Markup(framed_page(self.folder)))
+
+    def _model_result(self, model: str | None) -> ThresholdModel:
+        """The result of the named model, or of the only one."""
+        result: ThresholdModel = self.models[self._index(model)]
+        return result
+
+
+def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any) -> Value:
+    """The value at one of the budgets of a run; the last for None."""
+    if eps is None:
+        return values[-1]
+    wanted = parse_eps(eps_text(eps)).values
+    for value, budget in zip(values, budgets, strict=True):
+        if len(wanted) == 1 and math.isclose(budget, wanted[0], rel_tol=1e-6, abs_tol=1e-12):
+            return value
+    raise RequestError(f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit it, or take one of these")
 
 
 def _line(model: ModelResult) -> str:
@@ -253,12 +308,14 @@ def _line(model: ModelResult) -> str:
     return f"{model.model}: clean {clean}, robust {percent(last.value)} ({interval}) at {budget}, {checks_text}"
 
 
-def of(result: AuditResult) -> Audit:
+def of(result: AuditResult | ThresholdResult) -> Audit | ThresholdAudit:
     """The figures of a run as `brinell.audit` returns them."""
+    if isinstance(result, ThresholdResult):
+        return ThresholdAudit.model_construct(**{name: getattr(result, name) for name in ThresholdResult.model_fields})
     return Audit.model_construct(**{name: getattr(result, name) for name in type(result).model_fields})
 
 
-def failures(result: AuditResult) -> Sequence[str]:
+def failures(result: AuditResult | ThresholdResult) -> Sequence[str]:
     """Failed checks and warnings of a run, one line each."""
     sentences: dict[str, None] = {}
     for model in result.models:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from brinell.analysis import gate as rules
+from brinell.analysis import thresholds as of_thresholds
 from brinell.analysis.proofs import audit_with_proofs
 from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
+from brinell.analysis.thresholds import ThresholdResult
 from brinell.core.errors import RequestError, option
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
@@ -17,7 +19,7 @@ from brinell.runners import local, shards
 from brinell.runners.progress import LiveProgress, MetricsFile
 from brinell.runners.shard_worker import Shard, choose_shard
 from brinell.store.proofs import PROOFS
-from brinell.store.run import Run
+from brinell.store.run import Run, threshold_of
 from brinell.studies.audit import dry_run, result
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.audit.request import CALIBRATION
@@ -29,7 +31,7 @@ from brinell.studies.certify.run import make_plan as make_certification
 from brinell.studies.kit import Call
 
 
-def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
+def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.PlanResult:
     """Run the audit of a call; with `dry_run`, estimate its cost instead.
 
     Raises:
@@ -37,6 +39,7 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
         StoppedError: the folder cannot be written, or the model no longer answers.
     """
     thresholds = _thresholds(call.options.gate)
+    of_thresholds.check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
         workers = None if call.shard is None else call.shard.total
@@ -69,7 +72,7 @@ def carry_out(call: Call) -> result.Audit | dry_run.PlanResult:
     audit = result.of(run)
     if not thresholds:
         return audit
-    return audit.gated([rules.gate(model, rules.against_thresholds(model, thresholds)) for model in audit.models])
+    return audit.gated([rules.gate(model, rules.checks_of(model, thresholds)) for model in audit.models])
 
 
 def _thresholds(conditions: Sequence[str]) -> list[rules.Threshold]:
@@ -104,6 +107,7 @@ def _check_certification(call: Call, plan: Plan) -> None:
         "shard": call.shard is not None,
         "targeted": request.targeted is not None,
         "reject_class": request.reject_class is not None,
+        "criterion": request.criterion is not None,
         "fresh": request.fresh is not None,
     }
     for name in (name for name, is_set in without.items() if is_set):
@@ -144,7 +148,7 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
 
 def carry_out_plan(
     plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
-) -> AuditResult:
+) -> AuditResult | ThresholdResult:
     """Run an audit that is planned, and write its report.
 
     Args:
@@ -160,14 +164,17 @@ def carry_out_plan(
     if (shard := choose_shard(folder, shard, resume=resume)) is not None:
         return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
     run = local.run(plan, folder, progress, command=command, resume=resume)
-    return html.write_pages(Run.open(run.path))
+    return html.write_pages(Run.open(run.path, thresholds=True))
 
 
-def open_result(folder: Path) -> result.Audit:
+def open_result(folder: Path) -> result.Audit | result.ThresholdAudit:
     """The result of a run folder, computed from its records."""
-    return result.of(audit_with_proofs(_summary(Run.open(folder), str(folder)), folder))
+    summary = _summary(Run.open(folder, thresholds=True), str(folder))
+    return result.of(audit_with_proofs(summary, folder) if isinstance(summary, AuditResult) else summary)
 
 
-def _summary(run: Run, name: str) -> AuditResult:
+def _summary(run: Run, name: str) -> AuditResult | ThresholdResult:
     """Result of a run from its records."""
+    if threshold_of(run.manifest) is not None:
+        return of_thresholds.summarise(run.manifest, run.records_in_place(), name)
     return summarise(run.manifest, run.records_in_place(), name)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from brinell.analysis.thresholds import ThresholdResult
 from brinell.pages.terminal import percent
 from brinell.studies.audit import dry_run
 
@@ -11,6 +12,9 @@ def lines(result: Any) -> Iterator[str]:
     """The result line by line: of an audit, or of the plan that a dry run shows."""
     if isinstance(result, dry_run.PlanResult):
         yield from dry_run.lines(result)
+        return
+    if isinstance(result, ThresholdResult):
+        yield from threshold_lines(result)
         return
     for model in result.models:
         aimed = "" if model.criterion == "misclassified" else f", {model.criterion}"
@@ -44,6 +48,33 @@ def lines(result: Any) -> Iterator[str]:
             yield f"  warning: {number} {have} no sample, so nothing is known about {'it' if number == 1 else 'them'}"
         for warning in model.warnings:
             yield f"  warning: {warning.text}"
+    yield from _ending(result)
+
+
+def threshold_lines(result: Any) -> Iterator[str]:
+    """The result of an audit with a criterion of probability, line by line."""
+    for model in result.models:
+        yield f"{model.model}: {model.n} samples, {model.distance}, criterion {model.criterion}, {model.attacks}"
+        yield f"  {model.criterion} means that {model.meaning}; the share of inputs that do not meet it is no robust accuracy"
+        yield f"  {'eps':>9}   not met    95 % interval   inputs"
+        rates = [(text, rate) for text, rate in zip(model.eps_text, model.unmet, strict=True) if rate.eps > 0]
+        for text, rate in [("clean", model.clean_unmet), *rates]:
+            interval = f"{percent(rate.low)} to {percent(rate.high)}"
+            yield f"  {text:>9}   {percent(rate.value):>7}    {interval:<16}{rate.k:>4} of {rate.n}"
+        yield f"  {model.statement}"
+        yield from (f"  note: {text}" for text in model.notes)
+        passed = [check.passed for check in model.checks]
+        yield f"  checks: {passed.count(True)} passed, {passed.count(False)} failed, {passed.count(None)} not made"
+        titles = {stage.attack: stage.title for stage in model.stages}
+        for remark in model.remarks:
+            yield f"  note: {titles.get(remark.attack, remark.attack)}: {remark.text}"
+        for warning in model.warnings:
+            yield f"  warning: {warning.text}"
+    yield from _ending(result)
+
+
+def _ending(result: Any) -> Iterator[str]:
+    """The verdicts of gates and the path of the page."""
     for model, gate in zip(result.models, result.gates, strict=False):
         yield from (f"FAIL  {check.name}: {check.text}" for check in gate.failures)
         yield f"gate {'passed' if gate.passed else 'failed'}: {model.model}"

@@ -17,6 +17,8 @@ class GateRequest(BaseRequest):
     """The same for clean accuracy."""
     certified: float | None = None
     """The same for the share of samples that is proven robust, in a folder of brinell certify or brinell smooth."""
+    unmet: float | None = None
+    """The same for the share of inputs that do not meet a criterion of probability, in a run with --criterion."""
     eps: Budgets | None = None
     """The one budget that is judged, one of the run's. Default: its largest for thresholds, and each for a baseline."""
     baseline: Folder | None = None

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from brinell.analysis import gate as rules
+from brinell.analysis import thresholds as of_thresholds
 from brinell.analysis.compare import compare, model_names, side
 from brinell.analysis.gate import GateResult
 from brinell.analysis.proofs import with_proofs
@@ -12,6 +13,7 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.pages.gate import junit, sarif
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, fitting
+from brinell.store.run import Run, threshold_of
 from brinell.studies import register
 from brinell.studies.gate.request import GateRequest
 from brinell.studies.kit import Call, Study
@@ -37,8 +39,20 @@ def carry_out(call: Call) -> GateResult:
 def _gate(request: GateRequest) -> GateResult:
     """Compare a run with thresholds and a baseline."""
     thresholds, not_worse, eps = _conditions(request)
-    tested = side(Path(request.run), request.model)
-    rules.check_codes(request.allow, {str(warning["code"]) for warning in tested.manifest.get("warnings", [])})
+    manifest = Run.open(request.run, thresholds=True).manifest
+    criterion = threshold_of(manifest)
+    of_thresholds.check_metrics([threshold.metric for threshold in thresholds], criterion, request.run)
+    if criterion is not None and request.baseline is not None:
+        raise RequestError(
+            f"{request.run} has the criterion {criterion}, and {option('baseline')} compares robust accuracy: demand "
+            f"{option('unmet')} in its place"
+        )
+    tested = side(Path(request.run), request.model, thresholds=criterion is not None)
+    rules.check_codes(request.allow, {str(warning["code"]) for warning in manifest.get("warnings", [])})
+    if criterion is not None:
+        of_model = of_thresholds.summarise_model(manifest, tested.records, tested.run, tested.model)
+        checks = rules.checks_of(of_model, thresholds)
+        return rules.gate(of_model, checks, allow=request.allow, without_checks=request.without_checks)
     result = with_proofs(summarise_model(tested.manifest, tested.records, tested.run, tested.model), request.run)
     if request.certified is not None and result.certified is None:
         raise RequestError(
@@ -52,6 +66,11 @@ def _gate(request: GateRequest) -> GateResult:
         # Sample by sample where both saw the same data.
         same_data = tested.manifest["data"]["digest"] == before.manifest["data"]["digest"]
         earlier = summarise_model(before.manifest, before.records, before.run, before.model)
+        if result.criterion != earlier.criterion:
+            raise RequestError(
+                f"{request.run} counts inputs that are {result.criterion} and {baseline} those that are {earlier.criterion}: "
+                "audit both models with the same criterion"
+            )
         if result.distance != earlier.distance:
             raise RequestError(
                 f"{request.run} measures eps in {result.distance} and {baseline} in {earlier.distance}: audit both models with "
@@ -110,6 +129,7 @@ def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Base
         "robust": request.robust,
         "worst_class": request.worst_class,
         "certified": request.certified,
+        "unmet": request.unmet,
     }
     try:
         thresholds = [
@@ -122,8 +142,8 @@ def _conditions(request: GateRequest) -> tuple[list[rules.Threshold], rules.Base
         raise RequestError(str(error)) from None
     if not thresholds and request.baseline is None:
         raise RequestError(
-            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')}, {option('certified')} "
-            f"or {option('baseline')}"
+            f"a gate needs a condition: {option('robust')}, {option('worst_class')}, {option('clean')}, {option('certified')}, "
+            f"{option('unmet')} or {option('baseline')}"
         )
     if request.max_drop is not None and request.baseline is None:
         raise RequestError(f"{option('max_drop')} is the fall from a baseline: name one with {option('baseline', 'RUN')}")

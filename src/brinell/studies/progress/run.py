@@ -55,7 +55,7 @@ def look(out: Path | str) -> RunProgress:
         raise RequestError(f"{name} holds no run, or one that has not begun yet: name the {option('out')} of an audit")
     if address_of(out) is not None or json.loads(manifest).get("state") == "finished":
         return _of_finished(name, json.loads(manifest))
-    return _by_one_process(Run.open(Path(out)), name)
+    return _by_one_process(Run.open(Path(out), thresholds=True), name)
 
 
 # In shards

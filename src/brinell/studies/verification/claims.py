@@ -22,6 +22,7 @@ from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.checks import ANSWER_TOLERANCE
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import make_criterion, predict
+from brinell.engine.state import is_open
 from brinell.engine.targeting import LEAST_LIKELY
 from brinell.store.run import Run
 from brinell.studies.verification.result import Notes
@@ -51,7 +52,7 @@ class Claims:
         """Repeat the clean predictions of a model, and judge its stored adversarial inputs again.
 
         Returns:
-            (n,) bool: samples that the model classifies correctly according to the run; None if rows are missing.
+            (n,) bool: samples that attacks may break according to the run; None if rows are missing.
         """
         cells = [stage_cell(self.plan, source, stage) for stage in self.plan.stages if len(self.plan.levels)]
         if not all(self.run.has_part(cell) for cell in (clean_cell(self.plan, source), *cells)):
@@ -61,7 +62,7 @@ class Claims:
         self._check_clean(source, model, clean)
         for stage, cell in zip(self.plan.stages, cells, strict=False):
             self._check_adversarial(source, stage, model, self.run.part(cell))
-        return np.asarray(clean.outcome == Outcome.CORRECT)
+        return is_open(clean.outcome)
 
     def _answers_at_random(self, model: Model, ids: Array) -> bool:
         """True if two answers to the same clean inputs differ. The claim of the run itself is not used."""
@@ -85,6 +86,12 @@ class Claims:
             self.boundary += int(((lead > 0) & (lead <= rounding + chance)).sum())
             wrong += ids[(lead > rounding + chance).cpu().numpy()].tolist()
             self._check_targets(source, model, records, rows)
+            if self.plan.threshold is not None:
+                margin, slack = self._criterion_margin(model, self._inputs(ids), records.label[rows], self.plan.eot)
+                is_met = torch.as_tensor(records.outcome[rows] == Outcome.MET, device=margin.device)
+                contradicts = torch.where(is_met, margin <= -slack, margin > slack).cpu().numpy()
+                description = "the clean input meets the criterion, or fails to, other than recorded"
+                self._notes.note(f"{source.name} clean", description, ids[contradicts].tolist())
             values = {"clean_confidence": records.clean_confidence[rows], "best_margin": records.best_margin[rows]}
             self._check_values(f"{source.name} clean", source, model, self._inputs(ids), records, rows, values, self.plan.eot)
         self._check_failed(source, model, records)
@@ -112,7 +119,7 @@ class Claims:
         logits, ids = predict(model, x, self.plan.request.batch_size, eot), records.sample_id[rows]
         targets = None if self.plan.targeting is None else np.ma.getdata(records.target)[rows]
         labels = torch.as_tensor(records.label[rows], device=logits.device).long()
-        margin = make_criterion(targets, logits.device, source.reject).margin(logits, labels, x)
+        margin = make_criterion(targets, logits.device, source.reject, self.plan.threshold).margin(logits, labels, x)
         confidence, scale = losses.decision(logits)[0], logits.abs().amax(1)
         for name, recorded in values.items():
             expected, slack = (confidence, torch.ones_like(scale)) if "confidence" in name else (margin, scale)
@@ -180,6 +187,21 @@ class Claims:
         chance = CHANCE_ERRORS * error * differences.std(0) if looks > 1 else torch.zeros_like(lead)
         return lead, ROUNDING * mean.abs().amax(1), chance
 
+    def _criterion_margin(self, model: Model, x: Tensor, labels: Array, eot: int) -> tuple[Tensor, Tensor]:
+        """Margin of the criterion of probability of inputs `x` (n, *shape), (n,), and its tolerance for rounding and chance."""
+        assert self.plan.threshold is not None
+        criterion, y = self.plan.threshold, torch.as_tensor(np.asarray(labels), device=x.device).long()
+        looks = max(eot, RANDOM_LOOKS) if self._is_random else eot
+        eot_model = EOT(model, looks, self.plan.request.batch_size)
+        with torch.no_grad():
+            logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, eot_model.batch_size)], 1)
+        mean = logits.mean(0)
+        slack = ROUNDING * mean.abs().amax(1)
+        if looks > 1:
+            margins = torch.stack([criterion.margin(answers, y, x) for answers in logits])
+            slack = slack + CHANCE_ERRORS * (1 / eot + 1 / looks) ** 0.5 * margins.std(0)
+        return criterion.margin(mean, y, x), slack
+
     def _check_adversarial(self, source: ModelSource, stage: Stage, model: Model, records: Records) -> None:
         """Judge the stored input of each fooled sample at the smallest budget at which it is fooled."""
         location = f"{source.name} {stage.name}"
@@ -237,7 +259,10 @@ class Claims:
             require(torch.as_tensor(close), f"the stored input has another {name} than the record states")
         lead, rounding, chance = self._rival_lead(model, x, np.ma.getdata(records.adv_pred)[rows], eot)
         require(lead <= rounding + chance, "the model predicts another class for the stored input than the one recorded")
-        if self.plan.targeting is None:
+        if self.plan.threshold is not None:
+            margin, slack = self._criterion_margin(model, x, records.label[rows], eot)
+            require(margin > -slack, "the stored input does not meet the criterion of probability")
+        elif self.plan.targeting is None:
             lead, _, chance = self._rival_lead(model, x, records.label[rows], eot)
             require(lead > -chance, "the model is right on the stored input")
         else:
