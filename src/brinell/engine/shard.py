@@ -260,9 +260,7 @@ def _judge(setting: ShardSetting, group: Group, ledger: Ledger, fooled: Array, e
 def make_criterion(
     target: Array | None, device: torch.device, reject: int | None = None, threshold: Threshold | None = None
 ) -> Criterion:
-    """The criterion of samples with these target classes (n,), or without any, of a model that may have a reject class, in a
-    run that may have a criterion of probability.
-    """
+    """The criterion of samples: the `threshold` of the run, their target classes (n,), or any class but the `reject` class."""
     if threshold is not None:
         return threshold
     if target is not None:

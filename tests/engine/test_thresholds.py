@@ -1,0 +1,295 @@
+"""A criterion of probability: known distances to the threshold, its clean figure, verification, and what refuses its runs."""
+
+import json
+import math
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import brinell
+from _forger import Forger, survive
+from brinell.cli import run as cli
+from brinell.core.criterion import MISCLASSIFIED, Threshold
+from brinell.core.errors import RequestError
+from brinell.engine.thresholds import parse_threshold
+
+STEEP = 20.0
+BUDGETS = (0.05, 0.1, 0.15, 0.2)
+DISTANCES = np.array([0.0, 0.026, 0.073, 0.127, 0.174, 0.226])
+"""Linf distances of the samples to the threshold: one that meets it, one between each two budgets, and one beyond all."""
+
+
+class TwoClasses(nn.Module):
+    """The log-odds of class 1 are `STEEP` times the mean of the values minus 0.5."""
+
+    def forward(self, x):
+        lead = STEEP * (x.mean(1) - 0.5)
+        return torch.stack([torch.zeros_like(lead), lead], 1)
+
+
+class Rising(nn.Module):
+    """Class 0 beats class 1 by 1 everywhere, and the logit of class 2 rises with the mean of the values."""
+
+    def forward(self, x):
+        lead = STEEP * (x.mean(1) - 0.5)
+        return torch.stack([torch.ones_like(lead), torch.zeros_like(lead), lead], 1)
+
+
+def inputs(boundary):
+    """Samples (6, 4) whose mean is below `boundary` by `DISTANCES`, the first above it."""
+    means = boundary - DISTANCES
+    means[0] = boundary + 0.01
+    return np.repeat(means[:, None], 4, 1).astype(np.float32)
+
+
+def logit(probability):
+    return math.log(probability / (1 - probability))
+
+
+def audit(module, x, y, out, criterion, **options):
+    settings = {"eps": ",".join(map(str, BUDGETS)), "attack": "apgd-ce?steps=20"} | options
+    return brinell.audit(module, (x, np.asarray(y)), out=out, criterion=criterion, **settings)
+
+
+TRUE_BOUNDARY = 0.5 + logit(0.9) / STEEP
+"""Mean at which class 0 has a probability of 0.1."""
+WRONG_BOUNDARY = 0.5 + (logit(0.9) + math.log(math.e + 1)) / STEEP
+"""Mean at which class 2 of `Rising` has a probability of 0.9."""
+
+
+@pytest.mark.parametrize("attack", ["apgd-ce?steps=20", "pgd?steps=20", "fab?steps=30", "square?steps=300", "ray-s?steps=2000"])
+@pytest.mark.parametrize(
+    ("module", "boundary", "criterion"), [(TwoClasses(), TRUE_BOUNDARY, "true<0.1"), (Rising(), WRONG_BOUNDARY, "class=2>0.9")]
+)
+def test_the_share_is_that_of_the_known_distances(tmp_path, attack, module, boundary, criterion):
+    x, y = inputs(boundary), np.zeros(6, np.int64)
+    result = audit(module, x, y, tmp_path / "run", criterion, attack=attack)
+    assert (result.clean_unmet().k, result.clean_unmet().n) == (5, 6)
+    assert [rate.k for rate in result.models[0].unmet] == [4, 3, 2, 1]
+    assert brinell.verify(tmp_path / "run", module, (x, y), trust=tmp_path / "run").status != "refused"
+
+
+def test_the_clean_share_is_no_accuracy(tmp_path):
+    """A wrong answer with a probability of 0.27 for the true class does not meet true<0.1, nor does a right one of 0.51."""
+    means = np.array([0.55, 0.499, 0.65])
+    result = audit(TwoClasses(), np.repeat(means[:, None], 4, 1).astype(np.float32), [0, 0, 0], tmp_path / "run", "true<0.1")
+    assert (result.clean_unmet().k, result.clean_unmet().n) == (2, 3)
+    clean = [row for row in Forger(tmp_path / "run").select("clean")]
+    assert [row["outcome"] for row in clean] == ["unmet", "unmet", "met"]
+    assert [row["clean_pred"] for row in clean] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_two_classes_a_half_is_misclassification(tmp_path, seed):
+    torch.manual_seed(seed)
+    module, x = nn.Linear(4, 2), torch.rand(24, 4).numpy()
+    with torch.no_grad():
+        module.bias -= module(torch.as_tensor(x)).mean(0)
+    y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
+    unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
+    robust = audit(module, x, y, tmp_path / "classes", None).models[0]
+    assert [rate.k for rate in [unmet.clean_unmet, *unmet.unmet]] == [
+        rate.k for rate in [robust.clean_accuracy, *robust.robust_accuracy]
+    ]
+    assert 0 < unmet.unmet[-1].k < unmet.clean_unmet.k, "the budgets break some and leave some"
+
+
+@pytest.mark.parametrize("pattern", ["true<{}", "class=1>{}"])
+def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
+    torch.manual_seed(5)
+    module, x = nn.Linear(4, 3), torch.rand(30, 4).numpy()
+    with torch.no_grad():
+        module.weight *= 4
+    y = module(torch.as_tensor(x)).argmax(1).numpy()
+    values = (0.45, 0.3, 0.1) if pattern.startswith("true") else (0.5, 0.7, 0.9)
+    shares = []
+    for value in values:
+        result = audit(module, x, y, tmp_path / str(value), pattern.format(value), eps="0.1,0.3", attack="apgd-ce?steps=50")
+        model = result.models[0]
+        shares.append([rate.k for rate in [model.clean_unmet, *model.unmet]])
+    assert shares[0] != shares[-1]
+    assert all(a <= b for weak, strict in zip(shares, shares[1:], strict=False) for a, b in zip(weak, strict, strict=True))
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("criterion", [{"true_below": 0.05}, {"true_below": 0.6}, {"wrong_class": 0, "wrong_above": 0.3}])
+def test_attacks_see_logits_whose_lead_is_the_margin(classes, criterion):
+    threshold = Threshold(**criterion)
+    logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
+    y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
+    logits.requires_grad_()
+    shown, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
+    torch.testing.assert_close(MISCLASSIFIED.margin(shown, y, shown), margin, atol=1e-4, rtol=1e-4)
+    decided = margin.abs() > 1e-3
+    assert ((shown.argmax(1) != y) == (margin > 0))[decided].all()
+    assert (margin > 0).any() and (margin < 0).any()
+    (grad,) = torch.autograd.grad(shown.sum(), logits)
+    assert grad.isfinite().all()
+
+
+CLASSES = ("cat", "dog", "a<b")
+
+
+@pytest.mark.parametrize(
+    ("text", "described"),
+    [
+        ("true<0.1", (0.1, None, None)),
+        (" true < 1e-3 ", (0.001, None, None)),
+        ("class=dog>0.9", (None, 1, 0.9)),
+        ("class=2 > .5", (None, 2, 0.5)),
+        ("class=a<b>0.5", (None, 2, 0.5)),
+    ],
+)
+def test_texts(text, described):
+    threshold = parse_threshold(text, CLASSES)
+    assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
+    assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
+
+
+@pytest.mark.parametrize("text", ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"])
+def test_texts_that_are_none(text):
+    with pytest.raises(RequestError) as refusal:
+        parse_threshold(text, CLASSES)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"targeted": "1"}, "leave one of them out"),
+        ({"reject_class": "1"}, "leave one of them out"),
+        ({"certify": True}, "does not go with --criterion|does not go with criterion"),
+        ({"gate": "robust=0.5"}, "no robust accuracy"),
+        ({"criterion": "class=7>0.9"}, "no class 7"),
+        ({"criterion": "class=0>0.9"}, "all samples are of the class of criterion"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused_first(tmp_path, options, message):
+    with pytest.raises(RequestError, match=message):
+        audit(TwoClasses(), inputs(TRUE_BOUNDARY), [0] * 6, tmp_path / "run", options.pop("criterion", "true<0.1"), **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_of_labels_is_refused(tmp_path):
+    def classes(x):
+        return (np.asarray(x).mean(1) > 0.5).astype(np.int64)
+
+    data = inputs(TRUE_BOUNDARY), np.array([0, 0, 0, 1, 1, 1])
+    with pytest.raises(RequestError, match="labels only"):
+        brinell.audit(classes, data, eps="0.1", attack="ray-s", criterion="true<0.1", answers="labels", out=tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("threshold") / "run"
+    options = {"eps": "0.1,0.2", "attack": "apgd-ce?steps=20", "samples": 12}
+    brinell.audit("digits-cnn", "digits", criterion="true<0.1", out=folder, **options)
+    brinell.audit("digits-cnn", "digits", out=folder.parent / "plain", **options)
+    brinell.audit("digits-cnn", "digits", out=folder.parent / "targeted", targeted="3", **options)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["gate", "RUN", "--robust", "0.1"],
+        ["gate", "RUN", "--clean", "0.1"],
+        ["gate", "RUN", "--unmet", "0.1", "--baseline", "PLAIN"],
+        ["gate", "PLAIN", "--unmet", "0.1"],
+        ["gate", "PLAIN", "--robust", "0.1", "--baseline", "RUN"],
+        ["gate", "PLAIN", "--robust", "0.1", "--baseline", "TARGETED"],
+        ["compare", "RUN", "PLAIN"],
+        ["compare", "PLAIN", "RUN"],
+        ["compare", "PLAIN", "TARGETED"],
+        ["claim", "RUN"],
+        ["study", "RUN", "PLAIN"],
+        ["export", "RUN", "--to", "csv"],
+        ["export", "RUN", "--to", "robustbench"],
+        ["transfer", "RUN", "--samples", "12"],
+        ["detect", "RUN", "--train", "digits?split=train"],
+        ["review", "digits", "--change", "run:RUN"],
+        ["explain", "--run", "RUN"],
+    ],
+    ids=" ".join,
+)
+def test_whoever_means_robust_accuracy_refuses_the_run(run, capsys, monkeypatch, tmp_path, arguments):
+    monkeypatch.chdir(tmp_path)
+    names = {"RUN": run, "PLAIN": run.parent / "plain", "TARGETED": run.parent / "targeted"}
+    known = [str(names.get(word, word)) for word in arguments]
+    known = [word.replace("run:RUN", f"run:{run}") for word in known]
+    assert cli(known) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search("no robust accuracy|criterion|counts inputs", error), error
+
+
+def test_a_board_says_why_it_leaves_the_run_out(run, tmp_path, capsys):
+    cli(["board", str(run), "--out", str(tmp_path / "board"), "--level", "rows"])
+    assert "no robust accuracy" in capsys.readouterr().out
+
+
+def test_a_gate_judges_the_share_by_its_name(run):
+    result = brinell.open(run)
+    low = result.unmet(0.1).low
+    gate = brinell.gate(run, unmet=low - 0.01, eps=0.1, without_checks=True)
+    assert gate.passed and any("does not meet" in check.name for check in gate.checks)
+    assert not brinell.gate(run, unmet=low + 0.01, eps=0.1, without_checks=True).passed
+
+
+def test_nothing_that_is_shown_calls_the_share_accuracy(run, capsys):
+    capsys.readouterr()
+    cli(["report", str(run)])
+    payload = brinell.open(run).payload()
+    assert payload["criterion"] == "true<0.1" and "claimed" in payload
+    keys = set(re.findall(r'"(\w+)":', json.dumps(payload)))
+    assert not {key for key in keys if "accuracy" in key or "robust" in key}
+    tables = {path.name: path.read_text() for path in (run / "tables").glob("*.csv")}
+    assert {"unmet.csv", "per_class.csv"} <= tables.keys() and "robust_accuracy.csv" not in tables
+    page = re.sub(r"<[^>]+>", " ", (run / "report.html").read_text())
+    page = page.partition('id="checks"')[0]
+    claims = [page[match.start() - 20 : match.end()] for match in re.finditer("robust accuracy", page, re.IGNORECASE)]
+    assert claims and all("no robust accuracy" in claim for claim in claims)
+    assert "Clean accuracy" not in page and "true&lt;0.1" in page
+
+
+def forged(run, folder):
+    shutil.copytree(run, folder)
+    return Forger(folder)
+
+
+def verdict(forger):
+    """What verification says of a forged run."""
+    forger.save()
+    try:
+        return brinell.verify(forger.path, replay=12, trust=forger.path)
+    except brinell.BrinellError as error:
+        return error
+
+
+def test_a_forged_run_is_not_proved(run, tmp_path):
+    assert brinell.verify(run, replay=12, trust=run).status == "proved"
+
+    lenient = forged(run, tmp_path / "lenient")
+    lenient.manifest["criterion"] |= {"true_below": 0.3, "text": "true<0.3"}
+    assert getattr(verdict(lenient), "status", "refused") == "refused"
+
+    lenient = forged(run, tmp_path / "margins")
+    row = next(lenient.select("clean", "unmet"))
+    sample = row["sample_id"]
+    lenient.change("best_margin", -0.5, attack="clean", samples=[sample])
+    assert getattr(verdict(lenient), "status", "refused") == "refused"
+
+    better = forged(run, tmp_path / "survived")
+    for row in list(better.select(outcome="fooled")):
+        survive(row)
+    for row in list(better.select(outcome="fooled_below")):
+        row["outcome"] = "survived_above"
+    assert getattr(verdict(better), "status", "refused") == "refused"
+
+    met = forged(run, tmp_path / "met")
+    sample = next(met.select("clean", "unmet"))["sample_id"]
+    met.change("outcome", "correct", attack="clean", samples=[sample])
+    assert getattr(verdict(met), "status", "refused") == "refused"
