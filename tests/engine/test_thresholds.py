@@ -150,7 +150,9 @@ def test_texts(text, described):
     assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
 
 
-@pytest.mark.parametrize("text", ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"])
+@pytest.mark.parametrize(
+    "text", ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"]
+)
 def test_texts_that_are_none(text):
     with pytest.raises(RequestError) as refusal:
         parse_threshold(text, CLASSES)
