@@ -46,6 +46,16 @@ def inputs(boundary):
     return np.repeat(means[:, None], 4, 1).astype(np.float32)
 
 
+def linear(classes, n, seed):
+    """A linear model of 4 values whose classes are about as frequent on its n samples."""
+    rng, module = torch.Generator().manual_seed(seed), nn.Linear(4, classes)
+    x = torch.rand(n, 4, generator=rng)
+    with torch.no_grad():
+        module.weight[:] = 2 * torch.randn(classes, 4, generator=rng)
+        module.bias[:] = -(x @ module.weight.T).mean(0)
+    return module, x.numpy()
+
+
 def logit(probability):
     return math.log(probability / (1 - probability))
 
@@ -85,10 +95,7 @@ def test_the_clean_share_is_no_accuracy(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_of_two_classes_a_half_is_misclassification(tmp_path, seed):
-    torch.manual_seed(seed)
-    module, x = nn.Linear(4, 2), torch.rand(24, 4).numpy()
-    with torch.no_grad():
-        module.bias -= module(torch.as_tensor(x)).mean(0)
+    module, x = linear(classes=2, n=24, seed=seed)
     y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
     unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
     robust = audit(module, x, y, tmp_path / "classes", None).models[0]
@@ -100,10 +107,7 @@ def test_of_two_classes_a_half_is_misclassification(tmp_path, seed):
 
 @pytest.mark.parametrize("pattern", ["true<{}", "class=1>{}"])
 def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
-    torch.manual_seed(5)
-    module, x = nn.Linear(4, 3), torch.rand(30, 4).numpy()
-    with torch.no_grad():
-        module.weight *= 4
+    module, x = linear(classes=3, n=30, seed=5)
     y = module(torch.as_tensor(x)).argmax(1).numpy()
     values = (0.45, 0.3, 0.1) if pattern.startswith("true") else (0.5, 0.7, 0.9)
     shares = []

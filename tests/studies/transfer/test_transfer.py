@@ -336,3 +336,60 @@ def test_the_page_in_a_browser(transfer_result, tmp_path):
     with chromium() as browser:
         check_everywhere(browser, write(transfer_result.folder))
         check_everywhere(browser, write(result.folder))
+
+
+CRITERION = "true<0.1"
+BEYOND = np.log(9) / 20
+"""How far above its boundary the first value must be for a probability of 0.1 of class 0."""
+
+
+@pytest.fixture(scope="module")
+def of_criterion(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("criterion") / "t"
+    models = [near_model(), far_model(), unrelated()]
+    return brinell.transfer(model=models, data=(X, Y), eps=0.25, criterion=CRITERION, out=folder)
+
+
+def test_examples_meet_a_criterion_of_probability_by_hand(of_criterion):
+    """Every example of near and far adds 0.25 to the first value; nobody meets the criterion untouched, wrong or not."""
+    ends = X[:, 0] + 0.25
+    for source in ("near", "far"):
+        for model, limit in (("near", 0.5), ("far", 0.6)):
+            entry = cell(of_criterion, source, model)
+            expected = int((ends > limit + BEYOND).sum())
+            assert (entry.success.k, entry.success.n) == (expected, 5) and 0 < expected < 5
+            assert entry.accuracy is None and entry.clean is None
+            assert (entry.unmet.k, entry.clean_unmet.k) == (5 - expected, 5)
+    assert cell(of_criterion, "near", "other").success.k == 0
+
+
+def test_a_criterion_is_named_wherever_its_figures_are(of_criterion):
+    page = (Path(of_criterion.folder) / "report.html").read_text()
+    assert "true&lt;0.1" in page and "misclassifies" not in page and "It is no accuracy" in page
+    assert of_criterion.payload()["criterion"] == CRITERION
+    assert (
+        (Path(of_criterion.folder) / "tables" / "cells.csv")
+        .read_text()
+        .startswith("source,model,white_box,class,distortion,unmet")
+    )
+    assert json.loads((Path(of_criterion.folder) / MANIFEST).read_text())["criterion"] == CRITERION
+
+
+def test_rows_of_another_criterion_are_refused(of_criterion):
+    folder = TABLE.read(Path(of_criterion.folder))
+    with pytest.raises(RequestError, match="do not belong to its criterion"):
+        summarise(Folder(path=folder.path, manifest=folder.manifest | {"criterion": None}, rows=folder.rows))
+
+
+def test_runs_and_models_of_another_criterion_are_refused(run, tmp_path):
+    settings = {"model": near_model(), "data": (X, Y), "eps": 0.15}
+    with pytest.raises(RequestError, match="another criterion: leave"):
+        brinell.transfer(run.path, criterion=CRITERION, out=tmp_path / "a", **settings)
+    audit = run_audit(tmp_path / "run", near_model(), X, Y, eps="0.25", attack=("pgd?steps=3",), criterion=CRITERION)
+    with pytest.raises(RequestError, match="another criterion: pass"):
+        brinell.transfer(audit.path, out=tmp_path / "b", **settings)
+    result = brinell.transfer(audit.path, criterion=CRITERION, out=tmp_path / "c", **(settings | {"eps": 0.25}))
+    (entry,) = result.cells
+    assert entry.unmet.k == 0 and entry.unmet.n == int((X[:, 0] + 0.25 > 0.5 + BEYOND).sum())
+    with pytest.raises(RequestError, match="no class 5"):
+        brinell.transfer(criterion="class=5>0.5", out=tmp_path / "d", **settings)

@@ -9,8 +9,8 @@ from brinell.analysis.attainable import Attainable, attainable, pairs, sentences
 from brinell.analysis.inference import holm, significant
 from brinell.analysis.means import EXACT_GROUPS, mean_difference, pseudo_values, sign_flips
 from brinell.analysis.proportions import mcnemar, paired_difference
-from brinell.analysis.results import Rate, Share
 from brinell.analysis.robust_accuracy import class_name, mean, rate, share
+from brinell.core.errors import RequestError
 from brinell.core.record import Array
 from brinell.store import rows
 from brinell.store.table import Folder
@@ -32,14 +32,25 @@ def summarise(transfer: Folder[Answers]) -> TransferResult:
     models = [str(entry["name"]) for entry in manifest["models"]]
     names = [str(name) for name in manifest["data"]["classes"]]
     answers = {source["name"]: _rows_by_model(transfer.rows, source, models) for source in manifest["sources"]}
-    cells = [_cell(source, model, answers[source["name"]], names) for source in manifest["sources"] for model in models]
+    criterion = manifest.get("criterion")
+    missing = np.stack([np.ma.getmaskarray(column) for column in (transfer.rows.clean_margin, transfer.rows.margin)])
+    if (missing != (criterion is None)).any():
+        raise RequestError(f"{transfer.path} has rows that do not belong to its criterion: make the transfer again")
+    cells = [
+        _cell(source, model, answers[source["name"]], names, criterion) for source in manifest["sources"] for model in models
+    ]
     made = _list_made(manifest, models)
     possible = families(
-        len(made), len(models) if made else 0, len(cells), max(int(source["n"]) for source in manifest["sources"])
+        len(made),
+        len(models) if made else 0,
+        len(cells),
+        max(int(source["n"]) for source in manifest["sources"]),
+        criterion,
     )
     return TransferResult(
         folder=str(transfer.path),
         data=str(manifest["data"]["name"]),
+        criterion=criterion,
         distance=str(manifest["distance"]),
         eps=float(manifest["eps"]),
         eps_text=str(manifest["eps_text"]),
@@ -54,12 +65,13 @@ def summarise(transfer: Folder[Answers]) -> TransferResult:
     )
 
 
-def families(sources: int, models: int, cells: int, n: int) -> list[Attainable]:
+def families(sources: int, models: int, cells: int, n: int, criterion: str | None = None) -> list[Attainable]:
     """The comparisons on `n` samples: of the sources made here, of the models that they are tried on, and of cells."""
+    effect = "loss of accuracy" if criterion is None else f"effect on {criterion}"
     claims = [
         ("source can be shown to be better than another", pairs(sources) if models > 2 else 0, smallest_mean),
         ("model can be shown to be more affected than another", pairs(models) if models > 2 else 0, smallest_mean),
-        ("loss of accuracy can be shown in a cell", cells, smallest_mcnemar),
+        (f"{effect} can be shown in a cell", cells, smallest_mcnemar),
     ]
     return [attainable(claim, count, "samples", n, smallest_p) for claim, count, smallest_p in claims if count]
 
@@ -71,48 +83,57 @@ def _rows_by_model(answers: Answers, source: Mapping[str, Any], models: Sequence
     return {model: rows.take(group, np.argsort(group.sample_id, kind="stable")) for model, group in by_model.items()}
 
 
+def _is_left(answers: Answers, *, clean: bool) -> Array:
+    """(n,) bool: inputs that the model classifies correctly or, with a criterion of probability, that do not meet it."""
+    margin, pred = (answers.clean_margin, answers.clean_pred) if clean else (answers.margin, answers.pred)
+    is_missing = np.ma.getmaskarray(margin)
+    return np.asarray(np.where(is_missing, pred == answers.label, np.ma.getdata(margin) <= 0))
+
+
 def _both_right(source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers]) -> Array:
-    """(n,) bool: True where the model and every evaluated member of the source classify the clean input correctly."""
-    right = by_model[model].clean_pred == by_model[model].label
+    """(n,) bool: clean inputs of which all is left (`_is_left`) on the model and on every evaluated member of the source."""
+    right = _is_left(by_model[model], clean=True)
     for member in source["white_box"]:
-        right = right & (by_model[member].clean_pred == by_model[member].label)
+        right = right & _is_left(by_model[member], clean=True)
     return np.asarray(right)
 
 
-def _cell(source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers], names: Sequence[str]) -> Cell:
+def _cell(
+    source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers], names: Sequence[str], criterion: str | None
+) -> Cell:
     """Figures of one source on one model."""
     answers, eligible = by_model[model], _both_right(source, model, by_model)
-    clean_right, example_right = answers.clean_pred == answers.label, answers.pred == answers.label
+    clean_right, example_right = _is_left(answers, clean=True), _is_left(answers, clean=False)
     right_right, wrong_right = (int((clean & example_right).sum()) for clean in (clean_right, ~clean_right))
     right_wrong, wrong_wrong = (int((clean & ~example_right).sum()) for clean in (clean_right, ~clean_right))
     interval = paired_difference(right_right, wrong_right, right_wrong, wrong_wrong)
 
-    def rates(mask: Array) -> tuple[Rate, Share]:
-        """Accuracy and success over the chosen samples."""
-        return rate(int(example_right[mask].sum()), int(mask.sum())), share((~example_right[mask & eligible]).tolist())
+    rate_name = "accuracy" if criterion is None else "unmet"
+
+    def figures(mask: Array) -> dict[str, Any]:
+        """Accuracy, or the share that does not meet the criterion, and success over the chosen samples."""
+        names = {"accuracy": None, rate_name: rate(int(example_right[mask].sum()), int(mask.sum()))}
+        return names | {"success": share((~example_right[mask & eligible]).tolist())}
 
     distortions = sorted(set(answers.distortion.tolist()) - {""})
-    accuracy, success = rates(np.ones(len(answers), dtype=bool))
+    clean = rate(int(clean_right.sum()), len(answers))
     return Cell(
         source=str(source["name"]),
         model=model,
         white_box=model in source["white_box"],
-        clean=rate(int(clean_right.sum()), len(answers)),
-        accuracy=accuracy,
-        success=success,
+        clean=clean if criterion is None else None,
+        clean_unmet=None if criterion is None else clean,
+        **figures(np.ones(len(answers), dtype=bool)),
         difference=None if not len(answers) else (wrong_right - right_wrong) / len(answers),
         low=interval and interval.low,
         high=interval and interval.high,
         p=mcnemar(wrong_right, right_wrong) if len(answers) else None,
         per_class=[
-            ClassCell(class_=int(index), name=class_name(names, int(index)), accuracy=a, success=s)
+            ClassCell(class_=int(index), name=class_name(names, int(index)), **figures(answers.label == index))
             for index in np.unique(answers.label)
-            for a, s in [rates(answers.label == index)]
         ],
         per_distortion=[
-            DistortionCell(distortion=distortion, accuracy=a, success=s)
-            for distortion in distortions
-            for a, s in [rates(answers.distortion == distortion)]
+            DistortionCell(distortion=distortion, **figures(answers.distortion == distortion)) for distortion in distortions
         ],
     )
 
@@ -174,7 +195,7 @@ def _success_values(source: Mapping[str, Any], model: str, answers: Mapping[str,
     """(n,) pseudo-values of the success rate of a source on a model, by sample; NaN if no sample is eligible."""
     by_model = answers[source["name"]]
     eligible = _both_right(source, model, by_model)
-    return pseudo_values(eligible & (by_model[model].pred != by_model[model].label), eligible)
+    return pseudo_values(eligible & ~_is_left(by_model[model], clean=False), eligible)
 
 
 def _mean_of_cells(cells: Sequence[Array]) -> Array:
@@ -208,7 +229,7 @@ def _compare_models(
 def _cell_samples(source: Mapping[str, Any], model: str, answers: Mapping[str, Mapping[str, Answers]]) -> tuple[Array, Array]:
     """(n,) bool each, by sample: True if it is eligible, and if its example is misclassified."""
     by_model = answers[source["name"]]
-    return _both_right(source, model, by_model), by_model[model].pred != by_model[model].label
+    return _both_right(source, model, by_model), ~_is_left(by_model[model], clean=False)
 
 
 def compare_cells(pairs: Sequence[tuple[tuple[Array, Array], ...]]) -> Comparison | None:

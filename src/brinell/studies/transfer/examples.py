@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import reach_of
-from brinell.core.criterion import MISCLASSIFIED, Worst
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Worst
 from brinell.core.errors import RequestError, option
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model, ModelInfo
@@ -83,7 +83,8 @@ def make_slice(plan: TransferPlan, source: Source, models: Mapping[str, Model], 
     model = members[0] if len(members) == 1 else Ensemble(members)
     clean = plan.dataset.load(plan.ids[rows].tolist()).to(plan.device)
     minimal = plan.stage.attack.family == "minimal"
-    criterion = MISCLASSIFIED if minimal else Worst(MISCLASSIFIED)
+    criterion: Criterion = plan.threshold or MISCLASSIFIED
+    criterion = criterion if minimal else Worst(criterion)
     eps = torch.full((len(clean),), plan.eps, device=plan.device)
     ledger = Ledger(
         model,
@@ -160,7 +161,7 @@ def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[floa
         RequestError: the run is over other data, or holds no adversarial example within eps.
     """
     assert source.folder is not None
-    run, (name,) = Run.open(source.folder), source.members
+    run, (name,) = Run.open(source.folder, thresholds=True), source.members
     if run.manifest["data"]["digest"] != plan.dataset.digest():
         raise RequestError(
             f"{plan.dataset.name} is not the data of {source.folder}: pass {option('data')} {run.manifest['data']['spec']}"
@@ -183,7 +184,7 @@ def closest_examples(plan: TransferPlan, source: Source) -> dict[int, tuple[floa
 def read_run(plan: TransferPlan, source: Source) -> Examples:
     """Read the closest adversarial example within eps, over all stages, of each sample of a run that has one."""
     assert source.folder is not None
-    run, (name,), best = Run.open(source.folder), source.members, closest_examples(plan, source)
+    run, (name,), best = Run.open(source.folder, thresholds=True), source.members, closest_examples(plan, source)
     records, inputs = run.records(), dict[int, Array]()
     for stage in {stage for _, stage in best.values()}:
         inputs |= run.adversarial(name, stage, [sample for sample, (_, best_stage) in best.items() if best_stage == stage])

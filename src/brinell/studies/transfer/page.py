@@ -39,6 +39,7 @@ def render(result: TransferResult) -> str:
         {"heat_class": heat_class},
         result=result,
         budget=words.budget(result),
+        terms=words.terms(result),
         sentences=words.sentences(result),
         notes=[("note", note) for note in result.notes],
         matrix=matrix,
@@ -56,13 +57,15 @@ def heat_class(cell: Cell | Share) -> str:
 
 def table(result: TransferResult) -> str:
     """All cells as CSV, with a line for each class and each distortion of a cell."""
-    header = ("source", "model", "white_box", "class", "distortion", "accuracy", "accuracy_low", "accuracy_high", "n")
+    column = words.terms(result).column
+    header = ("source", "model", "white_box", "class", "distortion", column, f"{column}_low", f"{column}_high", "n")
     lines: list[tuple[object, ...]] = []
     for cell in result.cells:
-        parts: list[tuple[str | None, str | None, Rate, Share]] = [(None, None, cell.accuracy, cell.success)]
-        parts += [(entry.name, None, entry.accuracy, entry.success) for entry in cell.per_class]
-        parts += [(None, entry.distortion, entry.accuracy, entry.success) for entry in cell.per_distortion]
-        for class_name, distortion, accuracy, success in parts:
-            rates = (accuracy.value, accuracy.low, accuracy.high, accuracy.n, success.value, success.low, success.high)
+        parts: list[tuple[str | None, str | None, Rate, Share]] = [(None, None, cell.rate, cell.success)]
+        parts += [(entry.name, None, entry.rate, entry.success) for entry in cell.per_class]
+        parts += [(None, entry.distortion, entry.rate, entry.success) for entry in cell.per_distortion]
+        for class_name, distortion, left, success in parts:
+            rates = (left.value, left.low, left.high, left.n, success.value, success.low, success.high)
             lines.append((cell.source, cell.model, cell.white_box, class_name, distortion, *rates, success.k, success.n))
-    return csv_text((*header, "success", "success_low", "success_high", "successes", "both_right"), lines)
+    eligible = "both_right" if result.criterion is None else "both_unmet"
+    return csv_text((*header, "success", "success_low", "success_high", "successes", eligible), lines)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from brinell.core.contracts import ChoosesData, Dataset
+from brinell.core.criterion import Threshold
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
@@ -31,9 +32,11 @@ from brinell.engine.plan import (
 )
 from brinell.engine.selection import choose_samples
 from brinell.engine.sources import open_data
+from brinell.engine.targeting import attackable_samples
+from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.store.files import digest
 from brinell.store.folder import MANIFEST, verb_of
-from brinell.store.run import Run
+from brinell.store.run import Run, threshold_of
 from brinell.studies.transfer.records import LAYOUT
 from brinell.studies.transfer.request import DIGITS, TransferRequest
 
@@ -76,6 +79,8 @@ class TransferPlan:
     labels: Array
     """(n,) int64: their labels."""
     distance: Distance
+    threshold: Threshold | None
+    """The criterion of probability; None if classes decide."""
     stage: Stage | None
     """The attack; None if no source is made here."""
     eps: float
@@ -101,6 +106,7 @@ class TransferPlan:
             domain=list(self.dataset.domain.to_json().values()),
             distance=self.distance.name,
             eps=self.eps,
+            **({} if self.threshold is None else {"criterion": self.threshold.describe()}),
             stage=None if stage is None else [stage.name, stage.plugin, stage.settings(), stage.eot],
             models=[[model.name, model.facts["digest"]] for model in self.models],
             sources=[
@@ -134,8 +140,17 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
         dataset = (
             Bench(path=str(sets[0]), level="clean")() if request.data is None and sets else open_data(request.data or "digits")
         )
+    threshold = parse_threshold(request.criterion, tuple(dataset.classes))
+    if threshold is not None and sets:
+        raise RequestError(
+            f"{sets[0]} is a benchmark set, whose examples have a criterion of their own: leave {option('criterion')} out, or "
+            "name models as sources"
+        )
     entries = _model_entries(request, dataset, models)
-    sources = _sources(request, folders, [entry.name for entry in entries])
+    if threshold is not None:
+        for entry in entries:
+            check_threshold(threshold, entry.name, entry.facts["classes"], entry.facts["access"])
+    sources = _sources(request, folders, [entry.name for entry in entries], threshold)
     made_sources = [source for source in sources if source.kind == "made"]
     distance = open_distance(request.norm)
     stage = (
@@ -150,6 +165,7 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
     selection = choose_samples(request, dataset)
     missing = unreadable_samples(dataset, selection.ids.tolist())
     ids = np.array([sample for sample in selection.ids.tolist() if sample not in missing], dtype=np.int64)
+    ids = ids[attackable_samples(np.asarray(dataset.labels(), dtype=np.int64)[ids], None, threshold)]
     if not budgets.values[-1] > 0:
         raise RequestError("eps is 0: examples at budget 0 are the clean inputs; pass a larger eps")
     return TransferPlan(
@@ -158,6 +174,7 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
         ids=ids,
         labels=np.asarray(dataset.labels(), dtype=np.int64)[ids],
         distance=distance,
+        threshold=threshold,
         stage=stage,
         eps=float(budgets.values[-1]),
         eps_text=budgets.texts[-1],
@@ -187,13 +204,17 @@ def _model_entries(request: TransferRequest, dataset: Dataset, objects: tuple[Mo
     return tuple(entries)
 
 
-def _sources(request: TransferRequest, folders: Mapping[str, Path], names: Sequence[str]) -> tuple[Source, ...]:
+def _sources(
+    request: TransferRequest, folders: Mapping[str, Path], names: Sequence[str], threshold: Threshold | None
+) -> tuple[Source, ...]:
     """The sources of the matrix: models, sets and runs."""
     sources: list[Source] = []
     for text in request.source or tuple(names):
         if text in folders:
             sources += (
-                _set_sources(folders[text]) if verb_of(folders[text]) == "benchmark" else _run_sources(folders[text], request)
+                _set_sources(folders[text])
+                if verb_of(folders[text]) == "benchmark"
+                else _run_sources(folders[text], request, threshold)
             )
             continue
         members = tuple(part.strip() for part in text.split("+"))
@@ -225,9 +246,14 @@ def _set_sources(folder: Path) -> list[Source]:
     ]
 
 
-def _run_sources(folder: Path, request: TransferRequest) -> list[Source]:
+def _run_sources(folder: Path, request: TransferRequest, threshold: Threshold | None) -> list[Source]:
     """A source for each model of a run."""
-    run = Run.open(folder)
+    run = Run.open(folder, thresholds=True)
+    criterion, asked = threshold_of(run.manifest), None if threshold is None else threshold.text
+    if criterion != asked:
+        remedy = f"leave {option('criterion')} out" if criterion is None else f"pass {option('criterion', repr(criterion))}"
+        counts = "misclassified inputs" if criterion is None else f"inputs that meet {criterion}"
+        raise RequestError(f"the successes of {folder} are {counts}, and this transfer asks for another criterion: {remedy}")
     if run.manifest["state"] != "finished":
         raise RequestError(f"{folder} is not finished: first run brinell audit --resume --out {folder}")
     distance = run.manifest["distance"]

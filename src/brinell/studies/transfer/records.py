@@ -66,6 +66,8 @@ class TransferManifest(Manifest):
     """The hash of everything that the rows depend on."""
     data: DataNames
     """The data."""
+    criterion: str | None = None
+    """The criterion of probability, such as true<0.1; null where misclassification is success."""
     distance: str
     """The distance in which eps is measured."""
     eps: Amount
@@ -116,6 +118,10 @@ class Answers:
     l2: Array = column("float32", "Euclidean length of the change")
     clean_pred: Array = column("int32", "class that the model predicts for the clean input")
     pred: Array = column("int32", "class that the model predicts for the example")
+    clean_margin: Array = column(
+        "float32", "margin of the clean input to a criterion of probability, positive where it meets it; else null", null=True
+    )
+    margin: Array = column("float32", "the same of the example", null=True)
 
     def __len__(self) -> int:
         return len(self.sample_id)

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from brinell.core.settings import Plain
 from brinell.engine.request import (
     AttackSpec,
     BaseRequest,
@@ -41,6 +42,9 @@ class TransferRequest(BaseRequest):
     attack: AttackSpec = "mi-fgsm"
     """The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each
     sample."""
+    criterion: Plain | None = None
+    """A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success
+    then means that the example meets it. Default: misclassification."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None

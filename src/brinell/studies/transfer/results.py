@@ -77,27 +77,39 @@ class EvaluatedModel(Result):
     """Rank by success on it, 1 for the most affected; null where two models share no source."""
 
 
-class ClassCell(OfClass):
-    """One class of a cell."""
+class Figures(Result):
+    """What examples leave of a model, under the name that the criterion of success gives it."""
 
-    accuracy: Rate
-    """Accuracy on the examples of this class."""
+    accuracy: Rate | None
+    """Accuracy on these examples; null with a criterion of probability."""
+    unmet: Rate | None = None
+    """With a criterion of probability: the share of these examples that do not meet it, which is no accuracy; otherwise null."""
+
+    @property
+    def rate(self) -> Rate:
+        """Accuracy, or the share that does not meet a criterion of probability."""
+        rate = self.accuracy or self.unmet
+        assert rate is not None, "one of both is there"
+        return rate
+
+
+class ClassCell(Figures, OfClass):
+    """One class of a cell: the examples of this class."""
+
     success: Share
     """Success among the examples of this class whose clean inputs both models classify correctly."""
 
 
-class DistortionCell(Result):
-    """One distortion of a cell, or several placed together."""
+class DistortionCell(Figures):
+    """One distortion of a cell, or several placed together: the examples with it."""
 
     distortion: str
     """Names joined by +."""
-    accuracy: Rate
-    """Accuracy on the examples with this distortion."""
     success: Share
     """Success among the examples with this distortion whose clean inputs both models classify correctly."""
 
 
-class Cell(Result):
+class Cell(Figures):
     """Evaluation of one model on one source's examples."""
 
     source: str
@@ -106,15 +118,16 @@ class Cell(Result):
     """The model."""
     white_box: bool
     """True if the examples were made on this model."""
-    clean: Rate
-    """Accuracy on the clean inputs of these examples."""
-    accuracy: Rate
-    """Accuracy on the examples."""
+    clean: Rate | None
+    """Accuracy on the clean inputs of these examples; null with a criterion of probability."""
+    clean_unmet: Rate | None = None
+    """With a criterion of probability: the share of these clean inputs that do not meet it; otherwise null."""
     success: Share
     """Share of misclassified examples, among those whose clean inputs this model and every evaluated member of the source
-    classify correctly."""
+    classify correctly. With a criterion of probability: of examples that meet it, among those whose clean inputs meet it on none
+    of them."""
     difference: float | None
-    """`accuracy` minus `clean`."""
+    """`accuracy` minus `clean`, or `unmet` minus `clean_unmet`."""
     low: float | None
     """Lower end of its 95 % interval (Newcombe, paired)."""
     high: float | None
@@ -126,12 +139,21 @@ class Cell(Result):
     per_distortion: list[DistortionCell]
     """Figures by distortion; empty for other attacks."""
 
+    @property
+    def clean_rate(self) -> Rate:
+        """The same as `rate` of the clean inputs."""
+        rate = self.clean or self.clean_unmet
+        assert rate is not None, "one of both is there"
+        return rate
+
 
 class TransferResult(FolderResult):
     """The result of `brinell transfer`, as `--json` prints it."""
 
     data: str
     """Name of the data."""
+    criterion: str | None = None
+    """The criterion of probability, such as true<0.1; null where misclassification is success."""
     distance: str
     """Norm in which eps is measured."""
     eps: float

@@ -157,8 +157,9 @@ class Cells:
         """Predict the clean inputs of all sources that share them, each input once."""
         started, peers = time.perf_counter(), [peer for peer in self._plan.sources if clean_origin(peer) == clean_origin(source)]
         ids = np.unique(np.concatenate([sample_ids(self._plan, peer) for peer in peers]))
-        predicted = _predict_classes(self._models[model], load_clean(self._plan, source, ids), self._plan)
-        write_arrays(self._folder / file, {"sample_id": ids, "pred": predicted})
+        labels = np.asarray(self._plan.dataset.labels(), dtype=np.int64)[ids] if source.kind != "set" else None
+        answers = _ask(self._models[model], load_clean(self._plan, source, ids), labels, self._plan)
+        write_arrays(self._folder / file, {"sample_id": ids, **answers})
         return {"passes": len(ids), "seconds": time.perf_counter() - started}
 
     def _evaluate(self, source: Source, model: str, file: str) -> dict[str, Any]:
@@ -224,6 +225,7 @@ def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder
         "command": job.command,
         "cell": plan.cell,
         "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},
+        "criterion": None if plan.threshold is None else plan.threshold.text,
         "distance": plan.distance.name,
         "eps": plan.eps,
         "eps_text": plan.eps_text,
@@ -261,8 +263,11 @@ def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Map
 
 
 def _evaluate_examples(plan: TransferPlan, examples: Examples, name: str, model: Model, clean: Mapping[str, Array]) -> Answers:
-    """Evaluate a model on a source's examples; `clean` holds its predictions for clean inputs (`sample_id`, `pred`)."""
+    """Evaluate a model on a source's examples; `clean` holds its answers to clean inputs (`sample_id` and those of `_ask`)."""
     change = examples.x.cpu() - examples.clean.cpu()
+    rows_of_clean = np.searchsorted(clean["sample_id"], examples.sample_id)
+    answers = _ask(model, examples.x, examples.label, plan)
+    before, after = (part.get("margin") for part in (clean, answers))
     return rows.build(
         Answers,
         len(examples.label),
@@ -273,15 +278,20 @@ def _evaluate_examples(plan: TransferPlan, examples: Examples, name: str, model:
         distortion=np.array(examples.distortion, dtype=object),
         linf=linf(change).numpy(),
         l2=l2(change).numpy(),
-        clean_pred=clean["pred"][np.searchsorted(clean["sample_id"], examples.sample_id)],
-        pred=_predict_classes(model, examples.x, plan),
+        clean_pred=clean["pred"][rows_of_clean],
+        pred=answers["pred"],
+        **({} if before is None or after is None else {"clean_margin": before[rows_of_clean], "margin": after}),
     )
 
 
-def _predict_classes(model: Model, x: Tensor, plan: TransferPlan) -> Array:
-    """(n,) int64: classes that a model predicts."""
-    classes: Array = predict(model, x.to(plan.device), plan.request.batch_size).argmax(1).cpu().numpy()
-    return classes
+def _ask(model: Model, x: Tensor, labels: Array | None, plan: TransferPlan) -> dict[str, Array]:
+    """Answers of a model to inputs: `pred` (n,) int64 classes, and `margin` (n,) to a criterion of probability."""
+    logits = predict(model, x.to(plan.device), plan.request.batch_size)
+    answers: dict[str, Array] = {"pred": logits.argmax(1).cpu().numpy()}
+    if plan.threshold is not None:
+        y = torch.as_tensor(labels, device=logits.device).long()
+        answers["margin"] = plan.threshold.margin(logits, y, x).cpu().numpy()
+    return answers
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:
@@ -301,7 +311,9 @@ def carry_out(call: Call) -> TransferResult:
     plan = make_plan(call.request, dataset=call.dataset(), models=call.models())
     made = sum(source.kind == "made" for source in plan.sources)
     for sentence in sentences(
-        families(made, len(plan.models) if made else 0, len(plan.sources) * len(plan.models), len(plan.ids))
+        families(
+            made, len(plan.models) if made else 0, len(plan.sources) * len(plan.models), len(plan.ids), plan.request.criterion
+        )
     ):
         call.progress.note(sentence)
     return make(plan, call)

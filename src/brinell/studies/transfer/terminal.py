@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from brinell.pages.terminal import reading
-from brinell.studies.transfer.words import budget, sentences
+from brinell.studies.transfer.words import budget, sentences, terms
 
 
 def lines(result: Any) -> Iterator[str]:
     """Format the result, line by line."""
     attack = f", made by {result.attack}" if result.attack else ""
     yield f"{result.data}: {budget(result)}{attack}"
-    yield "success in percent, among samples that both models classify correctly; * white-box"
+    yield f"{terms(result).short}; * white-box"
     width = max(12, *(len(column.model) + 2 for column in result.models))
     yield f"  {'made on':<24}" + "".join(f"{column.model:>{width}}" for column in result.models) + f"{'others':>10}  rank"
     cells = {(cell.source, cell.model): cell for cell in result.cells}

@@ -1,10 +1,54 @@
 """Sentences that summarise a transfer."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from brinell.analysis.inference import significant
 from brinell.pages.format import norm, percent, samples, short
 from brinell.studies.transfer.results import Cell, EvaluatedModel, TransferResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """Words for success, and for what is left of a model, by the criterion of a transfer."""
+
+    success: str
+    """When an example counts, and among which."""
+    short: str
+    """The same for a terminal."""
+    rate: str
+    """What is left of a model on the examples."""
+    rate_lead: str
+    """The sentence over the table of it."""
+    column: str
+    """Its name as a column."""
+    loss: str
+    """What an effect is called."""
+
+
+def terms(result: TransferResult) -> Terms:
+    """The words of a transfer."""
+    if result.criterion is None:
+        return Terms(
+            success="Percentage of examples that the model in the column misclassifies, among those whose clean inputs this "
+            "model and the source both classify correctly.",
+            short="success in percent, among samples that both models classify correctly",
+            rate="Accuracy on the examples",
+            rate_lead="Accuracy of the model in the column on each source's examples, in percent.",
+            column="accuracy",
+            loss="loss of accuracy",
+        )
+    return Terms(
+        success=f"Percentage of examples that meet {result.criterion} on the model in the column, among those whose clean inputs "
+        "meet it neither on this model nor on the source.",
+        short=f"examples that meet {result.criterion}, in percent, among samples that meet it on neither model untouched",
+        rate=f"Examples that do not meet {result.criterion}",
+        rate_lead=f"Share of each source's examples that do not meet {result.criterion} on the model in the column, in percent. "
+        "It is no accuracy.",
+        column="unmet",
+        loss=f"effect on {result.criterion}",
+    )
+
 
 MAX_NAMED = 3
 """Most sources or models that a clause names."""
@@ -110,15 +154,16 @@ def _harmless_cells(result: TransferResult) -> str:
     total = sum(not cell.white_box for cell in result.cells)
     if not harmless:
         return ""
+    article = "a loss" if result.criterion is None else "one"
     largest = max(-100 * (cell.low or 0.0) for cell in harmless)
     return (
-        f"In {len(harmless)} of the {total} black-box cells no loss of accuracy is shown by {_size(harmless)} (McNemar, "
-        f"corrected for the number of cells); a loss of {largest:.1f} points is not excluded."
+        f"In {len(harmless)} of the {total} black-box cells no {terms(result).loss} is shown by {_size(harmless)} (McNemar, "
+        f"corrected for the number of cells); {article} of {largest:.1f} points is not excluded."
     )
 
 
 def _is_lower(cell: Cell) -> bool:
-    """True if the model is less accurate on the examples."""
+    """True if less is left of the model on the examples."""
     return (cell.difference or 0.0) < 0
 
 
@@ -135,4 +180,4 @@ def budget(result: TransferResult) -> str:
 
 def _size(cells: list[Cell]) -> str:
     """Largest number of samples of the cells as text."""
-    return samples(max(cell.accuracy.n for cell in cells))
+    return samples(max(cell.rate.n for cell in cells))
