@@ -1366,6 +1366,7 @@ def transfer(
     norm: Norm = 'linf',
     eps: Eps | None = None,
     attack: str = 'mi-fgsm',
+    criterion: str | None = None,
     samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
     seed: int = 0,
@@ -1394,6 +1395,7 @@ def transfer(
         norm: The distance in which eps is measured: linf, l2, l1 or l0.
         eps: The budget of the examples, both those made now and those read from runs. Default: the largest budget that is usual in the field.
         attack: The attack that makes examples, for example mi-fgsm?diverse=0.5&kernel=3 or apgd-ce. It runs all its steps on each sample.
+        criterion: A threshold on a probability in place of misclassification, as for brinell audit: "true<0.1" or "class=cat>0.9". Success then means that the example meets it. Default: misclassification.
         samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: The selection of samples: the first, or drawn with the seed, stratified by class or at random. Default: the first of published test sets, and stratified for all other data.
         seed: The seed of every random number.
