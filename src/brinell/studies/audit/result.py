@@ -84,7 +84,7 @@ class Plot:
 
 
 class _WithRun(Result):
-    """What the results of all audits have besides their figures: gates, stored inputs and rows."""
+    """Gates, stored inputs and rows, which the results of all audits have besides their figures."""
 
     if TYPE_CHECKING:  # fields of the results, which this is mixed into
         folder: str

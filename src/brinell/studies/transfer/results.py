@@ -78,7 +78,7 @@ class EvaluatedModel(Result):
 
 
 class Figures(Result):
-    """What examples leave of a model, under the name that the criterion of success gives it."""
+    """The share that examples leave of a model, under the name that the criterion of success gives it."""
 
     accuracy: Rate | None
     """Accuracy on these examples; null with a criterion of probability."""

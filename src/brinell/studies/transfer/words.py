@@ -17,13 +17,13 @@ class Terms:
     short: str
     """The same for a terminal."""
     rate: str
-    """What is left of a model on the examples."""
+    """The share that is left of a model on the examples."""
     rate_lead: str
     """The sentence over the table of it."""
     column: str
     """Its name as a column."""
     loss: str
-    """What an effect is called."""
+    """The name of an effect."""
 
 
 def terms(result: TransferResult) -> Terms:
