@@ -113,7 +113,7 @@ def audit(
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
         reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
-        criterion: A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is no robust accuracy. Default: misclassification.
+        criterion: A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is not robust accuracy. Default: misclassification.
         samples: The number of samples, or all. Default: 1000, or all where there are fewer.
         select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.
@@ -1170,7 +1170,7 @@ def study(
         attack: A cascade, fast, standard (also autoattack), slides, plus, rand or black-box; or an attack, such as apgd-ce or pgd?steps=50&restarts=3. They run in the order given, each on the samples that are still robust.
         targeted: The class that the attacks aim at: a class by name or number, least-likely, or random. Samples of that class are left out. Default: untargeted, any wrong class counts.
         reject_class: The class by which the model rejects inputs: a name, a number, or last. A rejected input is not an adversarial example, and a rejected clean input is not correct. Default: no reject class, so every class except the true one counts.
-        criterion: A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is no robust accuracy. Default: misclassification.
+        criterion: A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than 0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do not meet it, which is not robust accuracy. Default: misclassification.
         samples: The number of samples, or all. Default: 1000, or all where there are fewer.
         select: The selection of samples: first, stratified (drawn by class) or random. Default: first for published test sets (mnist, cifar10, bench, digits), stratified for all other data.
         seed: The seed of every random number.

@@ -169,7 +169,7 @@ def test_texts_that_are_none(text):
         ({"targeted": "1"}, "leave one of them out"),
         ({"reject_class": "1"}, "leave one of them out"),
         ({"certify": True}, "does not go with --criterion|does not go with criterion"),
-        ({"gate": "robust=0.5"}, "no robust accuracy"),
+        ({"gate": "robust=0.5"}, "not robust accuracy"),
         ({"criterion": "class=7>0.9"}, "no class 7"),
         ({"criterion": "class=0>0.9"}, "all samples are of the class of criterion"),
     ],
@@ -229,12 +229,12 @@ def test_whoever_means_robust_accuracy_refuses_the_run(run, capsys, monkeypatch,
     known = [word.replace("run:RUN", f"run:{run}") for word in known]
     assert cli(known) == 2
     error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.search("no robust accuracy|criterion|counts inputs", error), error
+    assert re.search("not robust accuracy|criterion|counts inputs", error), error
 
 
 def test_a_board_says_why_it_leaves_the_run_out(run, tmp_path, capsys):
     cli(["board", str(run), "--out", str(tmp_path / "board"), "--level", "rows"])
-    assert "no robust accuracy" in capsys.readouterr().out
+    assert "not robust accuracy" in capsys.readouterr().out
 
 
 def test_a_gate_judges_the_share_by_its_name(run):
@@ -257,7 +257,7 @@ def test_nothing_that_is_shown_calls_the_share_accuracy(run, capsys):
     page = re.sub(r"<[^>]+>", " ", (run / "report.html").read_text())
     page = page.partition('id="checks"')[0]
     claims = [page[match.start() - 20 : match.end()] for match in re.finditer("robust accuracy", page, re.IGNORECASE)]
-    assert claims and all("no robust accuracy" in claim for claim in claims)
+    assert claims and all("not robust accuracy" in claim for claim in claims)
     assert "Clean accuracy" not in page and "true&lt;0.1" in page
 
 

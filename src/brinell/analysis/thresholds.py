@@ -1,4 +1,4 @@
-"""Figures of a run with a criterion of probability: the share of inputs that do not meet it, which is no robust accuracy."""
+"""Figures of a run with a criterion of probability: the share of inputs that do not meet it, which is not robust accuracy."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -84,9 +84,9 @@ class ThresholdModel(ClaimingResult):
     complete: bool
     """True if every stage that can run judged every sample; otherwise the figures are those of the finished stages."""
     clean_unmet: Rate
-    """Share of untouched inputs that do not meet the criterion, whatever class is predicted. This is no accuracy."""
+    """Share of untouched inputs that do not meet the criterion, whatever class is predicted. This is not an accuracy."""
     unmet: list[Rate]
-    """Share of inputs that no finished attack made meet the criterion, at each eps. This is no robust accuracy."""
+    """Share of inputs that no finished attack made meet the criterion, at each eps. This is not robust accuracy."""
     per_class: list[ThresholdClass]
     """Classes with at least one sample, by index."""
     classes_without_samples: int
@@ -213,7 +213,7 @@ def check_metrics(metrics: Collection[str], criterion: str | None, run: str = ""
     others = [metric for metric in metrics if metric != "unmet"]
     if criterion is not None and others:
         raise RequestError(
-            f"{subject} states the share of inputs that do not meet {criterion}, which is no robust accuracy: demand "
+            f"{subject} states the share of inputs that do not meet {criterion}, which is not robust accuracy: demand "
             f"{option('unmet')} in place of {option(others[0])}"
         )
 

@@ -220,7 +220,7 @@ class Request(BaseRequest):
     criterion: Plain | None = None
     """A threshold on a probability in place of misclassification: "true<0.1" (the class is wrong, and the true one has less than
     0.1) or "class=cat>0.9" (inputs of other classes with more than 0.9 for cat). The run then states the share of inputs that do
-    not meet it, which is no robust accuracy. Default: misclassification."""
+    not meet it, which is not robust accuracy. Default: misclassification."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all where there are fewer."""
     select: Literal["first", "stratified", "random"] | None = None

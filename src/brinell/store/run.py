@@ -38,7 +38,7 @@ def refuse_threshold(manifest: Mapping[str, Any], path: str) -> None:
     """
     if (criterion := threshold_of(manifest)) is not None:
         raise RequestError(
-            f"{path} states the share of inputs that do not meet {criterion}, which is no robust accuracy: name the run of an "
+            f"{path} states the share of inputs that do not meet {criterion}, which is not robust accuracy: name the run of an "
             f"audit without {option('criterion')}"
         )
 

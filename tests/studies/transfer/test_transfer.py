@@ -365,7 +365,7 @@ def test_examples_meet_a_criterion_of_probability_by_hand(of_criterion):
 
 def test_a_criterion_is_named_wherever_its_figures_are(of_criterion):
     page = (Path(of_criterion.folder) / "report.html").read_text()
-    assert "true&lt;0.1" in page and "misclassifies" not in page and "It is no accuracy" in page
+    assert "true&lt;0.1" in page and "misclassifies" not in page and "It is not an accuracy" in page
     assert of_criterion.payload()["criterion"] == CRITERION
     assert (
         (Path(of_criterion.folder) / "tables" / "cells.csv")

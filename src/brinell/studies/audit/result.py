@@ -250,7 +250,7 @@ class Audit(_WithRun, AuditResult):
 
 
 class ThresholdAudit(_WithRun, ThresholdResult):
-    """All figures of an audit with a criterion of probability, which is about no robust accuracy."""
+    """All figures of an audit with a criterion of probability, which is not about robust accuracy."""
 
     def unmet(self, eps: Any = None, model: str | None = None) -> Rate:
         """Share of inputs that do not meet the criterion at one budget of the run, with its interval.

@@ -55,7 +55,7 @@ def threshold_lines(result: Any) -> Iterator[str]:
     """The result of an audit with a criterion of probability, line by line."""
     for model in result.models:
         yield f"{model.model}: {model.n} samples, {model.distance}, criterion {model.criterion}, {model.attacks}"
-        yield f"  {model.criterion} means that {model.meaning}; the share of inputs that do not meet it is no robust accuracy"
+        yield f"  {model.criterion} means that {model.meaning}; the share of inputs that do not meet it is not robust accuracy"
         yield f"  {'eps':>9}   not met    95 % interval   inputs"
         rates = [(text, rate) for text, rate in zip(model.eps_text, model.unmet, strict=True) if rate.eps > 0]
         for text, rate in [("clean", model.clean_unmet), *rates]:

@@ -44,7 +44,7 @@ def terms(result: TransferResult) -> Terms:
         short=f"examples that meet {result.criterion}, in percent, among samples that meet it on neither model untouched",
         rate=f"Examples that do not meet {result.criterion}",
         rate_lead=f"Share of each source's examples that do not meet {result.criterion} on the model in the column, in percent. "
-        "It is no accuracy.",
+        "It is not an accuracy.",
         column="unmet",
         loss=f"effect on {result.criterion}",
     )
