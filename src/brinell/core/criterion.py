@@ -270,14 +270,14 @@ class Threshold(Probability):
     text: str = ""
     """The criterion as a user writes it, such as true<0.1."""
 
-    def logits_for_attack(self, logits: Tensor, y: Tensor) -> Tensor:
+    def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """Logits (n, classes) in which the true class leads by minus the margin, or lags behind by the margin."""
-        index, margin = y[:, None], self.margin(logits, y, logits)
+        index, lag = y[:, None], self.margin(logits, y, logits)
         if self.wrong_class is None:
             top = logits.scatter(1, index, -torch.inf).amax(1)
-            return logits.scatter(1, index, (top - margin)[:, None])
+            return logits.scatter(1, index, (top - lag)[:, None])
         wrong = logits[:, self.wrong_class]
-        true = wrong - margin
+        true = wrong - lag
         # No attack aims at another wrong class, whose logits are the smallest.
         last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
         shown = last[:, None].expand_as(logits).index_copy(1, index.new_tensor([self.wrong_class]), wrong[:, None])

@@ -83,7 +83,7 @@ class Figures(Result):
     accuracy: Rate | None
     """Accuracy on these examples; null with a criterion of probability."""
     unmet: Rate | None = None
-    """With a criterion of probability: the share of these examples that do not meet it, which is not an accuracy; otherwise null."""
+    """With a criterion of probability: the share of these examples that do not meet it, not an accuracy; otherwise null."""
 
     @property
     def rate(self) -> Rate:
