@@ -26,6 +26,7 @@ from brinell.core.domain import Domain
 from brinell.core.record import Array
 from brinell.core.streams import Streams
 from brinell.engine.plan import model_opener
+from brinell.engine.shard import predict
 from brinell.engine.sources import open_data
 from brinell.explainers._asking import hidden_fill
 from brinell.models._torch_model import TorchModel
@@ -246,7 +247,8 @@ def main() -> None:
         y = module(x).argmax(1)
     objects, fill = (x[:, 0] > 0.5).numpy(), hidden_fill(x, DOMAIN)
     hides = draw_masks(x, DOMAIN, Streams.of(0, torch.arange(len(x))).fold("explain").fold("hidden"))
-    hidden = hides.numpy(), drops(TorchModel(module, DOMAIN, 10), x, y, hides, DOMAIN, 128)
+    model = TorchModel(module, DOMAIN, 10)
+    hidden = hides.numpy(), drops(lambda rows, inputs: predict(model, inputs, 128), x, y, hides, DOMAIN)
     measured: dict[str, list[tuple[Array, Array]]] = {name: [] for name in LINES}
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
