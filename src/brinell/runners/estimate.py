@@ -133,13 +133,13 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         low=max(fixed, total - spread),
         high=total + spread,
         alarm_seconds=sum(stage.seconds for stage in stages if stage.name in masked and not stage.expected),
-        memory=_peak(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
+        memory=peak_memory(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
         samples=m,
         calibration_seconds=time.perf_counter() - start,
     )
 
 
-def _peak(device: torch.device) -> int:
+def peak_memory(device: torch.device) -> int:
     """Peak bytes of this process, on its GPU or else in main memory."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_reserved(device))

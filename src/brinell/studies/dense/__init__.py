@@ -3,13 +3,15 @@
 `brinell audit` hands data with masks or boxes over to it.
 """
 
-from brinell.studies.dense.request import DenseRequest
+from brinell.studies.dense.request import DenseOptions, DenseRequest
 from brinell.studies.kit import Study
 
 STUDY = Study(
     package=__name__,
     verb="dense",
     request=DenseRequest,
+    options=DenseOptions,
+    run="dry_run:carry_out",
     plan="run:make_plan",
     parts="run:pieces",
     table="records:TABLE",

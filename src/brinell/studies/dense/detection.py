@@ -67,6 +67,16 @@ def thresholds(request: DenseRequest) -> dict[Error, float]:
     return box_criterion(request.criterion or "+".join(ERRORS))
 
 
+def row_names(stage: Stage, request: DenseRequest) -> list[str]:
+    """The names of an attack in the rows, one for each kind of error."""
+    return [row_name(error, stage) for error in thresholds(request)]
+
+
+def row_name(error: Error, stage: Stage) -> str:
+    """The name of an attack on one kind of error."""
+    return f"{error}/{stage.name}"
+
+
 def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> Answers:
     """Attack a group of pictures at all budgets, and write their strongest inputs."""
     ids, truth = plan.ids[part], plan.dataset.info.truth
@@ -87,6 +97,7 @@ def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> An
             criterion=criterion,
             seed=request.seed,
             batch_size=request.batch_size,
+            on_pass=plan.on_pass,
             queries=request.queries,
         )
         pictures = _Pictures(group, ids, criterion)
@@ -142,7 +153,7 @@ class _Pictures:
 
     def _stage(self, stage: Stage, eps: float, attackable: Tensor) -> list[Answers]:
         """The rows of a stage, which runs on the pictures that do not meet the criterion yet."""
-        stage = replace(stage, name=f"{self._criterion.error}/{stage.name}")
+        stage = replace(stage, name=row_name(self._criterion.error, stage))
         open_rows, finished = attackable[~self._met[attackable]], attackable[self._met[attackable]]
         parts = []
         if len(finished):

@@ -62,6 +62,11 @@ def _tensor(masks: Array, plan: Plan) -> Tensor:
     return torch.from_numpy(np.asarray(masks, dtype=np.int64)).to(plan.device)
 
 
+def row_names(stage: Stage, request: DenseRequest) -> list[str]:
+    """The name of an attack in the rows."""
+    return [stage.name]
+
+
 def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> Answers:
     """Attack a group of pictures at all budgets, and write their strongest inputs."""
     ids, truth = plan.ids[part], plan.dataset.info.truth
@@ -77,6 +82,7 @@ def attack(plan: DensePlan, request: DenseRequest, part: slice, file: str) -> An
         criterion=criterion,
         seed=request.seed,
         batch_size=request.batch_size,
+        on_pass=plan.on_pass,
         queries=request.queries,
     )
     return _Pictures(group, ids, request.lipschitz).attack(plan, plan.folder / file)

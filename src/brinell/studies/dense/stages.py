@@ -1,6 +1,7 @@
 """One attack on one group of inputs: from the ledger to the strongest input of each, whatever the task."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +44,8 @@ class DensePlan(Plan):
     """The plan of a study of dense outputs."""
 
     setting: Setting
+    on_pass: Callable[[int, int], None] | None = None
+    """Called with (forwards, backwards) after each batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,7 @@ class Group:
     seed: int
     batch_size: int
     queries: int | None
+    on_pass: Callable[[int, int], None] | None = None
 
     @cached_property
     def rng(self) -> Streams:
@@ -113,6 +117,7 @@ class Group:
             minimal=attack.family == "minimal",
             reach=reach_of(attack, self.distance.name),
             strongest=True,
+            on_pass=self.on_pass,
         )
         attack(ledger.oracle(), ledger.batch, ledger.threat, self.rng.select(rows).fold(f"{stage.name} {eps!r}"))
         fooled = ledger.fooled

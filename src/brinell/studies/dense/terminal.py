@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 
 from brinell.pages.format import percent
+from brinell.studies.audit import dry_run
+from brinell.studies.audit.dry_run import PlanResult
 from brinell.studies.dense import detection_terminal
 from brinell.studies.dense.detection_results import DetectionResult
 from brinell.studies.dense.results import DenseResult, Figure
 from brinell.studies.dense.words import eps_text, reading
 
 
-def lines(result: DenseResult | DetectionResult) -> Iterator[str]:
-    """Yield the lines of the result."""
+def lines(result: DenseResult | DetectionResult | PlanResult) -> Iterator[str]:
+    """Yield the lines of the result, or of the plan that a dry run shows."""
+    if isinstance(result, PlanResult):
+        yield from dry_run.lines(result)
+        return
     if isinstance(result, DetectionResult):
         yield from detection_terminal.lines(result)
         return
