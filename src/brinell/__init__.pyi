@@ -468,6 +468,8 @@ def dense(
     batch_size: int = 4,
     device: Device = 'auto',
     in_process: bool = False,
+    dry_run: bool = False,
+    calibrate: float | None = None,
 ) -> DenseResult:
     """Attack a model that answers more than a class: the class of each pixel, by masks, or the boxes of objects.
 
@@ -500,6 +502,8 @@ def dense(
         batch_size: The most pictures shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
         in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
+        dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
+        calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
 
     Returns:
         DenseResult: what `brinell dense --json` prints, as `payload()`.
