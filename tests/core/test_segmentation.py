@@ -121,13 +121,16 @@ def test_attacks_see_two_classes_that_judge_alike(name, seed):
 
 @pytest.mark.parametrize("name", CRITERIA)
 def test_attacks_by_scores_see_pixels_come_nearer_while_none_turns(name):
-    """The same classes with smaller leads: the margin stands still, and what an attack sees rises."""
+    """The same classes, and one pixel with a smaller lead: the margin stands still, and what an attack sees rises."""
     criterion, y = CRITERIA[name].select(slice(0, 1)), torch.zeros(1, dtype=torch.long)
-    right = 4 * torch.nn.functional.one_hot(criterion.truth, 3).movedim(-1, 1).float().flatten(1)
-    assert criterion.margin(right, y, right) < 0
-    assert torch.equal(criterion.margin(right, y, right), criterion.margin(right / 2, y, right / 2))
-    far, near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (right, right / 2))
-    assert near > far
+    right = 4 * torch.nn.functional.one_hot(criterion.truth, 3).movedim(-1, 1).float()
+    nearer = right.clone()
+    nearer[:, :, 0, 1] /= 2  # a pixel of class 1, which all criteria are about
+    far, near = (maps.flatten(1) for maps in (right, nearer))
+    assert criterion.margin(far, y, far) < 0
+    assert torch.equal(criterion.margin(far, y, far), criterion.margin(near, y, near))
+    seen_far, seen_near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (far, near))
+    assert seen_near > seen_far
 
 
 def test_the_gradient_of_a_margin_is_that_of_the_right_pixels():
@@ -158,14 +161,18 @@ def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(radius):
     assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
 
 
+OTHER_ATTACKS = ("pgd?steps=3", "square?steps=40", "rlab?steps=40&patch=2&distortions=signed-patch")
+
+
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("loss", [*sorted(PIXEL_LOSSES), "pgd"])
-def test_the_scale_of_logits_changes_no_attacked_figure(loss, count):
+@pytest.mark.parametrize("name", [*(f"apgd-map?steps=5&loss={loss}" for loss in sorted(PIXEL_LOSSES)), *OTHER_ATTACKS])
+def test_the_scale_of_logits_changes_no_attacked_figure(name, count):
     """Powers of two round nothing, so that inputs, margins and costs are the same to the last bit."""
     domain, gen = Domain(kind="image", shape=(3, 6, 6)), torch.Generator().manual_seed(0)
     weights, x = torch.randn(count, 3, 3, 3, generator=gen), torch.rand(2, 3, 6, 6, generator=gen)
     masks = torch.nn.functional.conv2d(x, weights, padding=1).argmax(1)
-    attack = plugins.build("attack", *(("pgd", {"steps": "3"}) if loss == "pgd" else ("apgd-map", {"steps": "5", "loss": loss})))
+    spec = plugins.parse(name)
+    attack = plugins.build("attack", spec.name, spec.options)
     outcomes = []
     for scale in (2.0**-6, 1.0, 2.0**6):
         network = torch.nn.Conv2d(3, count, 3, padding=1, bias=False).requires_grad_(False)

@@ -106,12 +106,13 @@ class MapCriterion(ABC):
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): 0 and the margin; where the criterion is not met, less by 0 to 2 the farther the pixels are from their goal.
 
-        A count stands still while no pixel changes its class, so that a search by counts alone would see nothing.
+        A count stands still while no pixel changes its class, so that a search by counts alone would see nothing. The scale of
+        logits does not change what it sees.
         """
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
         margin = self.margin(logits, y, logits)
-        seen = torch.where(margin > 0, margin, margin + self.mean_loss(nearness, self.maps(logits)) - 1)
+        seen = torch.where(margin > 0, margin, margin + self.mean_loss(nearness, self.rescaled(self.maps(logits))) - 1)
         return torch.stack((torch.zeros_like(margin), seen), 1)
 
     def for_attack(self) -> Criterion:
