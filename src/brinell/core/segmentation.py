@@ -7,6 +7,7 @@ valid pixels of a picture (`core.pixel_losses`).
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import torch
@@ -95,9 +96,13 @@ class MapCriterion(ABC):
         The scale of its logits changes no decision of a network. Without this step it would change attacks: if logits are small,
         the cross-entropy weighs all pixels alike, and if they are large, it has no gradient.
         """
-        spread = self.mean((maps.amax(1) - maps.amin(1)).detach())
-        scale = torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
-        return maps * scale[:, None, None, None]
+        return maps * self.scale(maps)[:, None, None, None]
+
+    def scale(self, maps: Tensor) -> Tensor:
+        """(n,): the factors by which `rescaled` multiplies maps; 1 where all logits of a picture are alike, or not finite."""
+        maps = maps.detach()
+        spread = self.mean(maps.amax(1) - maps.amin(1))
+        return torch.where((spread > 0) & (spread < torch.inf), SPREAD / spread, 1.0)
 
     def mean_loss(self, loss: Loss, maps: Tensor) -> Tensor:
         """(n,): mean of a loss of single pixels over the valid ones."""
@@ -111,8 +116,9 @@ class MapCriterion(ABC):
         """
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
-        margin = self.margin(logits, y, logits)
-        seen = torch.where(margin > 0, margin, margin + self.mean_loss(nearness, self.rescaled(self.maps(logits))) - 1)
+        margin, maps = self.margin(logits, y, logits), self.maps(logits)
+        near = partial(nearness, scale=self.scale(maps))
+        seen = torch.where(margin > 0, margin, margin + self.mean_loss(near, maps) - 1)
         return torch.stack((torch.zeros_like(margin), seen), 1)
 
     def for_attack(self) -> Criterion:
@@ -219,9 +225,9 @@ class TargetMap(MapCriterion):
         return replace(self, masks=self.masks[keep], targets=self.targets[keep])
 
 
-def nearness(logits: Tensor, y: Tensor) -> Tensor:
-    """The sigmoid of the margin of each pixel: above a half where its class is wrong, and the smaller the surer it is right."""
-    return losses.margin(logits, y).sigmoid()
+def nearness(logits: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """The sigmoid of the scaled margin of each pixel: above a half where it is wrong, and the smaller the surer it is right."""
+    return (losses.margin(logits, y) * scale[:, None, None]).sigmoid()
 
 
 def confusion(predicted: Tensor, masks: Tensor, classes: int) -> Tensor:
