@@ -1,4 +1,4 @@
-"""Audits of FastestDet on 100 COCO pictures: figures of docs/results/dense.md, each printed with its command.
+"""Audits of FastestDet on 100 COCO pictures: figures of docs/results/object-detection.md, each printed with its command.
 
     python -m benchmarks.detection coco                 # AP and AP50 against pycocotools (pip install --target F pycocotools)
     python -m benchmarks.detection attack               # AP50, recall and errors of 40 pictures
