@@ -158,9 +158,6 @@ def benchmark(
     steps: int = 1000,
     refine: int = 200,
     levels: str = '1,2,4,6,8,10',
-    true_below: float | None = None,
-    wrong_class: str | None = None,
-    wrong_above: float | None = None,
     criterion: str | None = None,
     samples: int | Literal['all'] | None = None,
     select: Literal['first', 'stratified', 'random'] | None = None,
@@ -195,10 +192,7 @@ def benchmark(
         steps: The largest number of queries for a sample.
         refine: The number of queries after the first adversarial example that search for a closer one.
         levels: Multiples of the L2 distance of the adversarial example. 1 is always among them.
-        true_below: The criterion: the probability of the true class falls below this value.
-        wrong_class: The criterion: the model predicts this class, given by name or number, for samples of other classes.
-        wrong_above: The criterion: the lower limit of the probability of the wrong class.
-        criterion: The criterion for masks and boxes, as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: half of the pixels are wrong, or half of the objects are missed.
+        criterion: The criterion of success. For classes a threshold on a probability, as for brinell audit: "true<0.1" or "class=cat>0.9". For masks and boxes as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: misclassification, half of the pixels are wrong, or half of the objects are missed.
         samples: The number of samples, or all. Default: 1000, or all if there are fewer.
         select: The selection of samples: the first, or a draw with the seed, stratified by class or random. Default: the first for published test sets, stratified for other data.
         seed: The seed of every random number.

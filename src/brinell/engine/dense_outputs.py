@@ -199,7 +199,7 @@ def read_map_criterion(text: str, names: Sequence[str]) -> tuple[str, float]:
     share = _share(value) if colon else 1.0
     if share is not None and (name == "pixels" or (name == "iou" and colon)):
         return name, share
-    raise RequestError(f"criterion is {text!r}: write {option('criterion', MAP_FORMS)}")
+    raise RequestError(f"criterion is {text!r}: write {option('criterion', MAP_FORMS)} for data with masks")
 
 
 def _share(value: str) -> float | None:
@@ -239,6 +239,6 @@ def box_criterion(text: str) -> dict[Error, float]:
         except ValueError:
             end = -1.0
         if error not in ERRORS or not 0 < end <= ALL.get(name, 1.0):
-            raise RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)}")
+            raise RequestError(f"criterion is {text!r}: write {option('criterion', BOX_FORMS)} for data with boxes")
         ends[error] = end
     return ends

@@ -44,7 +44,7 @@ def parse_threshold(text: str | None, classes: tuple[str, ...]) -> Threshold | N
         return Threshold(wrong_class=index, wrong_above=value, text=f"class={name}>{value:g}")
     raise RequestError(
         f"criterion {text!r} is no threshold on a probability: write {option('criterion', TRUE_EXAMPLE)} or "
-        f"{option('criterion', WRONG_EXAMPLE)}"
+        f"{option('criterion', WRONG_EXAMPLE)} for data with a class for each input"
     )
 
 

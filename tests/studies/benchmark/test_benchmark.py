@@ -256,15 +256,21 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, kind, shape):
 
 
 def test_the_true_class_below_a_probability(work, tmp_path):
-    assert cli(benchmark_arguments(work, tmp_path / "set", "--true-below", "0.2", levels="1")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--criterion", "true<0.2", levels="1")) == 0
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(0.15 < row["true_probability"] < 0.2 and row["adversarial"] for row in examples)
+    card = (tmp_path / "set" / "README.md").read_text()
+    assert "until the model is wrong, and the probability of the true class falls below 0.2;" in card
+    criterion = json.loads((tmp_path / "set" / "manifest.json").read_text())["criterion"]
+    assert criterion == {"true_below": 0.2, "wrong_class": None, "wrong_above": None, "text": "true<0.2"}
 
 
 def test_a_false_positive(work, tmp_path):
-    assert cli(benchmark_arguments(work, tmp_path / "set", "--wrong-class", "bright", "--wrong-above", "0.9", levels="1")) == 0
+    assert cli(benchmark_arguments(work, tmp_path / "set", "--criterion", "class=bright>0.9", levels="1")) == 0
     examples = [row for row in rows_of(tmp_path / "set") if row["level"] == 1]
     assert len(examples) == 11 and all(row["prediction"] == 1 and 0.9 < row["confidence"] < 0.95 for row in examples)
+    card = (tmp_path / "set" / "README.md").read_text()
+    assert "until the probability of class bright, which is not the true one, exceeds 0.9;" in card
 
 
 def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
@@ -272,7 +278,7 @@ def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
     x[1], x[2] = 0.7, 0.49
     model = Recorder(logits, PIXELS, classes=3)
     data = ArrayDataset(x, np.array([0, 1, 0]), domain=PIXELS)
-    result = brinell.benchmark(model, data, out=tmp_path / "set", wrong_class="1", wrong_above=0.2, patch=1, refine=0)
+    result = brinell.benchmark(model, data, out=tmp_path / "set", criterion="class=1>0.2", patch=1, refine=0)
     assert [row["outcome"] for row in rows_of(tmp_path / "set", "samples")] == ["reached", "own_class", "already"]
     assert result.outcomes["own_class"] == result.outcomes["already"] == 1
 
@@ -309,11 +315,11 @@ def test_in_words(work, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--true-below", "1.5"], "true_below is 1.5: a probability threshold must lie between 0 and 1"),
-        (["--wrong-class", "bright", "--wrong-above", "0"], "wrong_above is 0.0"),
-        (["--wrong-class", "bright"], "needs both wrong_class and wrong_above"),
-        (["--wrong-class", "7", "--wrong-above", "0.5"], "wrong_class is 7, and the model has classes 0 to 2"),
-        (["--wrong-class", "brigt", "--wrong-above", "0.5"], "there is no class 'brigt', did you mean 'bright'?"),
+        (["--criterion", "true<1.5"], "criterion 'true<1.5' needs a probability between 0 and 1"),
+        (["--criterion", "class=bright>0"], "criterion 'class=bright>0' needs a probability between 0 and 1"),
+        (["--criterion", "class=bright"], "criterion 'class=bright' is no threshold on a probability"),
+        (["--criterion", "class=7>0.5"], "there is no class 7: model model has the classes 0 to 2"),
+        (["--criterion", "class=brigt>0.5"], "there is no class 'brigt', did you mean 'bright'?"),
         (["--patch", "6"], "patch (6, 6) does not fit an input of shape (1, 5, 5)"),
         (["--levels", "0.5"], "level '0.5' is not possible"),
         (["--levels", "much"], "level 'much' is not a number"),
@@ -352,7 +358,7 @@ def test_other_folders_are_left_alone(work, benchmark_set, tmp_path, capsys):
     for options, message in (
         ([], "holds a benchmark set: add --resume to go on with it"),
         (["--resume", "--seed", "1"], "holds another benchmark set (seed was 0 and is 1)"),
-        (["--resume", "--true-below", "0.3"], "true_below was None and is 0.3"),
+        (["--resume", "--criterion", "true<0.3"], "criterion was None and is 'true<0.3'"),
     ):
         assert cli(benchmark_arguments(work, out, *options)) == 2
         assert message in capsys.readouterr().err

@@ -159,7 +159,8 @@ def test_shards_make_the_same_set_and_the_card_says_what_it_holds(tmp_path):
     [
         ({"criterion": "lost"}, "criterion is 'lost': write"),
         ({"criterion": "missed+false"}, "one kind of error ends the search"),
-        ({"true_below": 0.5}, "true_below= is about the class of an input, and arrays holds boxes: write criterion"),
+        ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write criterion=.* for data with boxes"),
+        ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write criterion=.* for data with boxes"),
     ],
 )
 def test_what_boxes_cannot_have_is_refused_before_anything_is_computed(tmp_path, settings, message):
@@ -170,10 +171,22 @@ def test_what_boxes_cannot_have_is_refused_before_anything_is_computed(tmp_path,
     assert not (tmp_path / "set").exists()
 
 
-def test_classes_have_no_criterion_of_maps(tmp_path, capsys):
-    command = ["benchmark", "--samples", "2", "--out", str(tmp_path / "set"), "--criterion", "pixels:0.5"]
+@pytest.mark.parametrize("criterion", ["pixels:0.5", "missed:0.5"])
+def test_classes_have_no_criterion_of_masks_or_boxes(tmp_path, capsys, criterion):
+    command = ["benchmark", "--samples", "2", "--out", str(tmp_path / "set"), "--criterion", criterion]
     assert cli(command) == 2
-    assert "--criterion is for masks and boxes, and digits-test has one class for each input" in capsys.readouterr().err
+    assert f"criterion '{criterion}' is no threshold on a probability: write --criterion" in capsys.readouterr().err
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("criterion", ["true<0.1", "class=bright>0.9", "missed:0.5"])
+def test_masks_have_no_criterion_of_classes_or_boxes(tmp_path, capsys, criterion):
+    data, model = write_pictures(tmp_path)
+    command = ["benchmark", "--data", data, "--model", model, "--out", str(tmp_path / "set"), "--criterion", criterion]
+    assert cli(command) == 2
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1 and f"criterion is '{criterion}': write --criterion pixels" in message
+    assert "for data with masks" in message and not (tmp_path / "set").exists()
 
 
 @pytest.mark.parametrize("damage", ["size", "class"])

@@ -95,15 +95,13 @@ def title(manifest: Mapping[str, Any]) -> str:
 
 def criterion_text(criterion: Mapping[str, Any], classes: list[str]) -> str:
     """The criterion as a clause."""
-    if criterion.get("text") is not None:
-        return f"the criterion {criterion['text']} is met"
     if criterion["wrong_class"] is not None:
         index = criterion["wrong_class"]
         name = classes[index] if index < len(classes) else str(index)
-        return f"the model predicts class {name} for another class, with a probability above {criterion['wrong_above']:g}"
+        return f"the probability of class {name}, which is not the true one, exceeds {criterion['wrong_above']:g}"
     if criterion["true_below"] is not None:
         return f"the model is wrong, and the probability of the true class falls below {criterion['true_below']:g}"
-    return "the model is wrong"
+    return "the model is wrong" if criterion.get("text") is None else f"the criterion {criterion['text']} is met"
 
 
 def figures(folder: BenchmarkSet) -> dict[str, Any]:

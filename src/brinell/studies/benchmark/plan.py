@@ -11,21 +11,21 @@ import torch
 from brinell import plugins
 from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Dataset
-from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability
+from brinell.core.criterion import MISCLASSIFIED, Criterion, Probability, Threshold
 from brinell.core.data import Task
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.patches import PatchGrid
 from brinell.core.record import Array
-from brinell.core.suggestions import suggestion
 from brinell.core.version import VERSION
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
-from brinell.engine.dense_outputs import HALVES, DenseSubject, check_criterion, open_subject
+from brinell.engine.dense_outputs import DenseSubject, check_criterion, open_subject
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import TRIAL_SAMPLES, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.sources import open_data
+from brinell.engine.thresholds import check_threshold, parse_threshold
 from brinell.rlab.variants import Variant
 from brinell.studies.benchmark.records import LAYOUT, Form
 from brinell.studies.benchmark.request import BenchmarkRequest
@@ -59,7 +59,7 @@ class BenchmarkPlan:
     criterion: Callable[[Sequence[int]], Criterion]
     """The criterion of some samples, by their positions in the data."""
     criterion_settings: dict[str, Any]
-    """Thresholds of the criterion, or its text; None for those that it does not have."""
+    """Thresholds of the criterion and its text; None for those that it does not have."""
     task: Task | None
     """Kind of the truth, masks or boxes; None for one class for each input."""
     levels: tuple[float, ...]
@@ -132,8 +132,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     attack: RLAB = plugins.build("attack", "rlab", settings, in_process=request.in_process)
     device = choose_device(request.device)
     dataset = open_data(request.data, truth=True) if dataset is None else dataset
-    _check_criterion(request, dataset)
-    criterion = _make_criterion(request, dataset.classes)
+    threshold = _parse_criterion(request, dataset)
     labels = np.asarray(dataset.labels(), dtype=np.int64)
     selection = choose_samples(request, dataset)
     unreadable = unreadable_samples(dataset, selection.ids.tolist())
@@ -158,9 +157,9 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
             f"model {model.name} answers {model.access.name.lower()} only, but the agent needs scores: choose a model that "
             "answers logits"
         )
-    if subject is None:
-        criterion.check(facts["classes"])
-    else:
+    if threshold is not None:
+        check_threshold(threshold, model.name, facts["classes"], facts["access"])
+    if subject is not None:
         subject.criterion(ids[:1].tolist()).check(model.classes)
     return BenchmarkPlan(
         request=request,
@@ -174,8 +173,8 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
         attack=attack,
         grid=grid,
         variants=variants,
-        criterion=(lambda samples: criterion) if subject is None else subject.criterion,
-        criterion_settings=_describe_criterion(criterion, subject),
+        criterion=(lambda samples: _class_criterion(threshold)) if subject is None else subject.criterion,
+        criterion_settings=_describe_criterion(threshold, subject),
         task=None if truth is None else truth.task,
         levels=levels,
         eps=eps,
@@ -221,46 +220,30 @@ def _parse_cap(eps: str | None) -> float | None:
     return values[0]
 
 
-def _check_criterion(request: BenchmarkRequest, dataset: Dataset) -> None:
-    """Refuse a criterion for classes where the data hold masks or boxes, and the reverse."""
-    truth = dataset.info.truth
-    thresholds = [name for name in ("true_below", "wrong_class", "wrong_above") if getattr(request, name) is not None]
-    if truth is None and request.criterion is not None:
-        raise RequestError(
-            f"{option('criterion')} is for masks and boxes, and {dataset.name} has one class for each input: leave it out"
-        )
-    if truth is not None and thresholds:
-        raise RequestError(
-            f"{option(thresholds[0])} is about the class of an input, and {dataset.name} holds "
-            f"{'masks' if truth.task == 'segmentation' else 'boxes'}: write {option('criterion', HALVES[truth.task])}"
-        )
-    if truth is not None:
-        check_criterion(request.criterion, dataset)
+def _parse_criterion(request: BenchmarkRequest, dataset: Dataset) -> Threshold | None:
+    """The threshold that a request names for classes; None for misclassification, and for masks and boxes.
+
+    Raises:
+        RequestError: the data do not have such a criterion.
+    """
+    if dataset.info.truth is None:
+        return parse_threshold(request.criterion, dataset.classes)
+    check_criterion(request.criterion, dataset)
+    return None
 
 
-def _describe_criterion(criterion: Criterion, subject: DenseSubject | None) -> dict[str, Any]:
+def _describe_criterion(threshold: Threshold | None, subject: DenseSubject | None) -> dict[str, Any]:
     """The criterion as the manifest holds it."""
-    settings = {} if subject is not None else criterion.describe()
+    settings = {} if threshold is None else threshold.describe()
     thresholds = {name: settings.get(name) for name in ("true_below", "wrong_class", "wrong_above")}
-    return thresholds | {"text": None if subject is None else subject.text}
+    return thresholds | {"text": settings.get("text") if subject is None else subject.text}
 
 
-def _make_criterion(request: BenchmarkRequest, classes: tuple[str, ...]) -> Criterion:
-    """Criterion of a request."""
-    wrong_class = _class_index(request.wrong_class, classes)
-    if (request.true_below, wrong_class, request.wrong_above) == (None, None, None):
+def _class_criterion(threshold: Threshold | None) -> Criterion:
+    """The criterion of classes, under which the agent sees the model's own answers, which the rows hold."""
+    if threshold is None:
         return MISCLASSIFIED
-    return Probability(true_below=request.true_below, wrong_class=wrong_class, wrong_above=request.wrong_above)
-
-
-def _class_index(name: str | None, classes: tuple[str, ...]) -> int | None:
-    """Index of a class, given by name or number; None for None."""
-    if name is None or name in classes:
-        return None if name is None else classes.index(name)
-    try:
-        return int(name)
-    except ValueError:
-        raise RequestError(f"there is no class {name!r}{suggestion(name, classes)}: give a name or a number of a class") from None
+    return Probability(true_below=threshold.true_below, wrong_class=threshold.wrong_class, wrong_above=threshold.wrong_above)
 
 
 def _count_training_queries(metadata: dict[str, Any]) -> int | None:

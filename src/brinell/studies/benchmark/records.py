@@ -55,11 +55,11 @@ class CriterionFacts(Content):
     true_below: Number | None
     """The upper limit of the probability of the true class."""
     wrong_class: Count | None
-    """The wrong class that must be predicted."""
+    """The wrong class of which an input needs a probability."""
     wrong_above: Number | None
     """The lower limit of the probability of the wrong class."""
     text: str | None = None
-    """The criterion for maps or boxes, as it was written."""
+    """The criterion as a user writes it; null for misclassification."""
 
 
 class GridFacts(Content):

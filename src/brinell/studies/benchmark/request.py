@@ -33,14 +33,9 @@ class BenchmarkRequest(BaseRequest):
     """The number of queries after the first adversarial example that search for a closer one."""
     levels: Plain = "1,2,4,6,8,10"
     """Multiples of the L2 distance of the adversarial example. 1 is always among them."""
-    true_below: float | None = None
-    """The criterion: the probability of the true class falls below this value."""
-    wrong_class: Plain | None = None
-    """The criterion: the model predicts this class, given by name or number, for samples of other classes."""
-    wrong_above: float | None = None
-    """The criterion: the lower limit of the probability of the wrong class."""
     criterion: Plain | None = None
-    """The criterion for masks and boxes, as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default:
+    """The criterion of success. For classes a threshold on a probability, as for brinell audit: "true<0.1" or "class=cat>0.9".
+    For masks and boxes as for brinell dense, such as pixels:0.5, iou:0.3, gone:CLASS or missed:0.5. Default: misclassification,
     half of the pixels are wrong, or half of the objects are missed."""
     samples: SampleCount = None
     """The number of samples, or all. Default: 1000, or all if there are fewer."""
