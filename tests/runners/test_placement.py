@@ -104,6 +104,9 @@ def test_every_verb_with_shards_hands_its_settings_on(verb, on, tmp_path, monkey
     if verb == "dense":
         pictures, network = write_pictures(tmp_path / "pictures")
         data = ["--data", pictures, "--model", network]
+    if verb == "dense-transfer":
+        pictures, network = write_pictures(tmp_path / "pictures")
+        data = ["--data", pictures, "--model", f"{network}?name=one", "--model", f"{network}?name=two"]
     assert cli([verb, *words, *data, *ending]) == 3
     assert cli([*commands[0][0], *ending]) == 3
     assert commands[0] == commands[1] and "cuda:0" in commands[0][1]

@@ -61,11 +61,9 @@ class Command:
         """Let another study take the call, if it takes such data."""
         if self.study.successor is None:
             return
-        from brinell.engine import toml
         from brinell.studies.register import hand_over
 
-        with self._settings() as file:
-            settings = (toml.load(file) if file else {}) | self.values | self.options
+        settings = self._file_values() | self.values | self.options
         study = hand_over(self.study, settings)
         if study is not self.study:
             self.values |= {name: settings[name] for name in self.values}
@@ -152,14 +150,24 @@ class Command:
         """
         from brinell.engine import toml
 
-        with self._settings() as file:
-            values = toml.load(file) if file else {}
-            if file:
-                from brinell.engine import trust  # it brings torch, which most refusals do without
+        return toml.parse_request(self.study.request, self._file_values() | self.values)
 
-                folder = self.out if self.file is None else None
-                trust.check_file_trust(file, values, self.study.request, self.values, self.trust, folder)
-        return toml.parse_request(self.study.request, values | self.values)
+    def _file_values(self) -> dict[str, Any]:
+        """The settings of the file, none without one, once it is trusted: nothing that it names is opened before.
+
+        Raises:
+            RequestError: the file does not exist, or names what nobody has trusted.
+        """
+        from brinell.engine import toml
+
+        with self._settings() as file:
+            if file is None:
+                return {}
+            from brinell.engine import trust  # it brings torch, which most refusals do without
+
+            values, folder = toml.load(file), self.out if self.file is None else None
+            trust.check_file_trust(file, values, self.study.request, self.values, self.trust, folder)
+            return values
 
     @contextmanager
     def _settings(self) -> Iterator[Path | None]:

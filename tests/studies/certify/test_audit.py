@@ -134,7 +134,7 @@ def test_conditions_of_a_gate_decide_the_exit_code(subject, tmp_path):
     assert [check.passed for check in verdict.checks[:2]] == [False, True] and result.exit_code == 1
     assert brinell.open(tmp_path / "run").exit_code == 0
     for condition in ("robust=4", "robust", "speed=0.3", "robust=x"):
-        with pytest.raises(RequestError, match="takes one of clean, robust, worst-class, certified and a rate"):
+        with pytest.raises(RequestError, match="takes one of clean, robust, worst-class, certified, unmet and a rate"):
             brinell.audit(net, data, out=tmp_path / "other", gate=condition, eps=0.02)
     with pytest.raises(RequestError, match="demands what is proven, and nothing is"):
         brinell.audit(net, data, out=tmp_path / "other", gate="certified=0.3", eps=0.02)
