@@ -283,6 +283,8 @@ weights = torch.cat([one.detach().flatten() for one in model.parameters()])
 both = [torch.empty_like(weights) for _ in range(2)]
 distributed.all_gather(both, weights)
 print(float((both[0] - both[1]).abs().max()))
+distributed.barrier()
+distributed.destroy_process_group()
 """
 
 

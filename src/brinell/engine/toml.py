@@ -90,7 +90,8 @@ def _problem(error: Any, annotation: Any) -> str:
         return f"it must be {LIMITS[error['type']]} {next(iter(error['ctx'].values()))}"
     if error["type"] != "literal_error" or not words:
         return str(error["msg"])
-    return f"it is {', '.join(words[:-1])}{' or ' * (len(words) > 1)}{words[-1]}{suggestion(str(error['input']), words)}"
+    hint = suggestion(error["input"], words) if isinstance(error["input"], str) else ""
+    return f"it is {', '.join(words[:-1])}{' or ' * (len(words) > 1)}{words[-1]}{hint}"
 
 
 def check_single_values(values: Mapping[str, Any], request: type[BaseRequest]) -> None:
