@@ -55,7 +55,7 @@ def test_an_object_is_found_by_its_score_and_a_box_beside_it_counts_in_part():
     criterion = ObjectLost(error="missed", scene=scene, form=form, threshold=1.0)
 
     def found(width, score):
-        return float(criterion.found(torch.tensor([[0.0, 0, width, 10, score]])))
+        return float(criterion.score(torch.tensor([[0.0, 0, width, 10, score]])))
 
     assert found(10, 0.9) == pytest.approx(0.9) and found(6, 0.7) == pytest.approx(0.7)
     assert found(2, 0.9) == pytest.approx(0.9 * 0.2 / 0.5) and found(4, 0.9) == pytest.approx(0.4)

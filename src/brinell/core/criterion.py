@@ -280,8 +280,8 @@ class Threshold(Probability):
         true = wrong - lag
         # No attack aims at another wrong class, whose logits are the smallest.
         last = torch.minimum(wrong, true).detach() - logits.detach().abs().mean(1) - TINY
-        shown = last[:, None].expand_as(logits).index_copy(1, index.new_tensor([self.wrong_class]), wrong[:, None])
-        return shown.scatter(1, index, true[:, None])
+        logits_shown = last[:, None].expand_as(logits).index_copy(1, index.new_tensor([self.wrong_class]), wrong[:, None])
+        return logits_shown.scatter(1, index, true[:, None])
 
     def for_attack(self) -> Criterion:
         """The criterion of `Misclassified`."""

@@ -27,8 +27,8 @@ class RegionChanged(PixelShare):
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """(n, 2): logarithms of the share of the region that keeps its class, and of the rest."""
         margin = self.margins(self.maps(logits)) if margin is None else margin
-        kept = (0.5 - margin).clamp(LIMIT, 1 - LIMIT)
-        return torch.stack((kept.log(), (1 - kept).log()), 1)
+        share = (0.5 - margin).clamp(LIMIT, 1 - LIMIT)
+        return torch.stack((share.log(), (1 - share).log()), 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class ObjectLost(BoxCriterion):
 
     name = "object"
 
-    def found(self, answers: Tensor) -> Tensor:
+    def score(self, answers: Tensor) -> Tensor:
         """(n,) float32: the score by which each object is found."""
         scores = []
         for boxes, objects in zip(self.form.decode(answers, LEAST), self.scene.objects, strict=True):
@@ -54,10 +54,10 @@ class ObjectLost(BoxCriterion):
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """(n,): above 0 where the object is lost, and at least 1e-3 from 0."""
         with torch.no_grad():
-            found = self.found(logits)
+            score = self.score(logits)
             least = torch.logit(torch.tensor(max(self.least_score, LIMIT)), LIMIT)
-            value = least - torch.logit(found, LIMIT)
-            value = torch.where(found > self.least_score, value.clamp_max(-1e-3), value.clamp_min(1e-3))
+            value = least - torch.logit(score, LIMIT)
+            value = torch.where(score > self.least_score, value.clamp_max(-1e-3), value.clamp_min(1e-3))
         if not logits.requires_grad:
             return value
         slope = self._slope(logits)

@@ -117,9 +117,9 @@ class MapCriterion(ABC):
         if margin is not None:
             return torch.stack((torch.zeros_like(margin), margin), 1)
         margin, maps = self.margin(logits, y, logits), self.maps(logits)
-        near = partial(nearness, scale=self.scale(maps))
-        seen = torch.where(margin > 0, margin, margin + self.mean_loss(near, maps) - 1)
-        return torch.stack((torch.zeros_like(margin), seen), 1)
+        loss = partial(nearness, scale=self.scale(maps))
+        value = torch.where(margin > 0, margin, margin + self.mean_loss(loss, maps) - 1)
+        return torch.stack((torch.zeros_like(margin), value), 1)
 
     def for_attack(self) -> Criterion:
         """Misclassification of the two classes that attacks see."""

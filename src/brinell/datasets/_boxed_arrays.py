@@ -65,5 +65,5 @@ def _objects(entry: Any, number: int) -> Objects:
         return make_objects(entry["boxes"], entry["labels"], entry.get("crowd"), subject)
     if isinstance(entry, tuple | list) and len(entry) == 2:
         return make_objects(entry[0], entry[1], None, subject)
-    found = f"have {', '.join(map(str, entry)) or 'nothing'}" if isinstance(entry, Mapping) else f"are a {type(entry).__name__}"
-    raise RequestError(f"the objects of {subject} {found}: give a dict with boxes and labels")
+    content = f"have {', '.join(map(str, entry)) or 'nothing'}" if isinstance(entry, Mapping) else f"are a {type(entry).__name__}"
+    raise RequestError(f"the objects of {subject} {content}: give a dict with boxes and labels")

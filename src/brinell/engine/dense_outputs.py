@@ -30,11 +30,11 @@ HALVES: dict[Task, str] = {"segmentation": "pixels:0.5", "detection": "missed:0.
 """Criteria of studies that need successes, if nobody names one: half of the pixels or of the objects."""
 
 
-TOGETHER = 16
+CHUNK = 16
 """Pictures whose truth is looked at together."""
 
 
-class Judged(Protocol):
+class AttackableCriterion(Protocol):
     """A criterion that knows on which inputs it can be met."""
 
     @property
@@ -64,9 +64,9 @@ class DenseSubject:
         """Samples on which no input can meet the criterion, with the reason."""
         subject = "pixel" if self.task == "segmentation" else "object"
         reasons: dict[int, str] = {}
-        for start in range(0, len(ids), TOGETHER):
-            part = ids[start : start + TOGETHER]
-            flags = cast(Judged, self.criterion(part)).attackable.tolist()
+        for start in range(0, len(ids), CHUNK):
+            part = ids[start : start + CHUNK]
+            flags = cast(AttackableCriterion, self.criterion(part)).attackable.tolist()
             reasons |= {
                 sample: f"it has no {subject} that {self.text} counts"
                 for sample, attackable in zip(part, flags, strict=True)

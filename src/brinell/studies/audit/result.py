@@ -290,9 +290,9 @@ def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[
     """The value at one of the budgets of a run; the last for None."""
     if eps is None:
         return values[-1]
-    wanted = parse_eps(eps_text(eps)).values
+    levels = parse_eps(eps_text(eps)).values
     for value, budget in zip(values, budgets, strict=True):
-        if len(wanted) == 1 and math.isclose(budget, wanted[0], rel_tol=1e-6, abs_tol=1e-12):
+        if len(levels) == 1 and math.isclose(budget, levels[0], rel_tol=1e-6, abs_tol=1e-12):
             return value
     raise RequestError(f"eps {eps} is no budget of this run, which has {', '.join(texts)}: audit it, or take one of these")
 

@@ -153,19 +153,19 @@ class MapRegions(Regions):
     def mask(self, sample: int) -> Array | None:
         """1 in the region, 255 where a pixel of the picture has no class."""
         truth = self.truths([sample])[0]
-        region = self._inside(truth).astype(np.uint8)
+        region = self._region_mask(truth).astype(np.uint8)
         if not region.any():
             return None
         return np.where(truth == IGNORED, IGNORED, region).astype(np.uint8) if self.spec.corners is None else region
 
-    def _inside(self, truth: Array) -> Array:
+    def _region_mask(self, truth: Array) -> Array:
         """(h, w) bool: the region."""
         if self.spec.corners is None:
             return np.asarray(truth == self.spec.label)
         x0, y0, x1, y1 = self.spec.corners
-        inside = np.zeros(truth.shape, dtype=bool)
-        inside[y0:y1, x0:x1] = True
-        return inside
+        mask = np.zeros(truth.shape, dtype=bool)
+        mask[y0:y1, x0:x1] = True
+        return mask
 
     def view(self, ids: Sequence[int], answers: Tensor) -> View:
         """See the base: pixels that are predicted as the class or have it; each pixel of a rectangle by its own class."""
@@ -183,16 +183,16 @@ class MapRegions(Regions):
 
     def _view_one(self, truth: Array, predicted: Array) -> tuple[Array, int, int, int, str]:
         """The region of one picture by explained class, three classes, and why it cannot be explained."""
-        inside, source = self._inside(truth), truth if self.explain == "label" else predicted
-        asked = inside if self.spec.corners is not None else source == self.spec.label
-        region = np.where(asked, source, IGNORED)
+        mask, source = self._region_mask(truth), truth if self.explain == "label" else predicted
+        selection = mask if self.spec.corners is not None else source == self.spec.label
+        region = np.where(selection, source, IGNORED)
         valid = region != IGNORED
-        known, seen = truth[inside & (truth != IGNORED)], predicted[inside]
-        if not len(seen) or not valid.any():
-            return region.astype(np.uint8), -1, -1, -1, "without the region" if not len(seen) else NOWHERE
+        true_classes, predictions = truth[mask & (truth != IGNORED)], predicted[mask]
+        if not len(predictions) or not valid.any():
+            return region.astype(np.uint8), -1, -1, -1, "without the region" if not len(predictions) else NOWHERE
         wrong = (predicted == region)[valid].mean() <= 0.5
-        prediction = _commonest(seen)
-        label = _commonest(known) if len(known) else prediction
+        prediction = _commonest(predictions)
+        label = _commonest(true_classes) if len(true_classes) else prediction
         reason = "whose region the model gets mostly wrong" if wrong else ""
         return region.astype(np.uint8), label, prediction, _commonest(region[valid]), reason
 
@@ -254,15 +254,15 @@ class BoxRegions(Regions):
                 reasons.append("without the object")
                 continue
             label = int(objects.labels[number])
-            near = overlaps(boxes.boxes, objects.boxes[number][None])[:, 0] >= MATCH
-            shown = boxes.labels[near]  # the best comes first
-            predicted = int(shown[0]) if len(shown) else -1
+            is_match = overlaps(boxes.boxes, objects.boxes[number][None])[:, 0] >= MATCH
+            matches = boxes.labels[is_match]  # the best comes first
+            predicted = int(matches[0]) if len(matches) else -1
             explained = label if self.explain == "label" else predicted
             table[row] = [*objects.boxes[number], explained]
             labels.append(label)
             classes.append(explained)
-            predictions.append(label if label in shown and self.explain == "label" else predicted)
-            reasons.append("" if explained in shown else "whose object the model does not find")
+            predictions.append(label if label in matches and self.explain == "label" else predicted)
+            reasons.append("" if explained in matches else "whose object the model does not find")
         return View(
             region=table,
             label=np.array(labels),
