@@ -12,9 +12,6 @@ from brinell.core.domain import Domain
 from brinell.core.norms import per_sample
 from brinell.core.threat import Distance, size
 
-OFF = 1e-3
-"""Levels by which float32 may have a value off its level."""
-
 
 def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: Domain) -> Tensor:
     """Round inputs to the levels of the domain, within `limit` of the clean ones where possible.
@@ -38,7 +35,7 @@ def quantise(x: Tensor, x0: Tensor, limit: Tensor, distance: Distance, domain: D
     x, x0, rounded, limit = x[too_far], x0[too_far], nearest[too_far], limit[too_far]
     low, high = domain.bounds(x)
     level = (high - low) / ((domain.levels or 2) - 1)
-    away = (rounded - x0).abs() > (x - x0).abs() + OFF * level
+    away = (rounded - x0).abs() > (x - x0).abs()
     inward = torch.where(away, domain.clamp(rounded - level * (rounded - x0).sign()), rounded)
     if distance.name == "linf":
         candidates = torch.where((rounded - x0).abs() > per_sample(limit, x), inward, rounded)
