@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 import torch
 
+pytest_plugins = ("ceilings",)
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
 
@@ -71,6 +72,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "shared" in getattr(item, "fixturenames", ()):
             item.add_marker("shared")
+        if any(item.get_closest_marker(name) for name in ("slow", "nightly")) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
     if seed := config.getoption("--shuffle"):
         items[:] = shuffled(items, seed)
 
