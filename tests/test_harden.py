@@ -39,30 +39,30 @@ def worst(x, y, eps=EPS):
     return x + eps * torch.where(y[:, None] == 0, SIGNS, -SIGNS)
 
 
-@pytest.mark.parametrize("attack", ["pgd", "pgd?steps=5", "pgd(steps=3)", "apgd?steps=10", "fgsm", "mart", "alp"])
-def test_a_batch_becomes_the_worst_one(attack, batch):
-    x, y = batch
-    examples = AdversarialBatch(linear(), attack=attack, eps=EPS)(x, y)
-    torch.testing.assert_close(examples, worst(x, y))
+def test_a_batch_becomes_the_worst_one(batch, subtests):
+    for attack in ["pgd", "pgd?steps=5", "pgd(steps=3)", "apgd?steps=10", "fgsm", "mart", "alp"]:
+        with subtests.test(attack=attack):
+            x, y = batch
+            examples = AdversarialBatch(linear(), attack=attack, eps=EPS)(x, y)
+            torch.testing.assert_close(examples, worst(x, y))
 
 
-@pytest.mark.parametrize(
-    "attack", ["n-fgsm", "fgsm-rs", "trades", "pgd+n-fgsm", "distortions", "square?steps=20", "rlab?steps=5"]
-)
-def test_every_kind_of_attack_makes_a_batch(attack):
-    x, y = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
-    rng = torch.get_rng_state()
-    model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, 64, 2))
-    nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(1))
-    nn.init.zeros_(model[1].bias)
-    adversarial = AdversarialBatch(model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf")
-    first, second = adversarial(x, y), adversarial(x, y)
-    assert first.shape == x.shape and not first.requires_grad and 0 <= float(first.min()) and float(first.max()) <= 1
-    assert not torch.equal(first, x)
-    resumed = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
-    resumed.load_state_dict({"calls": 1})
-    assert torch.equal(resumed(x, y), second) and resumed.state_dict() == {"calls": 2}
-    assert torch.equal(rng, torch.get_rng_state())
+def test_every_kind_of_attack_makes_a_batch(subtests):
+    for attack in ["n-fgsm", "fgsm-rs", "trades", "pgd+n-fgsm", "distortions", "square?steps=20", "rlab?steps=5"]:
+        with subtests.test(attack=attack):
+            x, y = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 2
+            rng = torch.get_rng_state()
+            model = nn.Sequential(nn.Flatten(), nn.utils.skip_init(nn.Linear, 64, 2))
+            nn.init.normal_(model[1].weight, generator=torch.Generator().manual_seed(1))
+            nn.init.zeros_(model[1].bias)
+            adversarial = AdversarialBatch(model, attack=attack, eps=EPS, norm="l2" if attack.startswith("rlab") else "linf")
+            first, second = adversarial(x, y), adversarial(x, y)
+            assert first.shape == x.shape and not first.requires_grad and 0 <= float(first.min()) and float(first.max()) <= 1
+            assert not torch.equal(first, x)
+            resumed = AdversarialBatch(model, attack=attack, eps=EPS, norm=adversarial.distance.name)
+            resumed.load_state_dict({"calls": 1})
+            assert torch.equal(resumed(x, y), second) and resumed.state_dict() == {"calls": 2}
+            assert torch.equal(rng, torch.get_rng_state())
 
 
 def test_the_model_is_left_as_it_was():
@@ -148,9 +148,8 @@ def test_three_lines_in_a_loop_make_a_network_hold():
     assert brinell.attack(model, x, y, "apgd?steps=20", eps=0.2).robust_accuracy == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "x", "line"),
-    [
+def test_what_cannot_be_meant_is_refused_in_one_line(subtests):
+    for settings, x, line in [
         ({"attack": "pgd"}, 0.5, "eps is missing, the budget that is trained for"),
         ({"attack": "pgd", "eps": 8}, 0.5, "did you mean 8/255"),
         ({"attack": "pgd", "eps": "0:0.1:3"}, 0.5, "is 3 budgets: a training has one"),
@@ -159,39 +158,34 @@ def test_three_lines_in_a_loop_make_a_network_hold():
         ({"attack": "pgd", "eps": 0.1}, 2.0, r"outside the bounds 0 to 1 \(or NaN\): give bounds=\(low, high\)"),
         ({"attack": "pgd", "eps": 0.1}, math.nan, r"outside the bounds"),
         ({"attack": "fab", "eps": 0.1}, 0.5, "fab minimises the distance"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_in_one_line(settings, x, line):
-    with pytest.raises(RequestError, match=line):
-        AdversarialBatch(linear(), **settings)(torch.full((2, 6), x), torch.tensor([0, 1]))
+    ]:
+        with subtests.test(settings=settings, x=x, line=line):
+            with pytest.raises(RequestError, match=line):
+                AdversarialBatch(linear(), **settings)(torch.full((2, 6), x), torch.tensor([0, 1]))
 
 
-@pytest.mark.parametrize(
-    ("attack", "line"),
-    [
+def test_what_a_batch_alone_cannot_have_is_refused(subtests):
+    for attack, line in [
         ("pgd+awp(gamma=0.5)", r"name pgd here, and put brinell.training.AWP around the loss"),
         ("awp", "name pgd here"),
         ("benchmark-set(path=x)", "learns from further samples"),
-    ],
-)
-def test_what_a_batch_alone_cannot_have_is_refused(attack, line):
-    with pytest.raises(RequestError, match=line):
-        AdversarialBatch(linear(), attack, eps=0.1)
+    ]:
+        with subtests.test(attack=attack, line=line):
+            with pytest.raises(RequestError, match=line):
+                AdversarialBatch(linear(), attack, eps=0.1)
 
 
-@pytest.mark.parametrize("attack", ["pgd", "trades", "plain", "apgd?steps=3", "pgd+plain"])
-@pytest.mark.parametrize(
-    ("y", "line"),
-    [
-        (torch.tensor([0, 7]), "y holds class 7, and the model answers for 2"),
-        (torch.tensor([0]), r"y has shape \(1,\)"),
-        (torch.tensor([0.0, 1.0]), "2 whole numbers"),
-        (torch.tensor([0, -1]), "from 0 on"),
-    ],
-)
-def test_labels_that_are_no_classes_are_refused_by_every_attack(attack, y, line):
-    with pytest.raises(RequestError, match=line):
-        AdversarialBatch(linear(), attack, eps=0.1)(torch.full((2, 6), 0.5), y)
+def test_labels_that_are_no_classes_are_refused_by_every_attack(subtests):
+    for attack in ["pgd", "trades", "plain", "apgd?steps=3", "pgd+plain"]:
+        for y, line in [
+            (torch.tensor([0, 7]), "y holds class 7, and the model answers for 2"),
+            (torch.tensor([0]), r"y has shape \(1,\)"),
+            (torch.tensor([0.0, 1.0]), "2 whole numbers"),
+            (torch.tensor([0, -1]), "from 0 on"),
+        ]:
+            with subtests.test(attack=attack, y=y, line=line):
+                with pytest.raises(RequestError, match=line):
+                    AdversarialBatch(linear(), attack, eps=0.1)(torch.full((2, 6), 0.5), y)
 
 
 def test_labels_of_any_whole_type_will_do(batch):
@@ -199,18 +193,20 @@ def test_labels_of_any_whole_type_will_do(batch):
     torch.testing.assert_close(AdversarialBatch(linear(), "pgd", eps=EPS)(x, y.to(torch.int32)), worst(x, y))
 
 
-@pytest.mark.parametrize("factor", [math.nan, -1.0, 20.0])
-def test_a_schedule_gives_a_share_of_eps(factor, batch):
-    with pytest.raises(RequestError, match="it gives a factor of eps from 0 to 1"):
-        AdversarialBatch(linear(), "pgd", eps=0.1, schedule=lambda call: factor)(*batch)
-    with pytest.raises(RequestError, match="schedule is -5"):
-        AdversarialBatch(linear(), "pgd", eps=0.1, schedule=-5)
+def test_a_schedule_gives_a_share_of_eps(batch, subtests):
+    for factor in [math.nan, -1.0, 20.0]:
+        with subtests.test(factor=factor):
+            with pytest.raises(RequestError, match="it gives a factor of eps from 0 to 1"):
+                AdversarialBatch(linear(), "pgd", eps=0.1, schedule=lambda call, factor=factor: factor)(*batch)
+            with pytest.raises(RequestError, match="schedule is -5"):
+                AdversarialBatch(linear(), "pgd", eps=0.1, schedule=-5)
 
 
-@pytest.mark.parametrize("x", [torch.empty(0, 6), np.zeros((2, 6), np.float32), torch.tensor(0.5)])
-def test_what_is_no_batch_is_refused(x):
-    with pytest.raises(RequestError, match="give a tensor with the samples first"):
-        AdversarialBatch(linear(), "pgd", eps=0.1)(x, torch.tensor([0, 1]))
+def test_what_is_no_batch_is_refused(subtests):
+    for x in [torch.empty(0, 6), np.zeros((2, 6), np.float32), torch.tensor(0.5)]:
+        with subtests.test(x=x):
+            with pytest.raises(RequestError, match="give a tensor with the samples first"):
+                AdversarialBatch(linear(), "pgd", eps=0.1)(x, torch.tensor([0, 1]))
 
 
 def test_a_function_is_refused_as_a_model():

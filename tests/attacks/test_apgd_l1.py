@@ -25,9 +25,8 @@ def clipped(delta, eps, x0):
     return into_ball_and_bounds(delta, torch.tensor([eps]), -x0, 1 - x0)[0].numpy()
 
 
-@pytest.mark.parametrize(
-    ("delta", "x0", "eps", "expected"),
-    [
+def test_projection_by_hand(subtests):
+    for delta, x0, eps, expected in [
         # The first value has a room of 0.1 only; the rest of eps goes to the others: a threshold of 0.5.
         ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.7, [0.1, 0.4, -0.2]),
         ([2.0, 0.9, -0.7], [0.9, 0.5, 0.5], 0.1, [0.1, 0.0, 0.0]),
@@ -35,10 +34,9 @@ def clipped(delta, eps, x0):
         # All cut at the bounds, and still within eps.
         ([3.0, -3.0, 3.0], [0.9, 0.1, 1.0], 1.0, [0.1, -0.1, 0.0]),
         ([1.0, -1.0, 1.0], [0.5, 0.5, 0.5], 0.0, [0.0, 0.0, 0.0]),
-    ],
-)
-def test_projection_by_hand(delta, x0, eps, expected):
-    np.testing.assert_allclose(clipped(delta, eps, x0), expected, atol=1e-6)
+    ]:
+        with subtests.test(delta=delta, x0=x0, eps=eps):
+            np.testing.assert_allclose(clipped(delta, eps, x0), expected, atol=1e-6)
 
 
 @settings(max_examples=40)
@@ -69,20 +67,20 @@ def test_projection_is_the_root_of_its_condition(seed, eps, spread):
     )
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_projection_is_what_a_quadratic_programme_finds(seed):
+def test_projection_is_what_a_quadratic_programme_finds():
     """With delta = up - down, both at least 0, ball and bounds are linear."""
-    rng = np.random.default_rng(seed)
-    x0, delta = rng.random(6), rng.normal(size=6)
-    bounds = [*((0, 1 - value) for value in x0), *((0, bound) for bound in x0)]
-    solved = minimize(
-        lambda v: ((v[:6] - v[6:] - delta) ** 2).sum(),
-        np.full(12, 0.01),
-        bounds=bounds,
-        constraints=[{"type": "ineq", "fun": lambda v: 0.8 - v.sum()}],
-        tol=1e-12,
-    )
-    np.testing.assert_allclose(clipped(delta, 0.8, x0), solved.x[:6] - solved.x[6:], atol=2e-4)
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x0, delta = rng.random(6), rng.normal(size=6)
+        bounds = [*((0, 1 - value) for value in x0), *((0, bound) for bound in x0)]
+        solved = minimize(
+            lambda v, delta=delta: ((v[:6] - v[6:] - delta) ** 2).sum(),
+            np.full(12, 0.01),
+            bounds=bounds,
+            constraints=[{"type": "ineq", "fun": lambda v: 0.8 - v.sum()}],
+            tol=1e-12,
+        )
+        np.testing.assert_allclose(clipped(delta, 0.8, x0), solved.x[:6] - solved.x[6:], atol=2e-4)
 
 
 def test_a_row_is_projected_alike_in_any_company():
@@ -134,14 +132,17 @@ def test_step_sizes_are_reviewed_every_twenty_fifth_of_a_phase():
     assert reviews(200, [0, 100]) == {*range(4, 101, 4)} | {*range(104, 201, 3)}
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"),
-    [(100, {0: 3.0, 30: 2.0, 60: 1.0}), (50, {0: 3.0, 15: 2.0, 30: 1.0}), (4, {0: 3.0, 1: 2.0, 2: 1.0}), (3, {0: 1.0})],
-)
-def test_a_run_begins_within_three_eps(steps, expected):
+def test_a_run_begins_within_three_eps(subtests):
     """30 %, 30 % and 40 % of the steps."""
-    assert phases(steps, wide=True) == expected and phases(steps, wide=False) == {0: 1.0}
-    assert APGD(steps=steps).reach("l1") == expected[0] and APGD(steps=steps).reach("linf") == 1.0
+    for steps, expected in [
+        (100, {0: 3.0, 30: 2.0, 60: 1.0}),
+        (50, {0: 3.0, 15: 2.0, 30: 1.0}),
+        (4, {0: 3.0, 1: 2.0, 2: 1.0}),
+        (3, {0: 1.0}),
+    ]:
+        with subtests.test(steps=steps, expected=expected):
+            assert phases(steps, wide=True) == expected and phases(steps, wide=False) == {0: 1.0}
+            assert APGD(steps=steps).reach("l1") == expected[0] and APGD(steps=steps).reach("linf") == 1.0
 
 
 @pytest.mark.parametrize("random_start", [True, False])
@@ -175,10 +176,11 @@ def test_what_fools_beyond_eps_only_is_no_success():
     assert run_attack(APGD(steps=20), model, torch.full((3, 10), 0.5), [0] * 3, 0.31, "l1").fooled.all()
 
 
-@pytest.mark.parametrize("settings", [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}])
-def test_costs_what_it_says(settings):
-    module = mlp(10, 4)
-    model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
-    attack = APGD(**{"steps": 8} | settings)
-    ledger = run_attack(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
-    assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
+def test_costs_what_it_says(subtests):
+    for options in [{}, {"targets": 2, "loss": "dlr"}, {"restarts": 2, "steps": 4}]:
+        with subtests.test(options=options):
+            module = mlp(10, 4)
+            model = Recorder(lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), TEN, classes=4)
+            attack = APGD(**{"steps": 8} | options)
+            ledger = run_attack(attack, model, torch.full((2, 10), 0.5), [0, 0], 0.5, "l1")
+            assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}

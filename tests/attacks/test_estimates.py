@@ -38,25 +38,22 @@ def test_bandits_remember_what_they_saw(norm, eps, least):
     assert (height(Bandits(steps=500, tile=1), norm, eps) > least).all()
 
 
-@pytest.mark.parametrize(
-    ("domain", "tile", "sides"),
-    [
+def test_changes_are_constant_on_tiles(subtests):
+    for domain, tile, sides in [
         (IMAGE, 2, (2, 2)),
         (IMAGE, 3, (3, 3)),
         (IMAGE, None, (2, 2)),
         (Domain(kind="signal", shape=(2, 48)), 4, (4,)),
         (Domain(kind="video", shape=(2, 3, 4, 4)), 4, (3, 4, 4)),
-    ],
-    ids=str,
-)
-def test_changes_are_constant_on_tiles(domain, tile, sides):
-    model, x = unbeaten(domain=domain), torch.full((2, *domain.shape), 0.5)
-    run_attack(Bandits(steps=6, tile=tile), model, x, [0, 0], 0.1)
-    change = model.calls[-1] - x
-    for axis, side in enumerate(sides, 2):
-        starts = torch.arange(change.shape[axis]) // side * side
-        torch.testing.assert_close(change, change.index_select(axis, starts))
-    assert change.flatten(1).abs().amax(1).min() > 0.01
+    ]:
+        with subtests.test(domain=domain, tile=tile, sides=sides):
+            model, x = unbeaten(domain=domain), torch.full((2, *domain.shape), 0.5)
+            run_attack(Bandits(steps=6, tile=tile), model, x, [0, 0], 0.1)
+            change = model.calls[-1] - x
+            for axis, side in enumerate(sides, 2):
+                starts = torch.arange(change.shape[axis]) // side * side
+                torch.testing.assert_close(change, change.index_select(axis, starts))
+            assert change.flatten(1).abs().amax(1).min() > 0.01
 
 
 def test_values_of_a_vector_share_nothing():
@@ -109,9 +106,8 @@ def test_nes_attacks_in_groups(monkeypatch):
     torch.testing.assert_close(parts.calls[2], reference.calls[-1][:2])
 
 
-@pytest.mark.parametrize(
-    ("attack", "settings"),
-    [
+def test_settings_out_of_range(subtests):
+    for attack, settings in [
         (Bandits, {"steps": 0}),
         (Bandits, {"exploration": 0.0}),
         (Bandits, {"tile": 0}),
@@ -121,8 +117,7 @@ def test_nes_attacks_in_groups(monkeypatch):
         (NES, {"sigma": 0.0}),
         (NES, {"momentum": 1.0}),
         (NES, {"loss": "dlr"}),
-    ],
-)
-def test_settings_out_of_range(attack, settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        attack(**settings)
+    ]:
+        with subtests.test(attack=attack, settings=settings):
+            with pytest.raises(ValueError, match=next(iter(settings))):
+                attack(**settings)

@@ -101,20 +101,18 @@ ALMOST = weighted((-0.86, [1.0, 0.0, 0.0]), (-2.12, [1.0, 1.0, 1.0]))
 """Class 1 is the more likely at -0.36 against -0.62, and the farther away in Linf: 0.36 against 0.2067."""
 
 
-@pytest.mark.parametrize(
-    ("targets", "function", "first"),
-    [
+def test_the_first_step_by_hand(subtests):
+    """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
+    for targets, function, first in [
         (0, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
         (1, TWO_RIVALS, [0.5, 0.5, 0.5 + 1.05 * 0.03]),
         (0, ALMOST, [0.5 + 1.05 * 0.62 / 3] * 3),
         (1, ALMOST, [0.5 + 1.05 * 0.36, 0.5, 0.5]),
-    ],
-)
-def test_the_first_step_by_hand(targets, function, first):
-    """Untargeted to the nearest boundary, targeted to the most likely class; from the clean input both projections are one."""
-    model = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
-    run_attack(FAB(steps=1, targets=targets), model, [[0.5] * 3], [0], 1.0, minimal=True)
-    torch.testing.assert_close(model.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
+    ]:
+        with subtests.test(targets=targets, function=function, first=first):
+            model = Recorder(function, Domain(kind="vector", shape=(3,)), classes=3)
+            run_attack(FAB(steps=1, targets=targets), model, [[0.5] * 3], [0], 1.0, minimal=True)
+            torch.testing.assert_close(model.calls[-1], torch.tensor([first]), atol=1e-6, rtol=0)
 
 
 def test_targets_are_taken_in_the_order_of_their_logits():
@@ -181,28 +179,30 @@ class Never:
         return Recorder(lambda x: torch.stack([torch.full((len(x),), 50.0), x.sum(1)], 1))
 
 
-@pytest.mark.parametrize("targets", [0, 1, 9])
-@pytest.mark.parametrize("steps", [1, 2, 7])
-def test_costs_at_most_what_it_says(targets, steps):
-    attack = FAB(steps=steps, targets=targets, restarts=2)
-    for seed in range(4):
-        module = mlp(6, 4, seed)
-        x = torch.rand(20, 6, generator=torch.Generator().manual_seed(seed))
-        model = Recorder(module, SIX, classes=4)
-        ledger = run_attack(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
-        forwards, backwards = attack.cost(4)
-        assert (ledger.costs.forwards <= forwards).all() and (ledger.costs.backwards <= backwards).all()
-        assert model.queries == ledger.costs.forwards.sum()
-        assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
+def test_costs_at_most_what_it_says(subtests):
+    for targets in [0, 1, 9]:
+        for steps in [1, 2, 7]:
+            with subtests.test(targets=targets, steps=steps):
+                attack = FAB(steps=steps, targets=targets, restarts=2)
+                for seed in range(4):
+                    module = mlp(6, 4, seed)
+                    x = torch.rand(20, 6, generator=torch.Generator().manual_seed(seed))
+                    model = Recorder(module, SIX, classes=4)
+                    ledger = run_attack(attack, model, x, module(x).argmax(1), 1.0, minimal=True)
+                    forwards, backwards = attack.cost(4)
+                    assert (ledger.costs.forwards <= forwards).all() and (ledger.costs.backwards <= backwards).all()
+                    assert model.queries == ledger.costs.forwards.sum()
+                    assert ledger.costs.forwards.max() == forwards and ledger.costs.backwards.max() == backwards
 
 
-@pytest.mark.parametrize("function", [threshold(0.5), None])
-@pytest.mark.parametrize("targets", [0, 9])
-def test_two_forwards_and_a_gradient_an_iteration(targets, function):
+def test_two_forwards_and_a_gradient_an_iteration(subtests):
     """Whether each point is adversarial or none."""
-    model = Never() if function is None else Recorder(function)
-    ledger = run_attack(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
-    assert ledger.costs.forwards.tolist() == [100] and ledger.costs.backwards.tolist() == [50]
+    for function in [threshold(0.5), None]:
+        for targets in [0, 9]:
+            with subtests.test(function=function, targets=targets):
+                model = Never() if function is None else Recorder(function)
+                ledger = run_attack(FAB(steps=50, targets=targets), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
+                assert ledger.costs.forwards.tolist() == [100] and ledger.costs.backwards.tolist() == [50]
 
 
 def test_each_backward_counts_where_all_boundaries_are_looked_at():
@@ -235,11 +235,12 @@ def test_portions_change_nothing(name, monkeypatch):
     torch.testing.assert_close(distances[0].best.distance, distances[1].best.distance, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("queries", [1, 2, 5, 30])
-def test_query_budgets(queries):
-    x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = run_attack(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
-    assert (ledger.costs.forwards == queries).all()
+def test_query_budgets(subtests):
+    for queries in [1, 2, 5, 30]:
+        with subtests.test(queries=queries):
+            x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+            ledger = run_attack(FAB(restarts=2), Recorder(threshold(0.5)), x, [0] * 6, 0.3, queries=queries, minimal=True)
+            assert (ledger.costs.forwards == queries).all()
 
 
 def test_stops_at_eps_where_it_is_told_to():
@@ -278,26 +279,30 @@ def test_starts_differ_by_seed_sample_target_and_restart():
     assert len(set(starts)) == len(starts) == 16
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("targets", [0, 9])
-def test_a_model_without_gradients_does_not_upset_it(norm, targets):
-    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = run_attack(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
+def test_a_model_without_gradients_does_not_upset_it(subtests):
+    for norm in NORMS:
+        for targets in [0, 9]:
+            with subtests.test(norm=norm, targets=targets):
+                model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+                ledger = run_attack(FAB(steps=5, targets=targets), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+                assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_one_sample_alone_finds_what_it_finds_in_company(norm):
-    module = mlp(6, 4)
-    x = torch.rand(8, 6, generator=torch.Generator().manual_seed(3))
-    y = module(x).argmax(1)
-    attack = FAB(steps=15)
-    batched = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
-    for i in range(8):
-        separate = run_attack(attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True)
-        assert separate.best.distance.item() == pytest.approx(
-            batched.best.distance[i].item(), rel=0.02
-        )  # kernels round by batch size
+def test_one_sample_alone_finds_what_it_finds_in_company(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            module = mlp(6, 4)
+            x = torch.rand(8, 6, generator=torch.Generator().manual_seed(3))
+            y = module(x).argmax(1)
+            attack = FAB(steps=15)
+            batched = run_attack(attack, Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+            for i in range(8):
+                separate = run_attack(
+                    attack, Recorder(module, SIX, classes=4), x[i : i + 1], y[i : i + 1], 1.0, norm, minimal=True
+                )
+                assert separate.best.distance.item() == pytest.approx(
+                    batched.best.distance[i].item(), rel=0.02
+                )  # kernels round by batch size
 
 
 def test_what_it_costs():
@@ -308,20 +313,18 @@ def test_what_it_costs():
     assert FAB(targets=4, restarts=2, steps=10).cost(3) == (81, 40)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_out_of_range(subtests):
+    for options, message in [
         ({"steps": 0}, "steps is 0"),
         ({"restarts": 0}, "restarts 0"),
         ({"targets": -1}, "targets -1"),
         ({"alpha_max": 1.1}, "between 0 and 1"),
         ({"beta": -0.1}, "between 0 and 1"),
         ({"eta": 0.9}, "eta is 0.9"),
-    ],
-)
-def test_settings_out_of_range(settings, message):
-    with pytest.raises(ValueError, match=message):
-        FAB(**settings)
+    ]:
+        with subtests.test(options=options, message=message):
+            with pytest.raises(ValueError, match=message):
+                FAB(**options)
 
 
 def test_distances_it_declares_are_there():

@@ -42,22 +42,23 @@ def fmn_of_the_paper(function, x0, y, steps, norm, alpha, gamma, projected):
     return torch.stack([*points, x0 + delta])
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("seed", range(4))
-def test_goes_where_algorithm_1_goes(norm, seed):
-    module = mlp(6, 4, seed)
-    model = Recorder(module, SIX, classes=4)
-    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
-    y = int(module(x0[None]).argmax())
-    run_attack(FMN(steps=25, gamma=0.05), model, x0[None], [y], 1.0, norm, minimal=True)
-    first = 10.0 if norm == "linf" else 1.0
-    ball = threat_of(1.0, norm, SIX).distance
+def test_goes_where_algorithm_1_goes(subtests):
+    for norm in NORMS:
+        for seed in range(4):
+            with subtests.test(norm=norm, seed=seed):
+                module = mlp(6, 4, seed)
+                model = Recorder(module, SIX, classes=4)
+                x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+                y = int(module(x0[None]).argmax())
+                run_attack(FMN(steps=25, gamma=0.05), model, x0[None], [y], 1.0, norm, minimal=True)
+                first = 10.0 if norm == "linf" else 1.0
+                ball = threat_of(1.0, norm, SIX).distance
 
-    def projected(delta, eps):
-        return ball.project(delta[None], torch.tensor([eps]))[0]
+                def projected(delta, eps, ball=ball):
+                    return ball.project(delta[None], torch.tensor([eps]))[0]
 
-    expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
-    torch.testing.assert_close(torch.cat(model.calls), expected, atol=1e-4, rtol=0)
+                expected = fmn_of_the_paper(module, x0, y, 25, norm, (first, first / 100), (0.05, 0.001), projected)
+                torch.testing.assert_close(torch.cat(model.calls), expected, atol=1e-4, rtol=0)
 
 
 def test_schedules_by_hand():
@@ -92,69 +93,72 @@ def test_within_two_percent_of_the_exact_margin(steps, kind, norm, seed, classes
     assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_bounds_the_distance_from_above_among_many_boundaries(norm):
+def test_bounds_the_distance_from_above_among_many_boundaries(subtests):
     """Eight classes that compete: gradients follow the leading rival, which need not be the nearest; never below the exact."""
-    rng = torch.Generator().manual_seed(0)
-    domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
-    model = LinearModel(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
-    x = torch.randn(50, 40, generator=rng)
-    batch = batch_of(x, model.predict(x).argmax(1))
-    margin = model.margin(x, batch.y, norm)
-    ledger = Ledger(model, batch, threat_of(10 * margin, norm, domain), minimal=True)
-    FMN()(ledger.oracle(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
-    share = ledger.best.distance / margin
-    assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            rng = torch.Generator().manual_seed(0)
+            domain = Domain(kind="vector", shape=(40,), low=-50.0, high=50.0)
+            model = LinearModel(torch.randn(8, 40, generator=rng), torch.randn(8, generator=rng), domain)
+            x = torch.randn(50, 40, generator=rng)
+            batch = batch_of(x, model.predict(x).argmax(1))
+            margin = model.margin(x, batch.y, norm)
+            ledger = Ledger(model, batch, threat_of(10 * margin, norm, domain), minimal=True)
+            FMN()(ledger.oracle(), batch, threat_of(10 * margin, norm, domain), Streams.of(0, batch.ids))
+            share = ledger.best.distance / margin
+            assert (share >= 0.999).all() and share.median() < 1.01 and share.max() < 2
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_other_bounds_are_another_unit(norm):
+def test_other_bounds_are_another_unit(subtests):
     """The same problem in 0..255 as in 0..1: the same steps, 255 times as long."""
-    module = mlp(6, 4)
-    x = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
-    y = module(x).argmax(1)
-    first = run_attack(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
-    wide = Domain(kind="vector", shape=(6,), high=255.0)
-    model = Recorder(lambda x: module(x / 255), wide, classes=4)
-    two = run_attack(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
-    torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            module = mlp(6, 4)
+            x = torch.rand(10, 6, generator=torch.Generator().manual_seed(0))
+            y = module(x).argmax(1)
+            first = run_attack(FMN(steps=30), Recorder(module, SIX, classes=4), x, y, 1.0, norm, minimal=True)
+            wide = Domain(kind="vector", shape=(6,), high=255.0)
+            model = Recorder(lambda x, module=module: module(x / 255), wide, classes=4)
+            two = run_attack(FMN(steps=30), model, 255 * x, y, 255.0, norm, minimal=True)
+            torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [1, 2, 20])
-def test_costs_what_it_says(steps):
-    attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
-    assert (
-        {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)}
-        == {attack.cost(2)}
-        == {(steps + 1, steps)}
-    )
+def test_costs_what_it_says(subtests):
+    for steps in [1, 2, 20]:
+        with subtests.test(steps=steps):
+            attack, x = FMN(steps=steps), torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+            ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.3, minimal=True)
+            assert (
+                {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)}
+                == {attack.cost(2)}
+                == {(steps + 1, steps)}
+            )
 
 
-@pytest.mark.parametrize("queries", [1, 2, 5])
-def test_query_budgets(queries):
-    ledger = run_attack(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
-    assert (ledger.costs.forwards == queries).all()
+def test_query_budgets(subtests):
+    for queries in [1, 2, 5]:
+        with subtests.test(queries=queries):
+            ledger = run_attack(FMN(), Recorder(threshold(0.5)), [[0.4, 0.4]] * 3, [0] * 3, 0.3, queries=queries, minimal=True)
+            assert (ledger.costs.forwards == queries).all()
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_a_model_without_gradients_does_not_upset_it(norm):
-    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = run_attack(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
-    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
+def test_a_model_without_gradients_does_not_upset_it(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+            ledger = run_attack(FMN(steps=5), model, [[0.2, 0.7]], [0], 0.3, norm, minimal=True)
+            assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_settings_out_of_range(subtests):
+    for options, message in [
         ({"steps": 0}, "steps is 0"),
         ({"step_size": 0.0}, "above 0"),
         ({"last_step_size": 0.0}, "at most 1"),
         ({"last_step_size": 1.5}, "at most 1"),
         ({"gamma": 1.0}, "gamma is 1.0"),
         ({"gamma": 0.01, "last_gamma": 0.02}, "last_gamma 0.02"),
-    ],
-)
-def test_settings_out_of_range(settings, message):
-    with pytest.raises(ValueError, match=message):
-        FMN(**settings)
+    ]:
+        with subtests.test(options=options, message=message):
+            with pytest.raises(ValueError, match=message):
+                FMN(**options)

@@ -83,7 +83,8 @@ def test_bounds_are_kept():
     assert (calls >= low).all() and (calls <= high).all() and ledger.fooled.any()
 
 
-@pytest.mark.parametrize("settings", [{"steps": 0}, {"samples": 0}, {"starts": 0}, {"gamma": 0.0}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        HopSkipJump(**settings)
+def test_settings_out_of_range(subtests):
+    for settings in [{"steps": 0}, {"samples": 0}, {"starts": 0}, {"gamma": 0.0}]:
+        with subtests.test(settings=settings):
+            with pytest.raises(ValueError, match=next(iter(settings))):
+                HopSkipJump(**settings)

@@ -51,9 +51,8 @@ def smallest(norm, x, w, gap, low, high):
 # By hand
 
 
-@pytest.mark.parametrize(
-    ("norm", "x", "w", "gap", "expected"),
-    [
+def test_by_hand(subtests):
+    for norm, x, w, gap, expected in [
         ("linf", [0.5, 0.5, 0.5], [1.0, -2.0, 0.0], 0.3, [0.1, -0.1, 0.0]),
         ("linf", [0.5, 0.5, 0.5], [1.0, -2.0, 0.0], -0.3, [-0.1, 0.1, 0.0]),
         # The second value has no room beyond 0.05: the first must close 0.2.
@@ -66,45 +65,48 @@ def smallest(norm, x, w, gap, low, high):
         ("linf", [0.5, 0.5, 0.5], [1.0, -2.0, 0.0], 9.0, [0.5, -0.5, 0.0]),
         ("l2", [0.5, 0.5, 0.5], [1.0, -2.0, 0.0], 9.0, [0.5, -0.5, 0.0]),
         ("l1", [0.5, 0.5, 0.5], [1.0, -2.0, 0.0], -9.0, [-0.5, 0.5, 0.0]),
-    ],
-)
-def test_by_hand(norm, x, w, gap, expected):
-    np.testing.assert_allclose(project(norm, x, w, gap), expected, atol=1e-6)
+    ]:
+        with subtests.test(norm=norm, x=x, w=w):
+            np.testing.assert_allclose(project(norm, x, w, gap), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_nothing_to_do(norm):
-    assert (project(norm, [0.5, 0.0], [1.0, -1.0], 0.0) == 0).all()
-    assert (project(norm, [0.5, 0.0], [0.0, 0.0], 3.0) == 0).all(), "no direction leads to a plane without a normal"
+def test_nothing_to_do(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            assert (project(norm, [0.5, 0.0], [1.0, -1.0], 0.0) == 0).all()
+            assert (project(norm, [0.5, 0.0], [0.0, 0.0], 3.0) == 0).all(), "no direction leads to a plane without a normal"
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_samples_do_not_mind_their_company(norm):
+def test_samples_do_not_mind_their_company(subtests):
     """One converges at once, one after many steps, one never; each gets what it gets alone. Shapes are kept."""
-    rng = torch.Generator().manual_seed(0)
-    x, w = torch.rand(6, 3, 4, 5, generator=rng), torch.randn(6, 3, 4, 5, generator=rng)
-    gap = torch.tensor([0.0, 0.01, 1.0, -10.0, 15.0, 1e6])
-    batched = PROJECT[norm](x, w, gap, *UNIT)
-    separate = torch.cat([PROJECT[norm](x[i : i + 1], w[i : i + 1], gap[i : i + 1], *UNIT) for i in range(6)])
-    assert batched.shape == x.shape
-    torch.testing.assert_close(batched, separate, atol=1e-6, rtol=1e-5)
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            rng = torch.Generator().manual_seed(0)
+            x, w = torch.rand(6, 3, 4, 5, generator=rng), torch.randn(6, 3, 4, 5, generator=rng)
+            gap = torch.tensor([0.0, 0.01, 1.0, -10.0, 15.0, 1e6])
+            batched = PROJECT[norm](x, w, gap, *UNIT)
+            separate = torch.cat([PROJECT[norm](x[i : i + 1], w[i : i + 1], gap[i : i + 1], *UNIT) for i in range(6)])
+            assert batched.shape == x.shape
+            torch.testing.assert_close(batched, separate, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("scale", [1e-25, 1e25])
-def test_the_length_of_the_normal_does_not_matter(norm, scale):
-    rng = torch.Generator().manual_seed(0)
-    x, w, gap = torch.rand(5, 40, generator=rng), torch.randn(5, 40, generator=rng), torch.linspace(-3, 3, 5)
-    torch.testing.assert_close(PROJECT[norm](x, w * scale, gap * scale, *UNIT), PROJECT[norm](x, w, gap, *UNIT))
+def test_the_length_of_the_normal_does_not_matter(subtests):
+    for norm in NORMS:
+        for scale in [1e-25, 1e25]:
+            with subtests.test(norm=norm, scale=scale):
+                rng = torch.Generator().manual_seed(0)
+                x, w, gap = torch.rand(5, 40, generator=rng), torch.randn(5, 40, generator=rng), torch.linspace(-3, 3, 5)
+                torch.testing.assert_close(PROJECT[norm](x, w * scale, gap * scale, *UNIT), PROJECT[norm](x, w, gap, *UNIT))
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_arguments_are_left_alone(norm):
-    rng = torch.Generator().manual_seed(0)
-    arguments = [torch.rand(4, 30, generator=rng), torch.randn(4, 30, generator=rng), torch.linspace(-3, 3, 4), *UNIT]
-    copies = [value.clone() for value in arguments]
-    PROJECT[norm](*arguments)
-    assert all(torch.equal(argument, two) for argument, two in zip(arguments, copies, strict=True))
+def test_arguments_are_left_alone(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            rng = torch.Generator().manual_seed(0)
+            arguments = [torch.rand(4, 30, generator=rng), torch.randn(4, 30, generator=rng), torch.linspace(-3, 3, 4), *UNIT]
+            copies = [value.clone() for value in arguments]
+            PROJECT[norm](*arguments)
+            assert all(torch.equal(argument, two) for argument, two in zip(arguments, copies, strict=True))
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])

@@ -35,15 +35,16 @@ def sloped(x):
 # FGSM
 
 
-@pytest.mark.parametrize("loss", ["ce", "margin", "dlr"])
-def test_fgsm_is_one_step(loss):
-    model = Recorder(sloped, THREE)
-    ledger = run_attack(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
-    first_call, stepped = model.calls
-    assert first_call.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
-    # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
-    torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
-    assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [1, 1]
+def test_fgsm_is_one_step(subtests):
+    for loss in ["ce", "margin", "dlr"]:
+        with subtests.test(loss=loss):
+            model = Recorder(sloped, THREE)
+            ledger = run_attack(FGSM(loss=loss), model, [[0.5, 0.5, 0.5], [0.95, 0.5, 0.5]], [0, 0], 0.1)
+            first_call, stepped = model.calls
+            assert first_call.tolist() == [[0.5] * 3, pytest.approx([0.95, 0.5, 0.5])]
+            # The sign of the gradient; the third value has none and stays; the second sample meets its upper bound.
+            torch.testing.assert_close(stepped, torch.tensor([[0.6, 0.4, 0.5], [1.0, 0.4, 0.5]]))
+            assert ledger.costs.forwards.tolist() == [2, 2] and ledger.costs.backwards.tolist() == [1, 1]
 
 
 def test_fgsm_in_l2_follows_the_gradient():
@@ -97,22 +98,23 @@ def test_bim_draws_nothing():
     assert torch.equal(torch.cat(targets[0].calls), torch.cat(targets[1].calls))
 
 
-@pytest.mark.parametrize("attack", [PGD(steps=2), APGD(steps=2)])
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_random_starts_differ_by_seed_sample_and_restart(attack, norm):
-    starts = []
-    for seed in (0, 1):
-        model = Recorder(sloped, THREE)
-        restarted = type(attack)(steps=2, restarts=2)
-        run_attack(restarted, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
-        calls_a_run = 3
-        starts += [*model.calls[0], *model.calls[calls_a_run]]
-    assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
-    sizes = torch.stack(starts) - 0.5
-    sizes = sizes.abs().amax(1) if norm == "linf" else sizes.norm(dim=1)
-    assert (sizes <= 0.1 + 1e-6).all()
-    if isinstance(attack, APGD):
-        torch.testing.assert_close(sizes, torch.full((8,), 0.1))
+def test_random_starts_differ_by_seed_sample_and_restart(subtests):
+    for attack in [PGD(steps=2), APGD(steps=2)]:
+        for norm in ["linf", "l2"]:
+            with subtests.test(attack=attack, norm=norm):
+                starts = []
+                for seed in (0, 1):
+                    model = Recorder(sloped, THREE)
+                    restarted = type(attack)(steps=2, restarts=2)
+                    run_attack(restarted, model, [[0.5, 0.5, 0.5]] * 2, [0, 0], 0.1, norm, seed=seed)
+                    calls_a_run = 3
+                    starts += [*model.calls[0], *model.calls[calls_a_run]]
+                assert len({tuple(start.tolist()) for start in starts}) == len(starts) == 8
+                sizes = torch.stack(starts) - 0.5
+                sizes = sizes.abs().amax(1) if norm == "linf" else sizes.norm(dim=1)
+                assert (sizes <= 0.1 + 1e-6).all()
+                if isinstance(attack, APGD):
+                    torch.testing.assert_close(sizes, torch.full((8,), 0.1))
 
 
 @pytest.mark.parametrize("targets", [0, 1])
@@ -128,14 +130,15 @@ def test_apgd_s_later_restarts_go_side_by_side(targets):
         torch.testing.assert_close(model.calls[index][:runs], separate.calls[index][:runs])
 
 
-@pytest.mark.parametrize("attack", [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()])
-def test_the_last_iterate_is_judged(attack):
+def test_the_last_iterate_is_judged(subtests):
     """The boundary lies so near to the rim of the ball that only the last point crosses it."""
-    model = Recorder(threshold(0.4999))
-    ledger = run_attack(attack, model, [[0.4, 0.5]], [0], 0.1)
-    assert ledger.fooled.all()
-    assert ledger.best.first_success.tolist() == ledger.costs.forwards.tolist()
-    assert (threshold(0.4999)(torch.cat(model.calls[:-1])).argmax(1) == 0).all()
+    for attack in [PGD(steps=4, step_size=0.25, random_start=False), APGD(steps=1, random_start=False), FGSM()]:
+        with subtests.test(attack=attack):
+            model = Recorder(threshold(0.4999))
+            ledger = run_attack(attack, model, [[0.4, 0.5]], [0], 0.1)
+            assert ledger.fooled.all()
+            assert ledger.best.first_success.tolist() == ledger.costs.forwards.tolist()
+            assert (threshold(0.4999)(torch.cat(model.calls[:-1])).argmax(1) == 0).all()
 
 
 # APGD
@@ -189,20 +192,20 @@ def apgd_of_the_paper(function, x0, y, eps, steps):
     return torch.cat(inputs)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_apgd_in_linf_goes_where_algorithm_1_goes(seed):
+def test_apgd_in_linf_goes_where_algorithm_1_goes():
     """On a network that it never fools, since the label's logit is raised out of reach."""
-    module = mlp(12, 3, seed)
+    for seed in range(6):
+        module = mlp(12, 3, seed)
 
-    def function(x):
-        return module(x) + torch.tensor([12.0, 0.0, 0.0])
+        def function(x, module=module):
+            return module(x) + torch.tensor([12.0, 0.0, 0.0])
 
-    x0 = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
-    model = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
-    y = torch.tensor([0])
-    ledger = run_attack(APGD(steps=100, random_start=False), model, x0, y, 0.2)
-    assert not ledger.fooled.any()
-    torch.testing.assert_close(torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
+        x0 = torch.rand(1, 12, generator=torch.Generator().manual_seed(seed))
+        model = Recorder(function, Domain(kind="vector", shape=(12,)), classes=3)
+        y = torch.tensor([0])
+        ledger = run_attack(APGD(steps=100, random_start=False), model, x0, y, 0.2)
+        assert not ledger.fooled.any()
+        torch.testing.assert_close(torch.cat(model.calls), apgd_of_the_paper(function, x0, y, 0.2, 100), atol=1e-6, rtol=0)
 
 
 def test_apgd_halves_where_at_most_three_quarters_of_the_steps_rose():
@@ -270,52 +273,54 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
-@pytest.mark.parametrize("batch_size", [3, 100])
-def test_a_fooled_sample_is_never_shown_again(attack, batch_size):
+def test_a_fooled_sample_is_never_shown_again(subtests):
     """Samples are told apart by their second value, which no attack can move far; their distances to the boundary differ."""
-    n = 12
-    x = torch.stack([torch.linspace(0.3, 0.49, n), torch.linspace(0.05, 0.95, n)], 1)
-    model = Recorder(threshold(0.5))
-    ledger = run_attack(attack, model, x, [0] * n, 0.03, batch_size=batch_size)
-    fooled = set()
-    counts = np.zeros(n, dtype=int)
-    for call in model.calls:
-        ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
-        assert not fooled & set(ids), "a fooled sample was shown to the model again"
-        fooled |= {sample_id for sample_id, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
-        np.add.at(counts, ids, 1)
-    assert counts.tolist() == ledger.costs.forwards.tolist()
-    assert 0 < len(fooled) < n
-    assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
-    most = attack.cost(2)[0]
-    assert [count == most for count in counts] == [index not in fooled for index in range(n)]
+    for attack in ATTACKS:
+        for batch_size in [3, 100]:
+            with subtests.test(attack=attack, batch_size=batch_size):
+                n = 12
+                x = torch.stack([torch.linspace(0.3, 0.49, n), torch.linspace(0.05, 0.95, n)], 1)
+                model = Recorder(threshold(0.5))
+                ledger = run_attack(attack, model, x, [0] * n, 0.03, batch_size=batch_size)
+                fooled = set()
+                counts = np.zeros(n, dtype=int)
+                for call in model.calls:
+                    ids = (call[:, 1:2] - x[:, 1]).abs().argmin(1).tolist()
+                    assert not fooled & set(ids), "a fooled sample was shown to the model again"
+                    fooled |= {sample_id for sample_id, wrong in zip(ids, (call[:, 0] > 0.5).tolist(), strict=True) if wrong}
+                    np.add.at(counts, ids, 1)
+                assert counts.tolist() == ledger.costs.forwards.tolist()
+                assert 0 < len(fooled) < n
+                assert ledger.fooled.nonzero()[:, 0].tolist() == sorted(fooled)
+                most = attack.cost(2)[0]
+                assert [count == most for count in counts] == [index not in fooled for index in range(n)]
 
 
-@pytest.mark.parametrize("attack", [*ATTACKS, FGSM()], ids=str)
-@pytest.mark.parametrize("queries", [1, 2, 5])
-def test_query_budgets(attack, queries):
-    x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
-    ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
-    assert (ledger.costs.forwards <= queries).all() and (ledger.costs.forwards >= 1).all()
+def test_query_budgets(subtests):
+    for attack in [*ATTACKS, FGSM()]:
+        for queries in [1, 2, 5]:
+            with subtests.test(attack=attack, queries=queries):
+                x = torch.stack([torch.linspace(0.3, 0.49, 6), torch.linspace(0.05, 0.95, 6)], 1)
+                ledger = run_attack(attack, Recorder(threshold(0.5)), x, [0] * 6, 0.03, queries=queries)
+                assert (ledger.costs.forwards <= queries).all() and (ledger.costs.forwards >= 1).all()
 
 
-@pytest.mark.parametrize("attack", [PGD(steps=3), APGD(steps=3), FGSM()])
-def test_clean_inputs_are_left_alone(attack):
-    module = mlp(6, 3)
-    x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
-    y = module(x).argmax(1)
-    batch = Batch(ids=torch.arange(5), x=x.clone(), y=y.clone())
-    domain = Domain(kind="vector", shape=(6,))
-    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((5,), 0.2), domain=domain)
-    ledger = Ledger(TorchModel(module, domain), batch, threat)
-    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
-    assert torch.equal(batch.x, x) and torch.equal(batch.y, y) and (threat.eps == 0.2).all()
+def test_clean_inputs_are_left_alone(subtests):
+    for attack in [PGD(steps=3), APGD(steps=3), FGSM()]:
+        with subtests.test(attack=attack):
+            module = mlp(6, 3)
+            x = torch.rand(5, 6, generator=torch.Generator().manual_seed(0))
+            y = module(x).argmax(1)
+            batch = Batch(ids=torch.arange(5), x=x.clone(), y=y.clone())
+            domain = Domain(kind="vector", shape=(6,))
+            threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((5,), 0.2), domain=domain)
+            ledger = Ledger(TorchModel(module, domain), batch, threat)
+            attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
+            assert torch.equal(batch.x, x) and torch.equal(batch.y, y) and (threat.eps == 0.2).all()
 
 
-@pytest.mark.parametrize(
-    ("plugin", "settings", "message"),
-    [
+def test_settings_out_of_range(subtests):
+    for plugin, options, message in [
         (PGD, {"steps": 0}, "at least 1"),
         (PGD, {"restarts": 0}, "at least 1"),
         (PGD, {"step_size": 0.0}, "a fraction of eps"),
@@ -324,8 +329,7 @@ def test_clean_inputs_are_left_alone(attack):
         (PGD, {"restarts": 2, "random_start": False}, "repeat the same run"),
         (APGD, {"steps": 0}, "at least 1"),
         (APGD, {"restarts": 2, "random_start": False}, "repeat the same run"),
-    ],
-)
-def test_settings_out_of_range(plugin, settings, message):
-    with pytest.raises(ValueError, match=message):
-        plugin(**settings)
+    ]:
+        with subtests.test(plugin=plugin, options=options, message=message):
+            with pytest.raises(ValueError, match=message):
+                plugin(**options)

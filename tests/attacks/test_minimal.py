@@ -49,11 +49,10 @@ def test_within_a_few_per_cent_of_the_exact_margin(attack, norm, kind, seed, cla
     assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
-@pytest.mark.parametrize(
-    ("attack", "norm"), [*EXACT[:-1], (EAD(steps=100, searches=5, step_size=0.001, beta=0.01), "l1")], ids=str
-)
-def test_nothing_is_found_below_the_exact_margin(attack, norm):
-    assert not on(linear_problem("image", norm, n=8), attack, norm, 0.99).fooled.any()
+def test_nothing_is_found_below_the_exact_margin(subtests):
+    for attack, norm in [*EXACT[:-1], (EAD(steps=100, searches=5, step_size=0.001, beta=0.01), "l1")]:
+        with subtests.test(attack=attack, norm=norm):
+            assert not on(linear_problem("image", norm, n=8), attack, norm, 0.99).fooled.any()
 
 
 @pytest.mark.slow
@@ -69,28 +68,31 @@ def test_other_bounds_are_another_unit(attack, norm):
     torch.testing.assert_close(two.best.distance / 255, first.best.distance, rtol=0.02, atol=1e-5)
 
 
-@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
-def test_costs_what_it_says(attack, norm):
+def test_costs_what_it_says(subtests):
     """On a model that is never fooled, so that every step is taken."""
-    module = mlp(6, 4)
-    model = Recorder(lambda x: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
-    ledger = run_attack(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
-    assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
+    for attack, norm in SHORT:
+        with subtests.test(attack=attack, norm=norm):
+            module = mlp(6, 4)
+            model = Recorder(lambda x, module=module: module(x) + torch.tensor([1e3, 0, 0, 0]), SIX, classes=4)
+            ledger = run_attack(attack, model, torch.full((3, 6), 0.5), [0] * 3, 0.3, norm)
+            assert {*zip(ledger.costs.forwards.tolist(), ledger.costs.backwards.tolist(), strict=True)} == {attack.cost(4)}
 
 
-@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
-@pytest.mark.parametrize("queries", [1, 2, 3])
-def test_query_budgets(attack, norm, queries):
-    model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
-    ledger = run_attack(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
-    assert (ledger.costs.forwards == queries).all()
+def test_query_budgets(subtests):
+    for attack, norm in SHORT:
+        for queries in [1, 2, 3]:
+            with subtests.test(attack=attack, norm=norm, queries=queries):
+                model = Recorder(lambda x: threshold(0.5)(x) + torch.tensor([100.0, 0.0]))
+                ledger = run_attack(attack, model, [[0.4, 0.4]] * 3, [0] * 3, 0.3, norm, queries=queries)
+                assert (ledger.costs.forwards == queries).all()
 
 
-@pytest.mark.parametrize(("attack", "norm"), SHORT, ids=str)
-def test_a_model_without_gradients_does_not_upset_it(attack, norm):
-    model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
-    ledger = run_attack(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
-    assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
+def test_a_model_without_gradients_does_not_upset_it(subtests):
+    for attack, norm in SHORT:
+        with subtests.test(attack=attack, norm=norm):
+            model = Recorder(lambda x: torch.tensor([[1.0, 0.0, 0.5]]) + 0 * x[:, :1], classes=3)
+            ledger = run_attack(attack, model, [[0.2, 0.7]], [0], 0.3, norm)
+            assert not ledger.fooled.any() and torch.isfinite(torch.cat(model.calls)).all()
 
 
 # DDN
@@ -110,14 +112,14 @@ def ddn_of_the_paper(function, x0, y, steps, gamma):
     return torch.stack(points)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_ddn_goes_where_algorithm_1_goes(seed):
-    module = mlp(6, 4, seed)
-    model = Recorder(module, SIX, classes=4)
-    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
-    y = int(module(x0[None]).argmax())
-    run_attack(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
-    torch.testing.assert_close(torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0)
+def test_ddn_goes_where_algorithm_1_goes():
+    for seed in range(4):
+        module = mlp(6, 4, seed)
+        model = Recorder(module, SIX, classes=4)
+        x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+        y = int(module(x0[None]).argmax())
+        run_attack(DDN(steps=30), model, x0[None], [y], 3.0, "l2")
+        torch.testing.assert_close(torch.cat(model.calls), ddn_of_the_paper(module, x0, y, 30, 0.05), atol=1e-4, rtol=0)
 
 
 def test_ddn_shrinks_and_grows_the_sphere():
@@ -148,22 +150,20 @@ def linear(rows):
     return lambda x: torch.cat([torch.zeros(len(x), 1), offsets + x @ weights.T], 1)
 
 
-@pytest.mark.parametrize(
-    ("rows", "norm", "step"),
-    [
+def test_deepfool_steps_onto_the_nearest_boundary(subtests):
+    """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a ten-thousandth farther at least."""
+    for rows, norm, step in [
         (TWO_RIVALS, "linf", [0, 0, 1.02 * 0.03]),
         (TWO_RIVALS, "l2", [0, 0, 1.02 * 0.03]),
         (TWO_RIVALS[:1], "linf", [1.02 * 0.05, 1.02 * 0.05, 0]),
         (TWO_RIVALS[:1], "l2", [1.02 * 0.05, 1.02 * 0.05, 0]),
         ([(-1.002, [1.0, 1.0, 0.0])], "linf", [0.001 + 1e-4, 0.001 + 1e-4, 0]),
-    ],
-)
-def test_deepfool_steps_onto_the_nearest_boundary(rows, norm, step):
-    """Worked by hand: |f| / |w|_q along the direction of the norm, 1.02 times as far and a ten-thousandth farther at least."""
-    model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
-    ledger = run_attack(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
-    assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
-    torch.testing.assert_close(model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0)
+    ]:
+        with subtests.test(rows=rows, norm=norm, step=step):
+            model = Recorder(linear(rows), Domain(kind="vector", shape=(3,)), classes=len(rows) + 1)
+            ledger = run_attack(DeepFool(), model, [[0.5] * 3], [0], 1.0, norm)
+            assert ledger.fooled.all() and len(model.calls) == 2, "one step does on a linear model, and then it is done"
+            torch.testing.assert_close(model.calls[1][0] - 0.5, torch.tensor(step), atol=1e-6, rtol=0)
 
 
 def test_deepfool_with_one_candidate_looks_at_the_most_likely_other_class():
@@ -247,29 +247,29 @@ def hard(module):
     return lambda x: 100 * module(x)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_cw_goes_where_the_paper_goes(seed):
-    function = hard(mlp(6, 4, seed))
-    model = Recorder(function, SIX, classes=4)
-    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
-    y = int(function(x0[None]).argmax())
-    run_attack(CW(steps=20, searches=5, abort_early=False), model, x0[None], [y], 3.0, "l2")
-    expected = cw_of_the_paper(function, x0, y, 20, 5, 0.001)
-    torch.testing.assert_close(torch.cat(model.calls[1:]), expected, atol=1e-4, rtol=0)
+def test_cw_goes_where_the_paper_goes():
+    for seed in range(4):
+        function = hard(mlp(6, 4, seed))
+        model = Recorder(function, SIX, classes=4)
+        x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+        y = int(function(x0[None]).argmax())
+        run_attack(CW(steps=20, searches=5, abort_early=False), model, x0[None], [y], 3.0, "l2")
+        expected = cw_of_the_paper(function, x0, y, 20, 5, 0.001)
+        torch.testing.assert_close(torch.cat(model.calls[1:]), expected, atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_ead_goes_where_algorithm_1_goes(seed):
-    function = hard(mlp(6, 4, seed))
-    model = Recorder(function, SIX, classes=4)
-    x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
-    y = int(function(x0[None]).argmax())
-    run_attack(EAD(steps=12, searches=5, abort_early=False), model, x0[None], [y], 6.0, "l1")
-    expected = ead_of_the_paper(function, x0, y, 12, 5, 0.001, 0.001)
-    # Within a run a point is scored, and then a gradient is taken at the next; the clean input was asked about once.
-    per_run = [model.calls[1 + run * 23 : 1 + (run + 1) * 23] for run in range(5)]
-    scored = torch.cat([torch.cat(calls[::2]) for calls in per_run])
-    torch.testing.assert_close(scored, expected, atol=1e-4, rtol=0)
+def test_ead_goes_where_algorithm_1_goes():
+    for seed in range(4):
+        function = hard(mlp(6, 4, seed))
+        model = Recorder(function, SIX, classes=4)
+        x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
+        y = int(function(x0[None]).argmax())
+        run_attack(EAD(steps=12, searches=5, abort_early=False), model, x0[None], [y], 6.0, "l1")
+        expected = ead_of_the_paper(function, x0, y, 12, 5, 0.001, 0.001)
+        # Within a run a point is scored, and then a gradient is taken at the next; the clean input was asked about once.
+        per_run = [model.calls[1 + run * 23 : 1 + (run + 1) * 23] for run in range(5)]
+        scored = torch.cat([torch.cat(calls[::2]) for calls in per_run])
+        torch.testing.assert_close(scored, expected, atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("attack", "norm"), [(CW(steps=200, searches=4), "l2"), (EAD(steps=200, searches=4), "l1")], ids=str)
@@ -289,9 +289,8 @@ def test_a_sample_whose_objective_falls_no_more_leaves_alone(attack, norm):
     )
 
 
-@pytest.mark.parametrize(
-    ("attack", "settings", "message"),
-    [
+def test_settings_out_of_range(subtests):
+    for attack, options, message in [
         (CW, {"steps": 0}, "steps is 0"),
         (CW, {"searches": 0}, "searches is 0"),
         (CW, {"step_size": 0.0}, "above 0"),
@@ -303,8 +302,7 @@ def test_a_sample_whose_objective_falls_no_more_leaves_alone(attack, norm):
         (DeepFool, {"steps": 0}, "steps is 0"),
         (DeepFool, {"candidates": 0}, "candidates is 0"),
         (DeepFool, {"overshoot": -0.1}, "overshoot is -0.1"),
-    ],
-)
-def test_settings_out_of_range(attack, settings, message):
-    with pytest.raises(ValueError, match=message):
-        attack(**settings)
+    ]:
+        with subtests.test(attack=attack, options=options, message=message):
+            with pytest.raises(ValueError, match=message):
+                attack(**options)

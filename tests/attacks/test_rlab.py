@@ -268,18 +268,19 @@ def test_queries_are_counted_and_bounded(settings):
     assert model.queries == int(ledger.costs.forwards.sum()) and int(ledger.costs.forwards.max()) <= attack.cost(2)[0]
 
 
-@pytest.mark.parametrize("queries", [1, 2, 3])
-def test_a_gradient_is_paid_from_the_budget(queries):
-    model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
-    attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
-    ledger = run_attack(
-        attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries
-    )
-    assert (
-        ledger.costs.forwards.tolist() == [queries] * 2
-        and ledger.costs.backwards.tolist() == [1, 1]
-        and model.queries == 2 * queries
-    )
+def test_a_gradient_is_paid_from_the_budget(subtests):
+    for queries in [1, 2, 3]:
+        with subtests.test(queries=queries):
+            model = Recorder(threshold(0.9), Domain(kind="vector", shape=(2,)))
+            attack = plugins.build("attack", "rlab", {"distortions": "gradient-sign", "patch": "1", "severities": "1"})
+            ledger = run_attack(
+                attack, model, np.full((2, 2), 0.1, dtype=np.float32), np.zeros(2, dtype=np.int64), 1.0, "l2", queries=queries
+            )
+            assert (
+                ledger.costs.forwards.tolist() == [queries] * 2
+                and ledger.costs.backwards.tolist() == [1, 1]
+                and model.queries == 2 * queries
+            )
 
 
 def test_sets_and_lessons_are_made_from_scores(folder):

@@ -33,35 +33,38 @@ def queries_of(domain, norm, eps, steps, **settings):
     return x, torch.stack(model.calls)
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_pixels_reach_the_corner_of_the_linf_ball(domain):
+def test_pixels_reach_the_corner_of_the_linf_ball(subtests):
     """Two queries a value at most, and every value stands at the end at which its slope points: nothing is higher."""
-    values = math.prod(domain.shape)
-    x, calls = queries_of(domain, "linf", 0.1, 2 * values + 1)
-    heights = (calls - x).flatten(2) @ slope(domain)
-    torch.testing.assert_close(heights.amax(0), (0.1 * slope(domain).abs().sum()).expand(3), atol=1e-4, rtol=0)
+    for domain in DOMAINS:
+        with subtests.test(domain=domain):
+            values = math.prod(domain.shape)
+            x, calls = queries_of(domain, "linf", 0.1, 2 * values + 1)
+            heights = (calls - x).flatten(2) @ slope(domain)
+            torch.testing.assert_close(heights.amax(0), (0.1 * slope(domain).abs().sum()).expand(3), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("basis", ["pixel", "dct"])
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_every_direction_is_taken_with_the_sign_that_helps(domain, basis):
+def test_every_direction_is_taken_with_the_sign_that_helps(subtests):
     """Steps so short that the ball cuts nothing off: of an orthonormal basis all directions add up to sqrt(d) steps."""
-    values = math.prod(domain.shape)
-    share = 0.9 / math.sqrt(values)
-    x, calls = queries_of(domain, "l2", 0.3, 2 * values + 1, basis=basis, step_size=share)
-    best = (calls - x).flatten(2)[(calls - x).flatten(2).matmul(slope(domain)).argmax(0), torch.arange(3)]
-    # Once all are used they are begun anew, so one step more may be in it.
-    torch.testing.assert_close(best.norm(dim=1), torch.full((3,), 0.27), atol=0.3 * share, rtol=0)
-    steps = (calls[1:] - calls[0]).flatten(2)
-    first = steps[0]
-    torch.testing.assert_close(first.norm(dim=1), torch.full((3,), 0.3 * share), atol=1e-5, rtol=0)
+    for basis in ["pixel", "dct"]:
+        for domain in DOMAINS:
+            with subtests.test(basis=basis, domain=domain):
+                values = math.prod(domain.shape)
+                share = 0.9 / math.sqrt(values)
+                x, calls = queries_of(domain, "l2", 0.3, 2 * values + 1, basis=basis, step_size=share)
+                best = (calls - x).flatten(2)[(calls - x).flatten(2).matmul(slope(domain)).argmax(0), torch.arange(3)]
+                # Once all are used they are begun anew, so one step more may be in it.
+                torch.testing.assert_close(best.norm(dim=1), torch.full((3,), 0.27), atol=0.3 * share, rtol=0)
+                steps = (calls[1:] - calls[0]).flatten(2)
+                first = steps[0]
+                torch.testing.assert_close(first.norm(dim=1), torch.full((3,), 0.3 * share), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("side", [1, 2, 7, 32])
-def test_cosines_are_orthonormal(side):
-    waves = simba._cosines(side)
-    torch.testing.assert_close(waves @ waves.T, torch.eye(side), atol=1e-5, rtol=0)
-    assert ((waves[:, 1:] * waves[:, :-1]) < 0).sum(1).tolist() == list(range(side))  # frequency f crosses zero f times
+def test_cosines_are_orthonormal(subtests):
+    for side in [1, 2, 7, 32]:
+        with subtests.test(side=side):
+            waves = simba._cosines(side)
+            torch.testing.assert_close(waves @ waves.T, torch.eye(side), atol=1e-5, rtol=0)
+            assert ((waves[:, 1:] * waves[:, :-1]) < 0).sum(1).tolist() == list(range(side))  # frequency f crosses zero f times
 
 
 def test_low_frequencies_come_first():
@@ -88,7 +91,8 @@ def test_steps_that_change_nothing_are_left_out(norm):
             best = call if call @ slope(IMAGE) > best @ slope(IMAGE) else best
 
 
-@pytest.mark.parametrize("settings", [{"steps": 0}, {"basis": "wavelet"}, {"step_size": 0.0}, {"loss": "dlr"}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        SimBA(**settings)
+def test_settings_out_of_range(subtests):
+    for settings in [{"steps": 0}, {"basis": "wavelet"}, {"step_size": 0.0}, {"loss": "dlr"}]:
+        with subtests.test(settings=settings):
+            with pytest.raises(ValueError, match=next(iter(settings))):
+                SimBA(**settings)

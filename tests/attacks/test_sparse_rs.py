@@ -60,9 +60,8 @@ def test_schedules_by_hand():
     assert SparseRS(steps=100, rescale_schedule=False, p_init=0.6).share(60) == pytest.approx(0.15)
 
 
-@pytest.mark.parametrize(
-    ("grid", "places", "sides"),
-    [
+def test_the_largest_patch_by_hand(subtests):
+    for grid, places, sides in [
         ((32, 32), 24, (4, 4)),
         ((32, 32), 25, (5, 5)),
         ((32, 32), 1, (1, 1)),
@@ -71,25 +70,25 @@ def test_schedules_by_hand():
         ((4, 32, 32), 8, (2, 2, 2)),
         ((4, 32, 32), 100, (4, 5, 5)),
         ((4, 4), 900, (4, 4)),
-    ],
-)
-def test_the_largest_patch_by_hand(grid, places, sides):
-    assert tuple(sparse_rs._sides(grid, torch.tensor([places]))[0].tolist()) == sides
+    ]:
+        with subtests.test(grid=grid, places=places, sides=sides):
+            assert tuple(sparse_rs._sides(grid, torch.tensor([places]))[0].tolist()) == sides
 
 
 # Proposals
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_pixels_that_change(domain):
+def test_pixels_that_change(subtests):
     """floor(eps / C) places, each at a corner of its range and none as it was."""
-    channels = 1 if domain.kind == "vector" else domain.shape[0]
-    x, calls = queries_of(domain, 5 * channels + 0.5, 60)
-    change = calls - x
-    assert (places(domain, change).sum(-1) == 5).all()
-    assert torch.isin(calls[change != 0], torch.tensor([0.0, 1.0])).all()
-    changed = places(domain, change).any(0)
-    assert (changed.float().mean(-1) > 0.4).all()  # the search goes everywhere
+    for domain in DOMAINS:
+        with subtests.test(domain=domain):
+            channels = 1 if domain.kind == "vector" else domain.shape[0]
+            x, calls = queries_of(domain, 5 * channels + 0.5, 60)
+            change = calls - x
+            assert (places(domain, change).sum(-1) == 5).all()
+            assert torch.isin(calls[change != 0], torch.tensor([0.0, 1.0])).all()
+            changed = places(domain, change).any(0)
+            assert (changed.float().mean(-1) > 0.4).all()  # the search goes everywhere
 
 
 def test_as_many_pixels_are_exchanged_as_the_schedule_says():
@@ -122,20 +121,21 @@ def test_too_small_a_budget_asks_nothing():
     assert ledger.costs.forwards.tolist() == [0, 0, 0] and not model.calls
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_a_patch_is_one_block_that_moves(domain):
-    channels = 1 if domain.kind == "vector" else domain.shape[0]
-    grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
-    budget = {1: 6, 2: 9, 3: 8}[len(grid)]
-    side = {1: 6, 2: 3, 3: 2}[len(grid)]
-    x, calls = queries_of(domain, budget * channels, 60, form="patch")
-    corners = set()
-    for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
-        index = changed.nonzero()
-        low, high = index.amin(0), index.amax(0)
-        assert (high - low + 1).tolist() == [side] * len(grid) and int(changed.sum()) == side ** len(grid)
-        corners.add(tuple(low.tolist()))
-    assert len(corners) > 5
+def test_a_patch_is_one_block_that_moves(subtests):
+    for domain in DOMAINS:
+        with subtests.test(domain=domain):
+            channels = 1 if domain.kind == "vector" else domain.shape[0]
+            grid = domain.shape if domain.kind == "vector" else domain.shape[1:]
+            budget = {1: 6, 2: 9, 3: 8}[len(grid)]
+            side = {1: 6, 2: 3, 3: 2}[len(grid)]
+            x, calls = queries_of(domain, budget * channels, 60, form="patch")
+            corners = set()
+            for changed in places(domain, calls - x).flatten(0, 1).reshape(-1, *grid):
+                index = changed.nonzero()
+                low, high = index.amin(0), index.amax(0)
+                assert (high - low + 1).tolist() == [side] * len(grid) and int(changed.sum()) == side ** len(grid)
+                corners.add(tuple(low.tolist()))
+            assert len(corners) > 5
 
 
 def test_patches_of_different_sizes_in_one_batch():
@@ -176,7 +176,8 @@ def test_exactly_as_many_values_as_needed():
     assert not short.fooled.any()
 
 
-@pytest.mark.parametrize("settings", [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        SparseRS(**settings)
+def test_settings_out_of_range(subtests):
+    for options in [{"steps": 0}, {"form": "frame"}, {"p_init": 0.0}, {"loss": "dlr"}]:
+        with subtests.test(options=options):
+            with pytest.raises(ValueError, match=next(iter(options))):
+                SparseRS(**options)

@@ -58,9 +58,8 @@ def test_schedule_by_hand():
     assert [fixed.fraction(step) for step in (0, 9, 10, 50, 200, 500, 999)] == [0.8 / 2**k for k in (0, 0, 1, 2, 3, 4, 4)]
 
 
-@pytest.mark.parametrize(
-    ("grid", "fraction", "least", "expected"),
-    [
+def test_sides(subtests):
+    for grid, fraction, least, expected in [
         ((32, 32), 0.8, 1, (29, 29)),  # sqrt(819.2) = 28.6
         ((32, 32), 0.05, 1, (7, 7)),  # sqrt(51.2) = 7.2
         ((28, 28), 0.8, 1, (25, 25)),  # sqrt(627.2) = 25.04
@@ -72,10 +71,9 @@ def test_schedule_by_hand():
         ((16, 16, 16), 0.125, 1, (8, 8, 8)),
         ((4, 32, 32), 0.5, 1, (4, 23, 23)),  # four frames are fewer than cbrt(2048), so all are taken: sqrt(512) = 22.6
         ((1, 100), 0.3, 1, (1, 30)),
-    ],
-)
-def test_sides(grid, fraction, least, expected):
-    assert windows.sides(grid, fraction, least) == expected
+    ]:
+        with subtests.test(grid=grid, fraction=fraction, least=least):
+            assert windows.sides(grid, fraction, least) == expected
 
 
 # Shapes
@@ -114,11 +112,12 @@ def test_stripes_are_constant_along_the_height():
     assert 0 < (columns > 0).sum() < len(columns) and not torch.equal(delta[0], delta[1])
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_stripes_meet_both_ball_and_box(domain):
-    x, calls = record_queries(domain, "linf", 0.5)
-    low, high = (x - 0.5).clamp(0, 1), (x + 0.5).clamp(0, 1)
-    assert (torch.minimum((calls - low).abs(), (calls - high).abs()) < 1e-6).all()
+def test_stripes_meet_both_ball_and_box(subtests):
+    for domain in DOMAINS:
+        with subtests.test(domain=domain):
+            x, calls = record_queries(domain, "linf", 0.5)
+            low, high = (x - 0.5).clamp(0, 1), (x + 0.5).clamp(0, 1)
+            assert (torch.minimum((calls - low).abs(), (calls - high).abs()) < 1e-6).all()
 
 
 def test_bumps_lie_on_a_grid_of_five_by_five_tiles():
@@ -145,30 +144,29 @@ def box_of(changed):
     return lengths, len(places) == math.prod(lengths)
 
 
-@pytest.mark.parametrize(
-    ("domain", "p_init", "side"),
-    [
+def test_an_update_changes_one_window_by_two_eps(subtests):
+    for domain, p_init, side in [
         (Domain(kind="image", shape=(3, 12, 12), **WIDE), 0.25, [6, 6]),
         (Domain(kind="signal", shape=(2, 50), **WIDE), 0.2, [10]),
         (Domain(kind="video", shape=(1, 6, 6, 6), **WIDE), 0.125, [3, 3, 3]),
-    ],
-    ids=str,
-)
-def test_an_update_changes_one_window_by_two_eps(domain, p_init, side):
-    _, calls = record_queries(domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False)
-    most_equal = 0
-    for best, proposal, _ in proposals(calls):
-        change = proposal - best
-        changed_values = change.abs() > 1e-6
-        torch.testing.assert_close(change[changed_values].abs(), torch.full((int(changed_values.sum()),), 0.2), atol=2e-5, rtol=0)
-        for sample, changed_values_of_sample in zip(change, changed_values, strict=True):
-            assert changed_values_of_sample.any()  # no query is spent on a proposal that changes nothing
-            lengths, _ = box_of(changed_values_of_sample.any(0))
-            assert all(length <= most for length, most in zip(lengths, side, strict=True))
-            most_equal = max(most_equal, sum(length == most for length, most in zip(lengths, side, strict=True)))
-            # One colour a channel: what moved in a channel moved to the same side.
-            assert all(len(channel[channel.abs() > 1e-6].sign().unique()) <= 1 for channel in sample)
-    assert most_equal == len(side)
+    ]:
+        with subtests.test(domain=domain, p_init=p_init, side=side):
+            _, calls = record_queries(domain, "linf", 0.1, steps=9, p_init=p_init, rescale_schedule=False)
+            most_equal = 0
+            for best, proposal, _ in proposals(calls):
+                change = proposal - best
+                changed_values = change.abs() > 1e-6
+                torch.testing.assert_close(
+                    change[changed_values].abs(), torch.full((int(changed_values.sum()),), 0.2), atol=2e-5, rtol=0
+                )
+                for sample, changed_values_of_sample in zip(change, changed_values, strict=True):
+                    assert changed_values_of_sample.any()  # no query is spent on a proposal that changes nothing
+                    lengths, _ = box_of(changed_values_of_sample.any(0))
+                    assert all(length <= most for length, most in zip(lengths, side, strict=True))
+                    most_equal = max(most_equal, sum(length == most for length, most in zip(lengths, side, strict=True)))
+                    # One colour a channel: what moved in a channel moved to the same side.
+                    assert all(len(channel[channel.abs() > 1e-6].sign().unique()) <= 1 for channel in sample)
+            assert most_equal == len(side)
 
 
 def test_an_accepted_window_is_full():
@@ -179,14 +177,15 @@ def test_an_accepted_window_is_full():
     torch.testing.assert_close(ledger.best.margin, torch.full((2,), 25 * 0.6 - 1e4))  # a value less were 0.1 less
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-@pytest.mark.parametrize("norm", ["l2", "l1"])
-def test_the_norm_stays_eps(domain, norm):
+def test_the_norm_stays_eps(subtests):
     """Where the bounds cut nothing off, Algorithm 3 loses nothing; but a bump drawn on its own opposite cancels out."""
-    wide = Domain(kind=domain.kind, shape=domain.shape, **WIDE)
-    x, calls = record_queries(wide, norm, 1.5, steps=150)
-    sizes = torch.linalg.vector_norm((calls - x).flatten(2), ord=int(norm[1]), dim=2)
-    assert (sizes <= 1.5 + 1e-3).all() and (sizes >= 1.5 - 1e-3).float().mean() > 0.97
+    for domain in DOMAINS:
+        for norm in ["l2", "l1"]:
+            with subtests.test(domain=domain, norm=norm):
+                wide = Domain(kind=domain.kind, shape=domain.shape, **WIDE)
+                x, calls = record_queries(wide, norm, 1.5, steps=150)
+                sizes = torch.linalg.vector_norm((calls - x).flatten(2), ord=int(norm[1]), dim=2)
+                assert (sizes <= 1.5 + 1e-3).all() and (sizes >= 1.5 - 1e-3).float().mean() > 0.97
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
@@ -253,21 +252,22 @@ def test_bounds_of_each_channel_and_value():
 # The search
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-@pytest.mark.parametrize("domain", DOMAINS, ids=str)
-def test_only_better_inputs_are_kept(domain, norm):
+def test_only_better_inputs_are_kept(subtests):
     """What each proposal differs from is the best input so far, and the best margin never falls."""
-    x, calls = record_queries(domain, norm, 0.2 if norm == "linf" else 1.0, steps=80)
-    y = torch.zeros(len(x), dtype=torch.long)
-    accepted_count = 0
-    for best, proposal, accepted in proposals(calls):
-        untouched = ((proposal - best).abs() < 1e-6).flatten(1).float().mean(1)
-        late = untouched[~accepted]
-        accepted_count += int(accepted.sum())
-    assert (late > 0.5).all()  # the last windows are small, so most of each proposal is the best input itself
-    assert 0 < accepted_count < 80 * len(x)
-    gain = margin(unbeaten()(best), y) - margin(unbeaten()(calls[0]), y)
-    assert (gain > 0).all()
+    for norm in ["linf", "l2", "l1"]:
+        for domain in DOMAINS:
+            with subtests.test(norm=norm, domain=domain):
+                x, calls = record_queries(domain, norm, 0.2 if norm == "linf" else 1.0, steps=80)
+                y = torch.zeros(len(x), dtype=torch.long)
+                accepted_count = 0
+                for best, proposal, accepted in proposals(calls):
+                    untouched = ((proposal - best).abs() < 1e-6).flatten(1).float().mean(1)
+                    late = untouched[~accepted]
+                    accepted_count += int(accepted.sum())
+                assert (late > 0.5).all()  # the last windows are small, so most of each proposal is the best input itself
+                assert 0 < accepted_count < 80 * len(x)
+                gain = margin(unbeaten()(best), y) - margin(unbeaten()(calls[0]), y)
+                assert (gain > 0).all()
 
 
 def quantised(levels=4):
@@ -280,15 +280,16 @@ def quantised(levels=4):
     return logits
 
 
-@pytest.mark.parametrize(("norm", "eps"), [("linf", 0.15), ("l2", 2.0), ("l1", 12.0)])
-def test_it_beats_a_model_whose_gradients_are_masked(norm, eps):
-    domain = Domain(kind="image", shape=(1, 8, 8))
-    x = Streams.of(2, torch.arange(6)).uniform(1, 8, 8) * 0.2 + 0.35
-    black_box = run_attack(Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
-    assert black_box.fooled.all()
-    if norm == "linf":
-        white_box = run_attack(PGD(steps=40, random_start=False), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
-        assert not white_box.fooled.any()
+def test_it_beats_a_model_whose_gradients_are_masked(subtests):
+    for norm, eps in [("linf", 0.15), ("l2", 2.0), ("l1", 12.0)]:
+        with subtests.test(norm=norm, eps=eps):
+            domain = Domain(kind="image", shape=(1, 8, 8))
+            x = Streams.of(2, torch.arange(6)).uniform(1, 8, 8) * 0.2 + 0.35
+            black_box = run_attack(Square(steps=300), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+            assert black_box.fooled.all()
+            if norm == "linf":
+                white_box = run_attack(PGD(steps=40, random_start=False), Recorder(quantised(), domain), x, [0] * 6, eps, norm)
+                assert not white_box.fooled.any()
 
 
 def test_a_fooled_sample_leaves_at_once():
@@ -323,37 +324,39 @@ def test_memory_order_does_not_matter():
     torch.testing.assert_close(torch.stack(model.calls), plain)
 
 
-@pytest.mark.parametrize(
-    ("criterion", "low", "high", "default"),
-    [
+def test_the_default_loss_is_the_paper_s_for_each_goal(subtests):
+    """One value has two ends: each proposal is the end that is not the better one, by margin or by cross-entropy."""
+    for criterion, low, high, default in [
         # (low, high): logits below and above 0.5. Untargeted: the margin is -1.1 and -1, the cross-entropy 0.51 and 0.31.
         (MISCLASSIFIED, [2.0, 0.9, 0.9], [2.0, 1.0, -5.0], "margin"),
         # Towards class 1: the margin is -1.9 and -2, minus the cross-entropy -2.6 and -2.1.
         (Targeted(torch.ones(1, dtype=torch.long)), [1.9, 0.0, 1.8], [2.0, 0.0, -5.0], "ce"),
-    ],
-    ids=["untargeted", "targeted"],
-)
-@pytest.mark.parametrize("seed", range(3))
-def test_the_default_loss_is_the_paper_s_for_each_goal(criterion, low, high, default, seed):
-    """One value has two ends: each proposal is the end that is not the better one, by margin or by cross-entropy."""
-    domain = Domain(kind="vector", shape=(1,))
-    batch = batch_of([[0.5]], [0])
-    threat = replace(threat_of(0.2, domain=domain), criterion=criterion)
-    last = {}
-    for loss in (None, "margin", "ce"):
-        model = Recorder(lambda x: torch.where(x < 0.5, torch.tensor(low), torch.tensor(high)), domain, classes=3)
-        ledger = Ledger(model, batch, threat, access=Square.access)
-        Square(steps=5, loss=loss)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
-        last[loss] = model.calls[-1].item()
-    by_margin, by_ce = (0.3, 0.7) if criterion is MISCLASSIFIED else (0.7, 0.3)
-    assert (last["margin"], last["ce"]) == (pytest.approx(by_margin), pytest.approx(by_ce))
-    assert last[None] == last[default]
+    ]:
+        for seed in range(3):
+            with subtests.test(criterion=criterion, low=low, high=high):
+                domain = Domain(kind="vector", shape=(1,))
+                batch = batch_of([[0.5]], [0])
+                threat = replace(threat_of(0.2, domain=domain), criterion=criterion)
+                last = {}
+                for loss in (None, "margin", "ce"):
+                    model = Recorder(
+                        lambda x, high=high, low=low: torch.where(x < 0.5, torch.tensor(low), torch.tensor(high)),
+                        domain,
+                        classes=3,
+                    )
+                    ledger = Ledger(model, batch, threat, access=Square.access)
+                    Square(steps=5, loss=loss)(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids))
+                    last[loss] = model.calls[-1].item()
+                by_margin, by_ce = (0.3, 0.7) if criterion is MISCLASSIFIED else (0.7, 0.3)
+                assert (last["margin"], last["ce"]) == (pytest.approx(by_margin), pytest.approx(by_ce))
+                assert last[None] == last[default]
 
 
-@pytest.mark.parametrize("settings", [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}, {"loss": "dlr"}])
-def test_settings_out_of_range(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        Square(**settings)
+def test_settings_out_of_range(subtests):
+    for settings in [{"steps": 0}, {"restarts": 0}, {"p_init": 0.0}, {"p_init": 1.5}, {"loss": "dlr"}]:
+        with subtests.test(settings=settings):
+            with pytest.raises(ValueError, match=next(iter(settings))):
+                Square(**settings)
 
 
 @pytest.mark.slow

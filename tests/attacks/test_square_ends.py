@@ -31,26 +31,31 @@ def test_patience_gives_up_only_after_as_many_idle_proposals(norm):
     assert ledger.costs.forwards.tolist() == [1 + end for end in ends]
 
 
-@pytest.mark.parametrize(
-    "domain", [Domain(kind="image", shape=(1, 5, 5)), Domain(kind="signal", shape=(1, 30)), Domain(kind="vector", shape=(70,))]
-)
-def test_a_search_ends_where_a_round_of_single_values_was_no_better(domain):
+def test_a_search_ends_where_a_round_of_single_values_was_no_better(subtests):
     """On a linear model single changes lead to the largest margin of all; then each was asked about once more, and no other."""
-    values, eps, steps = math.prod(domain.shape), 0.1, 3000
-    x = Streams.of(9, torch.arange(3)).uniform(*domain.shape) * 0.4 + 0.3
-    model, remarks = Recorder(unbeaten(), domain), []
-    batch, threat = batch_of(x, [0] * 3), threat_of(eps, "linf", domain, n=3)
-    ledger = Ledger(model, batch, threat)
-    remarks = Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
-    assert [remark.code for remark in remarks] == ["whole-round"]
-    weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
-    best = x + eps * weight.sign().reshape(domain.shape)
-    torch.testing.assert_close(ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
-    assert (ledger.costs.forwards < steps / 2).all()
-    last = max(range(3), key=lambda sample: (int(ledger.costs.forwards[sample]), sample))  # it is asked about until the end
-    tail = torch.cat([call[-1:] for call in model.calls[-values:]])
-    changed = (tail - best[last]).abs().flatten(1) > eps
-    assert (changed.sum(1) == 1).all() and (changed.sum(0) == 1).all()
+    for domain in [
+        Domain(kind="image", shape=(1, 5, 5)),
+        Domain(kind="signal", shape=(1, 30)),
+        Domain(kind="vector", shape=(70,)),
+    ]:
+        with subtests.test(domain=domain):
+            values, eps, steps = math.prod(domain.shape), 0.1, 3000
+            x = Streams.of(9, torch.arange(3)).uniform(*domain.shape) * 0.4 + 0.3
+            model, remarks = Recorder(unbeaten(), domain), []
+            batch, threat = batch_of(x, [0] * 3), threat_of(eps, "linf", domain, n=3)
+            ledger = Ledger(model, batch, threat)
+            remarks = Square(steps=steps)(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
+            assert [remark.code for remark in remarks] == ["whole-round"]
+            weight = unbeaten()(torch.eye(values).reshape(-1, *domain.shape))[:, 1]
+            best = x + eps * weight.sign().reshape(domain.shape)
+            torch.testing.assert_close(ledger.best.margin, margin(unbeaten()(best), torch.zeros(3, dtype=torch.long)))
+            assert (ledger.costs.forwards < steps / 2).all()
+            last = max(
+                range(3), key=lambda sample: (int(ledger.costs.forwards[sample]), sample)
+            )  # it is asked about until the end
+            tail = torch.cat([call[-1:] for call in model.calls[-values:]])
+            changed = (tail - best[last]).abs().flatten(1) > eps
+            assert (changed.sum(1) == 1).all() and (changed.sum(0) == 1).all()
 
 
 def test_where_a_round_does_not_fit_all_steps_are_taken():

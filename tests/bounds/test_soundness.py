@@ -62,21 +62,24 @@ def exact_minimum(net, low, high, row):
         return float((net.double()(x) @ row).min())
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("method", METHODS[2:], ids=NAMES[2:])
-def test_the_bound_of_a_linear_model_is_its_margin(method, norm):
-    generator = torch.Generator().manual_seed(0)
-    net = nn.Linear(6, 4)
-    x, y = 0.3 + 0.4 * torch.rand(5, 6, generator=generator), torch.tensor([0, 1, 2, 3, 0])
-    lower = method(trace(net, x), ball(x, 0.05, norm), y)
-    weight, bias = net.weight.double().detach(), net.bias.double().detach()
-    for k in range(len(x)):
-        rows = [weight[y[k]] - weight[j] for j in range(4) if j != y[k]]
-        shifts = [bias[y[k]] - bias[j] for j in range(4) if j != y[k]]
-        sizes = [row.abs().sum() if norm == "linf" else row.norm() for row in rows]
-        exact = torch.stack([row @ x[k].double() + b - 0.05 * s for row, b, s in zip(rows, shifts, sizes, strict=True)])
-        torch.testing.assert_close(lower[k], exact, rtol=1e-6, atol=1e-7)
-        assert bool((lower[k] <= exact).all())
+def test_the_bound_of_a_linear_model_is_its_margin(subtests):
+    for norm in ["linf", "l2"]:
+        for method in METHODS[2:]:
+            with subtests.test(norm=norm, method=method):
+                generator = torch.Generator().manual_seed(0)
+                net = nn.Linear(6, 4)
+                x, y = 0.3 + 0.4 * torch.rand(5, 6, generator=generator), torch.tensor([0, 1, 2, 3, 0])
+                lower = method(trace(net, x), ball(x, 0.05, norm), y)
+                weight, bias = net.weight.double().detach(), net.bias.double().detach()
+                for k in range(len(x)):
+                    rows = [weight[y[k]] - weight[j] for j in range(4) if j != y[k]]
+                    shifts = [bias[y[k]] - bias[j] for j in range(4) if j != y[k]]
+                    sizes = [row.abs().sum() if norm == "linf" else row.norm() for row in rows]
+                    exact = torch.stack(
+                        [row @ x[k].double() + b - 0.05 * s for row, b, s in zip(rows, shifts, sizes, strict=True)]
+                    )
+                    torch.testing.assert_close(lower[k], exact, rtol=1e-6, atol=1e-7)
+                    assert bool((lower[k] <= exact).all())
 
 
 def check_single_input(seed, methods):
@@ -95,12 +98,12 @@ def check_single_input(seed, methods):
     return lower, exact
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_no_bound_is_above_the_minimum_of_a_network_with_one_input(seed):
-    lower, exact = check_single_input(seed, METHODS)
-    assert lower[2] <= lower[3] + 1e-9 and lower[2] <= lower[4] + 1e-9
-    if exact > 0.05:  # one input and few neurons: branch and bound closes the gap
-        assert lower[4] > 0
+def test_no_bound_is_above_the_minimum_of_a_network_with_one_input():
+    for seed in range(30):
+        lower, exact = check_single_input(seed, METHODS)
+        assert lower[2] <= lower[3] + 1e-9 and lower[2] <= lower[4] + 1e-9
+        if exact > 0.05:  # one input and few neurons: branch and bound closes the gap
+            assert lower[4] > 0
 
 
 @pytest.mark.slow

@@ -47,10 +47,11 @@ def away(batch):
     return torch.where(batch.y[:, None] == 0, SIGNS, -SIGNS)
 
 
-@pytest.mark.parametrize("name", ["pgd", "alp", "mart"])
-def test_ascent_ends_in_the_worst_corner(name, batch):
-    x_adv = build_defence(name, steps=10).craft(linear, batch, threat(), generator())
-    torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
+def test_ascent_ends_in_the_worst_corner(batch, subtests):
+    for name in ["pgd", "alp", "mart"]:
+        with subtests.test(name=name):
+            x_adv = build_defence(name, steps=10).craft(linear, batch, threat(), generator())
+            torch.testing.assert_close(x_adv, batch.x + EPS * away(batch))
 
 
 def test_in_l2_it_ends_at_the_worst_point_of_the_sphere(batch):
@@ -135,9 +136,10 @@ def test_alp_by_hand():
     torch.testing.assert_close(losses("alp", weight=0.25), expected)
 
 
-@pytest.mark.parametrize("name", ["pgd", "n-fgsm", "fgsm-rs", "plain", "distortions", "benchmark-set"])
-def test_the_others_learn_what_was_crafted_alone(name):
-    torch.testing.assert_close(losses(name), F.cross_entropy(ATTACKED, Y, reduction="none"))
+def test_the_others_learn_what_was_crafted_alone(subtests):
+    for name in ["pgd", "n-fgsm", "fgsm-rs", "plain", "distortions", "benchmark-set"]:
+        with subtests.test(name=name):
+            torch.testing.assert_close(losses(name), F.cross_entropy(ATTACKED, Y, reduction="none"))
 
 
 def test_awp_moves_each_layer_by_its_share_along_the_gradient_and_back():
@@ -173,9 +175,8 @@ def test_distortions_follow_the_generator_alone():
     assert bool(((first - batch.x).flatten(1).abs().amax(1) > 0).all()) and domain.excess(first) <= 0
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for text, line in [
         ("pgd(steps=0)", "steps is 0; it must be at least 1"),
         ("pgd(step_size=3)", "step_size is 3"),
         ("n-fgsm(noise=0)", "noise is 0"),
@@ -183,8 +184,7 @@ def test_distortions_follow_the_generator_alone():
         ("awp(gamma=0)", "gamma is 0"),
         ("distortions(severities=7)", "severities are"),
         ("distortions(distortions=gradient-sign)", "follows the network's gradient"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(text, line):
-    with pytest.raises(RequestError, match=line.replace("(", r"\(")):
-        plugins.build_list("defence", text)
+    ]:
+        with subtests.test(text=text, line=line):
+            with pytest.raises(RequestError, match=line.replace("(", r"\(")):
+                plugins.build_list("defence", text)

@@ -104,10 +104,12 @@ def test_features_are_what_the_last_linear_layer_is_given():
     torch.testing.assert_close(model(Cut()).features(x), Cut()(x))
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [("background", {"near": 0.0}), ("feature-squeezing", {"bits": 8}), ("mahalanobis", {"shrinkage": 0.0})],
-)
-def test_settings_out_of_range(name, settings):
-    with pytest.raises(RequestError):
-        plugins.build("detector", name, settings)
+def test_settings_out_of_range(subtests):
+    for name, settings in [
+        ("background", {"near": 0.0}),
+        ("feature-squeezing", {"bits": 8}),
+        ("mahalanobis", {"shrinkage": 0.0}),
+    ]:
+        with subtests.test(name=name, settings=settings):
+            with pytest.raises(RequestError):
+                plugins.build("detector", name, settings)

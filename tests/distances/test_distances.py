@@ -18,23 +18,24 @@ from brinell.testing.linear import LinearModel
 NORMS = ["linf", "l2", "l1"]
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_draws_fill_the_ball_evenly(norm):
+def test_draws_fill_the_ball_evenly(subtests):
     """In d dimensions the share of a ball's volume within radius r is r^d, in any norm; directions point everywhere alike."""
-    n, shape = 4000, (2, 2)
-    streams = Streams.of(3, torch.arange(n))
-    delta = distance(norm).sample(streams, shape)
-    size = distance(norm).size(delta)
-    assert delta.shape == (n, *shape) and size.max() <= 1 + 1e-6
-    for radius in (0.5, 0.8, 0.95):
-        share = radius**4
-        assert (size <= radius).float().mean().item() == pytest.approx(share, abs=4.5 * (share * (1 - share) / n) ** 0.5)
-    direction = distance(norm).direction(streams, shape)
-    torch.testing.assert_close(distance(norm).size(direction), torch.ones(n))
-    assert direction.mean(0).abs().max() < 4.5 * direction.std() / n**0.5
-    assert (direction > 0).float().mean(0).sub(0.5).abs().max() < 4.5 * 0.5 / n**0.5
-    spread = direction.flatten(1).pow(2).mean(0)
-    assert (spread / spread.mean() - 1).abs().max() < 0.1
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            n, shape = 4000, (2, 2)
+            streams = Streams.of(3, torch.arange(n))
+            delta = distance(norm).sample(streams, shape)
+            size = distance(norm).size(delta)
+            assert delta.shape == (n, *shape) and size.max() <= 1 + 1e-6
+            for radius in (0.5, 0.8, 0.95):
+                share = radius**4
+                assert (size <= radius).float().mean().item() == pytest.approx(share, abs=4.5 * (share * (1 - share) / n) ** 0.5)
+            direction = distance(norm).direction(streams, shape)
+            torch.testing.assert_close(distance(norm).size(direction), torch.ones(n))
+            assert direction.mean(0).abs().max() < 4.5 * direction.std() / n**0.5
+            assert (direction > 0).float().mean(0).sub(0.5).abs().max() < 4.5 * 0.5 / n**0.5
+            spread = direction.flatten(1).pow(2).mean(0)
+            assert (spread / spread.mean() - 1).abs().max() < 0.1
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -49,9 +50,10 @@ def test_ascent_is_the_steepest_step(norm, seed, magnitude):
     torch.testing.assert_close(rise, dual(grad.double()), rtol=1e-4, atol=0)
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_no_step_from_gradient_zero(norm):
-    assert torch.equal(distance(norm).ascent(torch.zeros(2, 3)), torch.zeros(2, 3))
+def test_no_step_from_gradient_zero(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            assert torch.equal(distance(norm).ascent(torch.zeros(2, 3)), torch.zeros(2, 3))
 
 
 # L0, which is no norm

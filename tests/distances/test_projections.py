@@ -26,9 +26,8 @@ def eps_for(delta, radius):
 # Known answers
 
 
-@pytest.mark.parametrize(
-    ("norm", "delta", "eps", "expected"),
-    [
+def test_by_hand(subtests):
+    for norm, delta, eps, expected in [
         ("linf", [0.3, -0.5, 0.1], 0.2, [0.2, -0.2, 0.1]),
         ("l2", [3.0, 4.0, 0.0], 1.0, [0.6, 0.8, 0.0]),
         ("l2", [0.3, 0.4, 0.0], 1.0, [0.3, 0.4, 0.0]),
@@ -41,10 +40,9 @@ def eps_for(delta, radius):
         ("linf", [1.0, -1.0, 0.0], 0.0, [0.0, 0.0, 0.0]),
         ("l2", [1.0, -1.0, 0.0], 0.0, [0.0, 0.0, 0.0]),
         ("l1", [1.0, -1.0, 0.0], 0.0, [0.0, 0.0, 0.0]),
-    ],
-)
-def test_by_hand(norm, delta, eps, expected):
-    torch.testing.assert_close(PROJECT[norm](torch.tensor([delta]), torch.tensor([eps])), torch.tensor([expected]))
+    ]:
+        with subtests.test(norm=norm, delta=delta, eps=eps):
+            torch.testing.assert_close(PROJECT[norm](torch.tensor([delta]), torch.tensor([eps])), torch.tensor([expected]))
 
 
 def test_one_radius_per_sample():
@@ -53,13 +51,14 @@ def test_one_radius_per_sample():
     torch.testing.assert_close(projected, torch.tensor([[0.6, 0.8], [1.5, 2.0]]))
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_shapes_are_kept(norm):
-    delta = torch.linspace(-1, 1, 2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
-    projected = PROJECT[norm](delta, torch.tensor([0.5, 100.0]))
-    assert projected.shape == delta.shape
-    assert torch.equal(projected[1], delta[1])
-    torch.testing.assert_close(SIZE[norm](projected)[0], torch.tensor(0.5))
+def test_shapes_are_kept(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            delta = torch.linspace(-1, 1, 2 * 3 * 4 * 5).reshape(2, 3, 4, 5)
+            projected = PROJECT[norm](delta, torch.tensor([0.5, 100.0]))
+            assert projected.shape == delta.shape
+            assert torch.equal(projected[1], delta[1])
+            torch.testing.assert_close(SIZE[norm](projected)[0], torch.tensor(0.5))
 
 
 @given(deltas, st.floats(0.0625, 3, width=32))
@@ -85,34 +84,39 @@ def sorted_l1(delta, eps):
     return np.sign(delta) * np.maximum(np.abs(delta) - threshold, 0)
 
 
-@pytest.mark.parametrize("eps", [1e-3, 0.5, 12.0, 400.0])
-@pytest.mark.parametrize("kind", ["dense", "sparse", "steep", "ties", "one"])
-def test_l1_is_what_sorting_finds(kind, eps):
+def test_l1_is_what_sorting_finds(subtests):
     """Inputs of the size of an image, exact to float32: off by a few roundings of the largest value."""
-    rng = np.random.default_rng(0)
-    rows = {
-        "dense": rng.normal(size=(6, 3072)),
-        "sparse": rng.normal(size=(6, 3072)) * (rng.random((6, 3072)) < 0.01),
-        "steep": rng.normal(size=(6, 3072)) * np.geomspace(1, 1e-6, 3072),
-        "ties": rng.choice([-1.0, -0.5, 0.25, 1.0], size=(6, 3072)),
-        "one": np.eye(6, 3072) * 30 - np.eye(6, 3072, 7) * 1e-4,
-    }[kind].astype(np.float32)
-    expected = np.stack([sorted_l1(row.astype(np.float64), eps) for row in rows])
-    projected = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
-    np.testing.assert_allclose(projected, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
+    for eps in [1e-3, 0.5, 12.0, 400.0]:
+        for kind in ["dense", "sparse", "steep", "ties", "one"]:
+            with subtests.test(eps=eps, kind=kind):
+                rng = np.random.default_rng(0)
+                rows = {
+                    "dense": rng.normal(size=(6, 3072)),
+                    "sparse": rng.normal(size=(6, 3072)) * (rng.random((6, 3072)) < 0.01),
+                    "steep": rng.normal(size=(6, 3072)) * np.geomspace(1, 1e-6, 3072),
+                    "ties": rng.choice([-1.0, -0.5, 0.25, 1.0], size=(6, 3072)),
+                    "one": np.eye(6, 3072) * 30 - np.eye(6, 3072, 7) * 1e-4,
+                }[kind].astype(np.float32)
+                expected = np.stack([sorted_l1(row.astype(np.float64), eps) for row in rows])
+                projected = projections.project_l1(torch.from_numpy(rows), eps_for(rows, eps)).numpy()
+                np.testing.assert_allclose(projected, expected, rtol=0, atol=4 * np.finfo(np.float32).eps * np.abs(rows).max())
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_l1_is_what_a_solver_finds(seed):
-    delta = np.random.default_rng(seed).normal(size=6)
-    # With delta = up - down, both at least 0, the ball is linear.
-    constraint = {"type": "ineq", "fun": lambda v: 1.2 - v.sum()}
-    start = np.full(12, 0.05)
-    solved = minimize(
-        lambda v: ((v[:6] - v[6:] - delta) ** 2).sum(), start, bounds=[(0, None)] * 12, constraints=[constraint], tol=1e-12
-    )
-    projected = projections.project_l1(torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2]))[0].numpy()
-    np.testing.assert_allclose(projected, solved.x[:6] - solved.x[6:], atol=1e-4)
+def test_l1_is_what_a_solver_finds():
+    for seed in range(5):
+        delta = np.random.default_rng(seed).normal(size=6)
+        # With delta = up - down, both at least 0, the ball is linear.
+        constraint = {"type": "ineq", "fun": lambda v: 1.2 - v.sum()}
+        start = np.full(12, 0.05)
+        solved = minimize(
+            lambda v, delta=delta: ((v[:6] - v[6:] - delta) ** 2).sum(),
+            start,
+            bounds=[(0, None)] * 12,
+            constraints=[constraint],
+            tol=1e-12,
+        )
+        projected = projections.project_l1(torch.tensor(delta[None], dtype=torch.float32), torch.tensor([1.2]))[0].numpy()
+        np.testing.assert_allclose(projected, solved.x[:6] - solved.x[6:], atol=1e-4)
 
 
 # Properties
@@ -178,8 +182,9 @@ def test_the_most_negative_value_counts_in_linf():
     assert norms.linf(torch.tensor([[0.1, -0.7]])).tolist() == pytest.approx([0.7])
 
 
-@pytest.mark.parametrize("norm", NORMS)
-def test_distances_use_them(norm):
-    delta, eps = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.tensor([0.5, 0.8])
-    assert torch.equal(distance(norm).size(delta), SIZE[norm](delta))
-    assert torch.equal(distance(norm).project(delta.clone(), eps), PROJECT[norm](delta, eps))
+def test_distances_use_them(subtests):
+    for norm in NORMS:
+        with subtests.test(norm=norm):
+            delta, eps = torch.linspace(-1, 1, 24).reshape(2, 3, 4), torch.tensor([0.5, 0.8])
+            assert torch.equal(distance(norm).size(delta), SIZE[norm](delta))
+            assert torch.equal(distance(norm).project(delta.clone(), eps), PROJECT[norm](delta, eps))

@@ -55,20 +55,23 @@ def test_gaussian_blur_of_an_impulse_is_the_kernel():
     assert torch.allclose(distort_with("gaussian-blur", torch.full((1, 1, 5, 3), 0.7), 3.0), torch.tensor(0.7))
 
 
-@pytest.mark.parametrize("length", [1.0, 4.0, 9.0])
-def test_motion_blur_of_an_impulse_is_a_segment(length):
-    directions = []
-    for seed in range(6):
-        y = distort_with("motion-blur", impulse(1, 31, 31, position=(15, 15)), length, seed)[0, 0]
-        assert float(y.sum()) == pytest.approx(1, abs=1e-5)
-        axis = torch.arange(31.0) - 15
-        spread = torch.stack([torch.stack([(y * a * b).sum() for a in (axis[:, None], axis)]) for b in (axis[:, None], axis)])
-        across, minor = torch.linalg.eigvalsh(spread).tolist()
-        # A segment of this length has variance length**2 / 12; spreading points over pixels adds up to 1/4 in either direction.
-        assert length**2 / 12 - 0.05 < minor < length**2 / 12 + 0.3 and across < 0.3
-        directions.append(math.atan2(float(spread[0, 1]), float(spread[0, 0] - spread[1, 1])))
-    assert max(directions) - min(directions) > 1
-    assert torch.allclose(distort_with("motion-blur", torch.full((1, 1, 5, 3), 0.7), 9.0), torch.tensor(0.7))
+def test_motion_blur_of_an_impulse_is_a_segment(subtests):
+    for length in [1.0, 4.0, 9.0]:
+        with subtests.test(length=length):
+            directions = []
+            for seed in range(6):
+                y = distort_with("motion-blur", impulse(1, 31, 31, position=(15, 15)), length, seed)[0, 0]
+                assert float(y.sum()) == pytest.approx(1, abs=1e-5)
+                axis = torch.arange(31.0) - 15
+                spread = torch.stack(
+                    [torch.stack([(y * a * b).sum() for a in (axis[:, None], axis)]) for b in (axis[:, None], axis)]
+                )
+                across, minor = torch.linalg.eigvalsh(spread).tolist()
+                # A segment has variance length**2 / 12; spreading points over pixels adds up to 1/4 in either direction.
+                assert length**2 / 12 - 0.05 < minor < length**2 / 12 + 0.3 and across < 0.3
+                directions.append(math.atan2(float(spread[0, 1]), float(spread[0, 0] - spread[1, 1])))
+            assert max(directions) - min(directions) > 1
+            assert torch.allclose(distort_with("motion-blur", torch.full((1, 1, 5, 3), 0.7), 9.0), torch.tensor(0.7))
 
 
 def test_brightness_and_contrast():
@@ -98,17 +101,18 @@ def test_salt_and_pepper():
     assert not torch.equal(y[:, 0] == 0, y[:, 1] == 0), "each value for itself"
 
 
-@pytest.mark.parametrize("channels", [1, 2, 3])
-def test_jpeg_is_what_pillow_makes(channels):
-    x = Streams.of(0, torch.arange(2)).uniform(channels, 11, 17)
-    y = distort_with("jpeg", x, 30)
-    for before, after in zip(x, y, strict=True):
-        for part, restored in [(before, after)] if channels == 3 else zip(before[:, None], after[:, None], strict=True):
-            pixels = (part.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
-            file = io.BytesIO()
-            Image.fromarray(pixels if len(part) == 3 else pixels[..., 0]).save(file, "JPEG", quality=30)
-            decoded = np.asarray(Image.open(file), dtype=np.float32).reshape(pixels.shape) / 255
-            np.testing.assert_allclose(restored.permute(1, 2, 0).numpy(), decoded, atol=1e-6)
+def test_jpeg_is_what_pillow_makes(subtests):
+    for channels in [1, 2, 3]:
+        with subtests.test(channels=channels):
+            x = Streams.of(0, torch.arange(2)).uniform(channels, 11, 17)
+            y = distort_with("jpeg", x, 30)
+            for before, after in zip(x, y, strict=True):
+                for part, restored in [(before, after)] if channels == 3 else zip(before[:, None], after[:, None], strict=True):
+                    pixels = (part.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+                    file = io.BytesIO()
+                    Image.fromarray(pixels if len(part) == 3 else pixels[..., 0]).save(file, "JPEG", quality=30)
+                    decoded = np.asarray(Image.open(file), dtype=np.float32).reshape(pixels.shape) / 255
+                    np.testing.assert_allclose(restored.permute(1, 2, 0).numpy(), decoded, atol=1e-6)
 
 
 def test_fog_moves_everything_towards_its_light():
@@ -160,12 +164,13 @@ def test_gradient_sign():
     torch.testing.assert_close(y, torch.tensor([[0.5 + step, 0.5 - step, 0.5, 1.0]]))
 
 
-@pytest.mark.parametrize("name", ["gaussian-blur", "motion-blur", "jpeg", "pixelate", "fog", "dead-pixel", "occlusion"])
-def test_a_video_is_its_frames(name):
+def test_a_video_is_its_frames(subtests):
     """The same draw distorts every frame as it would a picture of its own."""
-    x = Streams.of(0, torch.arange(2)).uniform(3, 4, 12, 10)
-    frames = torch.stack([called(name, x[:, :, t], 3) for t in range(4)], 2)
-    torch.testing.assert_close(called(name, x, 3), frames, atol=1e-5, rtol=0)
+    for name in ["gaussian-blur", "motion-blur", "jpeg", "pixelate", "fog", "dead-pixel", "occlusion"]:
+        with subtests.test(name=name):
+            x = Streams.of(0, torch.arange(2)).uniform(3, 4, 12, 10)
+            frames = torch.stack([called(name, x[:, :, t], 3) for t in range(4)], 2)
+            torch.testing.assert_close(called(name, x, 3), frames, atol=1e-5, rtol=0)
 
 
 def film(n=2, frames=16, height=9, width=13):
@@ -194,18 +199,19 @@ def test_dropped_frames_are_black_or_the_last_that_came():
             assert frame == last
 
 
-@pytest.mark.parametrize(("share", "freeze_length"), [(0.2, 3.0), (0.5, 7.5), (1.0, 15.0), (0.01, 1.0)])
-def test_a_freeze_repeats_one_frame(share, freeze_length):
-    x = film(60)
-    source_frames = frames_of(distort_with("frame-repeat", x, share), x)
-    repeated = source_frames != torch.arange(16)
-    assert float(repeated.sum(1).float().mean()) == pytest.approx(freeze_length, abs=0.3)
-    for row, repeated_row in zip(source_frames.tolist(), repeated.tolist(), strict=True):
-        frozen = {row[number] for number in range(16) if repeated_row[number]}
-        (first,) = frozen
-        assert row == [*range(first + 1), *[first] * sum(repeated_row), *range(first + 1 + sum(repeated_row), 16)]
-    assert share == 1 or len({tuple(row) for row in source_frames.tolist()}) > 5, "at another moment in each video"
-    assert torch.equal(distort_with("frame-repeat", x[:, :, :1], 1.0), x[:, :, :1]), "a picture cannot freeze"
+def test_a_freeze_repeats_one_frame(subtests):
+    for share, freeze_length in [(0.2, 3.0), (0.5, 7.5), (1.0, 15.0), (0.01, 1.0)]:
+        with subtests.test(share=share, freeze_length=freeze_length):
+            x = film(60)
+            source_frames = frames_of(distort_with("frame-repeat", x, share), x)
+            repeated = source_frames != torch.arange(16)
+            assert float(repeated.sum(1).float().mean()) == pytest.approx(freeze_length, abs=0.3)
+            for row, repeated_row in zip(source_frames.tolist(), repeated.tolist(), strict=True):
+                frozen = {row[number] for number in range(16) if repeated_row[number]}
+                (first,) = frozen
+                assert row == [*range(first + 1), *[first] * sum(repeated_row), *range(first + 1 + sum(repeated_row), 16)]
+            assert share == 1 or len({tuple(row) for row in source_frames.tolist()}) > 5, "at another moment in each video"
+            assert torch.equal(distort_with("frame-repeat", x[:, :, :1], 1.0), x[:, :, :1]), "a picture cannot freeze"
 
 
 def test_lost_blocks_stand_still_without_detail_until_the_next_key_frame():

@@ -33,32 +33,38 @@ def test_the_list_is_the_published_one():
     assert len(KINDS) == 19 and len(FIFTEEN) == 15 and {f"published-{name}" for name in KINDS} > set(FIFTEEN)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_keeps_the_contract(name, pictures):
-    before = pictures.clone()
-    batched = distort_with(name, pictures)
-    assert batched.shape == pictures.shape and batched.min() >= 0 and batched.max() <= 1 and torch.equal(pictures, before)
-    assert torch.equal(batched, distort_with(name, pictures)) and not torch.equal(batched, pictures)
-    if KINDS[name].versions is None:
-        assert not torch.equal(batched, distort_with(name, pictures, seed=1))
-    # Each picture for itself: its stream, and not its place, decides.
-    level, none = torch.tensor([3]), torch.zeros(1, dtype=torch.int64)
-    for row in (1, 3):
-        separate = KINDS[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
-        assert torch.allclose(separate, batched[row : row + 1], atol=1e-5)
-    mixed = KINDS[name]()(
-        pictures, torch.tensor([1, 3, 5, 3]), Streams.of(0, torch.arange(4)).fold(name), torch.zeros(4, dtype=torch.int64)
-    )
-    assert torch.allclose(mixed[1], batched[1], atol=1e-5) and torch.allclose(mixed[3], batched[3], atol=1e-5)
+def test_each_keeps_the_contract(pictures, subtests):
+    for name in KINDS:
+        with subtests.test(name=name):
+            before = pictures.clone()
+            batched = distort_with(name, pictures)
+            assert batched.shape == pictures.shape and batched.min() >= 0 and batched.max() <= 1 and torch.equal(pictures, before)
+            assert torch.equal(batched, distort_with(name, pictures)) and not torch.equal(batched, pictures)
+            if KINDS[name].versions is None:
+                assert not torch.equal(batched, distort_with(name, pictures, seed=1))
+            # Each picture for itself: its stream, and not its place, decides.
+            level, none = torch.tensor([3]), torch.zeros(1, dtype=torch.int64)
+            for row in (1, 3):
+                separate = KINDS[name]()(pictures[row : row + 1], level, Streams.of(0, torch.tensor([row])).fold(name), none)
+                assert torch.allclose(separate, batched[row : row + 1], atol=1e-5)
+            mixed = KINDS[name]()(
+                pictures, torch.tensor([1, 3, 5, 3]), Streams.of(0, torch.arange(4)).fold(name), torch.zeros(4, dtype=torch.int64)
+            )
+            assert torch.allclose(mixed[1], batched[1], atol=1e-5) and torch.allclose(mixed[3], batched[3], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 20, 33), (1, 28, 28)], ids=str)
-def test_pictures_of_other_forms(name, shape):
-    for x in (torch.rand(2, *shape, generator=torch.Generator().manual_seed(1)), torch.zeros(2, *shape), torch.ones(2, *shape)):
-        for severity in (1, 5):
-            out = distort_with(name, x, severity)
-            assert out.shape == x.shape and bool(torch.isfinite(out).all())
+def test_pictures_of_other_forms(subtests):
+    for name in KINDS:
+        for shape in [(1, 8, 8), (3, 20, 33), (1, 28, 28)]:
+            with subtests.test(name=name, shape=shape):
+                for x in (
+                    torch.rand(2, *shape, generator=torch.Generator().manual_seed(1)),
+                    torch.zeros(2, *shape),
+                    torch.ones(2, *shape),
+                ):
+                    for severity in (1, 5):
+                        out = distort_with(name, x, severity)
+                        assert out.shape == x.shape and bool(torch.isfinite(out).all())
 
 
 def test_light_by_hand():

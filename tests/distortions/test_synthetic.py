@@ -140,15 +140,16 @@ def test_neighbouring_fields_of_the_checkerboard_differ():
         assert torch.equal(picture[:, :32], 1 - picture[:, 8:]) and torch.equal(picture[:32], 1 - picture[8:])
 
 
-@pytest.mark.parametrize("corners", CORNERS)
-def test_every_outline_has_area_one(corners):
-    grid = (torch.arange(1600) + 0.5) / 1600 * 4 - 2
-    shape = inside(torch.tensor(corners), grid[None, :], grid[:, None])
-    assert float(shape.double().mean() * 16) == pytest.approx(1, rel=0.005)
-    # The farthest point: the corner of a polygon of area 1, the tip of a star, the rim of a disc.
-    farthest = float(torch.hypot(grid[None, :], grid[:, None])[shape].max())
-    tips = {3: (1.5 * math.sin(2 * math.pi / 3)) ** -0.5, 4: 0.5**0.5, 5: (5 * INNER * math.sin(math.pi / 5)) ** -0.5}
-    assert farthest == pytest.approx(tips.get(corners, math.pi**-0.5), abs=0.01)
+def test_every_outline_has_area_one(subtests):
+    for corners in CORNERS:
+        with subtests.test(corners=corners):
+            grid = (torch.arange(1600) + 0.5) / 1600 * 4 - 2
+            shape = inside(torch.tensor(corners), grid[None, :], grid[:, None])
+            assert float(shape.double().mean() * 16) == pytest.approx(1, rel=0.005)
+            # The farthest point: the corner of a polygon of area 1, the tip of a star, the rim of a disc.
+            farthest = float(torch.hypot(grid[None, :], grid[:, None])[shape].max())
+            tips = {3: (1.5 * math.sin(2 * math.pi / 3)) ** -0.5, 4: 0.5**0.5, 5: (5 * INNER * math.sin(math.pi / 5)) ** -0.5}
+            assert farthest == pytest.approx(tips.get(corners, math.pi**-0.5), abs=0.01)
 
 
 @pytest.mark.parametrize(("name", "count"), [("geometric-shapes", 24), ("stickers", 8)])

@@ -74,10 +74,11 @@ def test_random_placement_leaves_the_variants_to_the_linear_model_and_random_sea
     )
 
 
-@pytest.mark.parametrize(("kind", "name"), [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")])
-def test_the_default_is_decided_by_the_kind_of_data(kind, name):
-    assert choose_policy("default", kind).name == name and "docs/results/rlab.md" in choose_policy("default", kind).reason
-    assert choose_policy("random-search", kind) == ("random-search", "it was asked for")
+def test_the_default_is_decided_by_the_kind_of_data(subtests):
+    for kind, name in [("image", "prior"), ("signal", "greedy"), ("video", "greedy"), ("vector", "greedy")]:
+        with subtests.test(kind=kind, name=name):
+            assert choose_policy("default", kind).name == name and "docs/results/rlab.md" in choose_policy("default", kind).reason
+            assert choose_policy("random-search", kind) == ("random-search", "it was asked for")
 
 
 def test_the_file_decides_the_fingerprint_and_not_its_name(tmp_path):

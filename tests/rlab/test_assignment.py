@@ -368,9 +368,8 @@ class Nan(Plus):
         return x * torch.nan
 
 
-@pytest.mark.parametrize(
-    ("distortions", "names", "error", "message"),
-    [
+def test_refused_before_anything_is_spent(subtests):
+    for distortions, names, error, message in [
         ([Fickle(calls=[])], {}, ContractError, "distortion Fickle gave two answers to the same input and streams"),
         ([Nan()], {}, ContractError, "distortion Nan answered NaN or infinity"),
         ([GradientSign()], {}, RequestError, "needs gradients, which this model does not give"),
@@ -383,9 +382,8 @@ class Nan(Plus):
             RequestError,
             "distorts image, signal, video, and the data is of kind vector",
         ),
-    ],
-)
-def test_refused_before_anything_is_spent(distortions, names, error, message):
-    with pytest.raises(error, match=message) as refusal:
-        state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "distortions": distortions} | names)
-    assert "\n" not in str(refusal.value)
+    ]:
+        with subtests.test(distortions=distortions, names=names, error=error):
+            with pytest.raises(error, match=message) as refusal:
+                state(**{"shape": (1, 4), "patch": (2,), "kind": "signal", "distortions": distortions} | names)
+            assert "\n" not in str(refusal.value)

@@ -61,15 +61,16 @@ def case(
     return assignment, cleaned.strength, ledger, model
 
 
-@pytest.mark.parametrize("needed", [0, 3, 7])
-@pytest.mark.parametrize("value", [None, list(range(8)), list(range(7, -1, -1))], ids=["unknown", "rising", "falling"])
-def test_exactly_what_is_needed_stays(needed, value):
+def test_exactly_what_is_needed_stays(subtests):
     """One patch of eight does all; the order in which they are tried is right, wrong or unknown."""
-    weight = torch.zeros(8)
-    weight[needed] = 10.0
-    assignment, _, ledger, model = case(weight, -14.0, torch.ones(2, 8), value=value)
-    assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [needed] * 2
-    assert model.queries == int(ledger.costs.forwards.sum())
+    for needed in [0, 3, 7]:
+        for value in [None, list(range(8)), list(range(7, -1, -1))]:
+            with subtests.test(needed=needed, value=value):
+                weight = torch.zeros(8)
+                weight[needed] = 10.0
+                assignment, _, ledger, model = case(weight, -14.0, torch.ones(2, 8), value=value)
+                assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [needed] * 2
+                assert model.queries == int(ledger.costs.forwards.sum())
 
 
 def test_no_patch_that_is_left_can_go():
@@ -83,17 +84,18 @@ def test_what_harms_goes():
     assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 8])
-def test_no_query_is_spent_on_what_is_already_known(count):
+def test_no_query_is_spent_on_what_is_already_known(subtests):
     """All but one patch can go: no input is asked about twice, and the search ends by itself."""
-    standing = torch.arange(8) < count
-    weight = torch.zeros(8)
-    weight[0] = 10.0
-    assignment, _, _, model = case(weight, -14.0, standing[None], value=range(8, 0, -1))
-    queries = [tuple(call.flatten().tolist()) for call in model.calls]
-    assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
-    assert len(set(queries)) == len(queries) <= 2 * count
-    assert (GRAY,) * 16 not in queries, "that nothing at all is not enough is known"
+    for count in [2, 3, 4, 8]:
+        with subtests.test(count=count):
+            standing = torch.arange(8) < count
+            weight = torch.zeros(8)
+            weight[0] = 10.0
+            assignment, _, _, model = case(weight, -14.0, standing[None], value=range(8, 0, -1))
+            queries = [tuple(call.flatten().tolist()) for call in model.calls]
+            assert (assignment.variant != CLEAN).nonzero()[:, 1].tolist() == [0]
+            assert len(set(queries)) == len(queries) <= 2 * count
+            assert (GRAY,) * 16 not in queries, "that nothing at all is not enough is known"
 
 
 def test_a_single_patch_costs_nothing():
@@ -116,23 +118,24 @@ def test_the_budget_that_it_was_fitted_to_is_kept():
     assert ledger.fooled.all()
 
 
-@pytest.mark.parametrize("queries", [1, 2, 5, None])
-@pytest.mark.parametrize("seed", range(4))
-def test_the_success_is_never_lost(seed, queries):
+def test_the_success_is_never_lost(subtests):
     """On random linear models the cleaned input, made anew from what is left, is still adversarial within fewer values."""
-    draw = torch.Generator().manual_seed(seed)
-    weight = torch.randn(8, generator=draw) * 4 + 1
-    standing = torch.rand(5, 8, generator=draw) < 0.8
-    most = (0.5 * standing * weight).sum(1)
-    standing = standing[most > 0.2]
-    bias = -weight.sum().item() - 0.5 * most[most > 0.2].min().item()
-    assignment, strength, ledger, model = case(weight, bias, standing, queries=queries, settings=CleanUp())
-    remaining = assignment.variant != CLEAN
-    assert (remaining <= standing).all() and remaining.any(1).all()
-    assert ((strength > 0) & (strength <= 1)).all()
-    x = GRAY + strength[:, None, None] * (assignment.x - GRAY)
-    assert (model.function(x).argmax(1) == 1).all()
-    assert queries is None or int(ledger.costs.forwards.max()) <= queries
+    for queries in [1, 2, 5, None]:
+        for seed in range(4):
+            with subtests.test(queries=queries, seed=seed):
+                draw = torch.Generator().manual_seed(seed)
+                weight = torch.randn(8, generator=draw) * 4 + 1
+                standing = torch.rand(5, 8, generator=draw) < 0.8
+                most = (0.5 * standing * weight).sum(1)
+                standing = standing[most > 0.2]
+                bias = -weight.sum().item() - 0.5 * most[most > 0.2].min().item()
+                assignment, strength, ledger, model = case(weight, bias, standing, queries=queries, settings=CleanUp())
+                remaining = assignment.variant != CLEAN
+                assert (remaining <= standing).all() and remaining.any(1).all()
+                assert ((strength > 0) & (strength <= 1)).all()
+                x = GRAY + strength[:, None, None] * (assignment.x - GRAY)
+                assert (model.function(x).argmax(1) == 1).all()
+                assert queries is None or int(ledger.costs.forwards.max()) <= queries
 
 
 def test_another_criterion_than_the_error():
@@ -145,15 +148,16 @@ def test_another_criterion_than_the_error():
     assert int((single.variant != CLEAN).sum()) == 1
 
 
-@pytest.mark.parametrize("slots", [1, 2, 3])
-def test_slots_change_no_answer_and_stay_full(slots):
+def test_slots_change_no_answer_and_stay_full(subtests):
     """Seven samples of which each needs another number of tries: the same is left, and no slot waits while there is work."""
-    weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
-    standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
-    small_result, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
-    large_result, large_strength, large_ledger, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
-    assert torch.equal(small_result.variant, large_result.variant) and torch.equal(strength, large_strength)
-    assert ledger.costs.forwards.tolist() == large_ledger.costs.forwards.tolist()
-    sizes = [len(call) for call in model.calls]
-    assert max(sizes) == slots and sum(sizes) == int(ledger.costs.forwards.sum())
-    assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"
+    for slots in [1, 2, 3]:
+        with subtests.test(slots=slots):
+            weight, value = [0.0, 0, 0, 10, 1, 1, 1, 1], [3.0, 1, 2, 8, 4, 7, 5, 6]
+            standing = torch.tensor([[number < count or number == 3 for number in range(8)] for count in (1, 8, 2, 7, 3, 6, 8)])
+            small_result, strength, ledger, model = case(weight, -18.0, standing, value=value, slots=slots, settings=CleanUp())
+            large_result, large_strength, large_ledger, _ = case(weight, -18.0, standing, value=value, settings=CleanUp())
+            assert torch.equal(small_result.variant, large_result.variant) and torch.equal(strength, large_strength)
+            assert ledger.costs.forwards.tolist() == large_ledger.costs.forwards.tolist()
+            sizes = [len(call) for call in model.calls]
+            assert max(sizes) == slots and sum(sizes) == int(ledger.costs.forwards.sum())
+            assert sizes == sorted(sizes, reverse=True), "a batch is short only when nobody waits any more"

@@ -26,29 +26,32 @@ def inputs(shape, n=3, seed=0):
     return Streams.of(seed, torch.arange(n)).uniform(*shape)
 
 
-@pytest.mark.parametrize(("shape", "patch", "stride"), CASES, ids=str)
-def test_shapes(shape, patch, stride):
-    grid = PatchGrid(shape, patch, stride)
-    features = describe(inputs(shape), grid)
-    assert features.shape == (3, len(grid), FEATURES) and features.dtype == torch.float32 and features.isfinite().all()
+def test_shapes(subtests):
+    for shape, patch, stride in CASES:
+        with subtests.test(shape=shape, patch=patch, stride=stride):
+            grid = PatchGrid(shape, patch, stride)
+            features = describe(inputs(shape), grid)
+            assert features.shape == (3, len(grid), FEATURES) and features.dtype == torch.float32 and features.isfinite().all()
 
 
-@pytest.mark.parametrize(("shape", "patch", "stride"), CASES, ids=str)
-def test_company_and_units_make_no_difference(shape, patch, stride):
+def test_company_and_units_make_no_difference(subtests):
     """Each input is described by itself; another offset or scale of its values changes nothing but rounding."""
-    grid, x = PatchGrid(shape, patch, stride), inputs(shape)
-    features = describe(x, grid)
-    for row in range(3):
-        assert torch.allclose(describe(x[row : row + 1], grid), features[row : row + 1], atol=1e-5)
-    for scale, offset in ((0.5, 0.25), (1e-4, 0.0), (200.0, 1000.0)):
-        assert torch.allclose(describe(scale * x + offset, grid), features, atol=0.01)
+    for shape, patch, stride in CASES:
+        with subtests.test(shape=shape, patch=patch, stride=stride):
+            grid, x = PatchGrid(shape, patch, stride), inputs(shape)
+            features = describe(x, grid)
+            for row in range(3):
+                assert torch.allclose(describe(x[row : row + 1], grid), features[row : row + 1], atol=1e-5)
+            for scale, offset in ((0.5, 0.25), (1e-4, 0.0), (200.0, 1000.0)):
+                assert torch.allclose(describe(scale * x + offset, grid), features, atol=0.01)
 
 
-@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_flat_inputs_say_nothing(value):
-    grid = PatchGrid((3, 8, 8), (2, 2))
-    features = describe(torch.full((1, 3, 8, 8), value), grid)
-    assert features[..., :-2].abs().max() < 0.02
+def test_flat_inputs_say_nothing(subtests):
+    for value in [0.0, 0.3, 1.0]:
+        with subtests.test(value=value):
+            grid = PatchGrid((3, 8, 8), (2, 2))
+            features = describe(torch.full((1, 3, 8, 8), value), grid)
+            assert features[..., :-2].abs().max() < 0.02
 
 
 def test_a_shift_of_the_input_shifts_what_is_seen():
@@ -80,11 +83,14 @@ def test_where_a_patch_lies_by_hand():
     assert square[0, :, -1].tolist() == pytest.approx([9 / 32, 1 / 32, 1 / 32, 9 / 32]), "the mean over both axes"
 
 
-@pytest.mark.parametrize("shape", [(7,), (5, 6), (3, 5, 4)])
-def test_means_over_boxes_end_at_the_edges(shape):
+def test_means_over_boxes_end_at_the_edges(subtests):
     """Axis after axis gives what whole boxes give, counted one by one."""
-    x, sides = inputs((2, *shape)), [3, 5, 1][: len(shape)]
-    pooled = _pool(x, sides)
-    for place in itertools.product(*map(range, shape)):
-        box = tuple(slice(max(0, centre - side // 2), centre + side // 2 + 1) for centre, side in zip(place, sides, strict=True))
-        assert torch.allclose(pooled[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)
+    for shape in [(7,), (5, 6), (3, 5, 4)]:
+        with subtests.test(shape=shape):
+            x, sides = inputs((2, *shape)), [3, 5, 1][: len(shape)]
+            pooled = _pool(x, sides)
+            for place in itertools.product(*map(range, shape)):
+                box = tuple(
+                    slice(max(0, centre - side // 2), centre + side // 2 + 1) for centre, side in zip(place, sides, strict=True)
+                )
+                assert torch.allclose(pooled[(..., *place)], x[(..., *box)].flatten(2).mean(2), atol=1e-6)

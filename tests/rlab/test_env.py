@@ -169,23 +169,29 @@ def test_naming_a_filter_is_obeyed():
         world.env._x[:], world.env._margin[:] = GRAY, world.env._start
 
 
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("kind", [0, 13])
-def test_the_most_sensitive_patch_is_found(kind, norm):
+def test_the_most_sensitive_patch_is_found(subtests):
     """One patch of twenty decides alone, in its own sign."""
-    domain, grid = Domain(kind="signal", shape=(1, 40)), PatchGrid((1, 40), (2,))
-    weight = torch.zeros(40)
-    weight[2 * kind : 2 * kind + 2] = torch.tensor([10.0, 10.0])
-    model, batch = linear(weight, -11.0, domain), batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64))
-    threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
-    ledger = Ledger(model, batch, threat, access=Access.SCORES)
-    placement = Placement(grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules)
-    player = Greedy(choices=placement.choices)
-    outcomes = run_episodes(ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp())
-    assert outcomes.success.all() and ledger.fooled.all()
-    stands = outcomes.variant != CLEAN
-    assert stands[:, kind].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
-    assert (outcomes.value[:, kind] > 0).all() and (outcomes.value[:, kind] >= outcomes.value.mean(1)).all()
+    for norm in ["l2", "linf"]:
+        for kind in [0, 13]:
+            with subtests.test(norm=norm, kind=kind):
+                domain, grid = Domain(kind="signal", shape=(1, 40)), PatchGrid((1, 40), (2,))
+                weight = torch.zeros(40)
+                weight[2 * kind : 2 * kind + 2] = torch.tensor([10.0, 10.0])
+                model, batch = (
+                    linear(weight, -11.0, domain),
+                    batch_of(torch.full((4, 1, 40), 0.5), torch.zeros(4, dtype=torch.int64)),
+                )
+                threat, rules = threat_of(torch.inf, norm, domain, n=4), Rules(steps=200)
+                ledger = Ledger(model, batch, threat, access=Access.SCORES)
+                placement = Placement(grid=grid, variants=variants([SignedPatch()], domain, (5,), 1), rules=rules)
+                player = Greedy(choices=placement.choices)
+                outcomes = run_episodes(
+                    ledger.oracle(), batch, threat, placement, Streams.of(0, batch.ids), player, clean=CleanUp()
+                )
+                assert outcomes.success.all() and ledger.fooled.all()
+                stands = outcomes.variant != CLEAN
+                assert stands[:, kind].all() and int(stands.sum()) == 4, "clean-up leaves the one patch that matters"
+                assert (outcomes.value[:, kind] > 0).all() and (outcomes.value[:, kind] >= outcomes.value.mean(1)).all()
 
 
 TIDY = CleanUp()
@@ -385,14 +391,19 @@ def test_a_criterion_that_the_model_cannot_meet_is_refused_before_any_query():
     assert not model.calls
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"steps": 0}, {"offers": 0}, {"refine": -1}, {"p_init": 0.0}, {"p_init": 1.5}, {"removals": 2.0}, {"reward": "money"}],
-    ids=str,
-)
-def test_rules_that_cannot_be_are_refused(settings):
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        Rules(**settings)
+def test_rules_that_cannot_be_are_refused(subtests):
+    for settings in [
+        {"steps": 0},
+        {"offers": 0},
+        {"refine": -1},
+        {"p_init": 0.0},
+        {"p_init": 1.5},
+        {"removals": 2.0},
+        {"reward": "money"},
+    ]:
+        with subtests.test(settings=settings):
+            with pytest.raises(ValueError, match=next(iter(settings))):
+                Rules(**settings)
 
 
 def test_a_grid_that_overlaps_keeps_budget_and_bounds():
@@ -409,7 +420,10 @@ def test_a_grid_that_overlaps_keeps_budget_and_bounds():
     assert size <= 0.4 * (1 + 1e-5) and len(GRID) == 8
 
 
-@pytest.mark.parametrize(("settings", "queries"), [({}, 0), ({"steps": 40}, 0), ({"refine": 7}, 7), ({"refine": 0}, 0)])
-def test_the_refinement_adds_to_the_cost_only_where_a_number_is_given(settings, queries):
-    rlab = RLAB(**settings)
-    assert rlab._rules().refine == rlab.refine and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries
+def test_the_refinement_adds_to_the_cost_only_where_a_number_is_given(subtests):
+    for settings, queries in [({}, 0), ({"steps": 40}, 0), ({"refine": 7}, 7), ({"refine": 0}, 0)]:
+        with subtests.test(settings=settings, queries=queries):
+            rlab = RLAB(**settings)
+            assert (
+                rlab._rules().refine == rlab.refine and RLAB(clean_up=False, **settings).cost(10)[0] == 1 + rlab.steps + queries
+            )

@@ -33,11 +33,12 @@ def env_of(weight=None, bias=-40.0, *, n=3, rules=RULES, distortions=PLUS_AND_MI
 
 
 @pytest.mark.filterwarnings("ignore:.*Box observation space (min|max)imum value is -?infinity")
-@pytest.mark.parametrize("settings", [{}, {"distortions": (Plus(),)}, {"rules": Rules(steps=5, removals=0.0)}], ids=str)
-def test_gymnasium_s_checker_passes(settings):
-    env, _ = env_of(**settings)
-    checker.check_env(env, skip_render_check=True)
-    env.close()
+def test_gymnasium_s_checker_passes(subtests):
+    for settings in [{}, {"distortions": (Plus(),)}, {"rules": Rules(steps=5, removals=0.0)}]:
+        with subtests.test(settings=settings):
+            env, _ = env_of(**settings)
+            checker.check_env(env, skip_render_check=True)
+            env.close()
 
 
 def test_spaces_by_hand():

@@ -175,14 +175,12 @@ def test_a_reward_that_is_not_finite_stops_training(make, settings, steps):
         train(make(settings, Shared(), Broken(), 0), 1000)
 
 
-@pytest.mark.parametrize(
-    ("make", "bad", "setting"),
-    [
+def test_settings_out_of_range(subtests):
+    for make, bad, setting in [
         (DQNSettings, {"gamma": 1.5}, "gamma is 1.5; it must be from 0 to 1"),
         (DQNSettings, {"n_step": 0}, "n_step is 0; it must be at least 1"),
         (DQNSettings, {"learning_rate": float("inf")}, "learning_rate is inf; it must be above 0, and finite"),
-    ],
-)
-def test_settings_out_of_range(make, bad, setting):
-    with pytest.raises(ValueError, match=setting):
-        make(**bad)
+    ]:
+        with subtests.test(make=make, bad=bad, setting=setting):
+            with pytest.raises(ValueError, match=setting):
+                make(**bad)

@@ -59,12 +59,13 @@ def test_margins_are_exact_where_probabilities_are_one():
     assert margin.item() == pytest.approx(200 - 0.6931 - 2.1972, abs=1e-3)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -0.1, 1.5, float("nan")])
-@pytest.mark.parametrize("settings", [("true_below",), ("wrong_above", "wrong_class")])
-def test_thresholds_outside_zero_to_one_are_refused(value, settings):
-    settings_given = {settings[0]: value} | dict.fromkeys(settings[1:], 1)
-    with pytest.raises(RequestError, match=rf"{settings[0]} is .*must lie between 0 and 1"):
-        Probability(**settings_given)
+def test_thresholds_outside_zero_to_one_are_refused(subtests):
+    for value in [0.0, 1.0, -0.1, 1.5, float("nan")]:
+        for settings in [("true_below",), ("wrong_above", "wrong_class")]:
+            with subtests.test(value=value, settings=settings):
+                settings_given = {settings[0]: value} | dict.fromkeys(settings[1:], 1)
+                with pytest.raises(RequestError, match=rf"{settings[0]} is .*must lie between 0 and 1"):
+                    Probability(**settings_given)
 
 
 def test_criteria_that_say_too_little_or_too_much_are_refused():

@@ -33,24 +33,22 @@ def agent(*networks, domain=DIGITS):
     return Agent(prior=Prior(domain.shape[0]), domain=domain, surrogates=networks)
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [
+def test_every_form_fits_its_data_and_the_limit(subtests):
+    for domain in [
         Domain(kind="signal", shape=(2, 187)),
         Domain(kind="image", shape=(3, 224, 224)),
         DIGITS,
         Domain(kind="video", shape=(1, 8, 40, 40)),
         Domain(kind="vector", shape=(30,)),
         Domain(kind="vector", shape=(50_000,)),
-    ],
-)
-def test_every_form_fits_its_data_and_the_limit(domain):
-    for form in FORMS[domain.kind]:
-        narrowed = fitting(domain, 7, form)
-        assert narrowed.width <= form.width and size(domain, 7, narrowed) <= LIMIT
-    x = torch.rand(2, *domain.shape)
-    assert build(domain, 7, narrowed).eval()(x).shape == (2, 7)
-    assert fitting(Domain(kind="vector", shape=(10**6,)), 7, form) is None
+    ]:
+        with subtests.test(domain=domain):
+            for form in FORMS[domain.kind]:
+                narrowed = fitting(domain, 7, form)
+                assert narrowed.width <= form.width and size(domain, 7, narrowed) <= LIMIT
+            x = torch.rand(2, *domain.shape)
+            assert build(domain, 7, narrowed).eval()(x).shape == (2, 7)
+            assert fitting(Domain(kind="vector", shape=(10**6,)), 7, form) is None
 
 
 def test_a_file_brings_back_the_networks_bit_by_bit(tmp_path):
@@ -135,10 +133,11 @@ def test_only_what_explains_the_answers_is_kept():
     assert not interval_of(torch.tensor([0.9])).explains, "one input proves nothing"
 
 
-@pytest.mark.parametrize("count", [8, 20, 800])
-def test_inputs_set_aside_are_not_those_of_the_validation(count):
-    rows = set_aside(count)
-    assert rows.stop == count - held_out(count) and len(rows) == count // 10
+def test_inputs_set_aside_are_not_those_of_the_validation(subtests):
+    for count in [8, 20, 800]:
+        with subtests.test(count=count):
+            rows = set_aside(count)
+            assert rows.stop == count - held_out(count) and len(rows) == count // 10
 
 
 def test_rare_classes_are_drawn_by_the_root_of_their_share():

@@ -28,12 +28,13 @@ def reward_of(name, before, after, *, start=None, distance_moved=0.1, was=0.0, r
     return REWARDS[name](state, x, after, margin(after, y), y, clean).item()
 
 
-@pytest.mark.parametrize("p", [0.9, 0.5, 0.1, 1e-3, 1e-9])
-def test_dilution_against_its_formula(p):
+def test_dilution_against_its_formula(subtests):
     """1 / log10 p, divided by the value at p = 1 of the line that touches it at 0.9."""
-    slope = (1 / math.log10(0.9 + 1e-6) - 1 / math.log10(0.9 - 1e-6)) / 2e-6
-    end = 1 / math.log10(0.9) + slope * 0.1
-    assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(1 / math.log10(p) / -end, rel=1e-3)
+    for p in [0.9, 0.5, 0.1, 1e-3, 1e-9]:
+        with subtests.test(p=p):
+            slope = (1 / math.log10(0.9 + 1e-6) - 1 / math.log10(0.9 - 1e-6)) / 2e-6
+            end = 1 / math.log10(0.9) + slope * 0.1
+            assert dilution(logits_of(p), torch.tensor([0])).item() == pytest.approx(1 / math.log10(p) / -end, rel=1e-3)
 
 
 def test_dilution_is_monotone_finite_and_has_no_corner():
@@ -84,13 +85,14 @@ def test_projected_by_hand():
     assert reward_of("projected", before, after) == pytest.approx(math.log(2) / math.log(4) - QUERY, rel=1e-4)
 
 
-@pytest.mark.parametrize("name", REWARDS)
-def test_an_undone_step_gains_nothing(name):
+def test_an_undone_step_gains_nothing(subtests):
     """The true class falls behind its probability before, but so does the class that came second: the step is undone."""
-    before = torch.tensor([[0.5, 0.4, 0.1]]).log()
-    after = torch.tensor([[0.45, 0.2, 0.35]]).log()
-    price = QUOTIENT if name == "dilution" else QUERY
-    assert reward_of(name, before, after) == pytest.approx(-price)
+    for name in REWARDS:
+        with subtests.test(name=name):
+            before = torch.tensor([[0.5, 0.4, 0.1]]).log()
+            after = torch.tensor([[0.45, 0.2, 0.35]]).log()
+            price = QUOTIENT if name == "dilution" else QUERY
+            assert reward_of(name, before, after) == pytest.approx(-price)
 
 
 def test_putting_off_a_success_never_pays():

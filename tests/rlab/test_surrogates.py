@@ -77,24 +77,24 @@ def test_without_surrogates_nothing_of_them_remains():
     assert torch.equal(plain.mean, trusting.mean) and plain.coefficients.shape == (1, 0)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_misleading_surrogate_loses_its_coefficient_and_a_right_one_keeps_it(seed):
+def test_a_misleading_surrogate_loses_its_coefficient_and_a_right_one_keeps_it():
     """The search follows what it believes, as RLAB does; the gradient has a part along the surrogate, or none."""
-    channels, places = 3, 256
-    direction, rest = (scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3))
-    rest = rest - (rest * direction).mean() * direction
-    coefficients = []
-    for part in (0.0, 0.5):
-        gradient = part * direction + 0.9 * rest
-        posterior = Posterior(1, channels, places, surrogates=1, trust=TRUST)
-        posterior.forget(ROW, torch.ones(1, places))
-        posterior.follow(ROW, direction[None, None])
-        assert posterior.coefficients.item() == pytest.approx(TRUST.mean)
-        for step in range(40):
-            change = 0.1 * scaled(posterior.mean[0]) + 0.1 * normal(channels, places, seed=100 * seed + step)
-            posterior.update(ROW, change[None], (gradient * change).sum()[None])
-        coefficients.append(posterior.coefficients.item())
-    assert abs(coefficients[0]) < 0.07 and coefficients[1] > 0.15, coefficients
+    for seed in range(6):
+        channels, places = 3, 256
+        direction, rest = (scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3))
+        rest = rest - (rest * direction).mean() * direction
+        coefficients = []
+        for part in (0.0, 0.5):
+            gradient = part * direction + 0.9 * rest
+            posterior = Posterior(1, channels, places, surrogates=1, trust=TRUST)
+            posterior.forget(ROW, torch.ones(1, places))
+            posterior.follow(ROW, direction[None, None])
+            assert posterior.coefficients.item() == pytest.approx(TRUST.mean)
+            for step in range(40):
+                change = 0.1 * scaled(posterior.mean[0]) + 0.1 * normal(channels, places, seed=100 * seed + step)
+                posterior.update(ROW, change[None], (gradient * change).sum()[None])
+            coefficients.append(posterior.coefficients.item())
+        assert abs(coefficients[0]) < 0.07 and coefficients[1] > 0.15, coefficients
 
 
 def test_predictions_are_those_that_the_update_learns_from():
@@ -112,23 +112,25 @@ def test_predictions_are_those_that_the_update_learns_from():
 # What the surrogates are asked about
 
 
-@pytest.mark.parametrize(
-    ("criterion", "signs"),
-    [
+def test_the_weights_of_classes_follow_the_criterion(subtests):
+    for criterion, signs in [
         (MISCLASSIFIED, (-1, 1, 1)),
         (Targeted(torch.tensor([2])), (-1, -1, 1)),
         (Probability(true_below=0.2), (-1, 1, 1)),
         (Probability(wrong_class=1, wrong_above=0.5), (-1, 1, -1)),
-    ],
-)
-def test_the_weights_of_classes_follow_the_criterion(criterion, signs):
-    logits, x = torch.tensor([[2.0, 1.95, 1.7]]), torch.zeros(1, 1, 4)
-    rng = Streams.of(0, torch.tensor([5]))
-    weights = class_weights(lambda shifted: criterion.margin(shifted, torch.tensor([0]), x), logits, rng)
-    assert weights.sign().flatten().tolist() == list(signs), weights
-    again = class_weights(lambda shifted: criterion.margin(shifted, torch.tensor([0]), x), 3 * logits + 7, rng)
-    if not isinstance(criterion, Probability):
-        assert torch.allclose(weights, again), "neither scale nor offset of the logits matters"
+    ]:
+        with subtests.test(criterion=criterion, signs=signs):
+            logits, x = torch.tensor([[2.0, 1.95, 1.7]]), torch.zeros(1, 1, 4)
+            rng = Streams.of(0, torch.tensor([5]))
+            weights = class_weights(
+                lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), logits, rng
+            )
+            assert weights.sign().flatten().tolist() == list(signs), weights
+            again = class_weights(
+                lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), 3 * logits + 7, rng
+            )
+            if not isinstance(criterion, Probability):
+                assert torch.allclose(weights, again), "neither scale nor offset of the logits matters"
 
 
 # Episodes

@@ -51,18 +51,16 @@ def attack(fault="", **settings):
     return RLAB(distortions=(UserDistortion(fault=fault),), **settings)
 
 
-@pytest.mark.parametrize(
-    ("fault", "line"),
-    [
+def test_a_fault_is_found_before_anything_is_spent(subtests):
+    for fault, line in [
         ("nan at 2", "answered NaN or infinity"),
         ("divides by the brightest", "answered NaN or infinity"),
         ("divides by the range", "answered NaN or infinity"),
         ("leaves bounds of real ones", "left the bounds"),
-    ],
-)
-def test_a_fault_is_found_before_anything_is_spent(fault, line):
-    with pytest.raises(ContractError, match=f"distortion UserDistortion {line}"):
-        attack(fault).try_on(REAL, IMAGE)
+    ]:
+        with subtests.test(fault=fault, line=line):
+            with pytest.raises(ContractError, match=f"distortion UserDistortion {line}"):
+                attack(fault).try_on(REAL, IMAGE)
 
 
 def test_only_severities_that_may_be_used_are_tried():
