@@ -7,7 +7,7 @@
   const shown = node => node.checkVisibility({ contentVisibilityAuto: true, opacityProperty: true, visibilityProperty: true });
   const wide = document.documentElement.clientWidth;
 
-  // Nothing is wider than the window, nothing has to be scrolled to but tables of very many columns, no label leaves its figure.
+  // Nothing is wider than the window, nothing has to be scrolled to but tables of very many columns.
   if (document.documentElement.scrollWidth > wide) found.push(`the page is ${document.documentElement.scrollWidth} px wide, the window ${wide}`);
   for (const node of document.querySelectorAll("main *")) {
     if (!shown(node) || node.closest(".scroll, svg") || node.classList.contains("scroll")) continue;
@@ -25,18 +25,6 @@
     const [text, around] = [range.getBoundingClientRect(), caption.closest(".scroll, section").getBoundingClientRect()];
     if (text.right > around.right + 1) found.push(`cut off: ${name(caption)}`);
     if (text.height > 70 && text.width < around.width / 2) found.push(`a word a line: ${name(caption)}`);
-  }
-  for (const figure of document.querySelectorAll("svg.figure")) {
-    if (!shown(figure)) continue;
-    const frame = figure.getBoundingClientRect();
-    const labels = [...figure.querySelectorAll("text")].map(text => [text, text.getBoundingClientRect()]);
-    for (const [text, place] of labels)
-      if (place.left < frame.left - 1.5 || place.right > frame.right + 1.5 || place.bottom > frame.bottom + 1.5 || place.top < frame.top - 1.5)
-        found.push(`outside its figure: ${name(text)} of ${figure.getAttribute("aria-label")}`);
-    labels.forEach(([a, p], i) => labels.slice(i + 1).forEach(([b, q]) => {
-      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 3 && q.top < p.bottom - 3)
-        found.push(`on top of each other: "${a.textContent}" and "${b.textContent}" of ${figure.getAttribute("aria-label")}`);
-    }));
   }
 
   // Everything has a name.

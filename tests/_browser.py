@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from brinell.testing.pages import LABELS, LETTERS
+
 CHROMIUM = Path("/usr/bin/chromium")
 VIEWS = ((390, "light"), (1280, "dark"))
 """Widths in pixels, and colour schemes: each of both, and all four where a page's colours are not those of others."""
@@ -48,6 +50,7 @@ def unfold(tab: Any) -> None:
 def check(tab: Any, label: str) -> None:
     """Nothing is wrong with a page as it is shown."""
     problems: list[str] = tab.evaluate(CHECKS)
+    problems += [fault for letter in LETTERS for fault in tab.evaluate(LABELS, letter)]
     assert not problems, f"{label}: {'; '.join(problems[:20])}"
 
 

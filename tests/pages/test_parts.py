@@ -1,3 +1,7 @@
+import re
+from html import unescape
+from itertools import combinations
+
 import numpy as np
 import pytest
 
@@ -25,18 +29,54 @@ def test_curve_leaves_gaps_where_there_is_no_data():
     assert "<circle" not in svg and "<polyline" not in svg
 
 
-@pytest.mark.parametrize("eps", [[0.1], [i / 20 for i in range(21)], [0.0, 0.001, 0.002, 0.004, 0.5], [0.0, 1 / 255, 64 / 255]])
-def test_ticks_do_not_run_into_each_other(eps):
-    ticks = [(figures.LARGE.x(e / max(eps)), f"{e:.4g}") for e in eps]
-    spaced = figures._spaced(ticks, small=False)
-    assert ticks[-1] in spaced
-    for (a, text_before), (b, right) in zip(spaced, spaced[1:], strict=False):
-        assert b - a > 6.5 * (len(text_before) + len(right)) / 2
+TEXT = re.compile(r'<text class="(\w+)[^"]*" x="([\d.]+)" y="([\d.]+)"(?: textLength="([\d.]+)")?[^>]*>([^<]*)<')
 
 
-def test_evenly_spaced_budgets_get_evenly_spaced_ticks():
-    ticks = [(figures.LARGE.x(i / 8), f"{i * 0.0375:g}") for i in range(9)]
-    assert [text for _, text in figures._spaced(ticks, small=False)] == ["0", "0.075", "0.15", "0.225", "0.3"]
+def boxes(svg: str, letter: float, size: float = 12.5) -> list[tuple[str, float, float, float, float]]:
+    """Every label of a figure with its left, right, top and bottom in a font whose letters are so wide and 1.4 high."""
+    found = []
+    for anchor, x, y, length, text in TEXT.findall(svg):
+        width = float(length or letter * size * len(unescape(text)))
+        left = float(x) - {"end": 1, "mid": 0.5, "start": 0}[anchor] * width
+        found.append((unescape(text), left, left + width, float(y) - 1.1 * size, float(y) + 0.3 * size))
+    return found
+
+
+@pytest.mark.parametrize("letter", [0.4, 0.85])
+def test_labels_have_room_in_any_font(letter):
+    """Property: of figures with random budgets, counts and names no label leaves the figure or lies on another."""
+    faults = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        eps = np.unique(np.append(rng.lognormal(size=rng.integers(1, 20)), 0.0)).tolist()
+        ticks = [(e, str(rng.choice([f"{e:.4g}", f"{round(e * 255)}/255"]))) for e in eps]
+        line = figures.Series(name="m", rates=[rate(1, 2, eps=e) for e in eps], style=0)
+        counts = Histogram(edges=np.arange(len(eps) + 1.0), counts=rng.integers(0, 10 ** rng.integers(1, 8), len(eps)))
+        label = "eps " * int(rng.integers(1, 12))
+        for size, svg in (
+            (12.5, figures.curve([line], ticks, title="t", axis=label)),
+            (11.5, figures.curve([line], ticks, title="t", small=True)),
+            (12.5, figures.histogram(counts, title="t", label=label, style=0, ticks=ticks if seed % 2 else None)),
+        ):
+            width, height = map(int, re.search(r'viewBox="0 0 (\d+) (\d+)"', svg).groups())
+            labels = boxes(svg, letter, size)
+            faults += [(seed, box) for box in labels if box[1] < -1 or box[2] > width + 1 or box[3] < -3 or box[4] > height + 1]
+            faults += [
+                (seed, a[0], b[0])
+                for a, b in combinations(labels, 2)
+                if a[1] < b[2] and b[1] < a[2] and a[3] < b[4] - 0.5 and b[3] < a[4] - 0.5
+            ]
+            assert len(labels) >= 3
+    assert faults == []
+
+
+def test_the_largest_budget_is_named_and_evenly_spaced_ones_get_evenly_spaced_ticks():
+    def texts(values: list[float]) -> list[str]:
+        ticks = [(figures.LARGE.x(value / max(values)), f"{value:g}") for value in values]
+        return [text for _, text in figures._spaced(figures.LARGE, ticks)]
+
+    assert texts([i * 0.0375 for i in range(9)]) == ["0", "0.075", "0.15", "0.225", "0.3"]
+    assert texts([0.1]) == ["0.1"] and texts([0.0, 0.001, 0.002, 0.004, 0.5])[-1] == "0.5"
 
 
 def test_histogram_counts_everything():
@@ -84,14 +124,14 @@ def test_numbers_as_people_read_them():
     assert words.clip("a rather long name, indeed", 14) == "a rather long…"
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_classes_that_are_alike_are_not_said_to_differ(seed):
+def test_classes_that_are_alike_are_not_said_to_differ():
     """Property: classes with one true rate get the caveat; classes far apart, with samples enough, get none about the ends."""
-    rng = np.random.default_rng(seed)
-    classes, n = int(rng.integers(2, 40)), int(rng.integers(5, 60))
-    alike = sorted(rng.binomial(n, 0.4, classes).tolist())
-    if alike[0] < alike[-1]:
-        assert "the order may be chance" in words._order_caveat([rate(k, n) for k in alike])
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        classes, n = int(rng.integers(2, 40)), int(rng.integers(5, 60))
+        alike = sorted(rng.binomial(n, 0.4, classes).tolist())
+        if alike[0] < alike[-1]:
+            assert "the order may be chance" in words._order_caveat([rate(k, n) for k in alike]), seed
     apart = words._order_caveat([rate(k, 200) for k in (10, *[100] * classes, 190)])
     assert apart == ""
     assert "1 of the other 2 classes may be as weak" in words._order_caveat([rate(k, 200) for k in (10, 12, 190)])

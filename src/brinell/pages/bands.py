@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from brinell.analysis.results import Rate
-from brinell.pages.figures import LARGE, key, percent_axis, svg
+from brinell.pages.figures import LARGE, axis_label, key, percent_axis, svg, tick
 
 __all__ = ["band_figure"]
 
@@ -22,10 +22,8 @@ def band_figure(budgets: Sequence[float], certified: Sequence[Rate], robust: Seq
     parts.append(f'<polygon class="band" points="{" ".join([*points(low), *reversed(points(high))])}"/>')
     for style, rates in (("s0", high), ("s1", low)):
         parts.append(f'<polyline class="line {style}" points="{" ".join(points(rates))}"/>')
-    y = frame.height - frame.bottom + 16
-    for share, anchor in ((0.0, "mid"), (0.5, "mid"), (1.0, "end")):
-        parts.append(f'<text class="{anchor}" x="{frame.x(share):.1f}" y="{y}">{share * largest:.3g}</text>')
+    parts += [tick(frame, frame.x(share), f"{share * largest:.3g}") for share in (0.0, 0.5, 1.0)]
     title = escape(f"robust accuracy of {model} over eps: attacks above, proofs below")
-    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">eps</text>')
+    parts.append(axis_label(frame, "eps"))
     legend = f'<ul class="legend"><li>{key(0)}attacked</li><li>{key(1)}proven</li></ul>'
     return Markup(legend) + svg(frame, str(title), parts, "large")

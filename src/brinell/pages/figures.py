@@ -5,8 +5,8 @@ every mark can carry its exact figures as a tooltip, and nothing has to be impor
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -40,6 +40,14 @@ class Series:
     """Text for each eps in the tooltips of the marks, if the axis shows something else."""
 
 
+FONT, SMALL_FONT = 12.5, 11.5
+"""Sizes of the letters of figures in the style sheet."""
+LETTER, LINE = 0.85, 1.4
+"""Width and height of a letter, as shares of its size, that figures leave room for: digits of Arial are two thirds as wide."""
+GAP = 6
+"""Room between an axis and a text to the left of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Frame:
     """Size of a figure and the margins around its plot, in user units (pixels at natural size)."""
@@ -50,6 +58,7 @@ class Frame:
     bottom: int
     top: int = 10
     right: int = 12
+    font: float = FONT
 
     def x(self, share: float) -> float:
         """Horizontal position of a share (0 to 1) of the plot's width."""
@@ -59,14 +68,22 @@ class Frame:
         """Vertical position of a share (0 to 1) of the plot's height, counted from below."""
         return self.height - self.bottom - share * (self.height - self.bottom - self.top)
 
+    def text_width(self, text: str) -> float:
+        """Width that a text has in a wide font."""
+        return LETTER * self.font * len(text)
+
+    def with_levels(self, texts: Iterable[str]) -> "Frame":
+        """The frame with room for these texts to the left of its axis, in a wide font."""
+        return replace(self, left_edge=max(self.left_edge, math.ceil(max(map(self.text_width, texts), default=0) + GAP)))
+
 
 COLOURS = 5
 """Series colours of the style sheet; a sixth model starts over with another dash."""
 KEY = 28
 """Width of a line's sample in a legend."""
-LARGE = Frame(width=430, height=270, left_edge=46, bottom=46)
-SMALL = Frame(width=170, height=120, left_edge=32, bottom=22, top=8, right=14)
-BARS = Frame(width=330, height=170, left_edge=40, bottom=42, right=20)
+LARGE = Frame(width=430, height=270, left_edge=60, bottom=46)
+SMALL = Frame(width=170, height=124, left_edge=36, bottom=26, top=8, right=14, font=SMALL_FONT)
+BARS = Frame(width=330, height=174, left_edge=40, bottom=46, right=20)
 
 
 def curve(
@@ -91,7 +108,7 @@ def curve(
     """
     frame = SMALL if small else LARGE
     top = max([eps for eps, _ in labels] + [rate.eps for s in series for rate in s.rates] + [1e-12])
-    parts = [percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"), small)]
+    parts = [percent_axis(frame, small), _eps_axis(frame, labels, top, axis or (distance and f"budget eps ({distance})"))]
     for line in sorted(series, key=lambda line: line.style):
         above = sum(later.style > line.style for later in series)
         parts.append(_line(frame, line, top, (2.2 if small else 3.2) + 0.7 * min(above, COLOURS) if line.style >= 0 else 0.0))
@@ -108,23 +125,23 @@ def histogram(bars: Histogram, *, title: str, label: str, style: int, ticks: Seq
         style: the number of the colour.
         ticks: (value, text) that may be written; None labels bars of whole numbers and not the edges between them.
     """
-    frame, bins = BARS, len(bars.counts)
-    most = max(int(bars.counts.max()), 1)
-    shares = (0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0)
-    parts = [levels(frame, [(share, count(round(share * most))) for share in shares])]
+    bins, most = len(bars.counts), max(int(bars.counts.max()), 1)
+    marks = [(share, count(round(share * most))) for share in ((0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0))]
+    frame = BARS.with_levels(text for _, text in marks)
+    parts = [levels(frame, marks)]
     width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
     for i, height in enumerate(bars.counts):
         x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
         place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
         tip = f"{_bin(bars, i, integral=ticks is None)}: {count(int(height))}"
         parts.append(f'<rect class="bar s{style % COLOURS}" {place}><title>{escape(tip)}</title></rect>')
-    parts.append(f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    parts.append(baseline(frame))
     if ticks is None:
         labels_at = [(frame.x((i + 0.5) / bins), _bin(bars, i, integral=True)) for i in range(bins)]
     else:
         labels_at = [(frame.x(value / float(bars.edges[-1])), text) for value, text in ticks]
-    parts += [_tick(frame, x, 16, text) for x, text in _spaced(labels_at, small=False)]
-    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
+    parts += [tick(frame, x, text) for x, text in _spaced(frame, labels_at)]
+    parts.append(axis_label(frame, label))
     return svg(frame, title, parts, "bars")
 
 
@@ -160,52 +177,80 @@ def percent_axis(frame: Frame, small: bool = False) -> str:
     return levels(frame, [(share, f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
 
 
-def levels(frame: Frame, marks: Sequence[tuple[float, str]], gap: int = 6) -> str:
-    """Horizontal lines at shares of the plot's height, the text of each `gap` to the left of it."""
+def levels(frame: Frame, marks: Sequence[tuple[float, str]]) -> str:
+    """Horizontal lines at shares of the plot's height, the text of each to the left of it."""
     parts = []
     for share, text in marks:
         y = frame.y(share)
         parts.append(f'<line class="grid" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="end" x="{frame.left_edge - gap}" y="{y + 4:.1f}">{escape(text)}</text>')
+        parts.append(f'<text class="end" x="{frame.left_edge - GAP}" y="{y + 4:.1f}">{escape(text)}</text>')
     return "".join(parts)
 
 
-def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, label: str, small: bool) -> str:
-    """The horizontal axis with its ticks and label."""
+def baseline(frame: Frame) -> str:
+    """The line of the horizontal axis."""
     y = frame.y(0)
-    parts = [f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
-    for x, text in _spaced([(frame.x(eps / top), text) for eps, text in labels], small):
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
-        parts.append(_tick(frame, x, 17, text))
-    if label:
-        parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
-    return "".join(parts)
+    return f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
 
 
-def _tick(frame: Frame, x: float, below: int, text: str) -> str:
-    """The text of a tick so far below the axis; centred, but for a last one that would stick out to the right."""
-    anchor, position = ("end", min(x + 10, frame.width)) if x > frame.x(1) - 18 and len(text) > 3 else ("mid", x)
-    return f'<text class="{anchor}" x="{position:.1f}" y="{frame.y(0) + below:.1f}">{escape(text)}</text>'
+def axis_label(frame: Frame, label: str) -> str:
+    """The text below the horizontal axis and its ticks; one that is too long for a wide font has its width set."""
+    room = 2 * min(frame.x(0.5), frame.width - frame.x(0.5))
+    length = f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"' if frame.text_width(label) > room else ""
+    return f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}"{length}>{escape(label)}</text>'
 
 
-def _spaced(ticks: Sequence[tuple[float, str]], small: bool) -> list[tuple[float, str]]:
+def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, label: str) -> str:
+    """The horizontal axis with its ticks and label."""
+    positions = [(frame.x(eps / top), text) for eps, text in labels]
+    marks = [tick(frame, x, text, line=True) for x, text in _spaced(frame, positions)]
+    return "".join([baseline(frame), *marks, axis_label(frame, label) if label else ""])
+
+
+def tick(frame: Frame, x: float, text: str, *, line: bool = False) -> str:
+    """The text of a tick, a line below that of the lowest level, and on demand a short line at the axis."""
+    anchor, position = _anchor(frame, x, text)
+    y = frame.y(0)
+    short_line = f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>' if line else ""
+    return f'{short_line}<text class="{anchor}" x="{position:.1f}" y="{y + 4 + LINE * frame.font:.1f}">{escape(text)}</text>'
+
+
+def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
+    """How the text of a tick stands: centred, but where a wide font would leave the figure."""
+    half = frame.text_width(text) / 2
+    if x + half > frame.width:
+        return "end", min(x + 10, frame.width)
+    return ("start", max(x - 10, 0.0)) if x < half else ("mid", x)
+
+
+def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:
+    """Both ends of the text of a tick in a wide font."""
+    anchor, position = _anchor(frame, x, text)
+    width = frame.text_width(text)
+    start = position - {"start": 0.0, "mid": 0.5, "end": 1.0}[anchor] * width
+    return start, start + width
+
+
+def _spaced(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     """The ticks that fit beside each other, both ends if possible: every so many, or of uneven budgets whatever has room."""
-    if small:
-        return fitting([ticks[-1], ticks[0]], 6.0) if len(ticks) > 1 else list(ticks)
+    if frame.font < FONT:
+        return fitting(frame, [ticks[-1], ticks[0]]) if len(ticks) > 1 else list(ticks)
     for step in range(1, len(ticks) + 1):
         even = ticks[::-1][::step]
-        if len(fitting(even, 8.0)) == len(even):
+        if len(fitting(frame, even)) == len(even):
             break
-    greedy = fitting([*ticks[-1:], *ticks[:-1]], 8.0)  # the ends first: they say what was tested
-    return sorted(greedy if len(greedy) > len(even) + 2 else fitting([*even, ticks[0]], 8.0))
+    greedy = fitting(frame, [*ticks[-1:], *ticks[:-1]])  # the ends first: they say what was tested
+    return sorted(greedy if len(greedy) > len(even) + 2 else fitting(frame, [*even, ticks[0]]))
 
 
-def fitting(ticks: Sequence[tuple[float, str]], width: float) -> list[tuple[float, str]]:
-    """The ticks, in order, whose text does not overlap that of earlier ones; `width` is the approximate width of a digit."""
+def fitting(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The ticks, in order, whose text leaves the texts of earlier ones free in a wide font."""
     fitted: list[tuple[float, str]] = []
-    for x, text in ticks:
-        if all(abs(x - previous) >= width * (len(text) + len(longer)) / 2 + 8 for previous, longer in fitted):
-            fitted.append((x, text))
+    for tick in ticks:
+        left, right = _extent(frame, *tick)
+        extents = [_extent(frame, *earlier) for earlier in fitted]
+        if all(left >= end + 4 or right <= start - 4 for start, end in extents):
+            fitted.append(tick)
     return fitted
 
 

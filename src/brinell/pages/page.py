@@ -166,7 +166,7 @@ def distance_figures(run: Run, records: Records, result: AuditResult) -> list[tu
         sample = distance_at_success(records, grid(records, run.manifest, m.model), distance)
         bars = histogram(sample.values, bins=24, top=m.eps[-1])
         if bars is not None:
-            label = f"{words.norm(distance)} distance of the closest adversarial example"
+            label = f"distance at success ({words.norm(distance)})"
             title = f"{m.model}: distances at success of {len(sample.values)} samples"
             histograms.append((m.model, figures.histogram(bars, title=title, label=label, style=i, ticks=_ticks(m))))
     return histograms

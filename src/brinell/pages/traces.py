@@ -2,20 +2,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.core.record import Array
-from brinell.pages.figures import Frame, levels, svg
+from brinell.pages.figures import GAP, SMALL_FONT, Frame, baseline, fitting, levels, svg, tick
 from brinell.pages.format import percent, short
 
 LANES = 3
 """Channels shown at most: those that changed most."""
-WIDTH, LANE, TALL, TOP = 330, 66, 132, 20
-"""Width of a figure, heights of a lane in one of several channels and of a single one, and room above for the unit."""
+WIDTH, LANE, TALL, TOP, BELOW = 330, 66, 132, 20, 42
+"""Width of a figure, heights of a lane of several channels and of a single one, room above for the unit, below for the axis."""
 POINTS = 240
 """Points of a line at most. Of longer signals the lowest and the highest value of each stretch are drawn: no peak is lost."""
 ROUNDING = 1e-6
@@ -97,21 +97,23 @@ def _figure(
         height = height * 3 // 5
     values = np.stack([line[channels] for _, line in lines])
     low, high = _range(float(values.min()), float(values.max()))
-    total_height = TOP + len(channels) * height + 34
+    total_height = TOP + len(channels) * height + BELOW - 11
+    size = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=0, right=8, font=SMALL_FONT)
+    marks = [((value - low) / (high - low), _written(value)) for value in _ticks(low, high, max(2, round((height - 11) / 30)))]
+    size = size.with_levels([axes.unit, *(text for _, text in marks)])
     parts: list[str] = []
     stretches = segments(clean, adversarial)
     for lane, channel in enumerate(channels.tolist()):
         top = TOP + lane * height
-        frame = Frame(width=WIDTH, height=total_height, left_edge=40, bottom=total_height - top - height + 11, top=top, right=8)
+        frame = replace(size, top=top, bottom=total_height - top - height + 11)
         parts += _marks(frame, stretches, clean.shape[1], axes)
-        parts += _heights(frame, low, high, axes.unit if lane == 0 else "")
+        parts += _heights(frame, marks, axes.unit if lane == 0 else "")
         parts += [
             f'<polyline class="line {style}" points="{_points(frame, line[channel], low, high)}"/>' for style, line in lines
         ]
         if clean.shape[0] > 1:
             parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{top + 9}">{escape(axes.lead(channel))}</text>')
     parts += _seconds(frame, clean.shape[1], axes)
-    size = Frame(width=WIDTH, height=total_height, left_edge=0, bottom=0)
     return svg(size, title, parts, "signal")
 
 
@@ -136,27 +138,21 @@ def _marks(frame: Frame, stretches: Sequence[tuple[int, int]], length: int, axes
     return parts
 
 
-def _heights(frame: Frame, low: float, high: float, unit: str) -> list[str]:
+def _heights(frame: Frame, marks: Sequence[tuple[float, str]], unit: str) -> list[str]:
     """The vertical axis with ticks and unit."""
-    ticks = _ticks(low, high, max(2, round((frame.y(0) - frame.y(1)) / 30)))
-    parts = [levels(frame, [((value - low) / (high - low), _written(value)) for value in ticks], gap=5)]
+    parts = [levels(frame, marks)]
     if unit:
-        parts.append(f'<text class="end label" x="{frame.left_edge - 5}" y="{frame.y(1) - 6:.1f}">{escape(unit)}</text>')
+        parts.append(f'<text class="end label" x="{frame.left_edge - GAP}" y="{frame.y(1) - 8:.1f}">{escape(unit)}</text>')
     return parts
 
 
 def _seconds(frame: Frame, length: int, axes: Axes) -> list[str]:
     """The axis below the last lane."""
-    y = frame.y(0)
-    parts = [f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>']
     first, last = axes.time_of(0), axes.time_of(length - 1)
-    for value in _ticks(first, last, 8):
-        x = frame.x((value - first) / ((last - first) or 1.0))
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>')
-        parts.append(f'<text class="mid" x="{x:.1f}" y="{y + 16:.1f}">{escape(_written(value))}</text>')
+    ticks = [(frame.x((value - first) / ((last - first) or 1.0)), _written(value)) for value in _ticks(first, last, 8)]
     name = "seconds" if axes.rate else "position"
-    parts.append(f'<text class="end label" x="{frame.x(1):.1f}" y="{y + 30:.1f}">{name}</text>')
-    return parts
+    label = f'<text class="end label" x="{frame.x(1):.1f}" y="{frame.y(0) + BELOW - 5:.1f}">{name}</text>'
+    return [baseline(frame), *(tick(frame, *place, line=True) for place in fitting(frame, ticks)), label]
 
 
 def _ticks(low: float, high: float, most: int) -> list[float]:

@@ -13,11 +13,8 @@ MEASURES = """() => {
   const wide = document.documentElement.clientWidth;
   const shown = node => node.checkVisibility({ contentVisibilityAuto: true, visibilityProperty: true });
   const name = node => `<${node.tagName.toLowerCase()}> "${(node.textContent || "").trim().replace(/\\s+/g, " ").slice(0, 40)}"`;
-  const inside = (inner, outer) => inner.left >= outer.left - 1.5 && inner.right <= outer.right + 1.5;
   const wider = [...document.querySelectorAll("main *")].filter(node =>
     shown(node) && !node.parentElement.closest(".scroll, svg") && node.getBoundingClientRect().right > wide + 1);
-  const outside = [...document.querySelectorAll("svg.figure text")].filter(text =>
-    shown(text) && !inside(text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect()));
   const runsOff = [...document.querySelectorAll(".scroll")].filter(region =>
     shown(region) && region.scrollWidth > region.clientWidth + 1 && !region.querySelector(".many"));
   return {
@@ -27,10 +24,36 @@ MEASURES = """() => {
       shown(node) ? node.innerText.trim().length : 0, Math.ceil(node.getBoundingClientRect().bottom + scrollY)]),
     wider: wider.slice(0, 3).map(name),
     runsOff: runsOff.slice(0, 3).map(node => `${node.getAttribute("aria-label")} (${node.scrollWidth} in ${node.clientWidth})`),
-    outside: outside.slice(0, 3).map(name),
   };
 }"""
 """Measures an open page."""
+LETTERS = (None, 0.45, 0.85)
+"""Widths of letters, as shares of their height, in which labels are measured: of the font at hand, a narrow and a wide one."""
+LABELS = """letter => {
+  const faults = [];
+  for (const figure of document.querySelectorAll("svg.figure")) {
+    if (!figure.checkVisibility({ contentVisibilityAuto: true, visibilityProperty: true })) continue;
+    const [texts, frame] = [[...figure.querySelectorAll("text")], figure.getBoundingClientRect()];
+    const adjusted = letter ? texts.filter(text => !text.hasAttribute("textLength")) : [];
+    for (const text of adjusted) {
+      text.setAttribute("textLength", letter * parseFloat(getComputedStyle(text).fontSize) * text.textContent.length);
+      text.setAttribute("lengthAdjust", "spacingAndGlyphs");
+    }
+    const places = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
+    for (const text of adjusted) text.removeAttribute("textLength");
+    const font = letter ? `letters ${letter} wide` : "the font at hand";
+    const fault = what => faults.push(`${what} ${figure.getAttribute("aria-label")}, ${font}`);
+    for (const [text, { left, right, top, bottom }] of places)
+      if (left < frame.left - 1.5 || right > frame.right + 1.5 || bottom > frame.bottom + 1.5 || top < frame.top - 1.5)
+        fault(`"${text}" leaves its figure:`);
+    places.forEach(([a, p], i) => places.slice(i + 1).forEach(([b, q]) => {
+      if (p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 3 && q.top < p.bottom - 3)
+        fault(`"${a}" lies on top of "${b}":`);
+    }));
+  }
+  return faults;
+}"""
+"""What is wrong with the labels of figures in a font whose letters are so wide."""
 
 
 def can_measure() -> bool:
@@ -43,7 +66,8 @@ def page_faults(page: Path) -> list[str]:
 
     The page opens without a complaint. One element, marked `data-answer`, holds the result and stands whole within the first
     pixels (`ANSWER_WITHIN`). The page is not longer than `LONGEST` before anything is unfolded. No element is wider than the
-    window, a table runs off only if its columns are very many (`class="many"`), and no label leaves its figure.
+    window, a table runs off only if its columns are very many (`class="many"`). No label leaves its figure or lies on top of
+    another, whatever the font (`LETTERS`).
     """
     if not can_measure():
         return []
@@ -58,6 +82,7 @@ def page_faults(page: Path) -> list[str]:
             tab.on("pageerror", lambda error: faults.append(str(error)))
             tab.goto(page.as_uri())
             faults.extend(f"at {width} pixels {fault}" for fault in _faults(width, tab.evaluate(MEASURES)))
+            faults.extend(f"at {width} pixels {fault}" for letter in LETTERS for fault in tab.evaluate(LABELS, letter)[:3])
         browser.close()
     return faults
 
@@ -74,5 +99,4 @@ def _faults(width: int, measures: dict[str, Any]) -> list[str]:
     if measures["width"] > width:
         faults.append(f"it is {measures['width']} pixels wide")
     faults += [f"{text} is wider than the window" for text in measures["wider"]]
-    faults += [f"the table {table} runs off" for table in measures["runsOff"]]
-    return faults + [f"{text} leaves its figure" for text in measures["outside"]]
+    return faults + [f"the table {table} runs off" for table in measures["runsOff"]]

@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from brinell.analysis.auc import auc
-from brinell.pages.figures import LARGE, key, mark, percent_axis, style_of, svg
+from brinell.pages.figures import LARGE, axis_label, key, mark, percent_axis, style_of, svg, tick
 from brinell.pages.format import percent
 from brinell.pages.html import fill, save_page
 from brinell.store.table import Folder
@@ -75,10 +75,8 @@ def roc(detection: Folder[Scores], detector: DetectorResult) -> Markup:
     clean, frame = scores.score[scores.attack == CLEAN], LARGE
     static = ~np.isin(scores.attack, [CLEAN, *EVADING])
     groups = [("static attacks", static), *((name, scores.attack == attack) for attack, name in ADAPTIVE.items())]
-    parts = [percent_axis(frame)]
-    for share, anchor in ((0.0, "mid"), (0.5, "mid"), (1.0, "end")):
-        y = frame.height - frame.bottom + 16
-        parts.append(f'<text class="{anchor}" x="{frame.x(share):.1f}" y="{y}">{100 * share:.0f} %</text>')
+    ticks = [tick(frame, frame.x(share), f"{100 * share:.0f} %") for share in (0.0, 0.5, 1.0)]
+    parts = [percent_axis(frame), *ticks]
     parts.append(f'<polyline class="line ref" points="{frame.x(0):.1f},{frame.y(0):.1f} {frame.x(1):.1f},{frame.y(1):.1f}"/>')
     marks, keys = [], []
     for style, (name, rows) in enumerate(groups):
@@ -93,5 +91,5 @@ def roc(detection: Folder[Scores], detector: DetectorResult) -> Markup:
         marks.append(mark(style, frame.x(alarms), frame.y(detected), 5.0 - 0.7 * style, label))
         keys.append(f"<li>{key(style)}{escape(name)}</li>")
     title = f"{detector.detector} on {detector.model}: adversarial inputs detected, by false alarms"
-    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">false alarms</text>')
+    parts.append(axis_label(frame, "false alarms"))
     return Markup(f'<ul class="legend">{"".join(keys)}</ul>') + svg(frame, title, [*parts, *marks], "large")

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from brinell.core.record import Array
 from brinell.pages import format as words
-from brinell.pages.figures import Frame, fitting, key, mark, percent_axis, style_of, svg
+from brinell.pages.figures import Frame, axis_label, baseline, fitting, key, mark, percent_axis, style_of, svg, tick
 from brinell.pages.gallery import picture
 from brinell.pages.html import fill, save_page
 from brinell.studies.epsilon.analysis import EpsilonResult, Heat, NormRecommendation, format_eps, summarise
@@ -103,7 +103,7 @@ def describe_surprises(result: EpsilonResult) -> list[str]:
     return lines
 
 
-CHART = Frame(width=480, height=262, left_edge=46, bottom=46)
+CHART = Frame(width=480, height=262, left_edge=60, bottom=46)
 CURVES = {LABEL: (0, "label may change"), INTERPOLATION: (1, "meets its class"), PERCEPTION: (2, "noticed")}
 """Series and name of each condition."""
 POINTS = 120
@@ -136,8 +136,7 @@ def draw_chart(limits: dict[str, Array], recommendation: NormRecommendation) -> 
     ]
     for eps, _ in ticks:
         parts.append(f'<line class="grid" x1="{x(eps):.1f}" x2="{x(eps):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(1):.1f}"/>')
-    for position, text in fitting([(x(eps), text) for eps, text in reversed(ticks)], 7.0):
-        parts.append(f'<text class="mid" x="{position:.1f}" y="{frame.y(0) + 17:.1f}">{escape(text)}</text>')
+    parts += [tick(frame, *place) for place in fitting(frame, [(x(eps), text) for eps, text in reversed(ticks)])]
     grid, marks, keys = np.exp(np.linspace(low, high, POINTS)), [], []
     for name, limit in limits.items():
         style, caption = CURVES[name]
@@ -149,9 +148,9 @@ def draw_chart(limits: dict[str, Array], recommendation: NormRecommendation) -> 
         for eps, text in usual:
             value = float((limit < eps).mean())
             marks.append(mark(style, x(eps), frame.y(value), 4.4 - 0.6 * style, f"{text}: {caption} on {words.percent(value)}"))
-    parts.append(f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{frame.y(0):.1f}" y2="{frame.y(0):.1f}"/>')
+    parts.append(baseline(frame))
     label = f"eps ({words.norm(recommendation.norm)}), {'usual budgets marked' if usual else 'logarithmic'}"
-    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">{escape(label)}</text>')
+    parts.append(axis_label(frame, label))
     title = f"Share of the samples on which each condition breaks, over eps in {words.norm(recommendation.norm)}"
     shaded = '<li><span class="key range"></span>sound by distance</li>' if sound else ""
     return Markup(f'<ul class="legend">{"".join(keys)}{shaded}</ul>') + svg(frame, title, [*parts, *marks], "large")

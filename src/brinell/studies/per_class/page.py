@@ -8,7 +8,7 @@ from pathlib import Path
 from markupsafe import Markup, escape
 
 from brinell.analysis.results import Rate
-from brinell.pages.figures import Frame, fitting, mark, percent_axis, svg
+from brinell.pages.figures import Frame, axis_label, baseline, fitting, mark, percent_axis, svg, tick
 from brinell.pages.format import count, norm, percent, rate_text, short
 from brinell.pages.html import fill, save_page
 from brinell.pages.page import heat
@@ -17,7 +17,7 @@ from brinell.studies.per_class.marks import Mark
 from brinell.studies.per_class.results import StudyModel, StudyResult
 from brinell.studies.per_class.words import reading, signed
 
-FRAME = Frame(width=340, height=250, left_edge=46, bottom=44, right=26)
+FRAME = Frame(width=340, height=252, left_edge=60, bottom=46, right=26)
 MAX_CLASSES = 20
 """Most classes on the page. With more, it shows those with the largest and smallest drops."""
 
@@ -113,7 +113,7 @@ def _scatter(
         """Horizontal position of a value."""
         return FRAME.x(value if share else (math.log10(value) - low) / (high - low))
 
-    parts = [percent_axis(FRAME), *_axis(x_position, low, high, share), _x_label(label)]
+    parts = [percent_axis(FRAME), *_axis(x_position, low, high, share), axis_label(FRAME, label)]
     for reference in marks:
         tip = f"{reference.name}, published: {percent(reference.robust)} robust, {percent(reference.clean)} clean"
         attributes = f'cx="{x_position(reference.clean):.1f}" cy="{FRAME.y(reference.robust):.1f}" r="2"'
@@ -146,17 +146,15 @@ def _decades(values: Sequence[float]) -> tuple[float, float]:
 
 def _axis(x_position: Callable[[float], float], low: float, high: float, share: bool) -> Iterable[str]:
     """The horizontal axis with ticks."""
-    y = FRAME.y(0)
-    yield f'<line class="axis" x1="{FRAME.left_edge}" x2="{FRAME.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+    yield baseline(FRAME)
     if share:
         ticks = [(value, f"{100 * value:.0f} %") for value in (0.0, 0.25, 0.5, 0.75, 1.0)]
     else:
         ends = range(math.floor(low), math.ceil(high) + 1)
         ticks = [(m * 10.0**e, _big(m * 10.0**e)) for e in ends for m in (1, 2, 5) if low <= math.log10(m * 10.0**e) <= high]
         ticks = ticks or [(10 ** ((low + high) / 2), _big(10 ** ((low + high) / 2)))]
-    for x, text in fitting([(x_position(value), text) for value, text in ticks], 8.0):
-        yield f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>'
-        yield f'<text class="mid" x="{x:.1f}" y="{y + 17:.1f}">{escape(text)}</text>'
+    for x, text in fitting(FRAME, [(x_position(value), text) for value, text in ticks]):
+        yield tick(FRAME, x, text, line=True)
 
 
 def _big(value: float) -> str:
@@ -165,11 +163,6 @@ def _big(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
-
-
-def _x_label(label: str) -> str:
-    """Label of the horizontal axis."""
-    return f'<text class="mid label" x="{FRAME.x(0.5):.1f}" y="{FRAME.height - 6}">{escape(label)}</text>'
 
 
 # Tables

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup, escape
 
-from brinell.pages.figures import LARGE, Frame, percent_axis, svg
+from brinell.pages.figures import LARGE, SMALL_FONT, Frame, axis_label, fitting, percent_axis, svg, tick
 from brinell.pages.format import short
 from brinell.pages.html import fill, save_page
 from brinell.studies.review.analysis import GroupThreshold, ReviewResult, SizeGroup, fit_curves, summarise
 from brinell.studies.review.psychometric import Curve
 from brinell.studies.review.records import Review
 
-SMALL = Frame(width=180, height=126, left_edge=40, bottom=22, top=8, right=8)
+SMALL = Frame(width=180, height=130, left_edge=40, bottom=26, top=8, right=8, font=SMALL_FONT)
 
 
 def trial_page(review: Review) -> str:
@@ -113,11 +113,9 @@ def curve_figure(fitted: Curve, groups: Sequence[SizeGroup], title: str, frame: 
     upper = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_high, strict=True)]
     lower = [f"{x(s):.1f},{frame.y(p):.1f}" for s, p in zip(fitted.sizes, fitted.probability_low, strict=True)]
     parts = [percent_axis(frame, frame is SMALL)]
-    ticks = np.geomspace(low, high, 3 if frame is SMALL else 6).tolist() if high > low else [low]
-    for i, size in enumerate(ticks):
-        anchor = "mid" if 0 < i < len(ticks) - 1 or len(ticks) == 1 else "end" if i else "start"
-        y = frame.height - frame.bottom + 16
-        parts.append(f'<text class="{anchor}" x="{x(size):.1f}" y="{y}">{escape(f"{size:.2g}")}</text>')
+    sizes = np.geomspace(low, high, 3 if frame is SMALL else 6).tolist() if high > low else [low]
+    ends_first = [*sizes[:1], *sizes[:0:-1]]
+    parts += [tick(frame, *mark) for mark in fitting(frame, [(x(size), f"{size:.2g}") for size in ends_first])]
     parts.append(f'<polygon class="band s0" points="{" ".join([*upper, *lower[::-1]])}"/>')
     parts.append(f'<polyline class="line s0" points="{line}"/>')
     if fitted.threshold is not None:
@@ -132,5 +130,5 @@ def curve_figure(fitted: Curve, groups: Sequence[SizeGroup], title: str, frame: 
             coordinates = f'cx="{x(group.eps):.1f}" cy="{frame.y(group.noticed.value):.1f}"'
             parts.append(f'<circle class="dot s0" {coordinates} r="3.5"><title>{tooltip}</title></circle>')
     if frame is not SMALL:
-        parts.append(f'<text class="mid" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">size of the change</text>')
+        parts.append(axis_label(frame, "size of the change"))
     return svg(frame, title, parts, "small" if frame is SMALL else "large")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from brinell.pages.figures import LARGE, percent_axis, svg
+from brinell.pages.figures import LARGE, axis_label, percent_axis, svg, tick
 from brinell.pages.html import fill, save_page
 from brinell.studies.smooth.analysis import SmoothResult, condition, sentence, summarise
 from brinell.studies.smooth.records import TABLE
@@ -29,9 +29,7 @@ def curve(result: SmoothResult) -> Markup:
     frame, largest = LARGE, max(rate.eps for rate in result.certified) or 1.0
     points = [f"{frame.x(rate.eps / largest):.1f},{frame.y(rate.value or 0.0):.1f}" for rate in result.certified]
     parts = [percent_axis(frame), f'<polyline class="line s0" points="{" ".join(points)}"/>']
-    y = frame.height - frame.bottom + 16
-    for share, anchor in ((0.0, "mid"), (0.5, "mid"), (1.0, "end")):
-        parts.append(f'<text class="{anchor}" x="{frame.x(share):.1f}" y="{y}">{share * largest:.3g}</text>')
-    parts.append(f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}">L2 radius</text>')
+    parts += [tick(frame, frame.x(share), f"{share * largest:.3g}") for share in (0.0, 0.5, 1.0)]
+    parts.append(axis_label(frame, "L2 radius"))
     title = escape(f"share of samples that is proven for the smoothed {result.model} over the L2 radius")
     return svg(frame, str(title), parts, "large")
