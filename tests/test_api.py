@@ -103,72 +103,71 @@ def test_an_audit_that_ends_in_an_error_leaves_the_module_too(tmp_path, network)
     assert network.training and network.head.training
 
 
-@pytest.mark.parametrize(
-    "preprocessing",
-    [
+def test_preprocessing_is_foolboxs(tmp_path_factory, network, subtests):
+    """The same as a module that normalises by itself: subtract, divide, then flip, all in the space of the network."""
+    rows = [
         {"mean": MEAN, "std": STD, "axis": -3},
         {"mean": torch.tensor(MEAN), "std": np.array(STD), "axis": -3},
         {"mean": 0.5, "std": 0.25},
         {"flip_axis": -3},
         {"mean": MEAN, "std": STD, "axis": -3, "flip_axis": -3},
-    ],
-)
-def test_preprocessing_is_foolboxs(tmp_path, network, preprocessing):
-    """The same as a module that normalises by itself: subtract, divide, then flip, all in the space of the network."""
+    ]
+    for preprocessing in rows:
+        with subtests.test(preprocessing=preprocessing):
+            tmp_path = tmp_path_factory.mktemp("case")
 
-    class Normalised(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = network
+            class Normalised(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.inner = network
 
-        def forward(self, x):
-            axes = (-1, 1, 1) if "axis" in preprocessing else ()
-            mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(axes)
-            std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(axes)
-            x = (x - mean) / std
-            return self.inner(x.flip(-3) if "flip_axis" in preprocessing else x)
+                def forward(self, x):
+                    axes = (-1, 1, 1) if "axis" in preprocessing else ()
+                    mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(axes)
+                    std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(axes)
+                    x = (x - mean) / std
+                    return self.inner(x.flip(-3) if "flip_axis" in preprocessing else x)
 
-    y = labels_of(Normalised(), X)
-    preprocessed = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
-    reference = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
-    assert preprocessed.models[0].clean_accuracy.value == 1.0
-    for key in ("robust_accuracy", "clean_accuracy"):
-        assert getattr(preprocessed.models[0], key) == getattr(reference.models[0], key)
+            y = labels_of(Normalised(), X)
+            preprocessed = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
+            reference = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
+            assert preprocessed.models[0].clean_accuracy.value == 1.0
+            for key in ("robust_accuracy", "clean_accuracy"):
+                assert getattr(preprocessed.models[0], key) == getattr(reference.models[0], key)
 
 
-@pytest.mark.parametrize(
-    ("preprocessing", "message"),
-    [
+def test_preprocessing_that_makes_no_sense(tmp_path_factory, network, subtests):
+    rows = [
         ({"mena": 0.5}, "preprocessing has no 'mena'"),
         ({"mean": MEAN}, "gives 3 values of mean and no axis; for images it is axis=-3"),
         ({"std": 0.0}, "divides by a std of 0"),
         ({"mean": [0.1, 0.2], "axis": -3}, "mean= has 2 values, and the inputs have"),
         ({"mean": MEAN, "axis": 1}, "preprocessing along axis 1"),
-    ],
-)
-def test_preprocessing_that_makes_no_sense(tmp_path, network, preprocessing, message):
-    with pytest.raises(RequestError, match=message):
-        brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
+    ]
+    for preprocessing, message in rows:
+        with subtests.test(preprocessing=preprocessing):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises(RequestError, match=message):
+                brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_data_in_any_form(tmp_path_factory, network, subtests):
+    rows = [
         lambda x, y: (x, y),
         lambda x, y: (x.numpy(), y.numpy()),
         lambda x, y: (x.numpy().astype(np.float64), y.numpy().astype(np.int32)),
         lambda x, y: TensorDataset(x, y),
         lambda x, y: [(row, int(label)) for row, label in zip(x, y, strict=True)],
         lambda x, y: ArrayDataset(x, y),
-    ],
-    ids=["tensors", "arrays", "doubles", "torch-dataset", "list-of-pairs", "dataset"],
-)
-def test_data_in_any_form(tmp_path, network, data):
-    y = labels_of(network, X)
-    expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
-    result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
-    # Parts are read in the order of their hashes, and the digest of the data is in them.
-    assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
+    ]
+    for data in rows:
+        with subtests.test(data=data):
+            tmp_path = tmp_path_factory.mktemp("case")
+            y = labels_of(network, X)
+            expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
+            result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
+            # Parts are read in the order of their hashes, and the digest of the data is in them.
+            assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):
@@ -222,9 +221,8 @@ def test_resume(tmp_path, network):
         brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
 
 
-@pytest.mark.parametrize(
-    ("x", "y", "message"),
-    [
+def test_data_that_cannot_be_audited(tmp_path_factory, network, subtests):
+    rows = [
         (X + 1, torch.zeros(20), "outside the bounds"),
         (X * torch.nan, torch.zeros(20), "NaN or infinity"),
         (X, torch.zeros(19), "19 labels for 20 inputs"),
@@ -232,11 +230,12 @@ def test_resume(tmp_path, network):
         (X, 1 + torch.eye(20), "one whole number per sample"),
         (X[:0], torch.zeros(0), "nothing to audit|empty"),
         (X[:, :1], torch.zeros(20), "Network cannot take the data"),
-    ],
-)
-def test_data_that_cannot_be_audited(tmp_path, network, x, y, message):
-    with pytest.raises((RequestError, ModelError), match=message):
-        brinell.audit(network, (x, y), out=tmp_path / "run", **QUICK)
+    ]
+    for x, y, message in rows:
+        with subtests.test(x=x):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises((RequestError, ModelError), match=message):
+                brinell.audit(network, (x, y), out=tmp_path / "run", **QUICK)
 
 
 def test_a_module_that_writes_into_its_input(tmp_path):

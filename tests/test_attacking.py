@@ -33,24 +33,21 @@ def clean(net):
         return net.eval()(X).argmax(1)
 
 
-@pytest.mark.parametrize(
-    ("norm", "attack"), [("linf", "apgd-ce?steps=10"), (2, "apgd?steps=10"), (np.inf, "pgd?steps=10"), ("l2", "fab")]
-)
-def test_success_is_what_the_exact_margin_says(norm, attack):
-    problem = linear_problem("image", "l2" if norm in (2, "l2") else "linf")
-    x, y, margin = problem.batch.x, problem.batch.y, problem.margin
-    domain = problem.model.domain
-    for share in (0.9, 1.1):
-        result = brinell.attack(
-            problem.model.predict, x, y, attack, eps=margin * share, norm=norm, bounds=(domain.low, domain.high), layout="first",
-            answers="logits",
-        )  # fmt: skip
-        assert result.success.all() == (share > 1) and bool(result.success.any()) == (share > 1)
-        assert (result.distance <= margin * share * 1.0001).all()
-        assert result.x_adv.min() >= domain.low and result.x_adv.max() <= domain.high
-        assert ((result.margin > 0) == result.success).all() and (result.queries > 0).all()
-        wrong = problem.model.predict(result.x_adv).argmax(1) != y
-        assert torch.equal(wrong, result.success)
+def test_success_is_what_the_exact_margin_says(subtests):
+    for norm, attack in [("linf", "apgd-ce?steps=10"), (2, "apgd?steps=10"), (np.inf, "pgd?steps=10"), ("l2", "fab")]:
+        with subtests.test(norm=norm):
+            problem = linear_problem("image", "l2" if norm in (2, "l2") else "linf")
+            x, y, margin = problem.batch.x, problem.batch.y, problem.margin
+            domain = problem.model.domain
+            for share in (0.9, 1.1):
+                settings = {"norm": norm, "bounds": (domain.low, domain.high), "layout": "first", "answers": "logits"}
+                result = brinell.attack(problem.model.predict, x, y, attack, eps=margin * share, **settings)
+                assert result.success.all() == (share > 1) and bool(result.success.any()) == (share > 1)
+                assert (result.distance <= margin * share * 1.0001).all()
+                assert result.x_adv.min() >= domain.low and result.x_adv.max() <= domain.high
+                assert ((result.margin > 0) == result.success).all() and (result.queries > 0).all()
+                wrong = problem.model.predict(result.x_adv).argmax(1) != y
+                assert torch.equal(wrong, result.success)
 
 
 def test_robust_samples_come_with_the_worst_input_that_was_found(net):
@@ -135,9 +132,8 @@ def test_targets_and_cascades(net):
     ).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_what_is_refused(net, subtests):
+    rows = [
         ({"eps": None}, "eps is missing, within which apgd searches: give a number, such as eps=8/255"),
         ({"eps": [0.1, 0.2]}, "eps holds 2 numbers for 12 samples"),
         ({"eps": "0:0.1:3"}, "is 3 budgets: brinell.attack takes one"),
@@ -153,10 +149,10 @@ def test_targets_and_cascades(net):
         ({"targeted": 7}, "there is no target class '7'"),
         ({"attack": "fab", "worst": True}, "minimises the distance"),
         ({"bounds": 3}, "bounds is 3"),
-    ],
-)
-def test_what_is_refused(net, change, words):
-    arguments = {"model": net, "x": X, "y": clean(net), "eps": 8 / 255} | change
-    with pytest.raises(BrinellError, match=words) as error:
-        brinell.attack(**arguments)
-    assert "\n" not in str(error.value)
+    ]
+    for change, words in rows:
+        with subtests.test(change=change):
+            arguments = {"model": net, "x": X, "y": clean(net), "eps": 8 / 255} | change
+            with pytest.raises(BrinellError, match=words) as error:
+                brinell.attack(**arguments)
+            assert "\n" not in str(error.value)

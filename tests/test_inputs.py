@@ -36,9 +36,8 @@ with torch.no_grad():
     Y = NET(X).argmax(1)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
+def test_eps(subtests):
+    rows = [
         (8 / 255, "8/255"),
         (np.float32(8 / 255), "8/255"),
         (0.3, "0.3"),
@@ -50,31 +49,31 @@ with torch.no_grad():
         (torch.tensor([0.5, 1.0]), "0.5, 1.0"),
         ((0.01, 0.03), "0.01, 0.03"),
         (1e-7, "1e-07"),
-    ],
-)
-def test_eps(value, text):
-    assert eps_text(value) == text
-    expected = [
-        float(number) if not isinstance(number, str) else None
-        for number in np.atleast_1d(np.asarray(value, dtype=object)).tolist()
     ]
-    if None not in expected:
-        assert parse_eps(text).values == pytest.approx(sorted(expected), rel=1e-6, abs=1e-12)
+    for value, text in rows:
+        with subtests.test(value=value):
+            assert eps_text(value) == text
+            expected = [
+                float(number) if not isinstance(number, str) else None
+                for number in np.atleast_1d(np.asarray(value, dtype=object)).tolist()
+            ]
+            if None not in expected:
+                assert parse_eps(text).values == pytest.approx(sorted(expected), rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("value", [None, True, float("nan"), float("inf"), object(), {"a": 1}, [], [None]])
-def test_what_is_no_eps(value):
-    with pytest.raises(BrinellError, match="^eps is "):
-        eps_text(value)
+def test_what_is_no_eps(subtests):
+    for value in [None, True, float("nan"), float("inf"), object(), {"a": 1}, [], [None]]:
+        with subtests.test(value=value):
+            with pytest.raises(BrinellError, match="^eps is "):
+                eps_text(value)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(np.inf, "linf"), (2, "l2"), (2.0, "l2"), (1, "l1"), (0, "l0"), ("L2", "l2"), ("Linf", "linf"), ("l_inf", "linf")]
-    + [("inf", "linf"), ("2", "l2"), ("embedding:A/File.pt", "embedding:A/File.pt"), (["Linf", 2], ("linf", "l2"))],
-)
-def test_norm(value, text):
-    assert norm_text(value) == text
+def test_norm(subtests):
+    rows = [(np.inf, "linf"), (2, "l2"), (2.0, "l2"), (1, "l1"), (0, "l0"), ("L2", "l2"), ("Linf", "linf"), ("l_inf", "linf")]
+    rows += [("inf", "linf"), ("2", "l2"), ("embedding:A/File.pt", "embedding:A/File.pt"), (["Linf", 2], ("linf", "l2"))]
+    for value, text in rows:
+        with subtests.test(value=value):
+            assert norm_text(value) == text
 
 
 def test_other_settings():
@@ -102,9 +101,8 @@ def _doubled(items):
     return torch.utils.data.default_collate(items)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_data_in_any_form_are_the_same_data(subtests):
+    rows = [
         (X, Y),
         (X.permute(0, 2, 3, 1).numpy(), Y.numpy()),
         {"x": X, "y": Y},
@@ -116,13 +114,12 @@ def _doubled(items):
         DataLoader(TensorDataset(X, Y), batch_size=7, shuffle=True),
         DataLoader(TensorDataset(X, Y), batch_size=7, collate_fn=_doubled),
         brinell.data(X, Y, layout="first"),
-    ],
-    ids=["tensors", "last", "dict", "names", "lists", "dict-items", "stream", "loader", "shuffled", "collated", "said"],
-)
-def test_data_in_any_form_are_the_same_data(data):
-    dataset = data if hasattr(data, "digest") else brinell.data(data)
-    assert torch.allclose(dataset.load(range(24)), X) and torch.equal(torch.from_numpy(dataset.labels()), Y)
-    assert dataset.domain.kind == "image" and dataset.domain.shape == (3, 5, 5)
+    ]
+    for data in rows:
+        with subtests.test(data=data):
+            dataset = data if hasattr(data, "digest") else brinell.data(data)
+            assert torch.allclose(dataset.load(range(24)), X) and torch.equal(torch.from_numpy(dataset.labels()), Y)
+            assert dataset.domain.kind == "image" and dataset.domain.shape == (3, 5, 5)
 
 
 def test_hugging_face_datasets():
@@ -161,9 +158,8 @@ def test_pictures_whose_channels_may_lie_anywhere():
         brinell.data(np.zeros((2, 8, 3, 6, 6)), [0] * 2)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
+def test_data_that_are_refused(subtests):
+    rows = [
         (
             (X * 255, Y),
             r"outside the bounds 0 to 1: their .* write brinell.data\(x, y, divide=255\), or bounds=\(0, 255\) for a model",
@@ -177,12 +173,12 @@ def test_pictures_whose_channels_may_lie_anywhere():
         (DataLoader(TensorDataset(X, Y), sampler=[1, 2, 3]), "draws its samples by a list"),
         (([[1, 2], [3]], [0, 1]), "the inputs are no array|of unequal"),
         ((X, ["a"] * 23), "23 labels for 24"),
-    ],
-)
-def test_data_that_are_refused(value, words):
-    with pytest.raises(BrinellError, match=words) as error:
-        brinell.data(value)
-    assert "\n" not in str(error.value)
+    ]
+    for value, words in rows:
+        with subtests.test(value=value):
+            with pytest.raises(BrinellError, match=words) as error:
+                brinell.data(value)
+            assert "\n" not in str(error.value)
 
 
 def test_labels_as_texts():
@@ -198,7 +194,7 @@ def test_labels_as_texts():
 
 def test_several_models_from_records_to_verification(tmp_path):
     models = {"first": NET, "second": lambda x: NET((x - 0.0) / 1.0), "other": network(2)}
-    result = brinell.audit(models, X, Y, out=tmp_path / "run", **QUICK)
+    result = brinell.audit(models, X, Y, out=tmp_path / "run", eps=0.1, attack="fgsm")
     assert [model_result.model for model_result in result.models] == list(models)
     first, second, third = result.models
     assert first.robust_accuracy == second.robust_accuracy and first.clean_accuracy.value == 1 > third.clean_accuracy.value
@@ -209,8 +205,8 @@ def test_several_models_from_records_to_verification(tmp_path):
     assert brinell.verify(result.folder, models, (X, Y)).passed
     with pytest.raises(BrinellError, match="contains first, second, other, but the call gives first"):
         brinell.verify(result.folder, {"first": NET}, (X, Y))
-    resumed = brinell.audit([NET, network(2)], (X, Y), out=tmp_path / "list", **QUICK)
-    assert [model_result.model for model_result in resumed.models] == ["Sequential", "Sequential-2"]
+    listed = models_of([NET, network(2)], brinell.data(X, Y), "")
+    assert [model.name for model in listed] == ["Sequential", "Sequential-2"]
 
 
 def test_a_forest_in_memory_with_columns_in_their_units(tmp_path):
@@ -261,26 +257,24 @@ def test_an_onnx_session(tmp_path):
     assert torch.allclose(model.predict(X), expected, atol=1e-4) and model.name == "net"
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
+def test_mean_and_std_for_modules_and_functions(subtests):
+    rows = [
         ({"mean": [0.1, 0.2, 0.3], "std": np.array([0.5, 0.6, 0.7])}, True),
         ({"mean": torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), "std": [0.5, 0.6, 0.7]}, True),
         ({"preprocessing": {"mean": [0.1, 0.2, 0.3], "std": [0.5, 0.6, 0.7], "axis": -3}}, True),
         ({"mean": 0.5}, False),
-    ],
-)
-def test_mean_and_std_for_modules_and_functions(settings, expected):
-    mean, std = (torch.tensor(values)[:, None, None] for values in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]))
-    answer = NET((X - mean) / std if expected else X - 0.5)
-    for model in (NET, lambda x: NET(x)):
-        answers = models_of(model, brinell.data(X, Y), "", **settings)[0].predict(X)
-        assert torch.allclose(answers, answer, atol=1e-4)
+    ]
+    for settings, expected in rows:
+        with subtests.test(settings=settings):
+            mean, std = (torch.tensor(values)[:, None, None] for values in ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7]))
+            answer = NET((X - mean) / std if expected else X - 0.5)
+            for model in (NET, lambda x: NET(x)):
+                answers = models_of(model, brinell.data(X, Y), "", **settings)[0].predict(X)
+                assert torch.allclose(answers, answer, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
+def test_everything_else_is_one_line(subtests):
+    rows = [
         (lambda: brinell.audit(NET, (X, Y), eps=True), "^eps is True: give a number such as 8/255"),
         (lambda: brinell.audit(NET, (X, Y), norm=3, eps=0.1), "^norm is 3: it is np.inf, 2, 1 or 0"),
         (lambda: brinell.audit(NET, (X, Y), samples="ten"), "samples is 'ten'"),
@@ -321,21 +315,22 @@ def test_mean_and_std_for_modules_and_functions(settings, expected):
         (lambda: brinell.audit(NET, (X, Y), answers="labels"), "Sequential is a torch module, which answers scores"),
         (lambda: brinell.audit(NET, (X, Y), answers="logit-ish"), "answers is 'logit-ish'"),
         (lambda: brinell.audit(NET, (X, Y), device=torch.device("meta"), resume=True, targeted="no"), "no"),
-    ],
-)
-def test_everything_else_is_one_line(call, words):
-    with pytest.raises(BrinellError, match=words) as error:
-        call()
-    assert "\n" not in str(error.value) and "pydantic" not in str(error.value)
+    ]
+    for call, words in rows:
+        with subtests.test(words=words):
+            with pytest.raises(BrinellError, match=words) as error:
+                call()
+            assert "\n" not in str(error.value) and "pydantic" not in str(error.value)
 
 
 def test_the_same_call_twice_makes_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second = (brinell.audit(NET, (X, Y), **QUICK) for _ in range(2))
+    settings = {"eps": 0.02, "attack": "fgsm"}
+    first, second = (brinell.audit(NET, (X[:6], Y[:6]), **settings) for _ in range(2))
     assert first.folder != second.folder
     with pytest.raises(BrinellError, match="holds a run: add resume=True to go on with it, or choose another out=$"):
-        brinell.audit(NET, (X, Y), out=first.folder, **QUICK)
-    resumed = brinell.audit(NET, (X, Y), out=first.folder, resume=True, **QUICK)
+        brinell.audit(NET, (X[:6], Y[:6]), out=first.folder, **settings)
+    resumed = brinell.audit(NET, (X[:6], Y[:6]), out=first.folder, resume=True, **settings)
     assert rows_of(Run.open(resumed.folder).records()) == rows_of(Run.open(second.folder).records())
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -82,21 +83,30 @@ FORMS = {
 ANSWERS = {"arrays": lambda scores: scores, "tensors": torch.from_numpy, "lists": lambda scores: scores.tolist()}
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_figures_are_those_of_the_network(seed, tmp_path):
+def test_answers_are_those_of_the_network(subtests):
     """Whatever the type of images, batches, targets and answers, and the order of the model's classes."""
-    rng, x, weights, labels, order = members(seed)
     names = [f"kind {letter}" for letter in "abcd"]
-    images, form, answer = (list(options.values())[rng.integers(len(options))] for options in (IMAGES, FORMS, ANSWERS))
-    targets = np.eye(CLASSES)[labels]
-    if rng.random() < 0.5:  # pseudo-probabilities
-        targets = 0.7 * targets + 0.3 * rng.dirichlet(np.ones(CLASSES), COUNT)
-    data = Data(x, targets, names, images)
-    result = brinell.audit(model=Linear(weights, names, order, answer, form), data=data, out=tmp_path / "maite", **QUICK)
-    same = brinell.audit(network(weights), (x, labels), answers="probabilities", out=tmp_path / "same", **QUICK)
-    assert result.models[0].model == "linear" and result.clean().value == 1
-    for eps in QUICK["eps"]:
-        assert abs(result.robust(eps=eps).k - same.robust(eps=eps).k) <= 1, "bytes are rounded"
+    for seed in range(12):
+        rng, x, weights, labels, order = members(seed)
+        images, form, answer = (list(options.values())[rng.integers(len(options))] for options in (IMAGES, FORMS, ANSWERS))
+        targets = np.eye(CLASSES)[labels]
+        if rng.random() < 0.5:  # pseudo-probabilities
+            targets = 0.7 * targets + 0.3 * rng.dirichlet(np.ones(CLASSES), COUNT)
+        with subtests.test(seed=seed):
+            data = open_dataset(Data(x, targets, names, images))
+            (model,) = models_of(Linear(weights, names, order, answer, form), data, "", answers="probabilities")
+            batch = data.load(range(COUNT))
+            assert torch.allclose(batch, torch.from_numpy(x), atol=1e-6) and data.labels().tolist() == labels.tolist()
+            assert data.classes == tuple(names) and model.name == "linear"
+            expected = network(weights)(torch.from_numpy(x))
+            assert torch.allclose(model.predict(batch).softmax(1), expected, atol=1e-4)
+
+
+def test_an_audit_by_the_protocol(tmp_path):
+    _, x, weights, labels, order = members(0)
+    data = Data(x, np.eye(CLASSES)[labels], [*"abcd"], IMAGES["floats"])
+    result = brinell.audit(model=Linear(weights, [*"abcd"], order, ANSWERS["arrays"]), data=data, out=tmp_path / "run", **QUICK)
+    assert result.models[0].model == "linear" and result.clean().value == 1 > result.robust(eps=0.1).value
 
 
 def test_the_model_is_asked_for_scores_alone():
@@ -158,43 +168,36 @@ def test_other_tasks_are_refused(target, task):
         brinell.audit(Detector(), (x, labels))
 
 
-@pytest.mark.parametrize(
-    ("targets", "problem"),
-    [
+def test_targets_without_a_class(subtests):
+    rows = [
         (lambda labels: [np.ones(CLASSES)] * COUNT, "names no single class"),
         (lambda labels: [np.zeros(CLASSES)] * COUNT, "names no single class"),
         (lambda labels: [np.full(CLASSES, np.nan)] * COUNT, "a finite number per class"),
         (lambda labels: [np.eye(CLASSES + index % 2)[0] for index in range(COUNT)], "the targets have 4 to 5 scores"),
         (lambda labels: labels.tolist(), "one row of scores"),
-    ],
-)
-def test_targets_without_a_class(targets, problem):
-    _, x, _, labels, _ = members(0)
-    with pytest.raises(BrinellError, match=problem):
-        open_dataset(Data(x, targets(labels), [], IMAGES["floats"]))
+    ]
+    for targets, problem in rows:
+        with subtests.test(problem=problem):
+            _, x, _, labels, _ = members(0)
+            with pytest.raises(BrinellError, match=problem):
+                open_dataset(Data(x, targets(labels), [], IMAGES["floats"]))
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
-    [
+def test_answers_by_another_protocol(subtests):
+    rows = [
         (lambda batch: [np.ones(CLASSES)], "answers 3 images with 1 targets of 4 scores"),
         (lambda batch: None, "answers 3 images with 0 targets of no scores"),
         (lambda batch: [np.ones(CLASSES + index) for index in range(len(batch))], "with 3 targets of 4, 5, 6 scores"),
         (lambda batch: [np.ones((2, 2)) for _ in batch], "one row of scores"),
         (lambda batch: batch.no_such, r"takes no list of arrays of shape \(3, 4, 5\)"),
-    ],
-)
-def test_answers_by_another_protocol(answer, problem):
-    _, x, _, labels, _ = members(0)
+    ]
+    for answer, problem in rows:
+        with subtests.test(problem=problem):
+            _, x, _, labels, _ = members(0)
 
-    class Model:
-        metadata = {"id": "other"}
-
-        def __call__(self, batch):
-            return answer(batch)
-
-    with pytest.raises(BrinellError, match=problem):
-        models_of(Model(), open_dataset((x, labels)), "")
+            model = Mock(side_effect=answer, metadata={"id": "other"}, spec=["__call__", "metadata"])
+            with pytest.raises(BrinellError, match=problem):
+                models_of(model, open_dataset((x, labels)), "")
 
 
 def test_names_that_do_not_fit():
@@ -206,19 +209,22 @@ def test_names_that_do_not_fit():
         models_of(Linear(weights, ["a", "b", "c", "cat"], order, ANSWERS["arrays"]), data, "")
 
 
-@pytest.mark.parametrize("setting", [{"mean": 0.5}, {"output": 0}, {"answers": "labels"}])
-def test_settings_that_the_protocol_has_no_room_for(setting):
-    _, x, weights, labels, order = members(0)
-    with pytest.raises(BrinellError, match="by MAITE's protocol"):
-        models_of(Linear(weights, [], order, ANSWERS["arrays"]), open_dataset((x, labels)), "", **setting)
+def test_settings_that_the_protocol_has_no_room_for(subtests):
+    for setting in [{"mean": 0.5}, {"output": 0}, {"answers": "labels"}]:
+        with subtests.test(setting=setting):
+            _, x, weights, labels, order = members(0)
+            with pytest.raises(BrinellError, match="by MAITE's protocol"):
+                models_of(Linear(weights, [], order, ANSWERS["arrays"]), open_dataset((x, labels)), "", **setting)
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {"id": 3}, "id"])
-def test_other_metadata_is_none_of_maites(metadata):
-    function = type("F", (), {"metadata": metadata, "__call__": lambda self, x: x.reshape(len(x), -1)[:, :CLASSES]})
-    assert metadata_of(function()) is None
+def test_other_metadata_is_none_of_maites(subtests):
+    for metadata in [None, {}, {"id": 3}, "id"]:
+        with subtests.test(metadata=metadata):
+            function = type("F", (), {"metadata": metadata, "__call__": lambda self, x: x.reshape(len(x), -1)[:, :CLASSES]})
+            assert metadata_of(function()) is None
 
 
+@pytest.mark.slow
 def test_maite_is_never_imported():
     code = "import sys; sys.modules['maite'] = None\nimport brinell.inputs, brinell.datasets._memory, brinell.models._maite"
     subprocess.run([sys.executable, "-c", code], check=True)

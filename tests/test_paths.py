@@ -12,6 +12,7 @@ from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.user_files import expand_home, user_path
+from brinell.engine.sources import open_data
 from brinell.engine.spelling import expand_spec
 from brinell.store.files import write_text
 from brinell.studies import register
@@ -46,89 +47,87 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "Home"
 
 
-@pytest.mark.parametrize(("verb", "request_type", "field"), NAMING, ids=lambda value: getattr(value, "__name__", str(value)))
-def test_every_setting_that_names_something_takes_home_folders(verb, request_type, field, home):
-    for spec in (*SPECS, Path("~/T")):
-        (full,) = request_type.with_paths({field: [spec]})[field]
-        assert full == str(spec).replace("~", str(home)), (verb, field)
-        assert request_type.with_paths({field: spec})[field] == full
+def test_every_setting_that_names_something_takes_home_folders(home, subtests):
+    for verb, request_type, field in NAMING:
+        with subtests.test(verb=verb):
+            for spec in (*SPECS, Path("~/T")):
+                (full,) = request_type.with_paths({field: [spec]})[field]
+                assert full == str(spec).replace("~", str(home)), (verb, field)
+                assert request_type.with_paths({field: spec})[field] == full
 
 
-@pytest.mark.parametrize("text", ["a~b", "x~", "file~1.npz", "npz:a~", "mean=0~1", "2 ~ 3", "~nobody-here/x", "s3://bucket/~/x"])
-def test_other_tildes_stay(text):
-    assert expand_home(text) == text
+def test_other_tildes_stay(subtests):
+    for text in ["a~b", "x~", "file~1.npz", "npz:a~", "mean=0~1", "2 ~ 3", "~nobody-here/x", "s3://bucket/~/x"]:
+        with subtests.test(text=text):
+            assert expand_home(text) == text
 
 
-@pytest.mark.parametrize("verb", [verb for verb, study in STUDIES.items() if study.output is not Output.ANSWER_ONLY])
-def test_outputs_that_cannot_be_written_are_refused_before_any_work(verb, tmp_path):
-    study = STUDIES[verb]
+def test_outputs_that_cannot_be_written_are_refused_before_any_work(tmp_path, subtests):
+    for verb in [verb for verb, study in STUDIES.items() if study.output is not Output.ANSWER_ONLY]:
+        with subtests.test(verb=verb):
+            study, folder = STUDIES[verb], tmp_path / verb
 
-    def begin(out):
-        """The refusal of a call with this output."""
-        with pytest.raises(RequestError) as caught:
-            Call(study=study, request=None, command="", progress=None, out=out)
-        return str(caught.value)
+            def begin(out, study=study):
+                """The refusal of a call with this output."""
+                with pytest.raises(RequestError) as caught:
+                    Call(study=study, request=None, command="", progress=None, out=out)
+                return str(caught.value)
 
-    file, full = tmp_path / "File", tmp_path / "Full"
-    file.write_text("content")
-    full.mkdir()
-    (full / "Notes.txt").write_text("mine")
-    assert f"{file / 'Sub'} cannot be written" in begin(file / "Sub") or f"{file} cannot be written" in begin(file / "Sub")
-    if study.output is Output.FILE:
-        assert f"{full} is a folder" in begin(full)
-    else:
-        assert f"{file} cannot be written (a file has that name)" in begin(file)
-        assert study.layout is None or f"{full} is not empty" in begin(full)
-    assert sorted(os.listdir(tmp_path)) == ["File", "Full", "Home", "work"] and os.listdir(full) == ["Notes.txt"]
-    fresh = tmp_path / "New" / "Deep"
-    Call(study=study, request=None, command="", progress=None, out=fresh)
-    assert not (tmp_path / "New").exists()
+            file, full = folder / "File", folder / "Full"
+            full.mkdir(parents=True)
+            file.write_text("content")
+            (full / "Notes.txt").write_text("mine")
+            assert f"{file / 'Sub'} cannot be written" in begin(file / "Sub") or f"{file} cannot be written" in begin(
+                file / "Sub"
+            )
+            if study.output is Output.FILE:
+                assert f"{full} is a folder" in begin(full)
+            else:
+                assert f"{file} cannot be written (a file has that name)" in begin(file)
+                assert study.layout is None or f"{full} is not empty" in begin(full)
+            assert sorted(os.listdir(folder)) == ["File", "Full"] and os.listdir(full) == ["Notes.txt"]
+            fresh = folder / "New" / "Deep"
+            Call(study=study, request=None, command="", progress=None, out=fresh)
+            assert not (folder / "New").exists()
 
 
 @pytest.mark.skipif(os.sep != "/", reason="paths of Windows are paths there")
-@pytest.mark.parametrize("path", [r"C:\runs\one", "c:/runs/one", r"runs\one"])
-def test_paths_of_windows_are_refused_wherever_a_path_is_named(path, tmp_path):
-    for verb, study in STUDIES.items():
-        if study.output is not Output.ANSWER_ONLY:
-            with pytest.raises(RequestError, match="there is no file or folder .*write"):
-                Call(study=study, request=None, command="", progress=None, out=Path(path))
-        assert sorted(os.listdir(tmp_path)) == ["Home", "work"] and os.listdir(".") == [], verb
-    names = {(request, field) for _, request, field in NAMING if request.names_of(field).kind in ("file", "folder")}
-    for request, field in names:
-        with pytest.raises(ValidationError) as caught:
-            request(**{field: path})
-        assert any("there is no file or folder" in error["msg"] for error in caught.value.errors()), (request, field)
-    for setting in ("out", "metrics"):
-        with pytest.raises(BrinellError, match="there is no file or folder"):
-            brinell.audit("digits-cnn", "digits", samples=2, **{setting: path})
-    assert os.listdir(".") == []
+def test_paths_of_windows_are_refused_wherever_a_path_is_named(tmp_path, subtests):
+    for path in [r"C:\runs\one", "c:/runs/one", r"runs\one"]:
+        with subtests.test(path=path):
+            for verb, study in STUDIES.items():
+                if study.output is not Output.ANSWER_ONLY:
+                    with pytest.raises(RequestError, match="there is no file or folder .*write"):
+                        Call(study=study, request=None, command="", progress=None, out=Path(path))
+                assert sorted(os.listdir(tmp_path)) == ["Home", "work"] and os.listdir(".") == [], verb
+            names = {(request, field) for _, request, field in NAMING if request.names_of(field).kind in ("file", "folder")}
+            for request, field in names:
+                with pytest.raises(ValidationError) as caught:
+                    request(**{field: path})
+                assert any("there is no file or folder" in error["msg"] for error in caught.value.errors()), (request, field)
+            for setting in ("out", "metrics"):
+                with pytest.raises(BrinellError, match="there is no file or folder"):
+                    brinell.audit("digits-cnn", "digits", samples=2, **{setting: path})
+            assert os.listdir(".") == []
 
 
-def test_a_call_writes_into_the_home_folder(home):
-    run = brinell.audit("digits-cnn", "digits", samples=4, eps=0.1, attack="fgsm", out="~/Runs/T")
+def test_names_in_the_home_folder_and_results_there(home):
+    x, y = np.random.default_rng(0).random((4, 1, 2, 2), dtype=np.float32), np.arange(4) % 2
+    np.savez(home / "Data.npz", x=x, y=y)
+    (home / "net.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2))\n"
+    )
+    run = brinell.audit("~/net.py:make", "~/Data.npz", eps=0.1, attack="fgsm", out="~/Runs/T")
     assert run.folder == str(home / "Runs" / "T") and (home / "Runs" / "T" / "report.html").is_file()
     assert brinell.open("~/Runs/T").n == 4
     assert cli(["gate", "~/Runs/T", "--clean", "0.1", "--junit", "~/gate.xml"]) in (0, 1) and (home / "gate.xml").is_file()
-    assert cli(["audit", "~/Runs/T/run.toml", "--out", "~/Runs/U"]) == 0 and (home / "Runs" / "U").is_dir()
     assert os.listdir(".") == []
+    for data in (Path("~/Data.npz"), "npz:~/Data.npz"):
+        assert open_data(str(data)).domain.shape == (1, 2, 2)
 
 
-def test_data_and_models_of_the_home_folder(home):
-    x, y = np.random.default_rng(0).random((12, 1, 8, 8), dtype=np.float32), np.arange(12) % 10
-    np.savez(home / "Data.npz", x=x, y=y)
-    (home / "net.py").write_text(
-        "import torch\n\ndef make():\n    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
-    )
-    for model in ("~/net.py:make", Path("~/net.py:make"), "torch:~/net.py:make"):
-        for data in ("~/Data.npz", Path("~/Data.npz"), "npz:~/Data.npz"):
-            audit = brinell.audit(model, data, eps=0.1, attack="fgsm", samples=4, out=f"~/r{len(os.listdir(home))}")
-            assert audit.n == 4
-    assert os.listdir(".") == []
-
-
-@pytest.mark.parametrize(
-    ("kind", "spec", "message"),
-    [
+def test_drive_letters_begin_paths(subtests):
+    rows = [
         ("data", r"C:\data\X.npz", r"there is no file C:\data\X.npz"),
         ("data", "C:/data/X.npz", "there is no file C:/data/X.npz"),
         ("data", r"d:\Pictures", r"there is no file or folder d:\Pictures"),
@@ -137,12 +136,12 @@ def test_data_and_models_of_the_home_folder(home):
         ("model", r"C:\nets\Net.onnx", r"C:\nets\Net.onnx"),
         ("model", r"C:\nets\Net.py:make", r"there is no file C:\nets\Net.py"),
         ("attack", r"C:\Mine.py:Attack", r"C:\Mine.py"),
-    ],
-)
-def test_drive_letters_begin_paths(kind, spec, message):
-    with pytest.raises(BrinellError) as caught:
-        brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1, in_process=True)
-    assert message in str(caught.value).replace("\\\\", "\\"), caught.value
+    ]
+    for kind, spec, message in rows:
+        with subtests.test(kind=kind):
+            with pytest.raises(BrinellError) as caught:
+                brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1, in_process=True)
+            assert message in str(caught.value).replace("\\\\", "\\"), caught.value
 
 
 def test_files_with_drive_letters_are_found():

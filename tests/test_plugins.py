@@ -40,9 +40,8 @@ def plugin_file(tmp_path):
     return f"{file}:Mine"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_parse(subtests):
+    rows = [
         ("digits", ("digits", "", {})),
         ("npz:data.npz", ("npz", "data.npz", {})),
         ("npz:C:/data.npz", ("npz", "C:/data.npz", {})),
@@ -55,16 +54,17 @@ def plugin_file(tmp_path):
         ("some.module:Mine?x=1", ("some.module:Mine", "", {"x": "1"})),
         ("/a/b.py:Mine", ("/a/b.py:Mine", "", {})),
         ("http://host/v2/models/m", ("http", "http://host/v2/models/m", {})),
-    ],
-)
-def test_parse(text, expected):
-    assert plugins.parse(text) == expected
+    ]
+    for text, expected in rows:
+        with subtests.test(text=text):
+            assert plugins.parse(text) == expected
 
 
-@pytest.mark.parametrize(("text", "message"), [("", "names nothing"), (":x", "names nothing"), ("pgd?steps", "not key=value")])
-def test_parse_refuses(text, message):
-    with pytest.raises(RequestError, match=message):
-        plugins.parse(text)
+def test_parse_refuses(subtests):
+    for text, message in [("", "names nothing"), (":x", "names nothing"), ("pgd?steps", "not key=value")]:
+        with subtests.test(text=text):
+            with pytest.raises(RequestError, match=message):
+                plugins.parse(text)
 
 
 def test_listing_imports_nothing():
@@ -76,16 +76,16 @@ def test_listing_imports_nothing():
     assert answer.stdout == "[]\n", answer.stdout + answer.stderr
 
 
-@pytest.mark.parametrize("kind", plugins.FOLDERS)
-def test_names(kind):
-    names = plugins.names(kind)
-    assert names == sorted(set(names)) and names
-    assert not any(name.startswith(("_", "-")) or "_" in name for name in names)
+def test_names(subtests):
+    for kind in plugins.FOLDERS:
+        with subtests.test(kind=kind):
+            names = plugins.names(kind)
+            assert names == sorted(set(names)) and names
+            assert not any(name.startswith(("_", "-")) or "_" in name for name in names)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "message"),
-    [
+def test_load_refuses(subtests):
+    rows = [
         ("attack", "pdg", "there is no attack 'pdg', did you mean 'pgd'\\? `brinell plugins` lists them"),
         ("attack", "xyzzyxyzzy", "there is no attack 'xyzzyxyzzy'; `brinell plugins` lists them"),
         ("model", "digits_cnn", "there is no model 'digits_cnn', did you mean 'digits-cnn'"),
@@ -94,11 +94,11 @@ def test_names(kind):
         ("attack", "no.such.module:X", "module 'no.such.module' cannot be imported"),
         ("attack", "json:NoSuch", "has no class 'NoSuch'|there is no attack"),
         ("attack", "./file.py", "names no class: write file.py:Class or module:Class"),
-    ],
-)
-def test_load_refuses(kind, name, message):
-    with pytest.raises(RequestError, match=message):
-        plugins.load(kind, name, in_process=True)
+    ]
+    for kind, name, message in rows:
+        with subtests.test(kind=kind):
+            with pytest.raises(RequestError, match=message):
+                plugins.load(kind, name, in_process=True)
 
 
 def test_a_file_of_ones_own(plugin_file):
@@ -124,9 +124,8 @@ def test_build_takes_values_of_the_right_type(plugin_file):
     assert plugins.build("attack", plugin_file, {"steps": 7, "rate": 1.5, "on": False}, in_process=True).rate == 1.5
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_build_refuses(plugin_file, subtests):
+    rows = [
         ({"step": 1}, "has no option 'step', did you mean 'steps'.; it has: label, on, path, rate, steps"),
         ({"xyzzy": 1}, "has no option 'xyzzy'; it has"),
         ({"steps": "many"}, "option steps of attack .* is 'many': input should be a valid integer"),
@@ -137,12 +136,12 @@ def test_build_takes_values_of_the_right_type(plugin_file):
         ({"on": "perhaps"}, "is 'perhaps'"),
         ({"path": 3}, "is 3"),
         ({"steps": "0"}, "steps is 0, and must be at least 1"),
-    ],
-)
-def test_build_refuses(plugin_file, options, message):
-    with pytest.raises(RequestError, match=message) as error:
-        plugins.build("attack", plugin_file, options, in_process=True)
-    assert "\n" not in str(error.value)
+    ]
+    for options, message in rows:
+        with subtests.test(options=options):
+            with pytest.raises(RequestError, match=message) as error:
+                plugins.build("attack", plugin_file, options, in_process=True)
+            assert "\n" not in str(error.value)
 
 
 def test_entry_points(monkeypatch):

@@ -1,5 +1,6 @@
 """A command line that means nothing is refused with the words to type, and these are accepted."""
 
+import functools
 import re
 import shlex
 
@@ -79,6 +80,11 @@ FIRST_WORDS = {
 }
 
 
+@functools.cache
+def parameters(verb):
+    return get_command(command_line(verb)).commands[verb].params
+
+
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -89,7 +95,7 @@ def read(words):
     """The request that a command line makes."""
     verb, *words = words
     study = register.load(verb)
-    line = Line(study, get_command(command_line(verb)).commands[verb].params)
+    line = Line(study, parameters(verb))
     line.check(words)
     fields = study.request.model_fields
     values = {name.removeprefix("--").replace("-", "_"): tuple(texts) for name, texts in line.values.items()}
@@ -99,45 +105,48 @@ def read(words):
     return request
 
 
-@pytest.mark.parametrize("line", REPLACED)
-def test_a_refusal_names_the_words_to_type_and_these_are_accepted(line, tmp_path, monkeypatch):
-    monkeypatch.setattr(gpu, "DRIVERS", (tmp_path,))
-    words = shlex.split(line)
-    with pytest.raises(RequestError) as error:
-        read(words)
-    advice = spell(error.value.line, Spelling.TERMINAL)
-    assert REPLACED[line] in advice.replace("'", ""), advice
-    if REPLACED[line] != "--eps":
-        read([words[0], *(["RUN"] if "RUN" in words else []), *shlex.split(REPLACED[line])])
+def test_a_refusal_names_the_words_to_type_and_these_are_accepted(tmp_path_factory, monkeypatch, subtests):
+    for line in REPLACED:
+        with subtests.test(line=line):
+            tmp_path = tmp_path_factory.mktemp("case")
+            monkeypatch.setattr(gpu, "DRIVERS", (tmp_path,))
+            words = shlex.split(line)
+            with pytest.raises(RequestError) as error:
+                read(words)
+            advice = spell(error.value.line, Spelling.TERMINAL)
+            assert REPLACED[line] in advice.replace("'", ""), advice
+            if REPLACED[line] != "--eps":
+                read([words[0], *(["RUN"] if "RUN" in words else []), *shlex.split(REPLACED[line])])
 
 
-@pytest.mark.parametrize("line", ACCEPTED)
-def test_a_value_with_one_reading_is_read(line):
-    setting, value = ACCEPTED[line]
-    assert getattr(read(shlex.split(line)), setting) == value
+def test_a_value_with_one_reading_is_read(subtests):
+    for line in ACCEPTED:
+        with subtests.test(line=line):
+            setting, value = ACCEPTED[line]
+            assert getattr(read(shlex.split(line)), setting) == value
 
 
-@pytest.mark.parametrize("line", FIRST_WORDS)
-def test_a_first_word_that_is_no_command_suggests_one(line):
-    with pytest.raises(RequestError, match=re.escape(FIRST_WORDS[line])):
-        check_verb(shlex.split(line))
+def test_a_first_word_that_is_no_command_suggests_one(subtests):
+    for line in FIRST_WORDS:
+        with subtests.test(line=line):
+            with pytest.raises(RequestError, match=re.escape(FIRST_WORDS[line])):
+                check_verb(shlex.split(line))
 
 
-@pytest.mark.parametrize("verb", register.entries())
-def test_every_option_of_every_verb_refuses_what_it_cannot_be(verb, capsys):
+def test_every_option_of_every_verb_refuses_what_it_cannot_be(subtests):
     """A number that is none, an option without its value, a switch with one: one line, and no words of the parser."""
-    study = register.load(verb)
-    for parameter in get_command(command_line(verb)).commands[verb].params:
-        flag = parameter.opts[0]
-        if parameter.param_type_name == "argument" or flag == "--help":
-            continue
-        lines = [[f"{flag}=yes"]] if parameter.is_flag else [[flag], [flag, "a", flag.replace("--", "-"), "b"]]
-        for words in lines:
-            assert run([verb, *words]) == 2
-            message = capsys.readouterr().err
-            assert len(message.splitlines()) == 1 and re.search("write|did you mean|leave", message), message
-            assert "should be" not in message and "Invalid value" not in message
-    assert study.verb == verb
+    for verb in register.entries():
+        with subtests.test(verb=verb):
+            study = register.load(verb)
+            for parameter in parameters(verb):
+                flag = parameter.opts[0]
+                if parameter.param_type_name == "argument" or flag == "--help":
+                    continue
+                lines = [[f"{flag}=yes"]] if parameter.is_flag else [[flag], [flag, "a", flag.replace("--", "-"), "b"]]
+                for words in lines:
+                    with pytest.raises(RequestError, match="write|did you mean|leave"):
+                        Line(study, parameters(verb)).check(words)
+            assert study.verb == verb
 
 
 @given(st.integers(-(10**9), 10**9))
@@ -159,18 +168,60 @@ def test_what_is_no_number_is_refused_with_an_example_that_is_one(text):
             assert not error.example or parse(error.example) is not None
 
 
-@pytest.mark.parametrize(
-    ("path", "advice"),
-    [
+AWKWARD = ("my data", "it's", 'a "b"', "$HOME", "x;y", "a&b", "naïve *", "(1)")
+QUOTED = [
+    # Words of a command line, the place of an awkward name in them, and the words that are printed to be typed.
+    (["audit", "{}.npz"], ["--data", "{}.npz"]),
+    (["audit", "--samples", "3", "{}.py:net"], ["--model", "{}.py:net"]),
+    (["audit", "-out", "{}"], ["--out", "{}"]),
+    (["audit", "out={}"], ["--out", "{}"]),
+    (["audit", "--epsilon", "{}"], ["--eps", "{}"]),
+    (["audit", "--weights", "{}.pt"], ["--model", "model.py:FACTORY?weights={}.pt"]),
+    (["audit", "--model", "{}.py:net", "--weights", "{}.pt"], ["--model", "{}.py:net?weights={}.pt"]),
+    (["audit", "--data", "{}.npz", "--bounds", "0,1"], ["--data", "{}.npz?low=0&high=1"]),
+    (["audit", "--attack", "{}", "pgd"], ["--attack", "{}", "--attack", "pgd"]),
+    (["corrupt", "--severity", "1", "2"], ["--severity", "1", "--severity", "2"]),
+    (["{}.npz", "--eps", "{}"], ["brinell", "audit", "--data", "{}.npz", "--eps", "{}"]),
+    (["{}.py:net"], ["brinell", "audit", "--model", "{}.py:net"]),
+    (["{}.toml"], ["brinell", "audit", "{}.toml"]),
+    (["--data", "{}.npz", "audit"], ["brinell", "audit", "--data", "{}.npz"]),
+    (["--data", "{}.npz"], ["brinell", "audit", "--data", "{}.npz"]),
+]
+
+
+def test_the_words_to_type_can_be_pasted_with_any_name():
+    faults = []
+    for name in AWKWARD:
+        for words, expected in QUOTED:
+            words, expected = ([text.replace("{}", name) for text in texts] for texts in (words, expected))
+            with pytest.raises(RequestError) as error:
+                check_verb(words)
+                Line(register.load(words[0]), parameters(words[0])).check(words[1:])
+            typed = shlex.split(error.value.line.rpartition("write ")[2])
+            faults += [] if typed == expected else [(words, error.value.line)]
+    assert not faults
+
+
+def test_a_name_with_spaces_is_put_together_in_quotation_marks():
+    """Which the shell took apart."""
+    for name in ("my data.npz", "my 'own' data.npz"):
+        np.savez(name, x=np.zeros((2, 1, 8, 8)), y=np.arange(2))
+        with pytest.raises(RequestError, match="a name with spaces") as error:
+            Line(register.load("audit"), parameters("audit")).check(["--data", *name.split()])
+        assert shlex.split(error.value.line.rpartition("write ")[2]) == ["--data", name]
+
+
+def test_a_path_that_does_not_exist_suggests_one(capsys, subtests):
+    rows = [
         ("runs\\x", "write runs/x"),
         ("C:\\d\\x.npz", "such as /mnt/c/d/x.npz"),
         ("d.npy.npz", "check"),
         ("d.nps", "did you mean 'd.npz'"),
-    ],
-)
-def test_a_path_that_does_not_exist_suggests_one(path, advice, capsys):
-    assert run(["audit", "--data", path]) == 2
-    assert advice in capsys.readouterr().err
+    ]
+    for path, advice in rows:
+        with subtests.test(path=path):
+            assert run(["audit", "--data", path]) == 2
+            assert advice in capsys.readouterr().err
 
 
 def test_a_default_folder_is_checked_before_anything_is_computed(tmp_path, monkeypatch):
@@ -185,11 +236,13 @@ def test_a_default_folder_is_checked_before_anything_is_computed(tmp_path, monke
             Call(study=study, request=request, command="", progress=None)
 
 
-@pytest.mark.parametrize("device", ["gpu", "GPU", "nvidia", "gpu:1", "cuda1", "0"])
-@pytest.mark.parametrize("known", [True, False])
-def test_a_gpu_is_advised_where_there_is_one(device, known, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu, "DRIVERS", (tmp_path if known else tmp_path / "absent",))
-    assert run(["audit", "--device", device]) == 2
-    message = capsys.readouterr().err.replace("\n", " ")
-    assert ("write --device cuda" in message) is known
-    assert ("--device auto, which takes a GPU where there is one, or --device cpu" in message) is not known
+def test_a_gpu_is_advised_where_there_is_one(tmp_path_factory, monkeypatch, capsys, subtests):
+    for known in [True, False]:
+        for device in ["gpu", "GPU", "nvidia", "gpu:1", "cuda1", "0"]:
+            with subtests.test(device=device, known=known):
+                tmp_path = tmp_path_factory.mktemp("case")
+                monkeypatch.setattr(gpu, "DRIVERS", (tmp_path if known else tmp_path / "absent",))
+                assert run(["audit", "--device", device]) == 2
+                message = capsys.readouterr().err.replace("\n", " ")
+                assert ("write --device cuda" in message) is known
+                assert ("--device auto, which takes a GPU where there is one, or --device cpu" in message) is not known

@@ -94,13 +94,17 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
-def test_bad_input(case, spoilt, tmp_path, refuse):
-    arguments, message = BAD[case]
-    model = arguments.get("model", "parabola").replace("{work}", str(spoilt))
-    out = spoilt / arguments["out"] if "out" in arguments else tmp_path / "run"
-    line = refuse(*audit_arguments(spoilt, out, *arguments.get("more", ()), model=model, data=arguments.get("data", "data.npz")))
-    assert re.search(message, line), line
+def test_bad_input(spoilt, tmp_path_factory, refuse, subtests):
+    for case in BAD:
+        with subtests.test(case=case):
+            tmp_path = tmp_path_factory.mktemp("case")
+            arguments, message = BAD[case]
+            model = arguments.get("model", "parabola").replace("{work}", str(spoilt))
+            out = spoilt / arguments["out"] if "out" in arguments else tmp_path / "run"
+            line = refuse(
+                *audit_arguments(spoilt, out, *arguments.get("more", ()), model=model, data=arguments.get("data", "data.npz"))
+            )
+            assert re.search(message, line), line
 
 
 def test_no_pickle_was_run():
@@ -114,9 +118,8 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
     assert code == 0 and answer["n"] == 6
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
+def test_requests_that_cannot_be_carried_out(spoilt, good, refuse, subtests):
+    rows = [
         (["audit", "{work}/nowhere.toml"], "there is no file .*nowhere.toml"),
         (["audit", "{work}/data.npz"], "brinell audit takes .*data.npz by an option: write --data"),
         (["audit", "{work}/bad.toml"], "bad.toml is no TOML"),
@@ -148,27 +151,29 @@ def test_weights_and_roundings_that_are_in_order(spoilt, tmp_path, ask):
         (["adit"], "there is no command .adit., did you mean .audit."),
         (["report"], "brinell report needs RUN, as in `brinell report RUN`"),
         (["verify", "{good}", "--jsn"], "has no option --jsn, did you mean --json"),
-    ],
-)
-def test_requests_that_cannot_be_carried_out(arguments, message, spoilt, good, refuse):
-    line = refuse(*(word.format(work=spoilt, good=good) for word in arguments))
-    assert re.search(message, line), line
+    ]
+    for arguments, message in rows:
+        with subtests.test(arguments=arguments):
+            line = refuse(*(word.format(work=spoilt, good=good) for word in arguments))
+            assert re.search(message, line), line
 
 
-@pytest.mark.parametrize("verb", ["report", "verify", "gate --robust 0.1", "compare {}"])
-@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"schema": 3}', b'{"schema": 3, "request": {"datta": 1}}'])
-def test_a_damaged_manifest(copy, verb, content, refuse):
-    (copy / "manifest.json").write_bytes(content)
-    verb, *options = verb.split()
-    line = refuse(verb, copy, *(word.format(copy) for word in options))
-    assert str(copy) in line
+def test_a_damaged_manifest(copy, refuse, subtests):
+    for content in [b"{", b"[]", b"{}", b'{"schema": 3}', b'{"schema": 3, "request": {"datta": 1}}']:
+        for verb in ["report", "verify", "gate --robust 0.1", "compare {}"]:
+            with subtests.test(verb=verb, content=content):
+                (copy / "manifest.json").write_bytes(content)
+                verb, *options = verb.split()
+                line = refuse(verb, copy, *(word.format(copy) for word in options))
+                assert str(copy) in line
 
 
-@pytest.mark.parametrize("verb", ["report", "gate --robust 0.1", "compare {}"])
-def test_damaged_records(copy, verb, refuse):
-    truncate(part_of(copy, "records"))
-    verb, *options = verb.split()
-    assert "is damaged" in refuse(verb, copy, *(word.format(copy) for word in options))
+def test_damaged_records(copy, refuse, subtests):
+    for verb in ["report", "gate --robust 0.1", "compare {}"]:
+        with subtests.test(verb=verb):
+            truncate(part_of(copy, "records"))
+            verb, *options = verb.split()
+            assert "is damaged" in refuse(verb, copy, *(word.format(copy) for word in options))
 
 
 def test_a_folder_that_is_taken(good, work, refuse):

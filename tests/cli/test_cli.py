@@ -322,10 +322,11 @@ def test_a_shell_completes_words():
     assert script.returncode == 0 and "_brinell_completion" in script.stdout and not script.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))])
-def test_help(arguments, capsys):
-    assert cli(arguments) == 0
-    assert "Usage" in capsys.readouterr().out
+def test_help(capsys, subtests):
+    for arguments in [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))]:
+        with subtests.test(arguments=arguments):
+            assert cli(arguments) == 0
+            assert "Usage" in capsys.readouterr().out
 
 
 # Processes of their own
@@ -378,17 +379,16 @@ def test_version_and_help_import_no_torch():
     assert answer.stdout.endswith("False\n"), answer.stderr
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
+def test_unknown_options_and_commands_suggest_the_right_ones(capsys, subtests):
+    rows = [
         ("audit --epsilon .1", "has no option --epsilon: write --eps .1"),
         ("audit --n-samples 3", "write --samples 3"),
         ("audit --iterations 5", "--attack 'pgd?steps=5'"),
         ("audit --jkqw 5", "has no option --jkqw; `brinell audit --help` lists them"),
         ("harden --recipe ngfsm", "did you mean 'n-fgsm'?"),
         ("audti", "there is no command 'audti', did you mean 'audit'?"),
-    ],
-)
-def test_unknown_options_and_commands_suggest_the_right_ones(capsys, command, message):
-    assert cli(command.split()) == 2
-    assert message in capsys.readouterr().err
+    ]
+    for command, message in rows:
+        with subtests.test(command=command):
+            assert cli(command.split()) == 2
+            assert message in capsys.readouterr().err

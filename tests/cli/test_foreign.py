@@ -151,42 +151,49 @@ def hostile(run_folder, folder, setting, text):
     return folder
 
 
-@pytest.mark.parametrize(("setting", "text"), NAMES)
-def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path, watched_paths, untouched, capsys, setting, text):
-    folder = hostile(run_folder, tmp_path / "theirs", setting, text.format(**watched_paths))
-    tries = {
-        ("verify", folder): 1 if setting == "attack" else 4,  # the stages are no longer those of the request
-        ("detect", folder, "--train", "digits"): 2,
-        ("audit", folder / "run.toml", "--dry-run"): 2,
-        ("audit", folder / "run.toml"): 2,
-        ("audit", "--resume", "--out", folder): 2,
-    }
-    for words, code in tries.items():
-        capsys.readouterr()
-        assert cli([str(word) for word in words]) == code, words
-        error = capsys.readouterr().err
-        assert error.count("\n") == 1 and "trust" in error and "was not made by you, or was moved" in error, error
+def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path_factory, watched_paths, untouched, capsys, subtests):
+    for setting, text in NAMES:
+        with subtests.test(setting=setting):
+            tmp_path = tmp_path_factory.mktemp("case")
+            folder = hostile(run_folder, tmp_path / "theirs", setting, text.format(**watched_paths))
+            tries = {
+                ("verify", folder): 1 if setting == "attack" else 4,  # the stages are no longer those of the request
+                ("detect", folder, "--train", "digits"): 2,
+                ("audit", folder / "run.toml", "--dry-run"): 2,
+                ("audit", folder / "run.toml"): 2,
+                ("audit", "--resume", "--out", folder): 2,
+            }
+            for words, code in tries.items():
+                capsys.readouterr()
+                assert cli([str(word) for word in words]) == code, words
+                error = capsys.readouterr().err
+                assert error.count("\n") == 1 and "trust" in error and "was not made by you, or was moved" in error, error
 
 
-@pytest.mark.parametrize("verb", ["gate", "compare", "report"])
-def test_verbs_that_read_records_name_nothing(run_folder, tmp_path, watched_paths, untouched, verb):
-    folder = hostile(run_folder, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched_paths))
-    arguments = {"gate": ["--clean", "0", "--without-checks"], "compare": [str(run_folder)], "report": []}[verb]
-    assert cli([verb, str(folder), *arguments]) == 0
+def test_verbs_that_read_records_name_nothing(run_folder, tmp_path_factory, watched_paths, untouched, subtests):
+    for verb in ["gate", "compare", "report"]:
+        with subtests.test(verb=verb):
+            tmp_path = tmp_path_factory.mktemp("case")
+            folder = hostile(run_folder, tmp_path / "theirs", "model", "torch:{evil}:net".format(**watched_paths))
+            arguments = {"gate": ["--clean", "0", "--without-checks"], "compare": [str(run_folder)], "report": []}[verb]
+            assert cli([verb, str(folder), *arguments]) == 0
 
 
-@pytest.mark.parametrize("name", ["benchmark", "unrestricted", "transfer", "explain"])
-def test_other_folders_that_go_on(tmp_path, watched_paths, untouched, refuse, name):
-    folder = tmp_path / "theirs"
-    folder.mkdir()
-    (folder / "run.toml").write_text(f'data = "digits"\nmodel = "torch:{watched_paths["evil"]}:net"\n')
-    assert "evil.py" in refuse(name, "--resume", "--out", folder)
-    assert "evil.py" in refuse(name, folder / "run.toml")
+def test_other_folders_that_go_on(tmp_path_factory, watched_paths, untouched, refuse, subtests):
+    for name in ["benchmark", "unrestricted", "transfer", "explain"]:
+        with subtests.test(name=name):
+            tmp_path = tmp_path_factory.mktemp("case")
+            folder = tmp_path / "theirs"
+            folder.mkdir()
+            (folder / "run.toml").write_text(f'data = "digits"\nmodel = "torch:{watched_paths["evil"]}:net"\n')
+            assert "evil.py" in refuse(name, "--resume", "--out", folder)
+            assert "evil.py" in refuse(name, folder / "run.toml")
 
 
-@pytest.mark.parametrize(("setting", "text"), HARMLESS)
-def test_what_comes_with_brinell_needs_no_trust(setting, text):
-    assert trust.named_specs({setting: text}, Request) == {} == trust.named_specs({setting: [text]}, Request)
+def test_what_comes_with_brinell_needs_no_trust(subtests):
+    for setting, text in HARMLESS:
+        with subtests.test(setting=setting):
+            assert trust.named_specs({setting: text}, Request) == {} == trust.named_specs({setting: [text]}, Request)
 
 
 # Whose folder it is

@@ -81,16 +81,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("verb", register.entries())
-def test_a_wrong_name_is_refused_without_torch(folder, verb):
-    lines = _lines(register.load(verb))
-    if not lines:
-        pytest.skip("the verb names nothing")
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM], input=json.dumps(lines), cwd=folder, capture_output=True, text=True, check=True
-    )
-    assert not answer.stdout, answer.stdout + answer.stderr
-    assert len(answer.stderr.splitlines()) == len(lines)
+def test_a_wrong_name_is_refused_without_torch(folder, subtests):
+    for verb in register.entries():
+        with subtests.test(verb=verb):
+            lines = _lines(register.load(verb))
+            if not lines:
+                pytest.skip("the verb names nothing")
+            answer = subprocess.run(
+                [sys.executable, "-c", PROGRAM], input=json.dumps(lines), cwd=folder, capture_output=True, text=True, check=True
+            )
+            assert not answer.stdout, answer.stdout + answer.stderr
+            assert len(answer.stderr.splitlines()) == len(lines)
 
 
 def test_every_check_has_wrong_names():

@@ -44,9 +44,8 @@ def supervising(work, **options):
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
-@pytest.mark.parametrize(
-    ("work", "code", "message"),
-    [
+def test_only_what_was_returned_counts(subtests):
+    rows = [
         ("0", 0, ""),
         ("1", 1, ""),
         ("130", 130, ""),
@@ -58,15 +57,15 @@ def supervising(work, **options):
         ("1 / 0", 3, "ZeroDivisionError"),
         ("[os.write(n, b'0') for n in range(3, 10) if os.path.exists(f'/proc/self/fd/{n}')] and os._exit(0)", 3, "no answer"),
         ("(__import__('atexit').register(os._exit, 0), 2)[1]", 2, ""),
-    ],
-)
-def test_only_what_was_returned_counts(work, code, message):
-    process = supervising(work)
-    out, error = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert message in error and bool(error) == bool(message) and not out
-    if code == 3 and "Error" not in message:
-        assert error.count("\n") == 1
+    ]
+    for work, code, message in rows:
+        with subtests.test(work=work):
+            process = supervising(work)
+            out, error = process.communicate(timeout=60)
+            assert process.returncode == code
+            assert message in error and bool(error) == bool(message) and not out
+            if code == 3 and "Error" not in message:
+                assert error.count("\n") == 1
 
 
 def test_verify_that_ends_without_an_answer_has_failed():
@@ -126,21 +125,25 @@ def test_a_model_that_ends_the_process_has_not_been_audited(tmp_path):
     assert code == 3 and "no answer" in output and output.count("\n") == 1
 
 
-@pytest.mark.parametrize("place", ["import", "factory", "answer"])
-def test_a_model_that_leaves_is_no_success(tmp_path, capsys, place):
+def test_a_model_that_leaves_is_no_success(tmp_path_factory, capsys, subtests):
     """In the process of the caller too, where a file's own exit is an exception."""
-    file = tmp_path / "model.py"
-    if place == "import":
-        file.write_text("raise SystemExit(0)\n")
-    elif place == "factory":
-        file.write_text(MODEL.format("sys.exit(0)"))
-    else:
-        layer = "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
-        file.write_text(layer + "def net():\n    return Net()\n")
-    words = ["audit", "--data", "digits", "--model", f"{file}:net", "--samples", "4", "--out", str(tmp_path / "run")]
-    assert cli(words) == 2
-    out, message = capsys.readouterr()
-    assert not out and message.count("\n") == 1 and "SystemExit" in message
+    for place in ["import", "factory", "answer"]:
+        with subtests.test(place=place):
+            tmp_path = tmp_path_factory.mktemp("case")
+            file = tmp_path / "model.py"
+            if place == "import":
+                file.write_text("raise SystemExit(0)\n")
+            elif place == "factory":
+                file.write_text(MODEL.format("sys.exit(0)"))
+            else:
+                layer = (
+                    "import sys\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        sys.exit(0)\n"
+                )
+                file.write_text(layer + "def net():\n    return Net()\n")
+            words = ["audit", "--data", "digits", "--model", f"{file}:net", "--samples", "4", "--out", str(tmp_path / "run")]
+            assert cli(words) == 2
+            out, message = capsys.readouterr()
+            assert not out and message.count("\n") == 1 and "SystemExit" in message
 
 
 def test_an_attack_that_leaves_is_no_success(tmp_path, capsys):

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 from safetensors.numpy import load_file, save_file
 
 from _cli import audit_arguments, part_of, truncate
@@ -84,23 +83,25 @@ def unfinished(copy):
     run.save_manifest()
 
 
-@pytest.mark.parametrize("spoiling", SPOILT)
-def test_verify_fails_on_a_spoilt_copy(copy, spoiling, ask):
-    spoil, message, _ = SPOILT[spoiling]
-    spoil(copy)
-    code, answer = ask("verify", copy)
-    assert code == 1 and not answer["passed"]
-    assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
+def test_verify_fails_on_a_spoilt_copy(copy, ask, subtests):
+    for spoiling in SPOILT:
+        with subtests.test(spoiling=spoiling):
+            spoil, message, _ = SPOILT[spoiling]
+            spoil(copy)
+            code, answer = ask("verify", copy)
+            assert code == 1 and not answer["passed"]
+            assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
 
 
-@pytest.mark.parametrize("spoiling", [name for name, (_, _, message) in SPOILT.items() if message])
-def test_verify_is_not_deceived_by_new_hashes(copy, spoiling, ask):
-    spoil, _, message = SPOILT[spoiling]
-    spoil(copy)
-    rehash(copy)
-    code, answer = ask("verify", copy)
-    assert code == 1, "verify believed the manifest"
-    assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
+def test_verify_is_not_deceived_by_new_hashes(copy, ask, subtests):
+    for spoiling in [name for name, (_, _, message) in SPOILT.items() if message]:
+        with subtests.test(spoiling=spoiling):
+            spoil, _, message = SPOILT[spoiling]
+            spoil(copy)
+            rehash(copy)
+            code, answer = ask("verify", copy)
+            assert code == 1, "verify believed the manifest"
+            assert any(message in problem["description"] for problem in answer["problems"]), answer["problems"]
 
 
 def test_a_manifest_that_lists_no_rows_is_damaged(copy, capsys):
@@ -116,12 +117,13 @@ def flip_the_header(file):
     file.write_bytes(bytes(content))
 
 
-@pytest.mark.parametrize("folder", ["records", "arrays"])
-@pytest.mark.parametrize("damage", [truncate, flip_the_header])
-def test_verify_fails_on_damaged_files(copy, folder, damage, ask):
-    damage(part_of(copy, folder))
-    code, answer = ask("verify", copy)
-    assert code == 1 and not answer["passed"]
+def test_verify_fails_on_damaged_files(copy, ask, subtests):
+    for damage in [truncate, flip_the_header]:
+        for folder in ["records", "arrays"]:
+            with subtests.test(folder=folder, damage=damage):
+                damage(part_of(copy, folder))
+                code, answer = ask("verify", copy)
+                assert code == 1 and not answer["passed"]
 
 
 def test_verify_fails_where_model_or_data_changed(tmp_path, ask):

@@ -15,9 +15,8 @@ from brinell.datasets._axes import arrange
 from brinell.datasets._labels import check_labels, class_names
 
 
-@pytest.mark.parametrize(
-    ("stored", "options", "kind", "shape"),
-    [
+def test_channels_come_first(subtests: pytest.Subtests) -> None:
+    rows = [
         ((9, 5), {}, "vector", (5,)),
         ((9, 28, 20), {}, "image", (1, 28, 20)),
         ((9, 28, 20, 3), {}, "image", (3, 28, 20)),
@@ -29,32 +28,31 @@ from brinell.datasets._labels import check_labels, class_names
         ((9, 2, 187), {"kind": "signal"}, "signal", (2, 187)),
         ((9, 187, 2), {"kind": "signal", "layout": "last"}, "signal", (2, 187)),
         ((9, 187), {"kind": "signal"}, "signal", (1, 187)),
-    ],
-)
-def test_channels_come_first(stored: tuple[int, ...], options: Any, kind: str, shape: tuple[int, ...]) -> None:
-    arrangement = arrange(stored, **options)
-    assert (arrangement.kind, arrangement.shape) == (kind, shape)
-    x = np.arange(np.prod(stored)).reshape(stored)
-    # Sample by sample: a stored axis of channels that is last must end up first.
-    last = len(stored) == len(shape) + 1 and stored[1:] != shape
-    expected = np.moveaxis(x, -1, 1) if last else x.reshape(stored[0], *shape)
-    assert np.array_equal(arrangement(x), expected)
+    ]
+    for stored, options, kind, shape in rows:
+        with subtests.test(stored=stored):
+            arrangement = arrange(stored, **options)
+            assert (arrangement.kind, arrangement.shape) == (kind, shape)
+            x = np.arange(np.prod(stored)).reshape(stored)
+            # Sample by sample: a stored axis of channels that is last must end up first.
+            last = len(stored) == len(shape) + 1 and stored[1:] != shape
+            expected = np.moveaxis(x, -1, 1) if last else x.reshape(stored[0], *shape)
+            assert np.array_equal(arrangement(x), expected)
 
 
-@pytest.mark.parametrize(
-    ("stored", "options", "words"),
-    [
+def test_what_cannot_be_told_is_asked_for(subtests: pytest.Subtests) -> None:
+    rows = [
         ((9, 3, 28, 3), {}, "layout=first or layout=last"),
         ((9, 20, 28, 20), {}, "layout="),
         ((9,), {}, "1 to 4 axes"),
         ((9, 5), {"kind": "video"}, "kind="),
         ((9, 5, 5), {"kind": "vector"}, "kind="),
-    ],
-)
-def test_what_cannot_be_told_is_asked_for(stored: tuple[int, ...], options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        arrange(stored, **options)
-    assert "\n" not in str(error.value)
+    ]
+    for stored, options, words in rows:
+        with subtests.test(stored=stored):
+            with pytest.raises(RequestError, match=words) as error:
+                arrange(stored, **options)
+            assert "\n" not in str(error.value)
 
 
 def test_bytes_become_zero_to_one() -> None:
@@ -78,9 +76,8 @@ def test_whole_numbers_have_a_level_each() -> None:
     assert (domain.low, domain.high, domain.levels, divisor) == (-1000, 1000, 2001, 1)
 
 
-@pytest.mark.parametrize(
-    ("values", "bounds", "words"),
-    [
+def test_values_outside_are_refused_with_what_was_found(subtests: pytest.Subtests) -> None:
+    rows = [
         ([0.0, 1.5], {}, "from 0 to 1.5, outside the bounds 0 to 1"),
         ([0.0, 1 + 3e-6], {}, "outside"),
         ([0.0, np.nan], {}, "NaN"),
@@ -88,12 +85,12 @@ def test_whole_numbers_have_a_level_each() -> None:
         ([0.0, 5.0], {"low": 9.0, "high": 3.0}, "outside the bounds|smaller"),
         ([1j, 0], {}, "real numbers"),
         ([0.5, 0.5], {"levels": 1}, "levels is 1"),
-    ],
-)
-def test_values_outside_are_refused_with_what_was_found(values: Any, bounds: Any, words: str) -> None:
-    x = np.array([values])
-    with pytest.raises(RequestError, match=words):
-        domain_of(x, arrange(x.shape), **bounds)
+    ]
+    for values, bounds, words in rows:
+        with subtests.test(values=values):
+            x = np.array([values])
+            with pytest.raises(RequestError, match=words):
+                domain_of(x, arrange(x.shape), **bounds)
 
 
 def test_rounding_at_the_bound_is_forgiven_and_moved_onto_it() -> None:
@@ -105,20 +102,19 @@ def test_rounding_at_the_bound_is_forgiven_and_moved_onto_it() -> None:
     assert torch.equal(data.load([0]), torch.tensor([[0.0, 1.0, 0.5]]))
 
 
-@pytest.mark.parametrize(
-    ("y", "words"),
-    [
+def test_labels_are_one_whole_number_per_sample(subtests: pytest.Subtests) -> None:
+    rows = [
         (np.array([0, 1]), "2 labels for 3"),
         (np.array([0, -1, 2]), "label -1"),
         (np.array([0, 0.5, 1]), "whole numbers"),
         (np.array(["a", "b", "c"]), "whole numbers"),
         (np.full((3, 3), 0.3), "argmax"),
         (np.tri(3), "several labels per sample .multi-label. are not supported"),
-    ],
-)
-def test_labels_are_one_whole_number_per_sample(y: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words):
-        check_labels(y, 3)
+    ]
+    for y, words in rows:
+        with subtests.test(y=y):
+            with pytest.raises(RequestError, match=words):
+                check_labels(y, 3)
 
 
 def test_labels_in_a_column_or_as_floats_are_whole_numbers() -> None:

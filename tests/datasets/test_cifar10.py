@@ -2,7 +2,6 @@
 
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -98,9 +97,8 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
     assert len(Cifar10(path=path, split="train")()) == 10
 
 
-@pytest.mark.parametrize(
-    ("batch", "words"),
-    [
+def test_a_pickle_is_never_run(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows = [
         (b"cos\nsystem\n(S'echo no'\ntR.", "asks for the global os.system"),
         (b"\x80\x04" + text("builtins") + text("eval") + b"\x93" + text("1") + b"\x85R.", "asks for the global builtins.eval"),
         (b"\x80\x02cnumpy\nndarray\nK\x00\x85R.", "a call of 'ndarray'"),
@@ -125,17 +123,17 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
         (PYTHON_2.replace(b"K\x03K\x08e", b"K\x03K\x0be"), "10 names, but the labels go up to 11"),
         (PYTHON_2.replace(b"M\x00\x0c\x86", b"M\x00\x0d\x86"), "damaged .*reshape"),
         (PYTHON_2.replace(b"U\x02u1", b"U\x02i1"), "no array of bytes"),
-    ],
-)
-def test_a_pickle_is_never_run(tmp_path: Path, batch: bytes, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        Cifar10(path=folder(tmp_path, test_batch=batch))()
-    assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+    ]
+    for batch, words in rows:
+        with subtests.test(batch=batch):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises(RequestError, match=words) as error:
+                Cifar10(path=folder(tmp_path, test_batch=batch))()
+            assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("opcodes", "value"),
-    [
+def test_plain_values(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows = [
         (b"I01\n.", True),
         (b"(I1\nL-2L\ntp0\n.", (1, -2)),
         (b"\x80\x02(\x8a\x01\xfeG?\xf8\x00\x00\x00\x00\x00\x00\x88\x89Nt.", (-2, 1.5, True, False, None)),
@@ -145,12 +143,13 @@ def test_a_pickle_is_never_run(tmp_path: Path, batch: bytes, words: str) -> None
         (b"\x80\x03C\x02\x00\xff.", b"\x00\xff"),
         (b"\x80\x02c_codecs\nencode\nX\x02\x00\x00\x00\xc3\xbfX\x06\x00\x00\x00latin1\x86R.", b"\xff"),
         (b")\x85.", ((),)),
-    ],
-)
-def test_plain_values(tmp_path: Path, opcodes: bytes, value: Any) -> None:
-    (tmp_path / "f").write_bytes(opcodes)
-    with (tmp_path / "f").open("rb") as file:
-        assert read_values(file, "f") == value
+    ]
+    for opcodes, value in rows:
+        with subtests.test(opcodes=opcodes):
+            tmp_path = tmp_path_factory.mktemp("case")
+            (tmp_path / "f").write_bytes(opcodes)
+            with (tmp_path / "f").open("rb") as file:
+                assert read_values(file, "f") == value
 
 
 def test_byte_order_and_column_order(tmp_path: Path) -> None:

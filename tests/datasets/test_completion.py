@@ -58,22 +58,26 @@ def reopen(spec):
     return open_data(spec), 2
 
 
-@pytest.mark.parametrize("seed", range(80))
-def test_archives_open_after_at_most_one_refusal(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    n, kind = int(rng.integers(12, 40)), str(rng.choice(["signal", "image"]))
-    x, y = stored(kind, rng, n), np.arange(n) % 3
-    names = rng.choice(INPUT_NAMES), rng.choice(LABEL_NAMES)
-    labels = [y, y[:, None], np.eye(3)[y], np.eye(3, dtype=bool)[y], y.astype(float)][int(rng.integers(5))]
-    more = {"patient": np.arange(n).astype(str)} if rng.random() < 0.3 else {}
-    np.savez(tmp_path / "some.npz", **{str(names[0]): x, str(names[1]): labels}, **more)
-    data, refusals = reopen(f"{tmp_path}/some.npz")
-    assert refusals < 2 and data.domain.kind == kind, (x.shape, names)
-    assert data.labels().tolist() == y.tolist()
-    assert data.domain.shape[0] == (x.shape[1] if x.ndim > 2 and x.shape[1] < x.shape[-1] else x.shape[-1] if x.ndim > 2 else 1)
-    batch = data.load([0, 1])
-    low, high = data.domain.bounds()
-    assert bool((batch >= low).all()) and bool((batch <= high).all()) and float((high - low).max()) < 1e5
+def test_archives_open_after_at_most_one_refusal(tmp_path_factory, subtests):
+    for seed in range(80):
+        with subtests.test(seed=seed):
+            tmp_path = tmp_path_factory.mktemp("case")
+            rng = np.random.default_rng(seed)
+            n, kind = int(rng.integers(12, 40)), str(rng.choice(["signal", "image"]))
+            x, y = stored(kind, rng, n), np.arange(n) % 3
+            names = rng.choice(INPUT_NAMES), rng.choice(LABEL_NAMES)
+            labels = [y, y[:, None], np.eye(3)[y], np.eye(3, dtype=bool)[y], y.astype(float)][int(rng.integers(5))]
+            more = {"patient": np.arange(n).astype(str)} if rng.random() < 0.3 else {}
+            np.savez(tmp_path / "some.npz", **{str(names[0]): x, str(names[1]): labels}, **more)
+            data, refusals = reopen(f"{tmp_path}/some.npz")
+            assert refusals < 2 and data.domain.kind == kind, (x.shape, names)
+            assert data.labels().tolist() == y.tolist()
+            assert data.domain.shape[0] == (
+                x.shape[1] if x.ndim > 2 and x.shape[1] < x.shape[-1] else x.shape[-1] if x.ndim > 2 else 1
+            )
+            batch = data.load([0, 1])
+            low, high = data.domain.bounds()
+            assert bool((batch >= low).all()) and bool((batch <= high).all()) and float((high - low).max()) < 1e5
 
 
 def test_the_users_options_stay_in_the_proposal(tmp_path):
@@ -101,22 +105,23 @@ def test_what_no_option_cures_is_refused_without_a_proposal(tmp_path):
         assert "write npz:" not in str(caught.value)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_rows_of_labels_are_one_hot_or_refused_in_every_container(seed):
-    rng = np.random.default_rng(seed)
-    x, y = rng.random((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 4
-    one_hot = np.eye(4, dtype=rng.choice(["int64", "float32", "bool"]))[y]
-    several = one_hot.copy()
-    several[int(rng.integers(20))] = rng.permutation([1, 1, 0, 1])
-    for labels, fits in ((one_hot, True), (several, False)):
-        pairs = [(torch.tensor(value), torch.tensor(label)) for value, label in zip(x, labels, strict=True)]
-        tensors = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(labels))
-        for data in ((x, labels), pairs, tensors, torch.utils.data.DataLoader(tensors, batch_size=7)):
-            if fits:
-                assert brinell.data(data).labels().tolist() == y.tolist()
-            else:
-                with pytest.raises(RequestError, match="several labels per sample .multi-label. are not supported"):
-                    brinell.data(data)
+def test_rows_of_labels_are_one_hot_or_refused_in_every_container(subtests):
+    for seed in range(6):
+        with subtests.test(seed=seed):
+            rng = np.random.default_rng(seed)
+            x, y = rng.random((20, 1, 8, 8), dtype=np.float32), np.arange(20) % 4
+            one_hot = np.eye(4, dtype=rng.choice(["int64", "float32", "bool"]))[y]
+            several = one_hot.copy()
+            several[int(rng.integers(20))] = rng.permutation([1, 1, 0, 1])
+            for labels, fits in ((one_hot, True), (several, False)):
+                pairs = [(torch.tensor(value), torch.tensor(label)) for value, label in zip(x, labels, strict=True)]
+                tensors = torch.utils.data.TensorDataset(torch.tensor(x), torch.tensor(labels))
+                for data in ((x, labels), pairs, tensors, torch.utils.data.DataLoader(tensors, batch_size=7)):
+                    if fits:
+                        assert brinell.data(data).labels().tolist() == y.tolist()
+                    else:
+                        with pytest.raises(RequestError, match="several labels per sample .multi-label. are not supported"):
+                            brinell.data(data)
 
 
 def test_multi_label_models_are_said_to_be_unsupported():

@@ -55,9 +55,8 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
         open_table(tmp_path, "a,b,label\n0.1,,N\n", missing="skip")
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
+def test_bad_tables_give_one_line(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows = [
         ("a,b,label\n1,x,N\n", {}, "holds 'x' in column b, among the values"),
         ("a,b\n1,1\n", {}, "no column called label or class or target or y: name the label's by label="),
         ("a,b,y\n1,1,1\n", {"label": "z"}, "no column 'z'"),
@@ -70,9 +69,10 @@ def test_a_missing_value_is_refused_or_skipped(tmp_path: Path) -> None:
         ("0.5,0.5,0.5\n", {}, "labels are whole numbers"),
         ("a,y\n1,N\n0,X\n", {"classes": "N+V"}, "has 'X', which is none of N, V"),
         ("0,1,2\n1,1,4\n", {"classes": "N+V"}, "has 2 names, but the labels go up to 4"),
-    ],
-)
-def test_bad_tables_give_one_line(tmp_path: Path, text: str, options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        open_table(tmp_path, text, **options)
-    assert "\n" not in str(error.value)
+    ]
+    for text, options, words in rows:
+        with subtests.test(text=text):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises(RequestError, match=words) as error:
+                open_table(tmp_path, text, **options)
+            assert "\n" not in str(error.value)

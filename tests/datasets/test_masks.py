@@ -66,9 +66,8 @@ def test_the_digest_covers_the_masks(folder):
     assert len(digests | {open_data(f"masks:{folder}", truth=True).digest()}) == 4
 
 
-@pytest.mark.parametrize(
-    ("arrays", "spec", "words"),
-    [
+def test_folders_that_are_refused(folder, subtests):
+    rows = [
         ({"masks": np.zeros((5, 8, 8), np.uint8)}, "", "is 12 x 12 pixels and its mask 8 x 8"),
         ({"masks": np.full((5, 12, 12), 7, np.uint8)}, "", "mask 0 .* holds the class 7"),
         ({"masks": np.full((5, 12, 12), 300)}, "", "holds 300 to 300"),
@@ -80,13 +79,13 @@ def test_the_digest_covers_the_masks(folder):
         ({"files": np.array(["../masks.npz", "1.png", "2.png", "3.png", "4.png"])}, "", "masks.npz"),
         ({"classes": np.array(["dark", "dark"])}, "", "name each class once"),
         ({}, "?split=val", "has no split 'val'"),
-    ],
-)
-def test_folders_that_are_refused(folder, arrays, spec, words):
-    save(folder, **arrays)
-    with pytest.raises(BrinellError, match=words) as caught:
-        open_data(f"masks:{folder}{spec}", truth=True)
-    assert "\n" not in str(caught.value)
+    ]
+    for arrays, spec, words in rows:
+        with subtests.test(arrays=arrays):
+            save(folder, **arrays)
+            with pytest.raises(BrinellError, match=words) as caught:
+                open_data(f"masks:{folder}{spec}", truth=True)
+            assert "\n" not in str(caught.value)
 
 
 def test_a_folder_without_its_parts(folder):

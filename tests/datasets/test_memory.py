@@ -30,16 +30,22 @@ class Pairs(Dataset[Any]):
         return self.x[index], int(self.y[index])
 
 
-@pytest.mark.parametrize(
-    "arguments", [(X, Y), (X.numpy(), Y.numpy()), (X.numpy(), Y.tolist()), (TensorDataset(X, Y),), (Pairs(),), (X.double(), Y)]
-)
-def test_every_form_holds_the_same(arguments: tuple[Any, ...]) -> None:
-    data = ArrayDataset(*arguments)
-    check_dataset(data)
-    assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
-    assert data.classes == ("0", "1", "2") and data.name == "arrays"
-    assert torch.equal(data.load([3, 0]), X[[3, 0]])
-    assert torch.equal(torch.from_numpy(data.labels()), Y)
+def test_every_form_holds_the_same(subtests: pytest.Subtests) -> None:
+    for arguments in [
+        (X, Y),
+        (X.numpy(), Y.numpy()),
+        (X.numpy(), Y.tolist()),
+        (TensorDataset(X, Y),),
+        (Pairs(),),
+        (X.double(), Y),
+    ]:
+        with subtests.test(arguments=arguments):
+            data = ArrayDataset(*arguments)
+            check_dataset(data)
+            assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
+            assert data.classes == ("0", "1", "2") and data.name == "arrays"
+            assert torch.equal(data.load([3, 0]), X[[3, 0]])
+            assert torch.equal(torch.from_numpy(data.labels()), Y)
 
 
 def test_items_are_read_when_they_are_asked_for() -> None:
@@ -51,12 +57,11 @@ def test_items_are_read_when_they_are_asked_for() -> None:
     assert data.digest() == ArrayDataset(X, Y).digest()
 
 
-@pytest.mark.parametrize(
-    ("shape", "kind"), [((2, 7), "vector"), ((2, 1, 9), "signal"), ((2, 3, 5, 5), "image"), ((2, 1, 2, 5, 5), "video")]
-)
-def test_the_kind_follows_from_the_axes(shape: tuple[int, ...], kind: str) -> None:
-    data = ArrayDataset(np.zeros(shape), [0, 1])
-    assert (data.domain.kind, data.domain.shape) == (kind, shape[1:])
+def test_the_kind_follows_from_the_axes(subtests: pytest.Subtests) -> None:
+    for shape, kind in [((2, 7), "vector"), ((2, 1, 9), "signal"), ((2, 3, 5, 5), "image"), ((2, 1, 2, 5, 5), "video")]:
+        with subtests.test(shape=shape):
+            data = ArrayDataset(np.zeros(shape), [0, 1])
+            assert (data.domain.kind, data.domain.shape) == (kind, shape[1:])
 
 
 def test_a_domain_is_taken_at_its_word() -> None:
@@ -73,9 +78,8 @@ def test_a_domain_is_taken_at_its_word() -> None:
         ArrayDataset(np.zeros((1, 3)), [0], domain=domain)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_bad_data_give_one_line(subtests: pytest.Subtests) -> None:
+    rows = [
         ((X * 2, Y), "from 0 to 2, outside the bounds 0 to 1"),
         ((X + torch.nan, Y), "NaN"),
         ((X, Y[:3]), "3 labels for 5"),
@@ -88,9 +92,9 @@ def test_a_domain_is_taken_at_its_word() -> None:
         ((Pairs(["picture"], [0]),), "transform to a tensor"),
         ((X,), "has no labels: give \\(x, y\\)"),
         ((7,), "is no data"),
-    ],
-)
-def test_bad_data_give_one_line(arguments: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        ArrayDataset(*arguments)
-    assert "\n" not in str(error.value)
+    ]
+    for arguments, words in rows:
+        with subtests.test(arguments=arguments):
+            with pytest.raises(RequestError, match=words) as error:
+                ArrayDataset(*arguments)
+            assert "\n" not in str(error.value)

@@ -2,7 +2,6 @@
 
 import gzip
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -24,14 +23,16 @@ def write(folder: Path, images: bytes = IMAGES, labels: bytes = LABELS, prefix: 
     return str(folder)
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("below", [".", "raw", "MNIST/raw"])
-def test_idx_files_open(tmp_path: Path, suffix: str, below: str) -> None:
-    write(tmp_path / below, suffix=suffix)
-    data = Mnist(path=str(tmp_path))()
-    check_dataset(data)
-    assert (len(data), data.domain.shape, data.labels().tolist()) == (2, (1, 2, 3), [7, 2])
-    assert torch.allclose(data.load([0]), torch.tensor([[[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]]))
+def test_idx_files_open(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    for below in [".", "raw", "MNIST/raw"]:
+        for suffix in ["", ".gz"]:
+            with subtests.test(suffix=suffix, below=below):
+                tmp_path = tmp_path_factory.mktemp("case")
+                write(tmp_path / below, suffix=suffix)
+                data = Mnist(path=str(tmp_path))()
+                check_dataset(data)
+                assert (len(data), data.domain.shape, data.labels().tolist()) == (2, (1, 2, 3), [7, 2])
+                assert torch.allclose(data.load([0]), torch.tensor([[[[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]]]]))
 
 
 def test_the_split_is_in_the_name(tmp_path: Path) -> None:
@@ -41,9 +42,8 @@ def test_the_split_is_in_the_name(tmp_path: Path) -> None:
         Mnist(path=path)()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_bad_files_give_one_line(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows = [
         ({"images": IMAGES[:-1]}, "27 bytes where 28 are needed"),
         ({"images": IMAGES[:9]}, "no idx file"),
         ({"images": LABELS}, "no idx file of bytes with 3 axes"),
@@ -52,12 +52,13 @@ def test_the_split_is_in_the_name(tmp_path: Path) -> None:
         ({"labels": bytes((0, 0, 8, 1, 0, 0, 0, 1, 7))}, "1 labels for 2"),
         ({"labels": LABELS[:-1] + b"\x0a"}, "label 10"),
         ({"images": IMAGES[:7] + b"\0" + IMAGES[8:]}, "nothing to audit"),
-    ],
-)
-def test_bad_files_give_one_line(tmp_path: Path, change: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        Mnist(path=write(tmp_path, **change))()
-    assert "\n" not in str(error.value)
+    ]
+    for change, words in rows:
+        with subtests.test(change=change):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises(RequestError, match=words) as error:
+                Mnist(path=write(tmp_path, **change))()
+            assert "\n" not in str(error.value)
 
 
 def test_a_gzip_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:

@@ -137,9 +137,8 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
     assert "no attack changes a, whose values are all the same" in data.info.notes
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "message"),
-    [
+def test_bad_tables(tmp_path_factory, subtests):
+    rows = [
         (TEXT.replace("40,cook", ",cook"), {}, "column age of .* has no value in row 3 .1 of 3 rows.: fill it"),
         (TEXT.replace("40,cook", "40,"), {}, "column job of .* has no value in row 3"),
         (TEXT.replace("60,", "nan,"), {}, "column age of .* has no value in row 2"),
@@ -161,14 +160,15 @@ def test_a_column_of_one_value_does_not_change(tmp_path):
         ("a,a,answer\n1,2,3\n", {}, "has two columns 'a'"),
         (TEXT + "1,2\n", {}, "damaged or cut short"),
         ("", {}, "damaged or cut short"),
-    ],
-)
-def test_bad_tables(tmp_path, text, options, message):
-    file = tmp_path / "bad.csv"
-    file.write_text(text, encoding="utf-8")
-    with pytest.raises(RequestError, match=message) as error:
-        Table(**{"path": str(file), "label": "answer"} | options)()
-    assert "\n" not in str(error.value)
+    ]
+    for text, options, message in rows:
+        with subtests.test(text=text):
+            tmp_path = tmp_path_factory.mktemp("case")
+            file = tmp_path / "bad.csv"
+            file.write_text(text, encoding="utf-8")
+            with pytest.raises(RequestError, match=message) as error:
+                Table(**{"path": str(file), "label": "answer"} | options)()
+            assert "\n" not in str(error.value)
 
 
 def test_what_is_no_table(tmp_path):

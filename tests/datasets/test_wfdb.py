@@ -110,25 +110,25 @@ def test_no_patient_is_split(tmp_path: Path) -> None:
     assert (len(SPLITS["ds1"]), len(SPLITS["ds2"])) == (21, 22), "202 is of the patient of 201"
 
 
-@pytest.mark.parametrize(
-    ("bad", "options", "words"),
-    [
+def test_what_cannot_be_used_is_left_out_and_named(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows = [
         ({"annotated": False}, {}, "record b has no annotations .b.atr.: left out"),
         ({"fs": 250}, {"rate": 0}, "record b has 250 values per second and the ones before 360: left out; rate="),
         ({"leads": ("V5",)}, {}, "record b has no lead MLII; it has V5: left out"),
         ({"units": "mmHg"}, {}, "record b is in 'mmhg', and not in volts"),
         ({"height": 9.0}, {}, "6 of 6 beats of record b have missing values or leave the bounds of .-5.0. to .5.0. mV: left out"),
-    ],
-)
-def test_what_cannot_be_used_is_left_out_and_named(tmp_path: Path, bad: Any, options: Any, words: str) -> None:
-    write_record(tmp_path / "d", "a")
-    write_record(tmp_path / "d", "b", **bad)
-    data = open_records(tmp_path / "d", **options)
-    assert set(data.groups) == {"a"} and len(data.info.remarks) == 1
-    assert re.search(words, data.info.remarks[0].text) and "\n" not in data.info.remarks[0].text
-    if "rate" not in options:  # alone there is no other rate
-        with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
-            open_records(tmp_path / "d", records=("b",), **options)
+    ]
+    for bad, options, words in rows:
+        with subtests.test(bad=bad):
+            tmp_path = tmp_path_factory.mktemp("case")
+            write_record(tmp_path / "d", "a")
+            write_record(tmp_path / "d", "b", **bad)
+            data = open_records(tmp_path / "d", **options)
+            assert set(data.groups) == {"a"} and len(data.info.remarks) == 1
+            assert re.search(words, data.info.remarks[0].text) and "\n" not in data.info.remarks[0].text
+            if "rate" not in options:  # alone there is no other rate
+                with pytest.raises(RequestError, match=f"no record with beats that can be used: {words}"):
+                    open_records(tmp_path / "d", records=("b",), **options)
 
 
 def test_other_rates_are_resampled(tmp_path: Path) -> None:

@@ -52,9 +52,8 @@ class Numbered(Pictures):
 DS = Pictures()
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
+def test_names_come_through_any_nesting(subtests):
+    rows = [
         Subset(DS, [0, 1, 2, 8]),
         Subset(Subset(DS, range(2, 16)), [0, 5, 9]),
         random_split(DS, [9, 9])[1],
@@ -67,10 +66,10 @@ DS = Pictures()
         Wrapper(Subset(DS, range(9))),
         Subset(Wrapper(Numbered()), range(6)),
         Numbered(),
-    ],
-)
-def test_names_come_through_any_nesting(data):
-    assert brinell.data(data).classes == NAMES
+    ]
+    for data in rows:
+        with subtests.test(data=data):
+            assert brinell.data(data).classes == NAMES
 
 
 def test_names_of_other_labels_are_left_out():
@@ -81,10 +80,11 @@ def test_names_of_other_labels_are_left_out():
     )
 
 
-@pytest.mark.parametrize("wrap", [lambda data: data, lambda data: Subset(data, range(16)), DataLoader])
-def test_data_that_are_drawn_anew_are_refused(wrap):
-    with pytest.raises(RequestError, match=r"answers differently each time: .* take random transforms"):
-        brinell.data(wrap(Pictures(noise=0.5)))
-    labels = Wrapper(DS, lambda label: int(torch.randint(3, ())))
-    with pytest.raises(RequestError, match="answers differently each time"):
-        brinell.data(labels)
+def test_data_that_are_drawn_anew_are_refused(subtests):
+    for wrap in [lambda data: data, lambda data: Subset(data, range(16)), DataLoader]:
+        with subtests.test(wrap=wrap):
+            with pytest.raises(RequestError, match=r"answers differently each time: .* take random transforms"):
+                brinell.data(wrap(Pictures(noise=0.5)))
+            labels = Wrapper(DS, lambda label: int(torch.randint(3, ())))
+            with pytest.raises(RequestError, match="answers differently each time"):
+                brinell.data(labels)

@@ -37,38 +37,39 @@ def accuracy(root: Path, data: Dataset, file: str, factory: str, weights: Path, 
         return float((model.predict(data.load(indices)).argmax(1) == labels).float().mean())
 
 
-@pytest.mark.parametrize(("data", "factory", "weights", "published"), SMALL)
-def test_small_networks(root: Path, shared: Path, data: str, factory: str, weights: str, published: float) -> None:
-    dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
-    measured = accuracy(root, dataset, data, factory, shared / f"{weights}.safetensors", range(200))
-    # Three standard errors of 200 samples: a wrong normalisation costs more than that.
-    assert abs(measured - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
+def test_small_networks(root: Path, shared: Path, subtests: pytest.Subtests) -> None:
+    for data, factory, weights, published in SMALL:
+        with subtests.test(data=data):
+            dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
+            measured = accuracy(root, dataset, data, factory, shared / f"{weights}.safetensors", range(200))
+            # Three standard errors of 200 samples: a wrong normalisation costs more than that.
+            assert abs(measured - published) < 3 * (published * (1 - published) / 200) ** 0.5 + 0.005
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("factory", "published"), LARGE)
-def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, factory: str, published: float) -> None:
-    monkeypatch.setenv("BRINELL_SHARED", str(shared))
-    data = ImageFolder(path=str(shared / "imagenet_samples"))()
-    measured = accuracy(
-        root, data, "imagenet", factory, shared / "imagenet_weights" / f"{factory}.safetensors", range(0, 250, 10)
-    )
-    assert abs(measured - published) < 3 * (published * (1 - published) / 25) ** 0.5
+def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    for factory, published in LARGE:
+        with subtests.test(factory=factory):
+            monkeypatch.setenv("BRINELL_SHARED", str(shared))
+            data = ImageFolder(path=str(shared / "imagenet_samples"))()
+            measured = accuracy(
+                root, data, "imagenet", factory, shared / "imagenet_weights" / f"{factory}.safetensors", range(0, 250, 10)
+            )
+            assert abs(measured - published) < 3 * (published * (1 - published) / 25) ** 0.5
 
 
-@pytest.mark.parametrize(
-    ("file", "factory", "shape"),
-    [("mnist", factory, (1, 28, 28)) for factory in ("lenet5", "cnn4")]
-    + [
+def test_shapes_without_weights(root: Path, subtests: pytest.Subtests) -> None:
+    rows = [("mnist", factory, (1, 28, 28)) for factory in ("lenet5", "cnn4")]
+    +[
         ("cifar10", factory, (3, 32, 32))
         for factory in ("resnet20", "resnet32", "resnet44", "captum_cnn", "resnet2b", "resnet4b", "cnn_wide_kw")
-    ],
-)
-def test_shapes_without_weights(root: Path, file: str, factory: str, shape: tuple[int, ...]) -> None:
-    domain = Domain(kind="image", shape=shape, levels=256)
-    with torch.random.fork_rng():
-        model = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
-    assert model.classes == 10 and model.name == factory
+    ]
+    for file, factory, shape in rows:
+        with subtests.test(file=file):
+            domain = Domain(kind="image", shape=shape, levels=256)
+            with torch.random.fork_rng():
+                model = TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
+            assert model.classes == 10 and model.name == factory
 
 
 def test_a_graph_is_run_by_hand(root: Path) -> None:
@@ -102,13 +103,12 @@ def test_a_graph_is_run_by_hand(root: Path) -> None:
         assert net(x).tolist() == [[2.0]]
 
 
-@pytest.mark.parametrize(
-    ("file", "factory"), [("cifar10", "resnet20"), ("cifar10", "cnn_wide_kw"), ("imagenet", "squeezenet1_0")]
-)
-def test_grey_images_are_not_taken_for_coloured(root: Path, file: str, factory: str) -> None:
-    domain = Domain(kind="image", shape=(1, 32, 32), levels=256)
-    with torch.random.fork_rng(), pytest.raises(RequestError, match="images have 1 channels, not 3"):
-        TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
+def test_grey_images_are_not_taken_for_coloured(root: Path, subtests: pytest.Subtests) -> None:
+    for file, factory in [("cifar10", "resnet20"), ("cifar10", "cnn_wide_kw"), ("imagenet", "squeezenet1_0")]:
+        with subtests.test(file=file):
+            domain = Domain(kind="image", shape=(1, 32, 32), levels=256)
+            with torch.random.fork_rng(), pytest.raises(RequestError, match="images have 1 channels, not 3"):
+                TorchModule(path=f"{root / 'examples' / 'models' / file}.py:{factory}")(domain)
 
 
 @pytest.mark.parametrize(("file", "published"), [("vit_pgd_2_3_16", 0.5978), ("vit_ibp_3_3_8", 0.6221)])
@@ -140,10 +140,11 @@ def test_a_family_learns(root, shared, tmp_path, monkeypatch, capsys):
     check_model(model(Domain(kind="image", shape=(1, 28, 28), low=0.0, high=1.0)))
 
 
-@pytest.mark.parametrize("factory", [f"{data}_{kind}" for data in ("cifar10", "mnist") for kind in ("vit", "mixer", "mobile")])
-def test_families_answer(root, factory):
-    shape = (3, 32, 32) if factory.startswith("cifar10") else (1, 28, 28)
-    module = getattr(import_file(root / "examples" / "models" / "families.py"), factory)().eval()
-    x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(module(x)[:2], module(x[:2]))
+def test_families_answer(root, subtests):
+    for factory in [f"{data}_{kind}" for data in ("cifar10", "mnist") for kind in ("vit", "mixer", "mobile")]:
+        with subtests.test(factory=factory):
+            shape = (3, 32, 32) if factory.startswith("cifar10") else (1, 28, 28)
+            module = getattr(import_file(root / "examples" / "models" / "families.py"), factory)().eval()
+            x = torch.rand(4, *shape, generator=torch.Generator().manual_seed(0))
+            with torch.no_grad():
+                torch.testing.assert_close(module(x)[:2], module(x[:2]))

@@ -28,14 +28,13 @@ def test_a_class_alone_is_a_certainty():
     assert not answers.are_probabilities(logits)
 
 
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
+def test_which_answers_are_probabilities(subtests):
+    rows = [
         ([[0.2, 0.8], [1.0, 0.0]], True),
         ([[0.2, 0.8], [0.9, 0.2]], False),
         ([[-0.2, 1.2], [0.5, 0.5]], False),
         ([[1.0], [1.0]], False),
-    ],
-)
-def test_which_answers_are_probabilities(rows, expected):
-    assert answers.are_probabilities(torch.tensor(rows)) is expected
+    ]
+    for values, expected in rows:
+        with subtests.test(values=values):
+            assert answers.are_probabilities(torch.tensor(values)) is expected

@@ -42,9 +42,8 @@ class Output:
         self.logits = logits
 
 
-@pytest.mark.parametrize(
-    ("function", "access", "forms"),
-    [
+def test_scores_of_any_library(subtests):
+    rows = [
         (torch_scores, Access.GRADIENTS, "tensors with gradients"),
         (array_scores, Access.SCORES, "numpy arrays"),
         (frozen_scores, Access.SCORES, "tensors"),
@@ -52,15 +51,14 @@ class Output:
         (lambda x: {"logits": torch_scores(x)}, Access.GRADIENTS, "tensors with gradients"),
         (lambda x: torch_scores(x).tolist(), Access.SCORES, "numpy arrays|tensors"),
         (functools.partial(lambda w, x: x.flatten(1) @ w, WEIGHT), Access.GRADIENTS, "tensors with gradients"),
-    ],
-    ids=["torch", "numpy", "no-gradient", "logits", "dict", "list", "partial"],
-)
-def test_scores_of_any_library(function, access, forms):
-    model = of(function)
-    check_model(model)
-    assert model.access == access and model.classes == 4
-    assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
-    assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
+    ]
+    for function, access, forms in rows:
+        with subtests.test(forms=forms):
+            model = of(function)
+            check_model(model)
+            assert model.access == access and model.classes == 4
+            assert torch.allclose(model.predict(X), LOGITS, atol=1e-5)
+            assert any(f"asked with {form} of shape (n, 3, 4, 5)" in model.info.notes[0] for form in forms.split("|"))
 
 
 def test_labels():
@@ -124,18 +122,17 @@ def test_things_that_are_freed_do_not_pass_for_each_other():
     assert len({digest_of(Estimator()) for _ in range(20)}) == 1
 
 
-@pytest.mark.parametrize(
-    ("function", "words"),
-    [
+def test_a_function_that_cannot_be_asked(subtests):
+    rows = [
         (lambda x: "cat", "answers with a str"),
         (lambda x: torch.zeros(7, 4), r"answers 3 inputs with shape \(7, 4\): it must give a row of scores"),
         (
             lambda x: x.reshape(len(x), 7),
             r"cannot take the data, arrays of shape \(n, 3, 4, 5\) \(with tensors with gradients: Run",
         ),
-    ],
-)
-def test_a_function_that_cannot_be_asked(function, words):
-    with pytest.raises(RequestError, match=words) as error:
-        of(function)
-    assert "\n" not in str(error.value)
+    ]
+    for function, words in rows:
+        with subtests.test(words=words):
+            with pytest.raises(RequestError, match=words) as error:
+                of(function)
+            assert "\n" not in str(error.value)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import brinell
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
+from brinell.inputs import models_of
 from brinell.models._copies import model_copier
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import read_weights
@@ -60,72 +61,74 @@ CONTAINERS: dict[str, Callable[[nn.Module], Any]] = {
 }
 
 
-def audit(model: Any, folder: Path) -> list[tuple[int, int]]:
-    y = network()(X).argmax(1)
-    report = brinell.audit(model, (X, y), eps=[0.05, 0.3], attack=["fgsm", "square?steps=20"], out=folder)
-    return [(rate.k, rate.n) for rate in report.models[0].robust_accuracy]
+PARTS = ("traced", "frozen", "exported", "exported for four", "a graph", "parallel", "traced part", "exported part", "a function")
+"""Containers of which each needs code of its own; the others, which are slow to make or mix these, wait for `make slow`."""
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_an_audit_of_a_container_is_that_of_the_network(container: str, tmp_path: Path) -> None:
-    assert audit(CONTAINERS[container](network()), tmp_path / "run") == audit(network(), tmp_path / "plain")
+@pytest.mark.parametrize("names", [PARTS, pytest.param(sorted({*CONTAINERS} - {*PARTS}), marks=pytest.mark.slow)])
+def test_answers_gradients_copies_and_digests(names: tuple[str, ...], subtests: pytest.Subtests) -> None:
+    data, plain = brinell.data(X, torch.arange(11) % 3, layout="first"), TorchModel(network(), IMAGE)
+    for container in names:
+        with subtests.test(container=container):
+            make = CONTAINERS[container]
+            model, again, other = (models_of({"mine": make(network(seed))}, data, "")[0] for seed in (1, 1, 2))
+            for n in (1, 6, 11):
+                x = X[:n].clone().requires_grad_()
+                assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
+                if "function" not in container:
+                    gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
+                    assert torch.allclose(*gradients, atol=1e-4)
+            if "function" not in container:
+                assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
+                assert again.digest() == model.digest() != other.digest()
 
 
-@pytest.mark.parametrize("container", [name for name in CONTAINERS if "function" not in name])
-def test_answers_gradients_copies_and_digests(container: str) -> None:
-    make, plain = CONTAINERS[container], TorchModel(network(), IMAGE)
-    model = TorchModel(make(network()), IMAGE, name="mine")
-    for n in (1, 4, 6, 11):
-        x = X[:n].clone().requires_grad_()
-        assert torch.allclose(model.predict(x), plain.predict(x), atol=1e-5)
-        gradients = [torch.autograd.grad(each.predict(x).square().sum(), x)[0] for each in (model, plain)]
-        assert torch.allclose(*gradients, atol=1e-4)
-    assert torch.allclose(model_copier(model)().predict(X), plain.predict(X), atol=1e-5)
-    assert TorchModel(make(network()), IMAGE).digest() == model.digest()
-    assert TorchModel(make(network(2)), IMAGE).digest() != model.digest()
+def test_the_digest_covers_the_code(subtests: pytest.Subtests) -> None:
+    for container in ["traced", "scripted", "exported", "a graph"]:
+        with subtests.test(container=container):
+
+            class Scaled(nn.Module):
+                def __init__(self, factor: float) -> None:
+                    super().__init__()
+                    self.net, self.factor = network(), factor
+
+                def forward(self, x: Tensor) -> Tensor:
+                    return self.net(x) * self.factor
+
+            assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
 
 
-@pytest.mark.parametrize("container", ["traced", "scripted", "exported", "a graph"])
-def test_the_digest_covers_the_code(container: str) -> None:
-    class Scaled(nn.Module):
-        def __init__(self, factor: float) -> None:
-            super().__init__()
-            self.net, self.factor = network(), factor
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.net(x) * self.factor
-
-    assert len({TorchModel(CONTAINERS[container](Scaled(factor)), IMAGE).digest() for factor in (2.0, 3.0)}) == 2
+def test_what_is_asked_otherwise_is_said(subtests: pytest.Subtests) -> None:
+    for container in ["exported for four", "compiled", "parallel"]:
+        with subtests.test(container=container):
+            (note,) = TorchModel(CONTAINERS[container](network()), IMAGE, name="mine").info.notes
+            assert note.startswith("mine is asked ")
 
 
-@pytest.mark.parametrize("container", ["exported for four", "compiled", "parallel"])
-def test_what_is_asked_otherwise_is_said(container: str) -> None:
-    (note,) = TorchModel(CONTAINERS[container](network()), IMAGE, name="mine").info.notes
-    assert note.startswith("mine is asked ")
-
-
-@pytest.mark.parametrize("container", ["traced", "exported", "exported for four", "compiled", "parallel"])
-def test_a_factory_may_return_a_container(container: str, tmp_path: Path) -> None:
-    program_or_module = CONTAINERS[container](network())
-    program = isinstance(program_or_module, torch.export.ExportedProgram)
-    if container == "traced":
-        torch.jit.save(program_or_module, tmp_path / "net.pt")
-        text = f"return torch.jit.load('{tmp_path}/net.pt')"
-    elif program or container == "exported for four":
-        torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
-        text = f"return torch.export.load('{tmp_path}/net.pt2')"
-    else:
-        torch.save(network().state_dict(), tmp_path / "state.pt")
-        text = (
-            "from torch import nn\n"
-            "    parts = [nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(27, 3)]\n"
-            "    net = nn.Sequential(*parts)\n"
-            f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
-            f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
-        )
-    (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
-    model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
-    assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
+def test_a_factory_may_return_a_container(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    for container in ["traced", "exported", "exported for four", "compiled", "parallel"]:
+        with subtests.test(container=container):
+            tmp_path = tmp_path_factory.mktemp("case")
+            program_or_module = CONTAINERS[container](network())
+            program = isinstance(program_or_module, torch.export.ExportedProgram)
+            if container == "traced":
+                torch.jit.save(program_or_module, tmp_path / "net.pt")
+                text = f"return torch.jit.load('{tmp_path}/net.pt')"
+            elif program or container == "exported for four":
+                torch.export.save(program_or_module if program else exported(network(), 4), tmp_path / "net.pt2")
+                text = f"return torch.export.load('{tmp_path}/net.pt2')"
+            else:
+                torch.save(network().state_dict(), tmp_path / "state.pt")
+                text = (
+                    "from torch import nn\n"
+                    "    parts = [nn.Conv2d(1, 3, 2), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(), nn.Linear(27, 3)]\n"
+                    "    net = nn.Sequential(*parts)\n"
+                    f"    net.load_state_dict(torch.load('{tmp_path}/state.pt', weights_only=True))\n"
+                    f"    return {'torch.compile' if container == 'compiled' else 'nn.DataParallel'}(net)"
+                )
+            (tmp_path / "mine.py").write_text(f"import torch\n\ndef net():\n    {text}\n")
+            model = TorchModule(path=f"{tmp_path}/mine.py:net")(IMAGE)
+            assert torch.allclose(model.predict(X), network()(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pt2"])
@@ -142,7 +145,7 @@ def test_a_program_in_a_file_is_not_opened_but_its_remedy_is_said(suffix: str, t
         TorchModule(path=str(file))(IMAGE)
 
 
-def test_a_quantised_network_is_audited_by_what_needs_no_gradients(tmp_path: Path) -> None:
+def test_a_quantised_network_answers_and_is_copied() -> None:
     quantised = torch.ao.quantization.quantize_dynamic(network(), {nn.Linear}, dtype=torch.qint8)
     model = TorchModel(quantised, IMAGE)
     assert (
@@ -150,4 +153,3 @@ def test_a_quantised_network_is_audited_by_what_needs_no_gradients(tmp_path: Pat
         != TorchModel(torch.ao.quantization.quantize_dynamic(network(2), {nn.Linear}, dtype=torch.qint8), IMAGE).digest()
     )
     assert torch.equal(model_copier(model)().predict(X), model.predict(X))
-    assert len(audit(quantised, tmp_path / "run")) == 2

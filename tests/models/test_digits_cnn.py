@@ -58,20 +58,25 @@ def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return cache_file()
 
 
-@pytest.mark.parametrize("damage", [lambda raw: raw[:1000], lambda raw: raw[:-4] + b"\0\0\1\1", lambda raw: b""])
 def test_a_damaged_cache_is_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, damage: object
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    subtests: pytest.Subtests,
 ) -> None:
-    file = copied(tmp_path, monkeypatch)
-    assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
-    assert not caplog.records
-    file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
-    with caplog.at_level(logging.WARNING):
-        DigitsCnn()(DOMAIN)
-    assert "training digits-cnn again" in caplog.text
-    caplog.clear()
-    DigitsCnn()(DOMAIN)
-    assert not caplog.records, "the file is whole again"
+    for damage in [lambda raw: raw[:1000], lambda raw: raw[:-4] + b"\0\0\1\1", lambda raw: b""]:
+        with subtests.test(damage=damage):
+            tmp_path = tmp_path_factory.mktemp("case")
+            file = copied(tmp_path, monkeypatch)
+            assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
+            assert not caplog.records
+            file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]
+            with caplog.at_level(logging.WARNING):
+                DigitsCnn()(DOMAIN)
+            assert "training digits-cnn again" in caplog.text
+            caplog.clear()
+            DigitsCnn()(DOMAIN)
+            assert not caplog.records, "the file is whole again"
 
 
 def test_a_cache_that_cannot_be_written_costs_no_more_than_a_training(

@@ -1,6 +1,7 @@
 """The gradient to a first convolution's input: that of autograd, whatever the shape, and nothing else changed."""
 
-import pytest
+from unittest.mock import Mock
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -62,15 +63,16 @@ def gradients(net, x, of, *, fast):
     return torch.autograd.grad(value, [leaf, *of])
 
 
-@pytest.mark.parametrize(("stride", "channels"), [(2, 3), (4, 1), (1, 1), (1, 3)])
-def test_a_network_has_the_gradients_that_it_has_without(stride, channels):
+def test_a_network_has_the_gradients_that_it_has_without(subtests):
     """To the input and to every weight, with an activation that writes into the convolution's output."""
-    x = torch.rand(5, channels, 12, 12, generator=torch.Generator().manual_seed(1))
-    net = network(stride, channels)
-    for fast, plain in zip(
-        gradients(net, x, net.parameters(), fast=True), gradients(net, x, net.parameters(), fast=False), strict=True
-    ):
-        torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
+    for stride, channels in [(2, 3), (4, 1), (1, 1), (1, 3)]:
+        with subtests.test(stride=stride):
+            x = torch.rand(5, channels, 12, 12, generator=torch.Generator().manual_seed(1))
+            net = network(stride, channels)
+            for fast, plain in zip(
+                gradients(net, x, net.parameters(), fast=True), gradients(net, x, net.parameters(), fast=False), strict=True
+            ):
+                torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-6)
 
 
 def test_gradients_of_gradients():
@@ -94,9 +96,9 @@ def _under(net, x):
         return net(x)
 
 
-@pytest.mark.parametrize(
-    ("net", "kind", "times"),
-    [
+def test_a_target_takes_it_where_it_pays(monkeypatch, subtests):
+    """Its gradient is that of the module, and the other way is asked as often as it pays: not at all without gradients."""
+    rows = [
         (nn.Sequential(nn.Conv2d(1, 4, 4, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 16, 3)), (1, 8, 8), 1),
         (nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 3)), (3, 8, 8), 0),
         (nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.Flatten(), nn.Linear(4 * 16, 3)), (3, 8, 8), 0),
@@ -104,19 +106,17 @@ def _under(net, x):
         (nn.Sequential(nn.Conv2d(4, 4, 4, 2, 1, groups=4), nn.Flatten(), nn.Linear(4 * 16, 3)), (4, 8, 8), 0),
         (nn.Sequential(nn.Conv2d(3, 4, 3, padding="same"), nn.Flatten(), nn.Linear(4 * 64, 3)), (3, 8, 8), 0),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), (1, 8, 8), 0),
-    ],
-    ids=["strided", "three channels", "three by two", "dilated", "grouped", "padded by a word", "none"],
-)
-def test_a_target_takes_it_where_it_pays(net, kind, times, monkeypatch):
-    """Its gradient is that of the module, and the other way is asked as often as it pays: not at all without gradients."""
-    requests = []
-    plain = first_conv.input_gradient
-    monkeypatch.setattr(first_conv, "input_gradient", lambda *words: requests.append(1) or plain(*words))
-    model = TorchModel(net, Domain(kind="image", shape=kind))
-    x = torch.rand(3, *kind, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    with torch.no_grad():
-        model.predict(x)
-    gradients = torch.autograd.grad(model.predict(x).logsumexp(1).sum(), x)
-    expected = torch.autograd.grad(net(x).logsumexp(1).sum(), x)
-    torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-6)
-    assert len(requests) == times
+    ]
+    for net, kind, times in rows:
+        with subtests.test(net=net):
+            gradient = Mock(wraps=first_conv.input_gradient)
+            monkeypatch.setattr(first_conv, "input_gradient", gradient)
+            model = TorchModel(net, Domain(kind="image", shape=kind))
+            x = torch.rand(3, *kind, generator=torch.Generator().manual_seed(0)).requires_grad_()
+            with torch.no_grad():
+                model.predict(x)
+            gradients = torch.autograd.grad(model.predict(x).logsumexp(1).sum(), x)
+            expected = torch.autograd.grad(net(x).logsumexp(1).sum(), x)
+            torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-6)
+            assert gradient.call_count == times
+            monkeypatch.undo()

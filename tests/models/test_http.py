@@ -52,16 +52,17 @@ def test_every_float_comes_through(values, binary):
     assert np.array_equal(answer(reply, reply_headers), x)
 
 
-@pytest.mark.parametrize(("datatype", "kind"), [("FP16", np.float16), ("FP64", np.float64), ("UINT8", np.uint8)])
-@pytest.mark.parametrize("encoding", ["binary", "json"])
-def test_datatypes(datatype, kind, encoding):
-    server = InferenceServer(total, (2,), datatype=datatype)
-    x = torch.tensor([[0.0, 1.0], [0.2, 0.6]])
-    with server.running() as url:
-        open_model(url, encoding=encoding).predict(x)
-    sent = server.inputs[-1]
-    expected = np.array([[0, 255], [51, 153]], np.uint8) if kind is np.uint8 else x.numpy().astype(kind)
-    assert sent.dtype == kind and np.array_equal(sent, expected)
+def test_datatypes(subtests):
+    for encoding in ["binary", "json"]:
+        for datatype, kind in [("FP16", np.float16), ("FP64", np.float64), ("UINT8", np.uint8)]:
+            with subtests.test(datatype=datatype, encoding=encoding):
+                server = InferenceServer(total, (2,), datatype=datatype)
+                x = torch.tensor([[0.0, 1.0], [0.2, 0.6]])
+                with server.running() as url:
+                    open_model(url, encoding=encoding).predict(x)
+                sent = server.inputs[-1]
+                expected = np.array([[0, 255], [51, 153]], np.uint8) if kind is np.uint8 else x.numpy().astype(kind)
+                assert sent.dtype == kind and np.array_equal(sent, expected)
 
 
 def test_bytes_are_remarked_and_any_range_can_be_asked_for():
@@ -92,9 +93,8 @@ def test_columns_are_sent_in_their_own_units():
             open_model(url, domain, low=0.0, high=1.0)
 
 
-@pytest.mark.parametrize(
-    ("stated", "options", "sent"),
-    [
+def test_layouts(subtests):
+    rows = [
         ([-1, 3, 2, 4], {}, lambda x: x),
         ([-1, 2, 4, 3], {}, lambda x: x.permute(0, 2, 3, 1)),
         ([-1, -1, -1, 3], {}, lambda x: x.permute(0, 2, 3, 1)),
@@ -103,15 +103,15 @@ def test_columns_are_sent_in_their_own_units():
         ([-1, 24], {"layout": "last"}, lambda x: x.permute(0, 2, 3, 1).flatten(1)),
         ([-1, 24], {"layout": "first"}, lambda x: x.flatten(1)),
         ([], {"layout": "last"}, lambda x: x.permute(0, 2, 3, 1)),
-    ],
-)
-def test_layouts(stated, options, sent):
-    metadata = {"name": "net", "inputs": [{"name": "x", "datatype": "FP32", "shape": stated}]}
-    server = InferenceServer(total, metadata=metadata)
-    x = random_inputs(5, IMAGE)
-    with server.running() as url:
-        open_model(url, IMAGE, **options).predict(x)
-    assert np.array_equal(server.inputs[-1], sent(x).numpy())
+    ]
+    for stated, options, sent in rows:
+        with subtests.test(sent=sent):
+            metadata = {"name": "net", "inputs": [{"name": "x", "datatype": "FP32", "shape": stated}]}
+            server = InferenceServer(total, metadata=metadata)
+            x = random_inputs(5, IMAGE)
+            with server.running() as url:
+                open_model(url, IMAGE, **options).predict(x)
+            assert np.array_equal(server.inputs[-1], sent(x).numpy())
 
 
 def test_a_grey_image_needs_no_channel():
@@ -262,19 +262,24 @@ def dripping(answer, pause=0.0):
         door.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.parametrize("part", ["status", "header", "body"])
-def test_a_server_that_sends_a_byte_at_a_time_does_not_outlast_the_timeout(part):
-    long = {"status": b"HTTP/1.1 200 " + b"O" * 999, "header": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 999}
-    content = long.get(part, answered(" " * 999)[:-1])
-    start = time.monotonic()
-    with dripping(lambda line: content, pause=0.05) as url, pytest.raises(UnreachableError, match="no answer within 0.5 s"):
-        open_model(url, retries=0, timeout=0.5)
-    assert time.monotonic() - start < 3
+def test_a_server_that_sends_a_byte_at_a_time_does_not_outlast_the_timeout(subtests):
+    for part in ["status", "header", "body"]:
+        with subtests.test(part=part):
+            long = {"status": b"HTTP/1.1 200 " + b"O" * 999, "header": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 999}
+            content = long.get(part, answered(" " * 999)[:-1])
+            start = time.monotonic()
+            with (
+                dripping(lambda line, content=content: content, pause=0.05) as url,
+                pytest.raises(UnreachableError, match="no answer within 0.5 s"),
+            ):
+                open_model(url, retries=0, timeout=0.5)
+            assert time.monotonic() - start < 3
 
 
-@pytest.mark.parametrize("token", ["two words", "line\nbreak", "ümlaut"])
-def test_a_token_that_is_none(monkeypatch, token):
-    monkeypatch.setenv("BRINELL_TOKEN", token)
-    with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="no valid bearer token") as error:
-        open_model(url)
-    assert token not in str(error.value)
+def test_a_token_that_is_none(monkeypatch, subtests):
+    for token in ["two words", "line\nbreak", "ümlaut"]:
+        with subtests.test(token=token):
+            monkeypatch.setenv("BRINELL_TOKEN", token)
+            with InferenceServer(linear).running() as url, pytest.raises(RequestError, match="no valid bearer token") as error:
+                open_model(url)
+            assert token not in str(error.value)

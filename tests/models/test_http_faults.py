@@ -16,18 +16,19 @@ from brinell.core.errors import ModelError, RequestError, SampleError, Unreachab
 from brinell.models._protocol import AnswerError, answer
 
 
-@pytest.mark.parametrize("fault", ["503", "429", "500", "closed", "html", "delay0.4"])
-def test_a_fault_is_asked_again_and_counted_apart(fault):
+def test_a_fault_is_asked_again_and_counted_apart(subtests):
     """Requests 5, 8, 11 go wrong; the probes are those before."""
-    server = InferenceServer(linear, faults=lambda number: fault if number in (5, 8, 11) else "")
-    x = random_inputs(40)
-    with server.running() as url:
-        model = open_model(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
-        assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
-    traffic = model.traffic()
-    assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (40, 10, 3) and server.fault_counts[
-        fault
-    ] == 3
+    for fault in ["503", "429", "500", "closed", "html", "delay0.4"]:
+        with subtests.test(fault=fault):
+            server = InferenceServer(linear, faults=lambda number, fault=fault: fault if number in (5, 8, 11) else "")
+            x = random_inputs(40)
+            with server.running() as url:
+                model = open_model(url, rows=4, timeout=0.15 if fault.startswith("delay") else 5.0)
+                assert torch.equal(model.predict(x), torch.from_numpy(linear(x.numpy())))
+            traffic = model.traffic()
+            assert (traffic.pop("inputs"), traffic.pop("requests"), sum(traffic.values())) == (40, 10, 3) and server.fault_counts[
+                fault
+            ] == 3
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_no_attempt():
@@ -110,19 +111,18 @@ def test_a_refusal_calls_off_what_waits_behind_it():
             assert model.traffic()["requests"] < 10 and len(model.predict(x[2:])) == 38
 
 
-@pytest.mark.parametrize(
-    ("function", "line"),
-    [
+def test_answers_that_no_classifier_gives(subtests):
+    rows = [
         (lambda x: linear(x) * np.float32("nan"), "NaN or infinity"),
         (lambda x: linear(x)[:, :1], "not one number per class"),
         (lambda x: linear(x)[:1], "to 4 inputs"),
         (lambda x: linear(x)[:, :, None], "not one number per class"),
-    ],
-)
-def test_answers_that_no_classifier_gives(function, line):
-    with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as error:
-        open_model(url)
-    assert "\n" not in str(error.value)
+    ]
+    for function, line in rows:
+        with subtests.test(line=line):
+            with InferenceServer(function).running() as url, pytest.raises(ModelError, match=line) as error:
+                open_model(url)
+            assert "\n" not in str(error.value)
 
 
 def test_more_classes_than_said():
@@ -139,9 +139,8 @@ def test_other_classes_than_at_the_beginning():
             model.predict(random_inputs(3))
 
 
-@pytest.mark.parametrize(
-    ("metadata", "options", "line"),
-    [
+def test_metadata_that_do_not_fit(subtests):
+    rows = [
         ({"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]}, {}, r"shape \(3,\), and the data are vectors"),
         ({"inputs": [{"name": n, "datatype": "FP32", "shape": [-1, 2]} for n in "ab"]}, {}, r"2 inputs \(a, b\)"),
         ({"inputs": [{"name": "a", "datatype": "FP32", "shape": [-1, 2]}]}, {"input": "b"}, "has input a"),
@@ -149,15 +148,15 @@ def test_other_classes_than_at_the_beginning():
         ({"inputs": []}, {}, "input=NAME"),
         ({"inputs": 7}, {}, "in another way than the protocol"),
         ({"inputs": [{"name": "x"}]}, {}, "in another way than the protocol"),
-    ],
-)
-def test_metadata_that_do_not_fit(metadata, options, line):
-    with (
-        InferenceServer(linear, metadata={"name": "net"} | metadata).running() as url,
-        pytest.raises(RequestError, match=line) as error,
-    ):
-        open_model(url, **options)
-    assert "\n" not in str(error.value)
+    ]
+    for metadata, options, line in rows:
+        with subtests.test(metadata=metadata):
+            with (
+                InferenceServer(linear, metadata={"name": "net"} | metadata).running() as url,
+                pytest.raises(RequestError, match=line) as error,
+            ):
+                open_model(url, **options)
+            assert "\n" not in str(error.value)
 
 
 def test_channels_that_could_be_first_or_last():
@@ -165,20 +164,19 @@ def test_channels_that_could_be_first_or_last():
         open_model(url, IMAGE)
 
 
-@pytest.mark.parametrize(
-    ("path", "line"),
-    [
+def test_addresses(subtests):
+    rows = [
         ("http://127.0.0.1:1/v1/models/net", "write http://HOST:PORT/v2/models/NAME"),
         ("http://127.0.0.1:1/v2/models/", "write http://HOST:PORT/v2/models/NAME"),
         ("ftp://127.0.0.1/v2/models/net", "write http://HOST:PORT/v2/models/NAME"),
         ("http://me:pw@127.0.0.1:1/v2/models/net", "password"),
         ("", "write http://HOST:PORT/v2/models/NAME"),
-    ],
-)
-def test_addresses(path, line):
-    with pytest.raises(RequestError, match=line) as error:
-        open_model(path)
-    assert "pw" not in str(error.value)
+    ]
+    for path, line in rows:
+        with subtests.test(path=path):
+            with pytest.raises(RequestError, match=line) as error:
+                open_model(path)
+            assert "pw" not in str(error.value)
 
 
 def test_a_model_that_is_not_there():
@@ -186,10 +184,11 @@ def test_a_model_that_is_not_there():
         open_model(url + "x")
 
 
-@pytest.mark.parametrize("options", [{"rows": 0}, {"timeout": 0}, {"retries": -1}, {"datatype": "INT3"}, {"low": 0.0}])
-def test_options_out_of_range(options):
-    with pytest.raises(RequestError):
-        plugins.build("model", "http", options)
+def test_options_out_of_range(subtests):
+    for options in [{"rows": 0}, {"timeout": 0}, {"retries": -1}, {"datatype": "INT3"}, {"low": 0.0}]:
+        with subtests.test(options=options):
+            with pytest.raises(RequestError):
+                plugins.build("model", "http", options)
 
 
 @given(st.binary(max_size=200), st.none() | st.text(max_size=4) | st.integers(0, 300).map(str))

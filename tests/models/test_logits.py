@@ -1,7 +1,6 @@
 """Logits of any type: float32 behind a model, with the same leading class, and the same figures of an audit."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 import brinell
 from brinell.core.domain import Domain
 from brinell.core.model import Access, ModelInfo, as_logits, ask
+from brinell.inputs import models_of
 
 TYPES = (torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 X = torch.rand(12, 6, generator=torch.Generator().manual_seed(0))
@@ -54,48 +54,49 @@ class Own:
         return "own"
 
 
-def audit(model: Any, y: Tensor, folder: Path) -> Any:
-    return brinell.audit(model, (X, y), eps=[0.05, 0.2], attack="fgsm", out=folder)
+def test_logits_of_any_type_are_float32_with_the_same_leader(subtests: pytest.Subtests) -> None:
+    data = brinell.data(X, linear()(X).argmax(1))
+    models = {
+        "module": Cast,
+        "own": Own,
+        "function": lambda dtype: Cast(dtype).forward,
+        "network": lambda dtype: linear().to(dtype),
+    }
+    for name, make in models.items():
+        for dtype in TYPES if name != "network" else (torch.float64, torch.float16):
+            with subtests.test(name=name, dtype=dtype):
+                (model,) = models_of(make(dtype), data, "")
+                logits = ask(model, X)
+                assert logits.dtype == torch.float32
+                reference = linear()(X) if name == "network" else Cast(dtype)(X).float()
+                assert torch.allclose(logits, reference, atol=2e-3) or dtype == torch.bool
+                assert torch.equal(logits.argmax(1), reference.argmax(1))
 
 
-def counts(report: Any) -> list[int]:
-    return [report.robust(eps).k for eps in (0.05, 0.2)]
+def test_an_audit_in_double_precision_is_that_in_single(tmp_path: Path) -> None:
+    y, settings = linear()(X).argmax(1), {"eps": [0.05, 0.2], "attack": "fgsm"}
+    reports = [
+        brinell.audit(model, (X, y), out=tmp_path / name, **settings)
+        for name, model in {"double": linear().double(), "single": linear()}.items()
+    ]
+    assert [reports[0].robust(eps).k for eps in (0.05, 0.2)] == [reports[1].robust(eps).k for eps in (0.05, 0.2)]
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("wrap", [Cast, Own, lambda dtype: Cast(dtype).forward])
-def test_an_audit_of_logits_of_any_type(dtype: torch.dtype, wrap: Any, tmp_path: Path) -> None:
-    y = linear()(X).argmax(1)
-    report = audit(wrap(dtype), y, tmp_path / "run")
-    if dtype.is_floating_point:
-        exact = audit(linear(), y, tmp_path / "exact")
-        assert counts(report) == counts(exact)
-
-
-@pytest.mark.parametrize("double", [True, False])
-def test_a_model_in_double_precision_is_audited_as_one_in_single(double: bool, tmp_path: Path) -> None:
-    y = linear()(X).argmax(1)
-    report, exact = (
-        audit(linear().double() if double else linear().half(), y, tmp_path / "run"),
-        audit(linear(), y, tmp_path / "exact"),
-    )
-    assert counts(report) == counts(exact)
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e30, 1e300])
-def test_the_leading_class_of_random_logits_stays(dtype: torch.dtype, scale: float) -> None:
-    rng = torch.Generator().manual_seed(2)
-    close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
-    values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
-    if not dtype.is_floating_point:
-        values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
-        values = torch.cat([values, values % 3 + 2**60])
-    answer = values.to(dtype)
-    logits = as_logits(answer)
-    leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
-    assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
-    assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
+def test_the_leading_class_of_random_logits_stays(subtests: pytest.Subtests) -> None:
+    for scale in [1e-12, 1.0, 1e30, 1e300]:
+        for dtype in TYPES:
+            with subtests.test(dtype=dtype, scale=scale):
+                rng = torch.Generator().manual_seed(2)
+                close = 1 + 1e-12 * torch.randn(500, 4, generator=rng, dtype=torch.float64)
+                values = torch.cat([torch.randn(500, 4, generator=rng, dtype=torch.float64), close, -close]) * scale
+                if not dtype.is_floating_point:
+                    values = torch.randint(-(2**22), 2**22, values.shape, generator=rng)
+                    values = torch.cat([values, values % 3 + 2**60])
+                answer = values.to(dtype)
+                logits = as_logits(answer)
+                leaders = (answer.long() if dtype == torch.bool else answer).argmax(1)
+                assert logits.dtype == torch.float32 and torch.equal(logits.argmax(1), leaders)
+                assert torch.isfinite(logits).all() == torch.isfinite(answer.double()).all()
 
 
 def test_float64_logits_have_the_gradient_of_the_network() -> None:

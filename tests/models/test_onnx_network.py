@@ -194,25 +194,26 @@ def answers(model, x, output="y"):
     return expected, OnnxNetwork(model, Path(), output).eval()(torch.from_numpy(x)).numpy()
 
 
-@pytest.mark.parametrize("operation", sorted(FORMS))
-def test_an_operation_answers_as_in_onnx_runtime(operation):
-    rng = np.random.default_rng(sum(operation.encode()))
-    for _ in range(8):
-        constants, attributes = FORMS[operation](rng)
-        outputs = ["y", "z"] if operation == "Split" else ["y"]
-        names = [f"c{k}" for k in range(len(constants))]
-        nodes, source = [], "x"
-        if operation in ("Squeeze", "Reciprocal"):
-            before = ("Unsqueeze", ["x", "axes"]) if operation == "Squeeze" else ("Exp", ["x"])
-            nodes, source = [helper.make_node(*before, ["before"])], "before"
-        nodes.append(helper.make_node(operation, [source, *names], outputs, **attributes))
-        # A softmax at the end is undone: its argument gives the same classes.
-        nodes.append(helper.make_node("Identity", ["y"], ["end"]))
-        arrays = {"axes": integers(4), **dict(zip(names, (np.asarray(c) for c in constants), strict=True))}
-        model = model_of(nodes, arrays, outputs=("end",))
-        expected, answered = answers(model, a(rng, *IMAGE), "end")
-        assert expected.shape == answered.shape, f"{operation} {attributes}"
-        np.testing.assert_allclose(answered, expected, rtol=1e-4, atol=1e-5, err_msg=f"{operation} {attributes}")
+def test_an_operation_answers_as_in_onnx_runtime(subtests):
+    for operation in sorted(FORMS):
+        with subtests.test(operation=operation):
+            rng = np.random.default_rng(sum(operation.encode()))
+            for _ in range(8):
+                constants, attributes = FORMS[operation](rng)
+                outputs = ["y", "z"] if operation == "Split" else ["y"]
+                names = [f"c{k}" for k in range(len(constants))]
+                nodes, source = [], "x"
+                if operation in ("Squeeze", "Reciprocal"):
+                    before = ("Unsqueeze", ["x", "axes"]) if operation == "Squeeze" else ("Exp", ["x"])
+                    nodes, source = [helper.make_node(*before, ["before"])], "before"
+                nodes.append(helper.make_node(operation, [source, *names], outputs, **attributes))
+                # A softmax at the end is undone: its argument gives the same classes.
+                nodes.append(helper.make_node("Identity", ["y"], ["end"]))
+                arrays = {"axes": integers(4), **dict(zip(names, (np.asarray(c) for c in constants), strict=True))}
+                model = model_of(nodes, arrays, outputs=("end",))
+                expected, answered = answers(model, a(rng, *IMAGE), "end")
+                assert expected.shape == answered.shape, f"{operation} {attributes}"
+                np.testing.assert_allclose(answered, expected, rtol=1e-4, atol=1e-5, err_msg=f"{operation} {attributes}")
 
 
 def test_operations_on_shapes_and_truth_values():
@@ -286,11 +287,12 @@ def test_other_answers_are_refused(tmp_path, monkeypatch):
         Onnx(path=stored(tmp_path, nodes, arrays), gradients=True, answers="logits")(VECTOR)
 
 
-@pytest.mark.parametrize("name", ["mnist-net_256x4", "mnist_relu_9_200", "resnet_2b", "vit_ibp_3_3_8", "vit_pgd_2_3_16"])
-def test_published_networks(shared, name):
-    path = shared / "onnx" / f"{name}.onnx"
-    shape = (1, 28, 28) if name.startswith("mnist") else (3, 32, 32)
-    model = Onnx(path=str(path), gradients=True)(Domain(kind="image", shape=shape))
-    x = torch.rand(3, *shape, requires_grad=True)
-    (gradient,) = torch.autograd.grad(model.predict(x).square().sum(), x)
-    assert gradient.isfinite().all() and gradient.abs().amax((1, 2, 3)).min() > 0
+def test_published_networks(shared, subtests):
+    for name in ["mnist-net_256x4", "mnist_relu_9_200", "resnet_2b", "vit_ibp_3_3_8", "vit_pgd_2_3_16"]:
+        with subtests.test(name=name):
+            path = shared / "onnx" / f"{name}.onnx"
+            shape = (1, 28, 28) if name.startswith("mnist") else (3, 32, 32)
+            model = Onnx(path=str(path), gradients=True)(Domain(kind="image", shape=shape))
+            x = torch.rand(3, *shape, requires_grad=True)
+            (gradient,) = torch.autograd.grad(model.predict(x).square().sum(), x)
+            assert gradient.isfinite().all() and gradient.abs().amax((1, 2, 3)).min() > 0

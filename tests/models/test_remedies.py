@@ -34,9 +34,8 @@ CONVOLUTION = nn.Sequential(nn.Conv1d(1, 2, 5), nn.AdaptiveAvgPool1d(1), nn.Flat
 IMAGES = torch.rand(6, 1, 8, 8, generator=RNG)
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "words"),
-    [
+def test_the_remedy_was_tried(tmp_path_factory, subtests):
+    rows = [
         (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), IMAGES.repeat(1, 3, 1, 1), r"read them in grey"),
         (
             nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 3)),
@@ -49,8 +48,9 @@ IMAGES = torch.rand(6, 1, 8, 8, generator=RNG)
         (CONVOLUTION, SIGNALS, r"it takes inputs of shape \(1, 187\): give the data kind=signal"),
         (nn.Linear(64, 3), IMAGES, r"begin with x = x.flatten\(1\)"),
         (nn.Linear(65, 3), IMAGES, "give it its own shape"),
-    ],
-)
-def test_the_remedy_was_tried(model, x, words, tmp_path):
-    with pytest.raises(RequestError, match=words):
-        brinell.audit(model, (x, np.arange(6) % 3), eps=0.1, attack="fgsm", out=tmp_path / "run")
+    ]
+    for model, x, words in rows:
+        with subtests.test(model=model):
+            tmp_path = tmp_path_factory.mktemp("case")
+            with pytest.raises(RequestError, match=words):
+                brinell.audit(model, (x, np.arange(6) % 3), eps=0.1, attack="fgsm", out=tmp_path / "run")

@@ -65,12 +65,13 @@ def narrow_mixture() -> Mixture:
     return Mixture(BiT((1, 1, 1), 8, groups=4), narrow(), Mixing(32 + 16, 64 + 32, (8, 12)), side=128)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_as_published(name: str) -> None:
-    assert PUBLISHED.keys() == BUILT.keys()
-    with torch.device("meta"):
-        network = BUILT[name]()
-    assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == PUBLISHED[name]
+def test_parameters_as_published(subtests: pytest.Subtests) -> None:
+    for name in PUBLISHED:
+        with subtests.test(name=name):
+            assert PUBLISHED.keys() == BUILT.keys()
+            with torch.device("meta"):
+                network = BUILT[name]()
+            assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == PUBLISHED[name]
 
 
 def test_parts_of_the_mixture_as_published() -> None:
@@ -80,17 +81,20 @@ def test_parts_of_the_mixture_as_published() -> None:
     assert parts == [232_279_178, 266_796_506, 67_848_704, 0]
 
 
-@pytest.mark.parametrize("name", ["Wang2023Better_WRN-28-10", "Wang2023Better_WRN-70-16", "Peng2023Robust"])
-def test_names_of_wide_networks(name: str) -> None:
-    with torch.device("meta"):
-        keys = BUILT[name]().state_dict().keys()
-    inner = r"(batchnorm_[01]|conv_[01]|shortcut|se\.fc[12])"
-    assert all(re.fullmatch(rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+", key) for key in keys)
-    blocks = Counter(key.split(".")[1] for key in keys if key.endswith("conv_0.weight"))
-    squeezed = sum(key.endswith("se.fc1.weight") for key in keys)
-    assert sorted(blocks.values()) == {"28": [4, 4, 4], "70": [11, 11, 11]}.get(name[-5:-3], [10, 30, 31])
-    assert squeezed == (71 if name == "Peng2023Robust" else 0)
-    assert sum(key.endswith("shortcut.weight") for key in keys) == 3, "only where the number of channels changes"
+def test_names_of_wide_networks(subtests: pytest.Subtests) -> None:
+    for name in ["Wang2023Better_WRN-28-10", "Wang2023Better_WRN-70-16", "Peng2023Robust"]:
+        with subtests.test(name=name):
+            with torch.device("meta"):
+                keys = BUILT[name]().state_dict().keys()
+            inner = r"(batchnorm_[01]|conv_[01]|shortcut|se\.fc[12])"
+            assert all(
+                re.fullmatch(rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+", key) for key in keys
+            )
+            blocks = Counter(key.split(".")[1] for key in keys if key.endswith("conv_0.weight"))
+            squeezed = sum(key.endswith("se.fc1.weight") for key in keys)
+            assert sorted(blocks.values()) == {"28": [4, 4, 4], "70": [11, 11, 11]}.get(name[-5:-3], [10, 30, 31])
+            assert squeezed == (71 if name == "Peng2023Robust" else 0)
+            assert sum(key.endswith("shortcut.weight") for key in keys) == 3, "only where the number of channels changes"
 
 
 def test_names_of_the_mixture() -> None:
@@ -160,17 +164,18 @@ def test_the_mixture_of_two_answers_by_hand() -> None:
     assert float(output[9]) == pytest.approx((1 - alpha) * (1 - standard) / 9 + alpha * robust, rel=1e-5)
 
 
-@pytest.mark.parametrize("make", [narrow, narrow_ra, narrow_mixture])
-def test_narrow_ones_answer_and_have_gradients(make: Any) -> None:
-    network = filled(make())
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    logits: Tensor = network(x)
-    (grad,) = torch.autograd.grad(logits.logsumexp(1).sum() + logits[:, 0].sum(), x)
-    assert logits.shape == (2, 10) and bool(torch.isfinite(logits).all())
-    assert bool((grad.abs().flatten(2).amax(2) > 0).all()), "every channel of every input"
-    with torch.no_grad():
-        assert not torch.allclose(logits[0], logits[1])
-        assert torch.allclose(network(x[1:]), logits[1:], atol=1e-5)
+def test_narrow_ones_answer_and_have_gradients(subtests: pytest.Subtests) -> None:
+    for make in [narrow, narrow_ra, narrow_mixture]:
+        with subtests.test(make=make):
+            network = filled(make())
+            x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1), requires_grad=True)
+            logits: Tensor = network(x)
+            (grad,) = torch.autograd.grad(logits.logsumexp(1).sum() + logits[:, 0].sum(), x)
+            assert logits.shape == (2, 10) and bool(torch.isfinite(logits).all())
+            assert bool((grad.abs().flatten(2).amax(2) > 0).all()), "every channel of every input"
+            with torch.no_grad():
+                assert not torch.allclose(logits[0], logits[1])
+                assert torch.allclose(network(x[1:]), logits[1:], atol=1e-5)
 
 
 @pytest.fixture
@@ -180,29 +185,29 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(robustbench, "BUILT", {name: makers.get(name, narrow) for name in PUBLISHED})
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "Bai2023Improving_edm"])
-@pytest.mark.parametrize(
-    "wrap",
-    [
+@pytest.mark.usefixtures("small")
+def test_checkpoints(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    rows_0 = [
         lambda state: state,
         lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}, "epoch": 1},
         lambda state: {f"model.{key}": value.half() if value.is_floating_point() else value for key, value in state.items()},
         lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
-    ],
-)
-@pytest.mark.usefixtures("small")
-def test_checkpoints(tmp_path: Path, name: str, wrap: Any) -> None:
-    network = filled(robustbench.BUILT[name]())
-    torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
-    generator = torch.random.get_rng_state()
-    model = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
-    assert torch.equal(torch.random.get_rng_state(), generator)
-    assert (model.name, model.classes, model.info.architecture) == (name, 10, "WideResNet")
-    assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
-    x = torch.rand(2, 3, 32, 32)
-    with torch.no_grad():
-        assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
-    check_model(model)
+    ]
+    for wrap in rows_0:
+        for name in [name for name in PUBLISHED if name != "Bai2023Improving_edm"]:
+            with subtests.test(name=name, wrap=wrap):
+                tmp_path = tmp_path_factory.mktemp("case")
+                network = filled(robustbench.BUILT[name]())
+                torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
+                generator = torch.random.get_rng_state()
+                model = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
+                assert torch.equal(torch.random.get_rng_state(), generator)
+                assert (model.name, model.classes, model.info.architecture) == (name, 10, "WideResNet")
+                assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
+                x = torch.rand(2, 3, 32, 32)
+                with torch.no_grad():
+                    assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
+                check_model(model)
 
 
 @pytest.fixture

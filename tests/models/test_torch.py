@@ -68,10 +68,10 @@ def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor],
     assert torch.equal(model.module[0].weight, halves["0.weight"].float())
 
 
-@pytest.mark.parametrize("suffix", ["pt", "pth", "th", "ckpt"])
-@pytest.mark.parametrize(
-    "wrap",
-    [
+def test_checkpoints_of_torch(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
+) -> None:
+    rows_0 = [
         lambda state: state,
         lambda state: {"state_dict": state, "epoch": 3},
         lambda state: {"model": state},
@@ -79,12 +79,14 @@ def test_half_precision_is_widened(file: Path, weights: dict[str, torch.Tensor],
         lambda state: {"state_dict": {f"module._orig_mod.{key}": value for key, value in state.items()}},
         lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
         lambda state: nn.Module().state_dict() | state,
-    ],
-)
-def test_checkpoints_of_torch(file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, suffix: str, wrap: Any) -> None:
-    torch.save(wrap(weights), tmp_path / f"w.{suffix}")
-    model = load(file, weights=str(tmp_path / f"w.{suffix}"))
-    assert torch.equal(model.module[0].weight, weights["0.weight"])
+    ]
+    for wrap in rows_0:
+        for suffix in ["pt", "pth", "th", "ckpt"]:
+            with subtests.test(suffix=suffix, wrap=wrap):
+                tmp_path = tmp_path_factory.mktemp("case")
+                torch.save(wrap(weights), tmp_path / f"w.{suffix}")
+                model = load(file, weights=str(tmp_path / f"w.{suffix}"))
+                assert torch.equal(model.module[0].weight, weights["0.weight"])
 
 
 def test_arguments_reach_the_factory_as_text(file: Path) -> None:
@@ -100,9 +102,8 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
     assert load(file, weights=str(tmp_path / "w.safetensors")).digest() != digest
 
 
-@pytest.mark.parametrize(
-    ("path", "options", "words"),
-    [
+def test_bad_requests_give_one_line(file: Path, subtests: pytest.Subtests) -> None:
+    rows = [
         ("", {}, "names no function: write torch:FILE.py:FACTORY"),
         ("{file}", {}, "names no function"),
         ("{folder}/none.py:net", {}, "there is no file"),
@@ -114,14 +115,14 @@ def test_the_digest_sees_the_source(file: Path, weights: dict[str, torch.Tensor]
         ("{file}:net", {"args": "width"}, "'width' is no key=value"),
         ("{file}:net", {"weights": "{folder}/none.pt"}, "there is no file .*none.pt"),
         ("{file}:net", {"weights": "{file}"}, "weights come as .safetensors"),
-    ],
-)
-def test_bad_requests_give_one_line(file: Path, path: str, options: dict[str, str], words: str) -> None:
-    places = {"file": str(file), "folder": str(file.parent)}
-    filled = {key: value.format(**places) for key, value in options.items()}
-    with pytest.raises(RequestError, match=words) as error:
-        TorchModule(path=path.format(**places), **filled)(VECTOR)
-    assert "\n" not in str(error.value)
+    ]
+    for path, options, words in rows:
+        with subtests.test(path=path):
+            places = {"file": str(file), "folder": str(file.parent)}
+            filled = {key: value.format(**places) for key, value in options.items()}
+            with pytest.raises(RequestError, match=words) as error:
+                TorchModule(path=path.format(**places), **filled)(VECTOR)
+            assert "\n" not in str(error.value)
 
 
 def test_a_model_that_cannot_take_the_data(file: Path) -> None:
@@ -129,22 +130,22 @@ def test_a_model_that_cannot_take_the_data(file: Path) -> None:
         TorchModule(path=f"{file}:net")(Domain(kind="image", shape=(1, 8, 8)))
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
+def test_weights_that_do_not_fit_are_named(
+    file: Path, weights: dict[str, torch.Tensor], tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
+) -> None:
+    rows = [
         (lambda w: {k: v for k, v in w.items() if k != "0.bias"}, r"names 1 missing \(0.bias\)"),
         (lambda w: w | {"extra": torch.zeros(1)}, r"1 unexpected \(extra\)"),
         (lambda w: w | {"0.bias": torch.zeros(5)}, r"1 of another shape \(0.bias \(5,\) for \(3,\)\)"),
         (lambda w: {f"net.{k}": v for k, v in w.items()}, r"6 missing \(0.weight, 0.bias, 1.weight, ...\); 7 unexpected"),
-    ],
-)
-def test_weights_that_do_not_fit_are_named(
-    file: Path, weights: dict[str, torch.Tensor], tmp_path: Path, change: Any, words: str
-) -> None:
-    save_file(change(weights), tmp_path / "w.safetensors")
-    with pytest.raises(RequestError, match=words) as error:
-        load(file, weights=str(tmp_path / "w.safetensors"))
-    assert "\n" not in str(error.value)
+    ]
+    for change, words in rows:
+        with subtests.test(words=words):
+            tmp_path = tmp_path_factory.mktemp("case")
+            save_file(change(weights), tmp_path / "w.safetensors")
+            with pytest.raises(RequestError, match=words) as error:
+                load(file, weights=str(tmp_path / "w.safetensors"))
+            assert "\n" not in str(error.value)
 
 
 def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
@@ -165,24 +166,28 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
         read_weights(old)
 
 
-@pytest.mark.parametrize("content", [5, {}, {"state_dict": {"a": 5}}, [torch.zeros(1)]])
-def test_a_file_without_a_state_dict(tmp_path: Path, content: Any) -> None:
-    torch.save(content, tmp_path / "w.pt")
-    with pytest.raises(RequestError, match="holds no state dict"):
-        read_weights(tmp_path / "w.pt")
+def test_a_file_without_a_state_dict(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    for content in [5, {}, {"state_dict": {"a": 5}}, [torch.zeros(1)]]:
+        with subtests.test(content=content):
+            tmp_path = tmp_path_factory.mktemp("case")
+            torch.save(content, tmp_path / "w.pt")
+            with pytest.raises(RequestError, match="holds no state dict"):
+                read_weights(tmp_path / "w.pt")
 
 
-@pytest.mark.parametrize("name", ["w.pt", "w.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"nothing", None])
-def test_damaged_weights(tmp_path: Path, name: str, content: bytes | None) -> None:
-    file = tmp_path / name
-    if content is None:
-        (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
-        content = file.read_bytes()[:500]
-    file.write_bytes(content)
-    with pytest.raises(RequestError, match="damaged|never loaded") as error:
-        read_weights(file)
-    assert "\n" not in str(error.value)
+def test_damaged_weights(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
+    for content in [b"", b"nothing", None]:
+        for name in ["w.pt", "w.safetensors"]:
+            with subtests.test(name=name, content=content):
+                tmp_path = tmp_path_factory.mktemp("case")
+                file = tmp_path / name
+                if content is None:
+                    (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
+                    content = file.read_bytes()[:500]
+                file.write_bytes(content)
+                with pytest.raises(RequestError, match="damaged|never loaded") as error:
+                    read_weights(file)
+                assert "\n" not in str(error.value)
 
 
 FACTORIES = {
@@ -204,9 +209,11 @@ FACTORIES = {
 """By the code of a file: the name that is taken for a factory, and what the refusal says."""
 
 
-@pytest.mark.parametrize("code", FACTORIES)
-def test_what_is_no_factory_is_named_with_a_remedy(code, tmp_path):
-    name, message = FACTORIES[code]
-    (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
-    with pytest.raises(RequestError, match=message):
-        TorchModule(path=f"{tmp_path}/model.py:{name}")(VECTOR)
+def test_what_is_no_factory_is_named_with_a_remedy(tmp_path_factory, subtests):
+    for code in FACTORIES:
+        with subtests.test(code=code):
+            tmp_path = tmp_path_factory.mktemp("case")
+            name, message = FACTORIES[code]
+            (tmp_path / "model.py").write_text(f"import torch\n{code}\n", encoding="utf-8")
+            with pytest.raises(RequestError, match=message):
+                TorchModule(path=f"{tmp_path}/model.py:{name}")(VECTOR)

@@ -72,9 +72,8 @@ def test_it_is_a_target() -> None:
     check_model(model)
 
 
-@pytest.mark.parametrize(
-    ("preprocessing", "expected"),
-    [
+def test_preprocessing_is_foolboxes(subtests: pytest.Subtests) -> None:
+    rows = [
         (None, X),
         ({"mean": 0.5}, X - 0.5),
         ({"mean": 0.5, "std": 0.25}, (X - 0.5) / 0.25),
@@ -83,13 +82,13 @@ def test_it_is_a_target() -> None:
         ({"mean": torch.full((3, 1, 1), 0.5)}, X - 0.5),
         ({"std": [0.5, 1, 2, 4], "axis": -1}, X / torch.tensor([0.5, 1, 2, 4])),
         ({"flip_axis": -3}, X.flip(1)),
-    ],
-)
-def test_preprocessing_is_foolboxes(preprocessing: Any, expected: Tensor) -> None:
-    module = Sees()
-    logits = TorchModel(module, IMAGE, 7, preprocessing=preprocessing).predict(X)
-    assert torch.allclose(module.seen, expected, atol=1e-6)
-    assert torch.allclose(logits, expected.flatten(1)[:, :7], atol=1e-6)
+    ]
+    for preprocessing, expected in rows:
+        with subtests.test(preprocessing=preprocessing):
+            module = Sees()
+            logits = TorchModel(module, IMAGE, 7, preprocessing=preprocessing).predict(X)
+            assert torch.allclose(module.seen, expected, atol=1e-6)
+            assert torch.allclose(logits, expected.flatten(1)[:, :7], atol=1e-6)
 
 
 def test_a_module_with_other_bounds() -> None:
@@ -101,9 +100,8 @@ def test_a_module_with_other_bounds() -> None:
     assert torch.allclose(module.seen[0, :, 0], torch.tensor([1.0, 0.0]))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+def test_a_preprocessing_that_makes_no_sense(subtests: pytest.Subtests) -> None:
+    rows = [
         ({"preprocessing": {"means": 0.5}}, "no 'means'; it has mean, std, axis"),
         ({"preprocessing": {"mean": [1, 2, 3]}}, "no axis; for images it is axis=-3"),
         (
@@ -113,26 +111,25 @@ def test_a_module_with_other_bounds() -> None:
         ({"preprocessing": {"mean": [1, 2, 3], "axis": 1}}, "must be -3 to -1"),
         ({"preprocessing": {"std": 0}}, "std of 0"),
         ({"bounds": (1, 0)}, "smaller"),
-    ],
-)
-def test_a_preprocessing_that_makes_no_sense(options: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words):
-        TorchModel(Sees(), IMAGE, 7, **options)
+    ]
+    for options, words in rows:
+        with subtests.test(options=options):
+            with pytest.raises(RequestError, match=words):
+                TorchModel(Sees(), IMAGE, 7, **options)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
+def test_a_module_that_does_not_fit(subtests: pytest.Subtests) -> None:
+    rows = [
         (lambda x: x.reshape(1, 16, 3), r"shape \(1, 16, 3\)"),
         (lambda x: (x, x), "answers with a tuple"),
         (lambda x: x.reshape(7), r"cannot take the data, images of shape \(3, 4, 4\) \(RuntimeError: shape '\[7\]'"),
         (lambda x: x.nothing, "AttributeError"),
-    ],
-)
-def test_a_module_that_does_not_fit(answer: Any, words: str) -> None:
-    with pytest.raises(RequestError, match=words) as error:
-        TorchModel(Answers(answer), IMAGE, name="mine")
-    assert "\n" not in str(error.value) and str(error.value).startswith("mine ")
+    ]
+    for answer, words in rows:
+        with subtests.test(words=words):
+            with pytest.raises(RequestError, match=words) as error:
+                TorchModel(Answers(answer), IMAGE, name="mine")
+            assert "\n" not in str(error.value) and str(error.value).startswith("mine ")
 
 
 def test_the_probe_lies_within_the_bounds() -> None:
@@ -247,9 +244,8 @@ class Watching(nn.Module):
         return self.linear(x.view(len(x), -1) if self.flat == "view" else x.flatten(1))
 
 
-@pytest.mark.parametrize(
-    ("channels", "depth", "pool", "flat", "last"),
-    [
+def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it(subtests: pytest.Subtests) -> None:
+    rows = [
         (1, 1, "max", "flatten", True),
         (1, 1, "max", "view", False),
         (1, 1, "avg", "flatten", False),
@@ -257,15 +253,13 @@ class Watching(nn.Module):
         (3, 15, "avg", "flatten", False),
         (3, 16, "avg", "flatten", True),
         (3, 16, "avg", "view", False),
-    ],
-)
-def test_images_lie_channels_last_where_that_pays_and_the_module_takes_it(
-    channels: int, depth: int, pool: str, flat: str, last: bool
-) -> None:
-    module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
-    model = TorchModel(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
-    x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    answer = model.predict(x)
-    assert module.strides == ((64 * channels, 1, 8 * channels, channels) if last else (64 * channels, 64, 8, 1))
-    torch.testing.assert_close(answer, module(x))
-    torch.testing.assert_close(torch.autograd.grad(answer.sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])
+    ]
+    for channels, depth, pool, flat, last in rows:
+        with subtests.test(channels=channels):
+            module = Watching(channels, flat, getattr(nn.functional, f"{pool}_pool2d"), depth)
+            model = TorchModel(module, Domain(kind="image", shape=(channels, 8, 8), levels=256))
+            x = torch.rand(5, channels, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+            answer = model.predict(x)
+            assert module.strides == ((64 * channels, 1, 8 * channels, channels) if last else (64 * channels, 64, 8, 1))
+            torch.testing.assert_close(answer, module(x))
+            torch.testing.assert_close(torch.autograd.grad(answer.sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])
