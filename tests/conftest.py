@@ -11,7 +11,7 @@ import hypothesis
 import pytest
 import torch
 
-pytest_plugins = ("ceilings",)
+pytest_plugins = ("ceilings", "runs")
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
 
