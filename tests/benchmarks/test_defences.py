@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from benchmarks.defences import ZOO, load, truth
-from benchmarks.defences.pair import Pair
-from benchmarks.defences.run import Answer, verdict
+from benchmarks.defences import Answer, verdict
+from zoo import ZOO, load, truth
+from zoo.pair import Pair
 
 SAMPLES = 24
+TRAINED = [name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")]
 RANDOM = [name for name, entry in ZOO.items() if entry.flaw == "random"]
-TRAINED = {name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")}
 GRADIENT = [name for name, entry in ZOO.items() if entry.flaw.endswith("gradient") and name not in TRAINED]
 UNTRAINED = [name for name, entry in ZOO.items() if entry.flaw in ("none", "answers") and name not in TRAINED]
 
@@ -32,54 +31,60 @@ def gradient(module, base):
     return torch.zeros_like(x) if gradient is None else gradient
 
 
-@pytest.mark.parametrize("name", [*GRADIENT, *UNTRAINED])
-def test_a_defence_and_its_counterpart_say_the_same(name, digits):
-    pair = ZOO[name].build(digits)
-    with torch.no_grad():
-        defended, counterpart = pair.defended(digits.x), pair.counterpart(digits.x)
-    agree = (defended.argmax(1) == counterpart.argmax(1)).float().mean()
-    assert agree == 1
-    if ZOO[name].flaw.endswith("gradient"):
-        torch.testing.assert_close(defended, counterpart)
+def test_defences_and_their_counterparts_answer_alike(digits):
+    wrong = []
+    for name in (*GRADIENT, *UNTRAINED):
+        pair = ZOO[name].build(digits)
+        with torch.no_grad():
+            defended, counterpart = pair.defended(digits.x), pair.counterpart(digits.x)
+        alike = torch.equal(defended.argmax(1), counterpart.argmax(1))
+        if not alike or (name in GRADIENT and not torch.allclose(defended, counterpart, atol=1e-5)):
+            wrong.append(name)
+    assert not wrong
 
 
-@pytest.mark.parametrize("name", RANDOM)
-def test_a_random_defence_and_its_counterpart_agree_on_average(name, digits):
-    pair = ZOO[name].build(digits)
-    with torch.no_grad():
-        defended, counterpart = (torch.stack([net(digits.x) for _ in range(300)]) for net in (pair.defended, pair.counterpart))
-    error = ((defended.var(0) + counterpart.var(0)) / 300).sqrt().clamp_min(1e-6)
-    assert float(defended.std(0).max()) > 0, "nothing is random"
-    assert float(((defended.mean(0) - counterpart.mean(0)).abs() / error).max()) < 6
+def test_random_defences_and_their_counterparts_agree_on_average(digits):
+    draws, wrong = 60, []
+    for name in RANDOM:
+        pair = ZOO[name].build(digits)
+        with torch.no_grad():
+            defended, counterpart = (
+                torch.stack([net(digits.x) for _ in range(draws)]) for net in (pair.defended, pair.counterpart)
+            )
+        error = ((defended.var(0) + counterpart.var(0)) / draws).sqrt().clamp_min(1e-6)
+        if not float(defended.std(0).max()) or float(((defended.mean(0) - counterpart.mean(0)).abs() / error).max()) > 6:
+            wrong.append(name)
+    assert not wrong
 
 
-@pytest.mark.parametrize("name", GRADIENT)
-def test_the_gradient_is_broken(name, digits):
-    pair = ZOO[name].build(digits)
-    # k-WTA's own gradient, averaged over neighbours, is one route; the other takes that of ReLU.
-    routes = (pair.defended, pair.surrogates[0] if pair.spread else pair.counterpart)
-    broken, intact = (gradient(net, digits).flatten(1) for net in routes)
-    assert float(((broken - intact).norm(dim=1) / intact.norm(dim=1)).median()) > 0.2
-    if ZOO[name].flaw == "no gradient":
-        assert float(broken.abs().max()) == 0
+def test_gradients_are_broken(digits):
+    wrong = []
+    for name in GRADIENT:
+        pair = ZOO[name].build(digits)
+        # k-WTA's own gradient, averaged over neighbours, is one route; the other takes that of ReLU.
+        routes = (pair.defended, pair.surrogates[0] if pair.spread else pair.counterpart)
+        broken, intact = (gradient(net, digits).flatten(1) for net in routes)
+        distance = float(((broken - intact).norm(dim=1) / intact.norm(dim=1)).median())
+        if distance < 0.2 or (ZOO[name].flaw == "no gradient" and bool(broken.any())):
+            wrong.append((name, distance))
+    assert not wrong
 
 
-@pytest.mark.parametrize("name", sorted(TRAINED))
-def test_a_defence_that_is_a_training_learns_and_is_kept(name, tmp_path, monkeypatch):
-    base = load("digits", SAMPLES, keep=tmp_path)
-    pair = ZOO[name].build(base)
-    with torch.no_grad():
-        answers = pair.defended(base.x)
-        assert torch.equal(answers.argmax(1), pair.counterpart(base.x).argmax(1))
-    assert float((answers.argmax(1) == base.y).float().mean()) > 0.5
-    assert float(gradient(pair.counterpart, base).abs().max()) > 0
+@pytest.mark.slow
+def test_defences_that_are_trainings_learn_and_are_kept(tmp_path, monkeypatch):
+    base, wrong, answers = load("digits", SAMPLES, keep=tmp_path), [], {}
+    for name in TRAINED:
+        pair = ZOO[name].build(base)
+        with torch.no_grad():
+            answers[name] = pair.defended(base.x)
+            alike = torch.equal(answers[name].argmax(1), pair.counterpart(base.x).argmax(1))
+        accuracy = float((answers[name].argmax(1) == base.y).float().mean())
+        if not alike or accuracy < 0.5 or not gradient(pair.counterpart, base).any():
+            wrong.append((name, accuracy))
+    assert not wrong
     monkeypatch.setattr(torch.optim.AdamW, "step", lambda *_: pytest.fail("trained again"))
     with torch.no_grad():
-        assert torch.equal(ZOO[name].build(base).defended(base.x), answers)
-
-
-def test_a_budget_is_read_as_the_command_line_reads_it():
-    assert [truth.budget(text) for text in ("0.3", "8/255", "0.5/255")] == [0.3, 8 / 255, 0.5 / 255]
+        assert not [name for name in TRAINED if not torch.equal(ZOO[name].build(base).defended(base.x), answers[name])]
 
 
 class Threshold(torch.nn.Module):
@@ -100,31 +105,29 @@ def test_the_truth_is_exact_where_the_margin_is_known():
     assert truth.robust(pair, base, 0.1, flaw="none", steps=20).tolist() == [False, True, True, True, False]
 
 
-def test_the_truth_sees_through_what_blinds_an_attack(digits):
+def test_the_truth_sees_through_what_blinds_an_attack():
     """The same figure with the gradient intact and with it gone, and fewer than the blinded gradient leaves."""
-    outputs = {}
-    for name in ("none", "all-numpy", "checkerboard"):
-        pair = ZOO[name].build(digits)
-        outputs[name] = truth.robust(pair, digits, 0.1, flaw=ZOO[name].flaw, steps=20).tolist()
-    assert outputs["none"] == outputs["all-numpy"] == outputs["checkerboard"]
+    digits = load("digits", 12)
+
+    def robust(pair):
+        return truth.robust(pair, digits, 0.1, flaw="none", steps=10).tolist()
+
+    intact, blinded = (robust(ZOO[name].build(digits)) for name in ("none", "checkerboard"))
+    assert intact == blinded
     blind = Pair(defended=digits.net, counterpart=ZOO["checkerboard"].build(digits).defended)
-    assert sum(truth.robust(blind, digits, 0.1, flaw="none", steps=20).tolist()) > sum(outputs["none"])
+    assert sum(robust(blind)) > sum(intact)
 
 
-@pytest.mark.parametrize(
-    ("headline", "failed", "flaw", "expected"),
-    [
-        (21, (), "partial gradient", "clean bill on a wrong figure"),
-        (21, ("misleading-gradients",), "partial gradient", "ok (named)"),
-        (15, (), "partial gradient", "ok"),
-        (15, ("misleading-gradients",), "partial gradient", "ok"),
-        (14, ("misleading-gradients",), "none", "false alarm"),
-        (None, (), "answers", "ok (refused)"),
-    ],
-)
-def test_verdicts_of_a_hundred_samples_with_14_robust(headline, failed, flaw, expected):
-    assert verdict(Answer(headline=headline, failed=failed, robust=np.ones(100, bool)), 14, 100, flaw) == expected
-
-
-def test_a_headline_that_says_it_is_unsure_is_no_clean_bill():
-    assert verdict(Answer(headline=21, caveat=True), 14, 100, "partial gradient") == "wrong, and said to be unsure"
+def test_verdicts_of_a_hundred_samples_with_14_robust():
+    rows = [
+        (21, (), False, "partial gradient", "clean bill on a wrong figure"),
+        (21, (), True, "partial gradient", "wrong, and said to be unsure"),
+        (21, ("misleading-gradients",), False, "partial gradient", "ok (named)"),
+        (15, (), False, "partial gradient", "ok"),
+        (15, ("misleading-gradients",), False, "partial gradient", "ok"),
+        (14, ("misleading-gradients",), False, "none", "false alarm"),
+        (None, (), False, "answers", "ok (refused)"),
+    ]
+    outcomes = [verdict(Answer(headline=k, failed=codes, caveat=caveat), 14, 100, flaw) for k, codes, caveat, flaw, _ in rows]
+    assert outcomes == [expected for *_, expected in rows]
+    assert [truth.budget(text) for text in ("0.3", "8/255", "0.5/255")] == [0.3, 8 / 255, 0.5 / 255]

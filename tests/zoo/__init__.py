@@ -3,8 +3,8 @@
 `python -m benchmarks.defences` audits them and compares the headline with the truth.
 """
 
-from benchmarks.defences import gains, gradients, inputs, inside, outputs, shown, trained
-from benchmarks.defences.base import Base, load
-from benchmarks.defences.pair import ZOO, Defence, Pair
+from zoo import gains, gradients, inputs, inside, outputs, shown, trained
+from zoo.base import Base, load
+from zoo.pair import ZOO, Defence, Pair
 
 __all__ = ["ZOO", "Base", "Defence", "Pair", "gains", "gradients", "inputs", "inside", "load", "outputs", "shown", "trained"]

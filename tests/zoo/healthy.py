@@ -1,17 +1,9 @@
-"""Healthy networks, on which no gradient-masking check may fail: the rate of false alarms.
+"""Healthy networks, on which no check may fail: of the shared data, in bf16, and of timm and torchvision with random weights.
 
-    python -m benchmarks.defences.healthy [--names resnet20 timm ...] [--samples 64] [--cascade fast] [--seed 0]
-
-Pairs of a network and a budget: the networks of the shared data, those of timm and torchvision with random weights (whose batch
-norms have seen one batch, whose logits are brought to mean 0 and deviation 1 over the images, and whose answers are the labels),
-and networks in bf16. `--names` takes the beginnings of networks' names.
-
-A failed check is not a false alarm if APGD-CE and APGD-T alone, 100 steps each, leave more than 1 of 100
-samples above the headline or above the truth of `truth.py` (Linf). MNIST lenet5_advtrained in L2 is such a case. The table shows
-the text of a refusal, and counts it as an alarm.
+The batch norms of networks with random weights have seen one batch, their logits are brought to mean 0 and deviation 1 over the
+images, and their answers are the labels.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,16 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import measure
-from benchmarks.defences import base, truth
-from benchmarks.defences.pair import Around, Pair
-from benchmarks.defences.run import ALLOWED, Answer, audit
 from brinell.core.domain import Domain
-from brinell.core.intervals import wilson
 from brinell.core.user_files import import_file
+from zoo import base
+from zoo.pair import Around
 
 Loaded = tuple[object, Tensor, Tensor]
 """A model, its inputs (n, *shape) and labels (n,)."""
-COLUMNS = "network,norm,eps,samples,clean,headline,failed checks,not made,forwards,seconds,verdict"
 
 
 @dataclass(frozen=True)
@@ -202,58 +191,3 @@ def networks() -> Iterator[Healthy]:
     yield Healthy("onnx vit_pgd", onnx("vit_pgd_2_3_16.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("2/255"), vit)
     yield Healthy("onnx vit_ibp", onnx("vit_ibp_3_3_8.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("2/255"), vit)
     yield Healthy("onnx resnet_2b", onnx("resnet_2b.onnx", "cifar10/cifar10_test.npz", **CIFAR_NORM), linf("4/255"), vit)
-
-
-def right(model: object, x: Tensor, y: Tensor, norm: str, eps: str, answer: Answer, seed: int) -> bool:
-    """True if a failed check is right: stronger attacks break more samples than gradient attacks alone or the headline."""
-    if answer.headline is None or not isinstance(model, nn.Module):
-        return False
-    gradients = audit(model, x, y, eps, ["apgd-ce", "apgd-t"], seed, norm=norm).headline
-    robust = answer.headline
-    if norm == "linf":
-        loaded = base.Base(name="", net=model, x=x, y=y, eps=eps, train=lambda n: (x[:n], y[:n]), empty=lambda: model)
-        pair = Pair(defended=model, counterpart=model)
-        robust = min(robust, int(truth.robust(pair, loaded, truth.budget(eps), flaw="none", seed=seed).sum()))
-    return max(answer.headline, gradients or 0) - robust > ALLOWED * len(y)
-
-
-def main() -> None:
-    """The table, and the rate of false alarms."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.defences.healthy", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--names", nargs="+", default=[""], help="default: all", metavar="START")
-    parser.add_argument("--cascade", default="fast")
-    for name, default in (("samples", 64), ("seed", 0), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    command = (
-        f"python -m benchmarks.defences.healthy --samples {options.samples} --cascade {options.cascade} --seed {options.seed}"
-    )
-    table, pairs, false = measure.Table("Healthy networks", command, COLUMNS.split(",")), 0, 0
-    for network in networks():
-        if not network.name.startswith(tuple(options.names)):
-            continue
-        try:
-            model, x, y = network.load(options.samples)
-        except ImportError as error:
-            print(f"\nLeft out: {network.name} needs {error.name}, which is not installed.\n", flush=True)
-            continue
-        for norm, eps in network.budgets:
-            answer = audit(model, x, y, eps, network.attack or options.cascade, options.seed, norm=norm)
-            outcome = "refused" if answer.headline is None else "ok"
-            if answer.failed:
-                outcome = "ok (alarm is right)" if right(model, x, y, norm, eps, answer, options.seed) else "false alarm"
-            pairs, false = pairs + 1, false + (outcome in ("refused", "false alarm"))
-            failed = " ".join(answer.failed) or answer.refusal[:90]
-            seconds = f"{answer.seconds:.0f}"
-            cells = (answer.clean, answer.headline, failed, " ".join(answer.missing), answer.forwards, seconds, outcome)
-            table.add(network.name, norm, eps, len(y), *cells)
-    interval = wilson(false, pairs)
-    if interval:
-        print(f"\nfalse alarms: {false} of {pairs} pairs, 95 % interval {interval.low:.1%} to {interval.high:.1%}")
-
-
-if __name__ == "__main__":
-    main()

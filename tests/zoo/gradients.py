@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.defences.base import Base
-from benchmarks.defences.pair import Around, Bpda, Change, Pair, backward, defence, generator, noise_like
+from zoo.base import Base
+from zoo.pair import Around, Bpda, Change, Pair, backward, defence, generator, noise_like
 
 
 def _plain(base: Base, before: Change) -> Pair:
