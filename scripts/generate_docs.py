@@ -4,7 +4,7 @@ The reference lies in docs/reference: plugins.md comes from the plugins' docstri
 columns and the checks, benchmark-sets.md from the columns of a benchmark set, cli.md from the command line, settings.md from the
 requests behind the Python calls, json.md and docs/schema/*.json from the results that `--json` prints and from the manifests.
 The calls in api.md and the commands in docs/index.md come from the register, the tree in reading.md from the docstrings of rooms
-and studies; in these pages the text around the marked lists is written by hand.
+and studies; in these pages the text around the marked lists is written by hand. tests/messages.txt lists what refusals say.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from call_signatures import signature_lines, stub_text
+from list_messages import message_page
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -60,6 +61,7 @@ def pages() -> dict[str, str]:
         "docs/reference/reading.md": with_list("docs/reference/reading.md", tree_list()),
         "docs/reference/trust.md": with_list("docs/reference/trust.md", standing_tables()),
         "src/brinell/__init__.pyi": stub_text(),
+        "tests/messages.txt": message_page(),
     }
     return texts | schema_pages()
 
