@@ -42,6 +42,7 @@ def words(work, out, *options, model="", data=f"&fixed={FIXED}", attack="square?
     ]
 
 
+@pytest.mark.slow
 def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path, capsys):
     (work, (program, *command)), run = example, tmp_path / "run"
     assert program == "brinell" and FIXED in command[2]
@@ -67,6 +68,7 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     assert cli(["verify", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path):
     full, cut = tmp_path / "whole", tmp_path / "cut"
     for out in (full, cut):
@@ -93,6 +95,7 @@ def test_labels_alone(work, tmp_path, capsys):
     assert line.endswith("ask for --attack hop-skip-jump, which needs labels only\n")
 
 
+@pytest.mark.slow
 def test_a_benchmark_set_of_a_table(work, tmp_path):
     data, model, out = (*words(work, "")[2:3], *words(work, "")[8:9], tmp_path / "set")
     options = ["--distortions", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]

@@ -4,10 +4,8 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from typer.main import get_command
@@ -15,6 +13,7 @@ from typer.main import get_command
 from _cli import EPS, audit_arguments
 from _helpers import assert_same_rows
 from brinell import plugins
+from brinell.attacks.pgd import PGD
 from brinell.cli import EXAMPLES, command_line
 from brinell.cli import run as cli
 from brinell.core.checks import Code
@@ -305,28 +304,19 @@ def test_every_verb_has_an_example(capsys):
         assert re.search(rf"Examples:\n    brinell {name}\b", capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_shell_completes_words():
     """`brinell au<TAB>` in bash, and the script that makes it ask."""
     environment = {"_BRINELL_COMPLETE": "complete_bash", "COMP_WORDS": "brinell au", "COMP_CWORD": "1"}
-    process = subprocess.run(
-        [sys.executable, "-m", "brinell"], env=os.environ | environment, capture_output=True, text=True, timeout=60
-    )
+    process = subprocess.run([sys.executable, "-m", "brinell"], env=os.environ | environment, capture_output=True, text=True)
     assert (process.returncode, process.stdout.split(), process.stderr) == (0, ["audit"], "")
     script = subprocess.run(
         [sys.executable, "-m", "brinell", "--show-completion", "bash"],
         env=os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"},
         capture_output=True,
         text=True,
-        timeout=60,
     )
     assert script.returncode == 0 and "_brinell_completion" in script.stdout and not script.stderr
-
-
-def test_help(capsys, subtests):
-    for arguments in [["--help"], *([verb, "--help"] for verb in ("audit", "report", "gate", "verify"))]:
-        with subtests.test(arguments=arguments):
-            assert cli(arguments) == 0
-            assert "Usage" in capsys.readouterr().out
 
 
 # Processes of their own
@@ -340,55 +330,33 @@ def start(*arguments):
     return subprocess.Popen([sys.executable, "-c", MAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away():
     """`brinell plugins | head -0`: no complaint."""
     with start("plugins") as process:
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(60) == 0
+        assert process.wait() == 0
 
 
-def test_ctrl_c_in_a_real_process(work, tmp_path):
-    """SIGINT in the middle: 130, one line that says how to go on, no trace; and it does go on."""
-    out = tmp_path / "run"
-    arguments = audit_arguments(work, out, "--attack", "pgd?steps=2000&restarts=200")
-    process = start(*arguments)
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not list(out.glob("records/part-*")):
-        time.sleep(0.1)
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    printed, error = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert f"go on with brinell audit --resume --out {out}" in error and "Traceback" not in error
-    assert printed == ""
+def test_what_is_interrupted_goes_on(work, good, tmp_path, capsys, monkeypatch):
+    """Ctrl-C in the second attack: 130, one line that says how to go on, and the records of the first; and it does go on."""
+    out = tmp_path / "my run"
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PGD, "__call__", interrupt)
+        assert cli(audit_arguments(work, out, "--in-process")) == 130
+    printed, error = capsys.readouterr()
+    assert printed == "" and "Traceback" not in error
+    command = shlex.split(re.search(r"go on with (brinell .*--out '.*my run')", error)[1])
     assert list(out.glob("records/part-*")), "what was computed is gone"
+    assert cli(command[1:]) == 0
+    assert_same_rows(Run.open(good).records(), Run.open(out).records())
 
 
 def test_version(capsys):
     assert cli(["--version"]) == 0
     assert capsys.readouterr().out == f"{VERSION}\n"
-
-
-def test_version_and_help_import_no_torch():
-    program = (
-        "import sys, brinell.cli as c; c.run(['--help']); "
-        "[c.run([v, '--help']) for v in c.register.entries()]; print('torch' in sys.modules)"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert answer.stdout.endswith("False\n"), answer.stderr
-
-
-def test_unknown_options_and_commands_suggest_the_right_ones(capsys, subtests):
-    rows = [
-        ("audit --epsilon .1", "has no option --epsilon: write --eps .1"),
-        ("audit --n-samples 3", "write --samples 3"),
-        ("audit --iterations 5", "--attack 'pgd?steps=5'"),
-        ("audit --jkqw 5", "has no option --jkqw; `brinell audit --help` lists them"),
-        ("harden --recipe ngfsm", "did you mean 'n-fgsm'?"),
-        ("audti", "there is no command 'audti', did you mean 'audit'?"),
-    ]
-    for command, message in rows:
-        with subtests.test(command=command):
-            assert cli(command.split()) == 2
-            assert message in capsys.readouterr().err

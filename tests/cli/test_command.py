@@ -1,6 +1,7 @@
 """An option stands in one place: a field of a request is an option, a key of run.toml and a keyword of the Python call."""
 
 import inspect
+import shlex
 
 import pytest
 import typer
@@ -90,12 +91,13 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
 
 
 def test_the_command_of_a_request_repeats_it():
-    request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3"), samples=3, dry=True)
     study, calls = wide_study()
-    words = command_of(request, study).replace("'", "").split()
-    assert words[:2] == ["brinell", "audit"]
-    invoke(study, *words[2:])
-    assert [call.request for call in calls] == [request]
+    for data in ("digits", "my data.npz", "it's; rm -r.npz", 'a "b" & $c.npz'):
+        request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3&restarts=2"), samples=3, dry=True, data=data)
+        words = shlex.split(command_of(request, study))
+        assert words[:2] == ["brinell", "audit"]
+        invoke(study, *words[2:])
+        assert calls.pop().request == request
 
 
 def test_what_stops_midway_says_how_to_go_on(tmp_path):
@@ -143,6 +145,7 @@ def test_every_text_of_a_request_says_what_it_names():
     assert Bare.names_of("where") is None
 
 
+@pytest.mark.slow
 def test_help_and_lists_import_neither_torch_nor_the_code_of_a_study():
     import subprocess
     import sys
