@@ -76,20 +76,22 @@ def restate(manifest, rng):
         manifest["repairs"] = {name: {"forwards": 3, "backwards": 3, "way": "finite differences"}}
 
 
-@pytest.mark.parametrize("edit", [add_entry, restate])
-@pytest.mark.parametrize("seed", range(SEED, SEED + 12))
-def test_an_entry_is_refused(honest, tmp_path, edit, seed):
-    folder = shutil.copytree(honest, tmp_path / "run")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest.pop("seal")
-    edit(manifest, random.Random(seed))
-    try:
-        LAYOUT.save(folder, manifest)
-        html.write(folder)
-        result = brinell.verify(folder, replay=SAMPLES, trust=folder)
-    except BrinellError:
-        return
-    assert result.status == "refused", f"seed {seed} verifies"
+def test_an_entry_is_refused(honest, tmp_path_factory, subtests):
+    for edit in [add_entry, restate]:
+        for seed in range(SEED, SEED + 12):
+            with subtests.test(str((edit, seed))):
+                tmp_path = tmp_path_factory.mktemp("row")
+                folder = shutil.copytree(honest, tmp_path / "run")
+                manifest = json.loads((folder / "manifest.json").read_text())
+                manifest.pop("seal")
+                edit(manifest, random.Random(seed))
+                try:
+                    LAYOUT.save(folder, manifest)
+                    html.write(folder)
+                    result = brinell.verify(folder, replay=SAMPLES, trust=folder)
+                except BrinellError:
+                    return
+                assert result.status == "refused", f"seed {seed} verifies"
 
 
 def test_another_machine_alone_is_proved(honest, tmp_path):

@@ -59,19 +59,23 @@ def check_edit(honest, folder, seed):
     assert shown(folder) == shown(honest), f"seed {seed}: {edit} is not noticed"
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + 50))
-def test_a_random_edit_is_noticed(honest, tmp_path, seed):
-    check_edit(honest, tmp_path / "run", seed)
+def test_a_random_edit_is_noticed(honest, tmp_path_factory, subtests):
+    for seed in range(SEED, SEED + 50):
+        with subtests.test(str((seed,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            check_edit(honest, tmp_path / "run", seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["honest", "digits", "patches"])
-@pytest.mark.parametrize("hundred", range(2))
-def test_many_random_edits_are_noticed(request, tmp_path, name, hundred):
-    honest = request.getfixturevalue(name)
-    for seed in range(1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)):
-        check_edit(honest, tmp_path / f"run{seed}", seed)
-        shutil.rmtree(tmp_path / f"run{seed}")
+@pytest.mark.nightly
+def test_many_random_edits_are_noticed(request, tmp_path_factory, subtests):
+    for name in ["honest", "digits", "patches"]:
+        for hundred in range(2):
+            with subtests.test(str((name, hundred))):
+                tmp_path = tmp_path_factory.mktemp("row")
+                honest = request.getfixturevalue(name)
+                for seed in range(1000 + 100 * hundred, 1000 + 100 * hundred + (100 if name == "honest" else 75)):
+                    check_edit(honest, tmp_path / f"run{seed}", seed)
+                    shutil.rmtree(tmp_path / f"run{seed}")
 
 
 def test_an_honest_run_is_proved(honest):

@@ -40,13 +40,16 @@ def test_every_study_with_a_folder_is_verified():
     assert set(STUDIES) | {"audit"} == {verb for verb, study in register.studies().items() if study.layout is not None}
 
 
-@pytest.mark.parametrize("verb", STUDIES)
-def test_an_honest_folder_verifies(verb, honest):
-    result = brinell.verify(honest(verb))
-    assert result.passed, result.problems
-    assert result.unverified_claims
+@pytest.mark.slow
+def test_an_honest_folder_verifies(honest, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            result = brinell.verify(honest(verb))
+            assert result.passed, result.problems
+            assert result.unverified_claims
 
 
+@pytest.mark.slow
 def test_the_figures_of_an_agent_are_measured_again(tmp_path):
     policy, forged = tmp_path / "policy.safetensors", tmp_path / "forged.safetensors"
     brinell.train_agent(**AGENT, out=policy)
@@ -129,12 +132,17 @@ def check_edits(verb, folder, tmp_path, seeds):
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("verb", STUDIES)
-def test_random_edits_are_noticed(verb, honest, tmp_path):
-    check_edits(verb, honest(verb), tmp_path, range(EDITS))
+@pytest.mark.nightly
+def test_random_edits_are_noticed(honest, tmp_path_factory, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            check_edits(verb, honest(verb), tmp_path, range(EDITS))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", STUDIES)
-def test_more_random_edits_are_noticed(verb, honest, tmp_path):
-    check_edits(verb, honest(verb), tmp_path, range(EDITS, EDITS + 20))
+@pytest.mark.nightly
+def test_more_random_edits_are_noticed(honest, tmp_path_factory, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            check_edits(verb, honest(verb), tmp_path, range(EDITS, EDITS + 20))

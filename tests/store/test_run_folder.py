@@ -123,14 +123,16 @@ def test_the_file_names_its_schema_and_cell(tmp_path):
     assert metadata[b"brinell.schema"] == str(SCHEMA_VERSION).encode() and metadata[b"brinell.cell"] == b"abc"
 
 
-@pytest.mark.parametrize("keep", [0, 4, 100, -4])
-def test_a_file_cut_short(tmp_path, keep):
-    file = tmp_path / "part.parquet"
-    parquet.write(file, some_records(), "cell")
-    file.write_bytes(file.read_bytes()[:keep])
-    with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
-        parquet.read([file])
-    assert "\n" not in str(error.value)
+def test_a_file_cut_short(tmp_path_factory, subtests):
+    for keep in [0, 4, 100, -4]:
+        with subtests.test(str((keep,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file = tmp_path / "part.parquet"
+            parquet.write(file, some_records(), "cell")
+            file.write_bytes(file.read_bytes()[:keep])
+            with pytest.raises(RequestError, match="part.parquet is damaged .*: delete it and go on with --resume") as error:
+                parquet.read([file])
+            assert "\n" not in str(error.value)
 
 
 def test_a_file_of_another_schema(tmp_path):
@@ -179,22 +181,26 @@ def test_writing_is_whole_or_not_at_all(tmp_path):
     assert list(file.parent.iterdir()) == [file], "something was left behind"
 
 
-@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
-def test_a_full_disk(tmp_path, monkeypatch, step):
-    full = OSError(28, "No space left on device")
+def test_a_full_disk(tmp_path_factory, monkeypatch, subtests):
+    for step in ["write", "fsync", "replace"]:
+        with subtests.test(str((step,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            full = OSError(28, "No space left on device")
 
-    def raises(*_, **__):
-        raise full
+            def raises(*_, **__):
+                raise full
 
-    file = tmp_path / "file.txt"
-    write_text(file, "old")
-    if step == "fsync":
-        monkeypatch.setattr("os.fsync", raises)
-    if step == "replace":
-        monkeypatch.setattr("pathlib.Path.replace", raises)
-    with pytest.raises(StoppedError, match="file.txt cannot be written: the disk is full; make room, then go on with --resume"):
-        write_atomically(file, raises if step == "write" else lambda path: path.write_text("new"))
-    assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
+            file = tmp_path / "file.txt"
+            write_text(file, "old")
+            if step == "fsync":
+                monkeypatch.setattr("os.fsync", raises)
+            if step == "replace":
+                monkeypatch.setattr("pathlib.Path.replace", raises)
+            with pytest.raises(
+                StoppedError, match="file.txt cannot be written: the disk is full; make room, then go on with --resume"
+            ):
+                write_atomically(file, raises if step == "write" else lambda path: path.write_text("new"))
+            assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
 
 def test_what_is_written_is_on_disk_before_it_is_seen(tmp_path, monkeypatch):
@@ -283,11 +289,12 @@ def test_open(run):
     assert Run.open(str(run.path)).manifest == LAYOUT.head | run.manifest | {"files": {}}
 
 
-@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}'])
-def test_a_damaged_manifest(run, content):
-    (run.path / "manifest.json").write_bytes(content)
-    with pytest.raises(RequestError, match="manifest.json is damaged"):
-        Run.open(run.path)
+def test_a_damaged_manifest(run, subtests):
+    for content in [b"{", b"", b"\xff\xfe\x00", b"[]", b"{}", b'"text"', b'{"schema": 3}']:
+        with subtests.test(str((content,))):
+            (run.path / "manifest.json").write_bytes(content)
+            with pytest.raises(RequestError, match="manifest.json is damaged"):
+                Run.open(run.path)
 
 
 def test_a_manifest_of_another_version(run):
