@@ -78,7 +78,7 @@ def test_stages_that_wait_are_told_apart(now):
     assert cost.alarm_seconds == later.seconds > 0 and cost.passes == current.forwards + current.backwards
 
 
-def test_half_of_the_samples_break(tmp_path, now):
+def test_half_of_the_samples_break(tmp_path, now, monkeypatch):
     """Every second sample is broken at once, and the others cost the whole attack: what the run spends, from all or a part."""
     x = X.copy()
     x[::2] = 0.45
@@ -87,8 +87,9 @@ def test_half_of_the_samples_break(tmp_path, now):
     passes = int(rows.forwards[rows.attack != "clean"].sum() + rows.backwards.sum())
     _, whole = estimated(now, 60.0, x=x, eps="0.1", attack=("pgd?steps=20",))
     assert whole.samples == N and whole.passes == passes and whole.low == whole.seconds == whole.high
-    _, part = estimated(now, 0.3, x=x, eps="0.1", attack=("pgd?steps=20",))
-    assert part.samples < N and part.passes == pytest.approx(passes, rel=0.3)
+    monkeypatch.setattr(estimates, "MAX_SAMPLES", 30)
+    _, part = estimated(now, 60.0, x=x, eps="0.1", attack=("pgd?steps=20",))
+    assert part.samples == 30 and part.passes == pytest.approx(passes, rel=0.3)
 
 
 def test_a_model_on_another_machine_is_asked_nothing(now):
