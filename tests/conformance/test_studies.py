@@ -35,22 +35,16 @@ def finished(request, tmp_path_factory):
 class Rules:
     """The rules, one by one."""
 
-    def test_records(self, finished):
+    def test_records_and_another_request(self, finished):
         rules.check_records(finished)
-
-    def test_another_request(self, finished):
         rules.check_other_request(finished)
 
     def test_resume_and_command(self, finished):
         rules.check_command(finished)
 
     @pytest.mark.slow
-    def test_shards(self, finished):
+    def test_shards_and_page(self, finished):
         rules.check_shards(finished)
-
-    @pytest.mark.slow
-    @pytest.mark.browser
-    def test_page(self, finished):
         rules.check_page(finished)
 
 

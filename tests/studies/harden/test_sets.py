@@ -46,6 +46,7 @@ def test_examples_of_validation_samples_are_left_out(workspace, benchmark_set):
     assert trained == sources - validation and trained
 
 
+@pytest.mark.slow
 def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp_path):
     recipe = f"plain+benchmark-set(path={benchmark_set})"
     assert (
@@ -56,6 +57,7 @@ def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp
     assert not rows["PGD, 20 steps, linf 0.15"], "the training had no eps"
 
 
+@pytest.mark.slow
 def test_a_set_of_validation_samples_only_is_rejected(workspace, benchmark_set, tmp_path, capsys):
     x, y = samples(256, 0)
     plan = plan_with_set(workspace, benchmark_set)

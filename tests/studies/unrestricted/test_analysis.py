@@ -1,7 +1,6 @@
 """Rates of an unrestricted attack from rows that were written by hand."""
 
 import numpy as np
-import pytest
 
 from brinell.core.intervals import wilson
 from brinell.studies.unrestricted.analysis import FRACTION, summarise
@@ -45,26 +44,27 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_sentence_says_what_the_tables_say(seed):
+def test_the_sentence_says_what_the_tables_say(subtests):
     """Property: its numbers add up to the clear attempts, and it speaks of no witness that decides no outcome."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for attempt, outcome in enumerate(rng.choice(list(Outcome), 30)):
-        distances = (1.0, 3.0, 2.0, 4.0) if rng.random() < 0.5 else (5.0, 3.0, 2.0, 4.0)
-        rows.append(row(attempt, outcome, distances=distances, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5))
-    judges = [{"name": "j"}] if seed % 2 else []
-    result = summarise(manifest(attempts=30, judges=judges), rows, "run")
-    ((_, text),) = reading(result)
-    total = result.results[0].total
-    assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
-    assert text.startswith(
-        f"{total.clear.k} of 30 plain samples are clear. Of these the model classifies {total.plain_accuracy.k}"
-    )
-    assert f"and {total.searched_accuracy.k} after it: on {total.adversarial.k} it errs" in text
-    assert "every witness" not in text and ("every judge" in text) == bool(judges)
-    nearest = result.results[0].witnesses[-2]
-    assert f"is of the intended class for {100 * nearest.found.value:.1f}" in text
+    for seed in range(20):
+        with subtests.test(str(seed)):
+            rng = np.random.default_rng(seed)
+            rows = []
+            for attempt, outcome in enumerate(rng.choice(list(Outcome), 30)):
+                distances = (1.0, 3.0, 2.0, 4.0) if rng.random() < 0.5 else (5.0, 3.0, 2.0, 4.0)
+                rows.append(row(attempt, outcome, distances=distances, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5))
+            judges = [{"name": "j"}] if seed % 2 else []
+            result = summarise(manifest(attempts=30, judges=judges), rows, "run")
+            ((_, text),) = reading(result)
+            total = result.results[0].total
+            assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
+            assert text.startswith(
+                f"{total.clear.k} of 30 plain samples are clear. Of these the model classifies {total.plain_accuracy.k}"
+            )
+            assert f"and {total.searched_accuracy.k} after it: on {total.adversarial.k} it errs" in text
+            assert "every witness" not in text and ("every judge" in text) == bool(judges)
+            nearest = result.results[0].witnesses[-2]
+            assert f"is of the intended class for {100 * nearest.found.value:.1f}" in text
 
 
 def test_two_kinds_of_failure_and_their_denominators():
@@ -102,29 +102,30 @@ def test_who_sees_the_intended_class():
     }
 
 
-@pytest.mark.parametrize(
-    ("distances", "constant", "own_only"),
-    [
-        ((1.0, 3.0, 2.0, 4.0), True, True),
-        ((1.9, 3.0, 1.5, 4.0), True, False),  # another sample of the class is nearer than the change is long
-        ((2.0, 3.0, 2.5, 4.0), False, True),  # as near to the other class as may be
-        ((3.0, 2.0, 2.0, 4.0), False, False),
-    ],
-)
-def test_the_conditions_by_hand(distances, constant, own_only):
-    assert FRACTION == 0.5
-    (result,) = summarise(manifest(), [row(0, Outcome.FOOLED, distances=distances)], "run").results
-    for conditions in (*result.found, *result.plain):
-        assert (conditions.label_constant.k, conditions.no_interpolation.k, conditions.both.k) == (
-            constant,
-            own_only,
-            constant and own_only,
-        )
-        assert (
-            conditions.nearer_to_own.k == (distances[0] < distances[1])
-            and conditions.same == distances[0]
-            and conditions.training_other == distances[3]
-        )
+THE_CONDITIONS_BY_HAND = [
+    ((1.0, 3.0, 2.0, 4.0), True, True),
+    ((1.9, 3.0, 1.5, 4.0), True, False),  # another sample of the class is nearer than the change is long
+    ((2.0, 3.0, 2.5, 4.0), False, True),  # as near to the other class as may be
+    ((3.0, 2.0, 2.0, 4.0), False, False),
+]
+
+
+def test_the_conditions_by_hand(subtests):
+    for distances, constant, own_only in THE_CONDITIONS_BY_HAND:
+        with subtests.test(str(distances)):
+            assert FRACTION == 0.5
+            (result,) = summarise(manifest(), [row(0, Outcome.FOOLED, distances=distances)], "run").results
+            for conditions in (*result.found, *result.plain):
+                assert (conditions.label_constant.k, conditions.no_interpolation.k, conditions.both.k) == (
+                    constant,
+                    own_only,
+                    constant and own_only,
+                )
+                assert (
+                    conditions.nearer_to_own.k == (distances[0] < distances[1])
+                    and conditions.same == distances[0]
+                    and conditions.training_other == distances[3]
+                )
 
 
 def test_no_data_is_not_zero():
