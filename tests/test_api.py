@@ -165,11 +165,6 @@ def test_a_target_and_a_domain_of_ones_own(tmp_path):
     assert result.models[0].robust_accuracy[-1].k == 0
 
 
-def test_specs(tmp_path):
-    result = brinell.audit("digits-cnn", "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")
-    assert result.models[0].model == "digits-cnn" and result.n == 12
-
-
 def test_a_module_on_data_named_by_a_spec(tmp_path):
     module = mlp(64, 10)
     result = brinell.audit(module, "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")

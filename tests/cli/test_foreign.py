@@ -325,10 +325,14 @@ def test_what_can_be_said_without_trust(foreign_run, ask):
     assert [problem["description"] for problem in ask("verify", foreign_run)[1]["problems"]] == ["the file is missing"]
 
 
-def test_trust_and_naming_again_allow_it(foreign_run, home, ask, refuse):
-    assert ask("verify", foreign_run, "--trust", foreign_run)[0] == 0
+def test_trust_allows_it(foreign_run, home, ask):
     assert ask("verify", foreign_run, "--trust", foreign_run.parent)[0] == 0
     assert ask("verify", foreign_run, "--trust", home)[0] == 4
+
+
+@pytest.mark.slow
+def test_trust_and_naming_again_allow_it(foreign_run, home, ask, refuse):
+    assert ask("verify", foreign_run, "--trust", foreign_run)[0] == 0
     model, data = f"torch:{home}/model.py:parabola", f"npz:{home}/data.npz"
     assert ask("verify", foreign_run, "--model", model, "--data", data)[0] == 0
     assert ask("verify", foreign_run, "--model", model)[0] == 4

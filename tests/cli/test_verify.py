@@ -23,10 +23,6 @@ def test_verify_passes_on_a_good_run(good, ask, capsys):
     assert "all hold" in capsys.readouterr().out
 
 
-def test_verify_passes_on_several_models(pair, ask):
-    assert ask("verify", pair)[0] == 0
-
-
 def rehash(copy):
     """As a careful forger would: the manifest names the new files."""
     LAYOUT.save(copy, LAYOUT.read(copy))
@@ -139,7 +135,6 @@ def test_verify_fails_where_model_or_data_changed(tmp_path, ask):
     code, answer = ask("verify", tmp_path / "run")
     assert code == 1 and any("the model is not the one of the run" in problem["description"] for problem in answer["problems"])
     (work / "model.py").write_text(model)
-    assert ask("verify", tmp_path / "run")[0] == 0
     arrays = dict(np.load(work / "data.npz"))
     np.savez(work / "data.npz", x=arrays["x"] + 0.001, y=arrays["y"])
     code, answer = ask("verify", tmp_path / "run")
