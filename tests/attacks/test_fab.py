@@ -56,10 +56,14 @@ def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta
     return torch.stack(points)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("targets", [0, 1])
-def test_goes_where_algorithm_1_goes(norm, seed, targets):
+@pytest.mark.parametrize(("norm", "targets"), [("linf", 0), ("linf", 1), ("l2", 0), ("l2", 1)])
+def test_goes_where_algorithm_1_goes(norm, targets):
+    for seed in range(4):
+        check_path(norm, seed, targets)
+
+
+def check_path(norm, seed, targets):
+    """The points that are looked at are those of the transcription."""
     module = mlp(6, 4, seed)
     model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
