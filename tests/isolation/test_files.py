@@ -104,12 +104,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-@pytest.fixture(autouse=True)
-def no_trace(work: Path) -> None:
-    """Start without a trace of earlier tests."""
-    (work / "trace").unlink(missing_ok=True)
-
-
 def tables(out: Path) -> dict[str, Any]:
     """The rows below a folder, without times."""
     files = {str(path.relative_to(out)): parquet.read_table(path).to_pydict() for path in sorted(out.rglob("*.parquet"))}
@@ -146,7 +140,9 @@ def test_no_command_imports_the_file(work: Path, capsys: pytest.CaptureFixture[s
                 assert first
 
 
+@pytest.mark.slow
 def test_a_dry_run_and_calls_import_nothing(work: Path) -> None:
+    (work / "trace").unlink(missing_ok=True)
     attack = f"{work / 'plant.py'}:OwnAttack?steps=3"
     assert cli(["audit", "--dry-run", "--samples", "8", "--attack", attack]) == 0
     x, y = np.random.default_rng(0).random((8, 6), dtype=np.float32), np.arange(8) % 2
@@ -165,6 +161,7 @@ def test_a_plugin_of_an_installed_package(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is listed, described and run without an import."""
+    (work / "trace").unlink(missing_ok=True)
     site = work / "site"
     (site / "own-1.dist-info").mkdir(parents=True)
     (site / "own_plugins.py").write_text((work / "plant.py").read_text())

@@ -87,6 +87,7 @@ def equal(first, second):
         assert first.manifest.get(key) == second.manifest.get(key), key
 
 
+@pytest.mark.slow
 def test_the_run_is_that_of_one_process(tmp_path, full_run):
     workers = 3
     out = tmp_path / "run"

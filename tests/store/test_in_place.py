@@ -144,23 +144,24 @@ def holding(records_by_shard):
 
 
 def test_blocks_of_any_size_make_the_same_part(tmp_path_factory, monkeypatch, subtests):
-    for block in [1, 2, 9, 64, 10_000]:
+    for block in [1, 9, 10_000]:
         with subtests.test(str((block,))):
             tmp_path = tmp_path_factory.mktemp("row")
-            paths, ids = shards_of(tmp_path, 60, 10), np.arange(60)
+            paths, ids = shards_of(tmp_path, 40, 10), np.arange(40)
             monkeypatch.setattr(joining, "BLOCK_ROWS", block)
             blocks = list(joining.blocks(paths, ids, 2, fill(ids), holding))
             joined = rows.concatenate([joined_block.records for joined_block in blocks])
-            assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 60
+            assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 40
             stored = parquet.read(paths)
             order = np.lexsort((stored.eps, stored.sample_id))
             is_stored = np.isin(joined.sample_id + joined.eps, stored.sample_id + stored.eps)
             for name in ("best_margin", "forwards", "outcome"):
                 np.testing.assert_array_equal(getattr(joined, name)[is_stored], getattr(stored, name)[order])
             holders = {sample: holder for joined_block in blocks for sample, holder in joined_block.holders.items()}
-            assert holders == holding({path.stem: parquet.read([path]) for path in paths}) and len(holders) == 60
+            assert holders == holding({path.stem: parquet.read([path]) for path in paths}) and len(holders) == 40
 
 
+@pytest.mark.slow
 def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monkeypatch):
     monkeypatch.setattr(joining, "BLOCK_ROWS", 256)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 256)
