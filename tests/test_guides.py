@@ -189,13 +189,10 @@ def test_options_in_the_guides_exist() -> None:
                 assert set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) <= options, (guide.name, verb, arguments)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_blocks_and_commands_are_read() -> None:
+    for text, expected in (
         ("a\n\n    one \\\n      two # comment\n    three\n\nb", [[["one", "two"], ["three"]]]),
         ("```bash\none\n```\n\n    two", [[["one"]], [["two"]]]),
         ("- item\n    text", []),
-    ],
-)
-def test_blocks_and_commands_are_read(text: str, expected: list[list[list[str]]]) -> None:
-    assert [commands(block) for block in blocks(text)] == expected
+    ):
+        assert [commands(block) for block in blocks(text)] == expected
