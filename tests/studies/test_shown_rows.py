@@ -241,7 +241,8 @@ def test_harden(harden_run, monkeypatch):
 
 def test_benchmark(benchmark_run):
     result = varied(brinell.open(benchmark_run))
-    approve("benchmark-varied", "\n".join(benchmark_lines(result)))
+    card, facts = ((benchmark_run / name).read_text() for name in ("README.md", "croissant.json"))
+    approve("benchmark-varied", "\n\n".join(["\n".join(benchmark_lines(result)), card, facts]))
     assert len(rows_of(benchmark_run)) == sum(level.inputs + level.unreached for level in result.levels)
 
 

@@ -65,16 +65,18 @@ def test_every_training_query_is_counted(algorithm):
     assert (agent.network is None) == (algorithm == "none")
 
 
+@pytest.mark.slow
 def test_training_for_steps_repeats_exactly():
-    agents = [_train("dqn", *_linear(), steps=60) for _ in range(2)]
+    agents = [_train("dqn", *_linear(), steps=200) for _ in range(2)]
     first, second = (agent.network.state_dict() for agent in agents)
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
 
 
+@pytest.mark.slow
 def test_the_prior_finds_the_corner_that_matters():
     model, batch = _linear(n=64)
-    agent = _train("none", model, batch, probes=12, fits=150)
+    agent = _train("none", model, batch, probes=12, fits=300)
     # Where a patch lies says nothing of which corner it is in, and its content nothing at all: the channels it can learn.
     assert agent.prior.covariance_for(2) is not None
     assert agent.prior.covariance_for(3) is None
@@ -100,9 +102,9 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped():
 
 def test_a_training_that_was_long_enough_is_left_as_it_is():
     model, batch = _linear()
-    first = _train("dqn", model, batch, steps=200)
+    first = _train("dqn", model, batch, steps=80)
     queries, weights = model.queries, {name: value.clone() for name, value in first.network.state_dict().items()}
-    resumed = _train("dqn", model, batch, steps=200, start=first)
+    resumed = _train("dqn", model, batch, steps=80, start=first)
     assert model.queries == queries and all(
         torch.equal(value, weights[name]) for name, value in resumed.network.state_dict().items()
     )

@@ -205,9 +205,9 @@ def test_what_cannot_be_carried_out_is_refused(tmp_path, subtests):
             assert not (folder / "a").exists()
 
 
-def test_data_of_classes_are_refused(tmp_path):
+def test_data_of_classes_are_refused(patterns, tmp_path):
     spec, network = write_pictures(tmp_path / "pictures")
     with pytest.raises(BrinellError, match="brinell transfer compares such models"):
-        brinell.dense_transfer(model=[Channel(), Copy()], data=brinell.data(pictures()[0], np.zeros(5, int)), out=tmp_path / "a")
+        brinell.dense_transfer(model=patterns.models, data=patterns.data, out=tmp_path / "a")
     with pytest.raises(BrinellError, match="two models are called"):
         brinell.transfer(model=[network, network], data=spec, out=tmp_path / "a")

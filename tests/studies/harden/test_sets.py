@@ -13,9 +13,9 @@ from brinell.studies.harden.request import HardenRequest
 
 @pytest.fixture(scope="module")
 def benchmark_set(workspace):
-    """A benchmark set of the correctly classified among a hundred training samples."""
+    """A benchmark set of the correctly classified among forty training samples."""
     spec = f"{workspace / 'model.py'}:network"
-    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 100, "levels": "1"}
+    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 40, "levels": "1"}
     return brinell.benchmark(
         spec, str(workspace / "train.npz"), out=workspace / "set", progress=SilentProgress(), device="cpu", patch="1", **settings
     ).folder

@@ -1,10 +1,17 @@
 """Rates of an unrestricted attack from rows that were written by hand."""
 
+import itertools
+import zlib
+from types import SimpleNamespace
+
 import numpy as np
 
+from approval import approve, page_text
 from brinell.core.intervals import wilson
+from brinell.studies.unrestricted import page
 from brinell.studies.unrestricted.analysis import FRACTION, summarise
-from brinell.studies.unrestricted.records import COLUMNS, Outcome
+from brinell.studies.unrestricted.records import COLUMNS, Outcome, UnrestrictedRun
+from brinell.studies.unrestricted.terminal import lines
 from brinell.studies.unrestricted.words import reading
 
 
@@ -138,3 +145,36 @@ def test_warnings():
     warnings = summarise(manifest(judges=[], generator={"same_data": False}), [row(0, Outcome.UNCLEAR)], "run").warnings
     assert [text.split()[0] for text in warnings] == ["No", "There", "The", "Only"]
     assert len(summarise(manifest(), [row(0, Outcome.FOOLED)], "run").warnings) == 1
+
+
+def test_what_is_shown(unrestricted_run, monkeypatch):
+    """Two models under two variants on attempts that differ in everything, with pictures of noise."""
+    rng, rows = np.random.default_rng(0), []
+    for attempt in range(40):
+        for model, variant in itertools.product(("m", "net"), ("latent", "noise")):
+            outcome, intended = rng.choice(list(Outcome)), int(rng.integers(2))
+            numbers = {
+                name: rng.random() for name in ("latent_l2", "latent_linf", "moved_l2", "moved_linf", "confidence", "seconds")
+            }
+            counts = {name: int(rng.integers(1, 99)) for name in ("forwards", "backwards", "queries_to_success")}
+            answers = {name: int(rng.integers(2)) for name in ("plain_pred", "pred", "aux", "plain_aux")}
+            judges = {name: rng.integers(0, 2, 2).tolist() for name in ("judges", "plain_judges")}
+            places = {f"l2_{name}_at": int(rng.integers(100)) for name in ("same", "other")}
+            columns = numbers | counts | answers | places | {"model": model, "variant": variant}
+            rows.append(row(attempt, outcome, intended=intended, distances=tuple(rng.random(4)), **columns) | judges)
+    names = [[{"name": name, "digest": "-"} for name in pair] for pair in (("m", "net"), ("ann", "bob"))]
+    facts = {"models": names[0], "judges": names[1]}
+    run = UnrestrictedRun.open(unrestricted_run)
+    data = run.manifest["data"] | {"classes": ["zero", "one"]}
+    run.manifest = (
+        run.manifest | facts | {"attempts": 40, "data": data, "variants": {"latent": {"noise": 0.0}, "noise": {"noise": 0.25}}}
+    )
+    run.rows = lambda: rows
+    run.arrays = lambda names: {name: np.random.default_rng(zlib.crc32(name.encode())).random((1, 8, 8)) for name in names}
+    pages = []
+    monkeypatch.setattr(page, "UnrestrictedRun", SimpleNamespace(open=lambda path: run))
+    monkeypatch.setattr(page, "save_page", lambda path, text, tables: pages.append(text))
+    page.write(unrestricted_run)
+    result = summarise(run.manifest, rows, str(unrestricted_run))
+    texts = ["\n".join(lines(result)), page_text(pages[0]), *page.tables(result).values(), result.model_dump_json(indent=0)]
+    approve("unrestricted", "\n\n".join(texts))

@@ -39,7 +39,7 @@ def _work_in_folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory):
     file = tmp_path_factory.mktemp("generator") / "digits.safetensors"
-    assert cli(["train-generator", "--out", str(file), "--width", "8", "--steps", "250", "--rate", "0.004"]) == 0
+    assert cli(["train-generator", "--out", str(file), "--width", "8", "--steps", "320", "--rate", "0.004"]) == 0
     return file
 
 
