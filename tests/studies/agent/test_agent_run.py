@@ -185,7 +185,6 @@ BAD_REQUESTS = [
     (["--eps", "1, 2"], "names 2 budgets"),
     (["--eps", "0"], "need a budget above 0"),
     (["--reward", "fame"], "reward is 'fame'"),
-    (["--samples", "3"], "too few"),
 ]
 
 
