@@ -85,13 +85,11 @@ def test_an_example_says_what_its_record_says(make):
     assert [e.explained for e in gallery.gallery(run, run.records(), "net")] == ["explain/report.html#sample-8", "", "", ""]
 
 
-@pytest.mark.parametrize(
-    ("shape", "models", "shown"), [((1, 8, 8), 1, 12), ((1, 8, 8), 4, 9), ((3, 112, 112), 1, 6), ((3, 128, 112), 9, 3)]
-)
-def test_how_many_examples_fit_a_page(make, shape, models, shown):
-    """Twelve a model, thirty-six in all, a million bytes of pixels, three at least, in rows of three."""
-    run = Run.open(make({"net": np.full((2, 30), 0.05)}, np.arange(30) % 3, [0.1], ["a", "b", "c"], shape=shape))
-    assert len(gallery.gallery(run, run.records(), "net", models=models)) == shown
+def test_how_many_examples_fit_a_page(make, tmp_path):
+    for shape, models, shown in (((1, 8, 8), 1, 12), ((1, 8, 8), 4, 9), ((3, 112, 112), 1, 6), ((3, 128, 112), 9, 3)):
+        """Twelve a model, thirty-six in all, a million bytes of pixels, three at least, in rows of three."""
+        run = Run.open(make({"net": np.full((2, 30), 0.05)}, np.arange(30) % 3, [0.1], ["a", "b", "c"], shape=shape))
+        assert len(gallery.gallery(run, run.records(), "net", models=models)) == shown
 
 
 def test_pictures_decoded():
@@ -230,7 +228,7 @@ def test_how_films_are_weighed_and_moved():
 
 
 def test_pages_are_filled_and_saved(tmp_path):
-    with pytest.raises(LookupError, match="result"):
+    with pytest.raises(LookupError, match="models"):
         html.fill("brinell.pages", "threshold.html", {"heat": str})
     path = html.save_page(tmp_path, "<p>page</p>", {"a.csv": "1\n"})
     assert path.read_text() == "<p>page</p>" and (tmp_path / "tables" / "a.csv").read_text() == "1\n"
