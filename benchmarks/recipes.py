@@ -155,17 +155,13 @@ def in_rounds(subject: Subject, seed: int, rounds: int, out: Path, beside: str) 
     return result, cost, events
 
 
-def measure_accuracy(subject: Subject, model: str, attack: str, beside: str, out: Path) -> dict[str, list[int]]:
-    """By measure, for each test sample 1 where the model is right; in Linf by a second attack too, if there is one."""
+def measure_accuracy(subject: Subject, model: str, attack: str, out: Path) -> dict[str, list[int]]:
+    """By measure, for each test sample 1 where the model is right."""
     shared: dict[str, Any] = {"samples": subject.samples, "device": "cpu", "progress": SilentProgress()}
     linf = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=attack, out=out / "linf", **shared)
-    second = {}
-    if beside:
-        two = brinell.audit(model, subject.data, eps=f"0, {subject.eps}", attack=beside, out=out / "beside", **shared)
-        second = {f"linf_{beside}": rows(two.folder, -1)}
     shared |= {"norm": "l2", "eps": f"0, {subject.l2}", "queries": subject.queries}
     l2 = brinell.audit(model, subject.data, attack=subject.rlab, out=out / "l2", **shared)
-    return {"clean": rows(linf.folder, 0), "linf": rows(linf.folder, -1), "rlab": rows(l2.folder, -1)} | second
+    return {"clean": rows(linf.folder, 0), "linf": rows(linf.folder, -1), "rlab": rows(l2.folder, -1)}
 
 
 def rows(folder: str, budget: int) -> list[int]:
@@ -175,7 +171,7 @@ def rows(folder: str, budget: int) -> list[int]:
     return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
 
 
-def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, beside: str, rounds: int, out: Path) -> dict[str, Any]:
+def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, rounds: int, out: Path) -> dict[str, Any]:
     """Accuracies of one recipe with one seed."""
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
@@ -190,7 +186,7 @@ def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, beside
     return {
         "subject": name, "recipe": recipe, "seed": seed, "eps": subject.eps, "l2": subject.l2, "queries": subject.queries,
         "attack": attack, "passes": round(passes, 1), "seconds": round(seconds, 1), "events": events, "distorted": distorted,
-    } | measure_accuracy(subject, model, attack, beside, out / "judged")  # fmt: skip
+    } | measure_accuracy(subject, model, attack, out / "judged")  # fmt: skip
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -229,7 +225,7 @@ def _interval(seeds: list[list[int]]) -> str:
 def main() -> None:
     """Measure or print what was asked for."""
     names = list(subjects(Path()))
-    texts = {"l2": "", "attack": "standard", "beside": "", "scratch": measure.ROOT / "runs" / "recipes", "table": Path}
+    texts = {"l2": "", "attack": "standard", "scratch": measure.ROOT / "runs" / "recipes", "table": Path}
     lists = {"subjects": names, "recipes": ["before", *RECIPES], "seeds": [0, 1, 2]}
     options = measure.arguments(__doc__, **lists, samples=0, rounds=4, **texts)
     if options.table:
@@ -244,7 +240,7 @@ def main() -> None:
             if recipe == "before" and seed != options.seeds[0]:
                 continue  # the same network whatever the seed
             with tempfile.TemporaryDirectory() as out:
-                line = run(name, subject, recipe, seed, options.attack, options.beside, options.rounds, Path(out))
+                line = run(name, subject, recipe, seed, options.attack, options.rounds, Path(out))
             print(json.dumps(line), flush=True)
 
 

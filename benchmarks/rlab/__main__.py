@@ -6,7 +6,6 @@
     closer       how close attacks come with so many queries
     photographs  how close they come to photographs, in the setting of RLAB's papers
     capped       the same within a limit on the distance, with surrogates and without
-    families     patch sizes on networks of several families
     priors       the shipped prior, or another that is fitted to several networks
     surrogates   other networks' gradients: what they save
     beats        the same on heartbeats, with networks that it trains
@@ -31,12 +30,11 @@ RUNS = {
     "--study closer": "--samples 2",
     "--study photographs": "--networks mcunet_144 --samples 1 --budgets 10",
     "--study capped": "--samples 1 --queries 10",
-    "--study families": "--networks resnet20 --samples 2",
     "--study priors --networks resnet20 resnet32 resnet2b cnn_wide_kw --out runs/prior.safetensors": "--images 5 --fits 5",
     "--study surrogates": "--cases kind --samples 2",
     "--study beats": "--samples 2 --queries 20 --steps 20",
 }
-SCRIPTS = ("worth", "closer", "photographs", "capped", "families", "priors", "surrogates", "beats")
+SCRIPTS = ("worth", "closer", "photographs", "capped", "priors", "surrogates", "beats")
 """Studies in a separate module each, with further options; `photographs.py` holds two."""
 
 

@@ -5,9 +5,7 @@
 
 import pytest
 
-from benchmarks.inference import LIMITS, MOST_ERRORS
-from benchmarks.inference.coverage import coverage
-from benchmarks.inference.errors import errors
+from benchmarks.inference import LIMITS, MOST_ERRORS, coverage, errors
 
 REPETITIONS = 2000
 
