@@ -7,6 +7,7 @@ import torch
 from _helpers import Recorder
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
+from brinell.core.model import ModelInfo
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.class_counts import check_classes
 
@@ -40,3 +41,26 @@ def test_other_numbers_of_classes_are_another_model():
     with pytest.raises(ModelError, match="labels from 10 to 10, 1 different ones: choose"):
         check_classes(model, np.full(9, CLASSES))
     check_classes(model, TRUE)
+
+
+def test_labels_that_a_model_of_four_classes_has_or_not():
+    model = Recorder(lambda x: x, Domain(kind="vector", shape=(4,)), 4)
+    cases = {
+        (0, 3): "", (3, 3): "", (0,): "", (0, 4): "labels from 0 to 4, 2 different", (-1, 0): "labels from -1 to 0",
+        (1, 2, 3, 4): "run from 1 to 4", (1, 2, 4): "run from 1 to 4", (2, 3, 4): "run from 2 to 4",
+        (1, 4): "labels from 1 to 4, 2 different", (1, 5): "labels from 1 to 5", (4, 4): "labels from 4 to 4, 1 different",
+    }  # fmt: skip
+    problems = []
+    for labels, words in cases.items():
+        try:
+            check_classes(model, np.array(labels))
+            told = ""
+        except ModelError as error:
+            told = f"{error} "
+        if bool(told) != bool(words) or words not in told:
+            problems.append((labels, told))
+    assert not problems
+    one = Recorder(lambda x: x, Domain(kind="vector", shape=(1,)), 1)
+    one.info = ModelInfo(answers="logits")
+    with pytest.raises(ModelError, match="one class apart"):
+        check_classes(one, np.zeros(3, int))

@@ -1,14 +1,19 @@
 """`--targeted`: from the request to the records, and what verification says of them."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 
 import brinell
 from _helpers import Recorder, plan_of, run_audit
+from brinell.core.criterion import Threshold
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
+from brinell.core.streams import Streams
 from brinell.datasets._memory import ArrayDataset
+from brinell.engine.targeting import attackable_samples, parse_reject_class, parse_targeting
 from brinell.store.run import Run
 
 X = np.array([[0.50, 0.5], [0.45, 0.5], [0.55, 0.5], [0.1, 0.5]], dtype=np.float32)
@@ -100,3 +105,35 @@ def test_the_summary_says_towards_what(tmp_path):
     assert result.models[0].criterion == "targeted at 2" and result.models[0].n == 4
     assert "targeted" in (tmp_path / "run" / "report.html").read_text()
     assert Run.open(tmp_path / "run").manifest["request"]["targeted"] == "2"
+
+
+def test_rules_for_classes_by_hand():
+    """A name goes before a number, least-likely is the smallest answer, and of others each is drawn as often."""
+    names = ("b", "0", "a", "c")
+    assert [parse_targeting(text, names).class_index for text in ("a", "0", "1", "7", "random")] == [2, 1, 1, 7, None]
+    assert parse_targeting(None, names) is None
+    logits, y = torch.tensor([[3.0, 1.0, 2.0, 4.0]]).repeat(3000, 1), torch.arange(3000) % 4
+    streams = Streams.of(0, torch.arange(3000))
+    assert parse_targeting("a", names).classes(logits, y, streams).tolist() == [2] * 3000
+    assert parse_targeting("least-likely", names).classes(logits, y, streams).tolist() == [1] * 3000
+    drawn = parse_targeting("random", names).classes(logits, y, streams)
+    counts = torch.zeros(4, 4, dtype=int).index_put((y, drawn), torch.ones(3000, dtype=int), accumulate=True)
+    assert counts.diagonal().tolist() == [0] * 4 and counts[~torch.eye(4, dtype=bool)].min() > 200 and counts.sum() == 3000
+    for classes, refused in ((3, True), (2, True), (8, False)):
+        with pytest.raises(RequestError, match="has the classes 0 to") if refused else nullcontext():
+            parse_targeting("7" if classes != 2 else "a", names).check("m", classes)
+    labels = np.array([2, 0, 2, 1])
+    assert attackable_samples(labels, parse_targeting("a", names)).tolist() == [1, 3]
+    assert attackable_samples(labels, parse_targeting("random", names)).tolist() == [0, 1, 2, 3]
+    assert attackable_samples(labels, None, Threshold(wrong_class=0, wrong_above=0.5)).tolist() == [0, 2, 3]
+    with pytest.raises(RequestError, match="all samples are of the target class a"):
+        attackable_samples(np.array([2, 2]), parse_targeting("a", names))
+
+
+def test_the_reject_class_by_hand():
+    names = ("b", "0", "a")
+    cases = {"last": 3, "a": 2, "0": 1, "1": 1, None: None}
+    assert {text: parse_reject_class(text, names, 4, False) for text in cases} == cases
+    for text, classes, targeted in (("d", 4, False), ("4", 4, False), ("a", 4, True), ("last", 2, False)):
+        with pytest.raises(RequestError):
+            parse_reject_class(text, names, classes, targeted)
