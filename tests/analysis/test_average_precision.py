@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from brinell.analysis.average_precision import (
+    POINTS,
     average_precision,
     class_precision,
     draw_pictures,
@@ -134,3 +135,48 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
 def test_ratio_leaves_out_pictures_without_objects():
     result = ratio(np.array([1, 5, 1]), np.array([2, 0, 2]), draw_pictures(3, 100))
     assert result.value == 0.5 and result.low <= 0.5 <= result.high
+
+
+def reference_precision(matches, weights, label, level):
+    """AP of a class at a level of overlap, recall point by recall point, from pictures that are counted several times."""
+    total = sum(weights[picture] for picture, each in matches.objects.tolist() if each == label)
+    rows = [row for row in range(len(matches.label)) if matches.label[row] == label and not matches.ignored[row, level]]
+    hits, counts, curve = 0, 0, []
+    for row in sorted(rows, key=lambda row: -matches.score[row]):
+        hits += weights[matches.picture[row]] * matches.hit[row, level]
+        counts += weights[matches.picture[row]]
+        curve.append((hits / total, hits / max(counts, 1e-12)))
+    return np.mean([max([precision for recall, precision in curve if recall >= point], default=0.0) for point in POINTS])
+
+
+def test_precision_of_classes_is_that_of_the_reference():
+    detections, objects = random_set(np.random.default_rng(8), 5)
+    matches, weights = match_set(detections, objects, (0.5, 0.7)), np.array([[1, 1, 1, 1, 1], [3, 0, 2, 1, 0], [0, 0, 0, 0, 0]])
+    classes, precision = class_precision(matches, weights)
+    assert classes.tolist() == sorted({label for _, label in matches.objects.tolist()}) and precision.shape == (
+        3,
+        2,
+        len(classes),
+    )
+    for draw, level, column in np.ndindex(precision.shape):
+        present = any(weights[draw, picture] for picture, label in matches.objects.tolist() if label == classes[column])
+        value = precision[draw, level, column]
+        if present:
+            assert value == pytest.approx(reference_precision(matches, weights[draw], classes[column], level), abs=1e-9)
+        else:
+            assert np.isnan(value)
+    first, whole = average_precision(matches, weights[:2])
+    assert first == pytest.approx(np.nanmean(precision[:2, 0], 1)) and whole == pytest.approx(np.nanmean(precision[:2], (1, 2)))
+    assert matches.pictures == 5 and len(matches.objects) == sum(picture.count for picture in objects)
+
+
+def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
+    draws = np.array([*np.linspace(0, 1, 41), np.nan, np.inf])
+    assert interval(0.5, draws) == pytest.approx((0.5, 0.025, 0.975))
+    assert interval(0.0, draws).low == 0.0 and interval(1.0, draws).high == 1.0
+    assert np.isnan(interval(0.5, np.array([np.nan]))).all()
+    counts = draw_pictures(7, draws=20)
+    assert counts.shape == (20, 7) and (counts.sum(1) == 7).all() and np.array_equal(counts, draw_pictures(7, draws=20))
+    assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))
+    part, whole, weights = np.array([1, 2, 9]), np.array([2, 4, 0]), np.array([[1, 0, 5], [0, 1, 0], [0, 0, 1]])
+    assert ratio(part, whole, weights) == pytest.approx((0.5, 0.5, 0.5))
