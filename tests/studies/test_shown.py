@@ -6,7 +6,11 @@ import brinell
 from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
 from brinell.pages import html
+from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult, SharedCost
+from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.comparison.terminal import lines as comparison_lines
+from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
+from brinell.studies.doctor.result import lines as doctor_lines
 from brinell.studies.epsilon import page as epsilon_page
 from brinell.studies.gate.terminal import lines as gate_lines
 from brinell.studies.per_class import page as per_class_page
@@ -123,3 +127,59 @@ def test_progress():
         RunProgress(state="ended", **common),
     ]
     approve("progress", "\n\n".join("\n".join(progress_lines(result)) for result in results), masks={})
+
+
+def test_a_plan():
+    common = {"waits": False, "passes": None, "seconds": None, "skipped": None}
+    cells = [
+        common | {"stage": "fgsm", "title": "FGSM", "short": "FGSM", "forwards_at_most": 11, "backwards_at_most": 7},
+        common | {"stage": "pgd", "title": "PGD", "short": "PGD-3", "forwards_at_most": 1013, "backwards_at_most": 501},
+        common | {"stage": "square", "title": "Square", "short": "Square", "forwards_at_most": 17, "backwards_at_most": 0},
+        common | {"stage": "ray-s", "title": "RayS", "short": "RayS", "forwards_at_most": 23, "backwards_at_most": 0},
+    ]
+    cells[2] |= {"skipped": "no scores"}
+    cells[3] |= {"waits": True}
+    expected = [{"passes": 12, "seconds": 3.0}, {"passes": 1400, "seconds": 75.0}, {}, {}]
+    plain = [PlannedCell(model="first", **cell) for cell in cells]
+    calibrated = [PlannedCell(model="second", **(cell | more)) for cell, more in zip(cells, expected, strict=True)]
+    costs = [
+        PlannedCost(
+            model="second", passes=1412, seconds=78.0, low=61.0, high=133.0, memory=300 * 2**20, alarmed=41.0, samples=8,
+            calibration_seconds=9.0,
+        ),
+    ]  # fmt: skip
+    facts = {"data": "DATA", "attacks": "ATTACKS", "n": 20, "total": 300, "norm": "linf", "eps": ("1/255", "2/255")}
+    shared = SharedCost(number=5, seconds=16.0, memory=300 * 2**20)
+    plans = [
+        PlanResult(cells=plain, estimates=(), group_size=4, **facts),
+        PlanResult(cells=[*plain, *calibrated], estimates=costs, group_size=4, **facts),
+        PlanResult(cells=calibrated, estimates=costs, group_size=4, workers=shared, **facts),
+    ]
+    approve("plan", "\n\n".join("\n".join(plan_lines(plan)) for plan in plans), masks={})
+
+
+def test_an_installation():
+    packages = [PackageResult(name=name, needed="1", version=version, ready=ready) for name, version, ready in PACKAGES]
+    result = DoctorResult(
+        brinell="0.1", python="3.11", platform="Linux", packages=packages, processors=7,
+        extras=[
+            ExtraResult(name="onnx", purpose="networks", packages=packages[:1], ready=True),
+            ExtraResult(name="ecg", purpose="records", packages=packages[1:], ready=False),
+        ],
+        kinds=[
+            KindResult(kind="model", name="torch", missing=[]),
+            KindResult(kind="model", name="hf", missing=["hf", "vision"]),
+            KindResult(kind="dataset", name="npz", missing=[]),
+            KindResult(kind="dataset", name="wfdb", missing=["ecg"]),
+        ],
+        devices=[DeviceResult(name="cpu", text="a processor"), DeviceResult(name="cuda:0", text="a GPU")],
+        threads={"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": None},
+        disks=[
+            DiskResult(purpose="runs", folder="/runs", exists=True, free_bytes=5 * 2**30, content=[]),
+            DiskResult(purpose="shared data", folder="/data", exists=False, free_bytes=None, content=["mnist", "ecg"]),
+        ],
+    )  # fmt: skip
+    approve("doctor", "\n".join(doctor_lines(result)), masks={})
+
+
+PACKAGES = [("numpy", "2.1", True), ("wfdb", None, False), ("torch", "2.0", False)]
