@@ -66,8 +66,8 @@ def test_schedules_by_hand():
 def test_the_first_steps_by_hand():
     """The boundary is at 0.1: the ball reaches 1.05 times as far, then shrinks by gamma, then grows by it."""
     model = Recorder(threshold(0.5))
-    run_attack(FMN(steps=1000, gamma=0.05), model, [[0.4, 0.4]], [0], 1.0, minimal=True)
-    inputs = torch.cat(model.calls[:4])
+    run_attack(FMN(steps=1000, gamma=0.05), model, [[0.4, 0.4]], [0], 1.0, minimal=True, queries=4)
+    inputs = torch.cat(model.calls)
     expected = torch.tensor([[0.4, 0.4], [0.505, 0.4], [0.4 + 0.105 * 0.95, 0.4], [0.4 + 0.105 * 0.95 * 1.05, 0.4]])
     torch.testing.assert_close(inputs, expected, atol=1e-5, rtol=0)
 

@@ -162,7 +162,7 @@ def test_in_one_of_four_steps_the_patch_moves():
 def test_the_best_values_of_a_linear_model_are_found():
     """Three of thirty values, each at the better end: the three of largest gain, and no more can be had."""
     domain = Domain(kind="vector", shape=(30,))
-    x, calls = queries_of(domain, 3, 800)
+    x, calls = queries_of(domain, 3, 500)
     gain = torch.maximum(slope(domain) * (1 - x), -slope(domain) * x).topk(3, dim=1).values.sum(1)
     torch.testing.assert_close(((calls - x) @ slope(domain)).amax(0), gain)
 
@@ -172,7 +172,7 @@ def test_exactly_as_many_values_as_needed():
     problem = linear_problem("vector", "l0")
     ledger = run_attack(SparseRS(steps=1000), problem.model, problem.batch.x, problem.batch.y, problem.margin, "l0")
     assert ledger.fooled.all()
-    short = run_attack(SparseRS(steps=300), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
+    short = run_attack(SparseRS(steps=150), problem.model, problem.batch.x, problem.batch.y, problem.margin - 1, "l0")
     assert not short.fooled.any()
 
 

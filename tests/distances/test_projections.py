@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq, minimize
@@ -61,6 +61,7 @@ def test_shapes_are_kept(subtests):
             torch.testing.assert_close(SIZE[norm](projected)[0], torch.tensor(0.5))
 
 
+@settings(max_examples=40)
 @given(deltas, st.floats(0.0625, 3, width=32))
 def test_l1_is_the_root_of_the_soft_threshold(delta, eps):
     """The projection soft-thresholds at the one value where the absolute values add up to eps; found here by bracketing."""
@@ -123,6 +124,7 @@ def test_l1_is_what_a_solver_finds():
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@settings(max_examples=40)
 @given(deltas, radii)
 def test_inside_and_idempotent(norm, delta, radius):
     delta = torch.from_numpy(delta)
@@ -135,6 +137,7 @@ def test_inside_and_idempotent(norm, delta, radius):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@settings(max_examples=40)
 @given(deltas, radii, st.integers(0, 1000))
 def test_no_point_of_the_ball_is_nearer(norm, delta, radius, seed):
     delta = torch.from_numpy(delta)
@@ -150,6 +153,7 @@ def test_no_point_of_the_ball_is_nearer(norm, delta, radius, seed):
 
 
 @pytest.mark.parametrize("norm", NORMS)
+@settings(max_examples=40)
 @given(deltas, radii)
 def test_each_row_alone(norm, delta, radius):
     delta = torch.from_numpy(delta)
@@ -170,6 +174,7 @@ def test_norms_by_hand():
     assert norms.l0(delta).tolist() == [2.0, 4.0]
 
 
+@settings(max_examples=40)
 @given(deltas)
 def test_norms_are_numpys(delta):
     flat, delta = delta.reshape(len(delta), -1).astype(np.float64), torch.from_numpy(delta)

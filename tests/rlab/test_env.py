@@ -333,14 +333,14 @@ def test_a_refinement_without_a_number_uses_the_steps_that_are_left_while_it_com
 
 def test_a_refinement_without_a_number_ends_where_it_brings_nothing():
     """Once the boundary is reached, a quarter of the steps passes without a closer success, and the other steps are not used."""
-    _, ledger, outcomes = episodes_of(slots=6, n=6, refine=None, eps=2.0, clean=None, steps=240)
+    _, ledger, outcomes = episodes_of(slots=6, n=6, refine=None, eps=2.0, clean=None, steps=160)
     queries = ledger.costs.forwards[outcomes.success]
-    assert int(queries.max()) <= 241 and int(queries.min()) > 240 // IDLE and float(queries.float().mean()) < 220
+    assert int(queries.max()) <= 161 and int(queries.min()) > 160 // IDLE and float(queries.float().mean()) < 150
 
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):
     """By a model that counts by itself: records, the audit's own looks and its checks add up to what it was shown."""
-    model, x, y = crowd(24)
+    model, x, y = crowd(10)
     run = run_audit(
         tmp_path / "run",
         model,

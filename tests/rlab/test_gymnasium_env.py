@@ -129,6 +129,7 @@ def test_what_cannot_be_is_refused():
         env_of(queries=1)
 
 
+@pytest.mark.slow
 def test_the_example_plays_its_episodes(root):
     example = import_file(root / "examples" / "gymnasium_agent.py")
     env = example.make_env(samples=2)
