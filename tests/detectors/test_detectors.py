@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from _helpers import Recorder
 from brinell import plugins
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -91,9 +92,14 @@ def test_mahalanobis_by_hand():
     rng = torch.Generator().manual_seed(0)
     labels = torch.arange(4000) % 2
     x = torch.randn(4000, 2, generator=rng) * torch.tensor([0.5, 0.1]) + torch.stack([2.0 * labels - 1, 0.0 * labels], 1)
-    suspicion = plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}).fit(x, labels, model(nn.Linear(2, 2), domain))
-    score = suspicion(torch.tensor([[1.0, 0.0], [-1.5, 0.0], [1.0, 0.3]]))
+    last = nn.Linear(2, 2)
+    last.weight.data[:, 1] = 0  # the answers say nothing about the second axis, and features do
+    detector, inputs = plugins.build("detector", "mahalanobis", {"shrinkage": 1e-4}), [[1.0, 0.0], [-1.5, 0.0], [1.0, 0.3]]
+    score = detector.fit(x, labels, model(last, domain))(torch.tensor(inputs))
     torch.testing.assert_close(score, torch.tensor([0.0, 1.0, 3.0]), atol=0.12, rtol=0.05)
+    # Of a model that shows no features the answers are taken: here the first axis alone, which says as much of the second input.
+    answers = detector.fit(x, labels, Recorder(lambda x: torch.stack([x[:, 0], 0.01 * x[:, 1]], 1), domain))
+    torch.testing.assert_close(answers(torch.tensor(inputs))[:2], torch.tensor([0.0, 1.0]), atol=0.12, rtol=0.05)
 
 
 def test_features_are_what_the_last_linear_layer_is_given():
