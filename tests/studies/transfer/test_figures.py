@@ -1,0 +1,108 @@
+"""Figures of transfers against a count of random rows, sample by sample, with and without a criterion of probability."""
+
+import numpy as np
+
+from brinell.analysis.inference import holm
+from brinell.analysis.proportions import mcnemar, paired_difference
+from brinell.analysis.robust_accuracy import rate
+from brinell.store import rows
+from brinell.store.table import Folder
+from brinell.studies.transfer.analysis import summarise
+from brinell.studies.transfer.records import Answers
+
+MODELS, N = ("a", "b", "c"), 14
+SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))
+
+
+def make_rows(seed, criterion):
+    """Rows of three sources on three models, drawn at random, and as dicts."""
+    rng, listed = np.random.default_rng(seed), []
+    for source, _ in SOURCES:
+        for model in MODELS:
+            for sample in rng.permutation(N).tolist():
+                clean, example = rng.normal(0.5, 1), rng.normal(-0.2, 1)
+                row = {"source": source, "model": model, "sample_id": sample, "label": sample % 3, "linf": 0.1 + sample / 100}
+                row |= {"l2": sample + 0.5, "distortion": "", "clean_pred": int(rng.integers(3)), "pred": int(rng.integers(3))}
+                row |= {"clean_margin": clean, "margin": example} if criterion else {}
+                row["distortion"] = ["", "fog", "rain"][sample % 3] if source == "three" else ""
+                listed.append(row)
+    columns = {name: [row[name] for row in listed] for name in listed[0]}
+    return listed, rows.build(Answers, len(listed), **columns)
+
+
+def is_left(row, clean):
+    """Whether a row is right, or does not meet the criterion."""
+    if "margin" in row:
+        return row["clean_margin" if clean else "margin"] <= 0
+    return row["clean_pred" if clean else "pred"] == row["label"]
+
+
+def facts_of(criterion):
+    costs = [{"forwards": 10 * i + 3, "backwards": 10 * i + 4, "seconds": i + 0.5} for i in range(3)]
+    sources = [
+        {"name": name, "kind": "made", "members": white_box, "white_box": white_box, "level": None, "n": N - i, "missing": i}
+        | costs[i]
+        for i, (name, white_box) in enumerate(SOURCES)
+    ]
+    return {
+        "request": {"seed": 0}, "data": {"name": "d", "classes": ["x", "y", "z"]}, "distance": "linf", "eps": 0.1,
+        "eps_text": "1/10", "attack": "fgsm", "criterion": criterion, "sources": sources, "passes": 7, "seconds": 8.0,
+        "models": [{"name": name, "architecture": f"net {name}", "parameters": i} for i, name in enumerate(MODELS)],
+    }  # fmt: skip
+
+
+def check_cell(cell, listed, criterion):
+    """One cell, counted."""
+    (white_box,) = (members for name, members in SOURCES if name == cell.source)
+    own = {row["sample_id"]: row for row in listed if (row["source"], row["model"]) == (cell.source, cell.model)}
+    others = {(row["model"], row["sample_id"]): row for row in listed if row["source"] == cell.source}
+
+    def count(keep):
+        samples = [sample for sample, row in own.items() if keep(row)]
+        left = sum(is_left(own[sample], False) for sample in samples)
+        eligible = [s for s in samples if all(is_left(others[model, s], True) for model in (cell.model, *white_box))]
+        return left, len(samples), sum(not is_left(own[sample], False) for sample in eligible), len(eligible)
+
+    def figures(entry):
+        of_examples = entry.accuracy if criterion is None else entry.unmet
+        assert (entry.unmet if criterion is None else entry.accuracy) is None
+        return of_examples.k, of_examples.n, entry.success.k, entry.success.n
+
+    assert cell.white_box == (cell.model in white_box) and figures(cell) == count(lambda row: True)
+    assert {entry.class_: (entry.name, *figures(entry)) for entry in cell.per_class} == {
+        label: ("xyz"[label], *count(lambda row, label=label: row["label"] == label)) for label in range(3)
+    }
+    names = ("fog", "rain") if cell.source == "three" else ()
+    assert [(entry.distortion, *figures(entry)) for entry in cell.per_distortion] == [
+        (name, *count(lambda row, name=name: row["distortion"] == name)) for name in names
+    ]
+    pairs = [(is_left(row, True), is_left(row, False)) for row in own.values()]
+    table = [pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))]
+    clean = rate(table[0] + table[2], N)
+    assert (cell.clean if criterion is None else cell.clean_unmet) == clean
+    assert (cell.clean_unmet if criterion is None else cell.clean) is None
+    assert cell.difference == (table[1] - table[2]) / N and (cell.low, cell.high) == tuple(paired_difference(*table))
+    return mcnemar(table[1], table[2])
+
+
+def test_figures_are_counts_of_rows(tmp_path):
+    for seed, criterion in enumerate([None, "true<0.1"] * 2):
+        listed, answers = make_rows(seed, criterion)
+        result = summarise(Folder(path=tmp_path, manifest=facts_of(criterion), rows=answers))
+        assert [(cell.source, cell.model) for cell in result.cells] == [(s, m) for s, _ in SOURCES for m in MODELS]
+        raw = [check_cell(cell, listed, criterion) for cell in result.cells]
+        np.testing.assert_allclose([cell.p for cell in result.cells], holm(raw))
+        for source, (name, white_box), i in zip(result.sources, SOURCES, range(3), strict=True):
+            values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
+            assert source.success == (np.mean(values) if values else None)
+            assert (source.min_success, source.name) == (min(values, default=None), name) and source.white_box == white_box
+            assert (source.forwards, source.backwards, source.seconds) == (10 * i + 3, 10 * i + 4, i + 0.5)
+            assert (source.n, source.missing, source.median_l2) == (N - i, i, 7.0) and abs(source.max_linf - 0.23) < 1e-6
+        for model in result.models:
+            values = [c.success for c in result.cells if c.model == model.model and not c.white_box]
+            expected = np.mean([share.value for share in values]) if all(share.n for share in values) else None
+            assert model.success is None or expected is None or abs(model.success - expected) < 1e-9
+            assert model.architecture == f"net {model.model}" and model.parameters == MODELS.index(model.model)
+        assert (result.passes, result.seconds, result.eps_text, result.data) == (7, 8.0, "1/10", "d")
+        assert any("two: 1 of its 14 samples have no example" in note for note in result.notes)
+        assert any("cover different samples" in note for note in result.notes)
