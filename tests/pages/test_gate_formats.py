@@ -57,8 +57,5 @@ def test_sarif_has_one_result_per_failure():
     fingerprints = {finding["partialFingerprints"]["brinellCheck/v1"] for finding in run["results"]}
     assert len(fingerprints) == 3 and {len(mark) for mark in fingerprints} == {32}
     assert "a%20b/run.toml" in sarif(RESULT.model_copy(update={"run": "runs/a b/"})) and sarif(RESULT).endswith("}\n")
-
-
-def test_a_passed_gate_has_no_findings():
     passed = RESULT.model_copy(update={"passed": True, "checks": RESULT.checks[:1]})
     assert json.loads(sarif(passed))["runs"][0]["results"] == []
