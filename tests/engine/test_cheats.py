@@ -121,7 +121,7 @@ def test_the_honest_one_is_recorded(work):
     assert {"fooled", "survived"} <= set(records.outcome)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_cheat_gives_a_false_figure(work, subtests):
     """Run in a child process, which the cheat may leave in any state."""
     for name in CHEATS:

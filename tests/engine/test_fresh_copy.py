@@ -255,7 +255,7 @@ def test_files_are_opened_again(tmp_path_factory, subtests):
 
 @pytest.mark.slow
 def test_fresh_copies_judge_a_model_with_state(tmp_path_factory, subtests):
-    for kind in ["memory", "counter", "first batch"]:
+    for kind in ["counter", "first batch"]:
         with subtests.test(str((kind,))):
             tmp_path = tmp_path_factory.mktemp("row")
             net = mlp(6, 3)

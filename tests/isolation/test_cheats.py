@@ -419,11 +419,9 @@ def answers_of(kind: str, file: Path) -> list[Any]:
     return [found[0] | found[1], found[2] | found[3]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["detector", "distortion"])
-@pytest.mark.parametrize(
-    "names", [("honest", "counts its calls"), pytest.param(tuple(HOWS)[2:], marks=pytest.mark.nightly)], ids=len
-)
+@pytest.mark.parametrize("names", [("honest", "counts its calls"), tuple(HOWS)[2:]], ids=len)
 def test_answers_depend_on_inputs_alone(kind: str, names: tuple[str, ...], tmp_path: Path) -> None:
     for name in names:
         file = write_other(tmp_path, name)
