@@ -24,38 +24,30 @@ from brinell.studies.claim.ranking import Protocol, find_place, published, rank
 from brinell.studies.claim.request import ClaimRequest
 from brinell.studies.verification.premises import PUBLISHED
 
-SMALL = {"samples": 30, "seed": 3}
-BUDGETS = "0.01,0.05,0.2"
+
+@pytest.fixture
+def run(audit_run):
+    return audit_run
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("claim") / "run"
-    brinell.audit("digits-cnn?width=4", "digits", eps=BUDGETS, attack=["fgsm", "pgd?steps=3"], out=folder, **SMALL)
-    return folder
+@pytest.fixture
+def proofs(certify_run):
+    return certify_run
 
 
-@pytest.fixture(scope="module")
-def proofs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("claim") / "proofs"
-    settings = {"eps": BUDGETS, "method": ["crown"], "attack": ["fgsm"], **SMALL}
-    brinell.certify(model="digits-cnn?width=4", data="digits", out=folder, **settings)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def claim(run, tmp_path_factory):
-    return brinell.claim(str(run), eps="0.05", level="rows", out=tmp_path_factory.mktemp("claim") / "claim")
+@pytest.fixture
+def claim(claim_run):
+    return brinell.open(claim_run)
 
 
 def test_figures_are_those_of_the_run(run, claim):
     audit = brinell.open(run)
     model = audit.models[0]
-    index = model.eps.index(0.05)
+    index = model.eps.index(6 / 255)
     assert claim.clean == model.clean_accuracy and claim.robust == model.robust_accuracy[index]
     assert [c.robust for c in claim.per_class] == [c.robust[index] for c in model.per_class]
     assert [level.robust for level in claim.levels] == [rate for rate in model.robust_accuracy if rate.eps > 0]
-    assert claim.outcomes.counterexample + claim.outcomes.inconclusive == 30 and claim.certified is None
+    assert claim.outcomes.counterexample + claim.outcomes.inconclusive == 24 and claim.certified is None
     assert claim.checks.passed + claim.checks.failed + claim.checks.not_made == len(model.checks)
     assert claim.verified == "consistent" and claim.rank is None
 
@@ -72,7 +64,7 @@ def test_figures_come_from_rows_and_not_from_the_manifest(claim, tmp_path):
 
     folder = TABLE.read(claim.folder)
     outcome = folder.rows.outcome.astype(str).copy()
-    index = np.flatnonzero((folder.rows.eps == 0.05) & (outcome == "open"))[0]
+    index = np.flatnonzero(np.isclose(folder.rows.eps, 6 / 255) & (outcome == "open"))[0]
     outcome[index] = "broken"
     rows = type(folder.rows)(**{**vars(folder.rows), "outcome": outcome})
     manifest = {key: value for key, value in folder.manifest.items() if key not in ("files", "verb", "schema", "brinell")}
@@ -81,7 +73,7 @@ def test_figures_come_from_rows_and_not_from_the_manifest(claim, tmp_path):
 
 
 def test_proofs_bound_each_class_from_below(run, proofs, tmp_path):
-    result = brinell.claim(str(run), eps="0.01", proofs=str(proofs), level="rows", out=tmp_path / "claim")
+    result = brinell.claim(str(run), eps="2/255", proofs=str(proofs), level="rows", out=tmp_path / "claim")
     certified = CERTIFY.resolve(CERTIFY.rates)(CERTIFY.resolve(CERTIFY.open)(proofs))["certified"]
     assert [level.certified for level in result.levels] == [rate for rate in certified if rate.eps > 0]
     assert result.outcomes.proof > 0, "nothing was proven, so the test shows nothing"
@@ -91,7 +83,7 @@ def test_proofs_bound_each_class_from_below(run, proofs, tmp_path):
 
 
 def test_proof_and_counterexample_of_one_sample_are_refused(run, proofs, tmp_path):
-    result = brinell.claim(str(run), eps="0.01", proofs=str(proofs), level="rows", out=tmp_path / "claim")
+    result = brinell.claim(str(run), eps="2/255", proofs=str(proofs), level="rows", out=tmp_path / "claim")
     assert result.outcomes.proof
     forged = tmp_path / "forged"
     shutil.copytree(proofs, forged)
@@ -146,7 +138,7 @@ def test_verify_repeats_a_claim(run, claim, tmp_path):
     forged = tmp_path / "forged"
     shutil.copytree(claim.folder, forged)
     text = (forged / "card.md").read_text()
-    (forged / "card.md").write_text(text.replace("29 inconclusive", "30 inconclusive").replace("%", "percent"))
+    (forged / "card.md").write_text(text.replace("10 inconclusive", "11 inconclusive").replace("%", "percent"))
     assert not brinell.verify(forged).passed
 
 
