@@ -2,7 +2,7 @@
 
     python -m benchmarks.defences [--names jpeg dropout ...] [--base NAME] [--samples 100] [--cascade fast] [--seed 0] [--out DIR]
     python -m benchmarks.defences --healthy [--names resnet20 timm ...] [--samples 64] [--cascade fast] [--seed 0]
-    python -m benchmarks.defences --margins [--names resnet20 brightness-bonus ...] [--samples 64] [--first 0] [--seed 0]
+    python -m benchmarks.defences --margins [--names resnet20 brightness-bonus ...] [--samples 64] [--seed 0]
     python -m benchmarks.defences --list
 
 Run it from the root of the repository. Counts are samples. The truth is the adaptive attack of `zoo.truth`, and counts what the
@@ -260,15 +260,14 @@ def margins(options: argparse.Namespace) -> None:
     """The table of margins."""
     columns = "network,lines,forwards a line,before,after,steep at 98 %,at 99.8 %,at 99.98 %,outcome"
     table = measure.Table("Margins beside the decision boundary", columns)
-    for name, function, x, y in subjects(tuple(options.names or [""]), options.first + options.samples):
-        first = options.first if len(x) > options.samples else 0
-        table.add(name, *compare_margins(function, x[first:], y[first:], options.seed))
+    for name, function, x, y in subjects(tuple(options.names or [""]), options.samples):
+        table.add(name, *compare_margins(function, x, y, options.seed))
 
 
 def main() -> None:
     """One table."""
     switches = {name: False for name in ("healthy", "margins", "list")}
-    options = measure.arguments(__doc__, names=[], base="", cascade="fast", out=Path, samples=0, seed=0, first=0, **switches)
+    options = measure.arguments(__doc__, names=[], base="", cascade="fast", out=Path, samples=0, seed=0, **switches)
     table = healthy if options.healthy else margins if options.margins else broken
     options.samples = options.samples or (100 if table is broken else 64)
     if table is broken and (unknown := [name for name in options.names if name not in ZOO]):

@@ -73,7 +73,7 @@ def run_study(model: Any, data: Any, read: Callable[[Path], Any] | None = None, 
 
 def format_figure(figure: Any) -> str:
     """A figure with its interval."""
-    return f"{figure.value:.4f} ({figure.low:.4f} to {figure.high:.4f})"
+    return f"{figure.value:.4f}" + ("" if figure.low is None else f" ({figure.low:.4f} to {figure.high:.4f})")
 
 
 # --- differences with intervals over pictures ------------------------------------------------------------------------

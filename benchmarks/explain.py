@@ -16,7 +16,6 @@ import csv
 import tempfile
 from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import measure
@@ -128,7 +127,8 @@ def format_mean(measured: Any) -> str:
     """A mean with its interval."""
     if measured is None:
         return ""
-    return f"{measured.value:.3f}" if measured.low is None else f"{measured.value:.3f} [{measured.low:.3f}, {measured.high:.3f}]"
+    interval = measured.interval if hasattr(measured, "interval") else measured.low is not None and measured
+    return f"{measured.value:.3f}" + (f" [{interval.low:.3f}, {interval.high:.3f}]" if interval else "")
 
 
 def main() -> None:
@@ -161,11 +161,11 @@ def report(options: Namespace, result: Any, off: np.ndarray) -> None:
     table = measure.Table(title, heads)
     differences = {pair.baseline: pair.difference for pair in result.pairs if pair.measure == "dice"}
     for method in [entry for entry in result.methods if entry.queries or entry.name.partition("?")[0] in ("centre", "random")]:
-        off_centre_dice = mean(values(rows, method.name, "dice")[off])
-        low, high = (off_centre_dice and off_centre_dice.interval) or (None, None)
-        off_centre_text = format_mean(off_centre_dice and SimpleNamespace(value=off_centre_dice.value, low=low, high=high))
         cells = [format_mean(getattr(method, name)) for name in ("dice", "iou", "pointing")]
-        cells += [off_centre_text, *(format_mean(getattr(method, name)) for name in ("deletion", "insertion"))]
+        cells += [
+            format_mean(mean(values(rows, method.name, "dice")[off])),
+            *(format_mean(getattr(method, name)) for name in ("deletion", "insertion")),
+        ]
         table.add(method.name, f"{method.queries:.0f}", *cells, format_mean(differences.get(method.name)))
 
 

@@ -1,5 +1,7 @@
 """Time of an audit of a model behind MLServer, relative to the time of the server for the same requests.
 
+    python benchmarks/http_server.py [--subjects digits cnn4_pgd ...] [--samples 500]
+
 The audit's requests are kept, and then sent again by a client that does nothing else: bodies prepared beforehand, as many
 connections, answers read and thrown away. So the ratio says how much time an audit takes beyond a server that always has work.
 The server has a separate core, as on another machine, and both clients run on the others. Needs `make server`, and

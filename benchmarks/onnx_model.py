@@ -1,5 +1,7 @@
 """The same networks as modules of torch and as files of ONNX: equal records, and what each costs.
 
+    python benchmarks/onnx_model.py [--subjects cnn4_pgd resnet20] [--n 48]
+
 Each network is exported with a dynamic first axis and audited both ways by the same attack without gradients, one thread each.
 Both run in turns, query by query, so that a machine that is slow for a while is slow for both; `cpu` is the processor time
 of the thread that asks. Below 1 means that ONNX Runtime is faster. The largest difference of scores is taken over every input

@@ -17,7 +17,7 @@ Deviations from the release:
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,14 +48,6 @@ class TreeSearch:
     """What is compared: the margin in logits, or the probability dilution of the true class."""
     batch_size: int = 128
     """Probes of a sample that are shown to the model at once."""
-
-    def __post_init__(self) -> None:
-        if min(self.depth, self.adds, self.steps, self.batch_size) < 1:
-            raise ValueError("depth, adds, steps and batch_size must be at least 1")
-        if self.adds > 1 and self.depth > 1:
-            raise ValueError(f"adds is {self.adds} at depth {self.depth}: a tree search makes one move and looks again")
-        if self.worth not in get_args(Worth):
-            raise ValueError(f"worth is {self.worth!r}, not one of {', '.join(get_args(Worth))}")
 
 
 def published(steps: int = 4000) -> TreeSearch:
@@ -199,6 +191,3 @@ class _SampleSearch:
             self.reached, first = True, int(successes[0]) + 1
             logits, y, margin = logits[:first], y[:first], margin[:first]
         return dilution(logits, y) if self.settings.worth == "dilution" else margin
-
-
-__all__ = ["Searched", "TreeSearch", "published", "search"]

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -77,21 +76,13 @@ def test_depth_one_adds_the_best_patch_of_each_full_probe() -> None:
     assert bool(result.success[0]) and int(result.steps[0]) == 3
 
 
-def test_depth_two_asks_about_every_pair() -> None:
+def test_depth_two_asks_about_every_pair_makes_one_move_and_looks_again() -> None:
     # 4 single patches, then 01, 02, 03, 12, which brings 0.5.
     result, ledger = run(needs(0.45), TreeSearch(depth=2, batch_size=1))
-    assert int(ledger.best.first_success[0]) == 1 + 4 + 4
-    assert standing(result) == [1, 2]
-
-
-def test_depth_two_makes_one_move_and_looks_again() -> None:
-    # All 4 + 6 in vain; patch 1 stands; 3 singles, then 02 with it brings 0.6.
+    assert int(ledger.best.first_success[0]) == 1 + 4 + 4 and standing(result) == [1, 2]
+    # All 4 + 6 in vain; patch 1 stands, the better one of the best pair; 3 singles, then 02 with it brings 0.6.
     result, ledger = run(needs(0.55), TreeSearch(depth=2, batch_size=1))
-    assert int(ledger.best.first_success[0]) == 1 + 4 + 6 + 3 + 1
-    assert standing(result) == [0, 1, 2]
-
-
-def test_the_move_that_is_made_is_the_better_one_of_the_best_pair() -> None:
+    assert int(ledger.best.first_success[0]) == 1 + 4 + 6 + 3 + 1 and standing(result) == [0, 1, 2]
     assert standing(run(needs(0.9), TreeSearch(depth=2, steps=1))[0]) == [1]
 
 
@@ -99,6 +90,8 @@ def test_a_set_never_holds_one_patch_twice() -> None:
     # 8 moves and, on 6 pairs of patches, 4 pairs of variants.
     _, ledger = run(needs(9.0), TreeSearch(depth=2, steps=1), severities=(1, 2))
     assert int(ledger.costs.forwards[0]) == 1 + 8 + 24
+    result, _ = run(needs(0.9), TreeSearch(adds=2, steps=1), severities=(1, 2))
+    assert result.variant.tolist() == [[-1, 1, 1, -1]]
 
 
 def test_depth_two_sees_what_only_two_patches_do_together() -> None:
@@ -125,11 +118,6 @@ def test_moves_are_patches_with_each_variant() -> None:
     assert result.variant.tolist() == [[-1, 1, -1, -1]]
 
 
-def test_two_moves_of_one_step_are_on_different_patches() -> None:
-    result, _ = run(needs(0.9), TreeSearch(adds=2, steps=1), severities=(1, 2))
-    assert result.variant.tolist() == [[-1, 1, 1, -1]]
-
-
 def test_budgets_of_queries_and_distance_hold() -> None:
     result, ledger = run(needs(0.55), TreeSearch(), queries=6)
     assert not result.success[0] and int(ledger.costs.forwards[0]) == 6
@@ -137,12 +125,3 @@ def test_budgets_of_queries_and_distance_hold() -> None:
     result, ledger = run(needs(0.55), TreeSearch(), eps=0.1)
     assert not result.success[0] and not ledger.fooled[0]
     assert bool(run(needs(0.34), TreeSearch(), eps=0.1)[0].success[0])
-
-
-def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="makes one move"):
-        TreeSearch(depth=2, adds=2)
-    with pytest.raises(ValueError, match="at least 1"):
-        TreeSearch(depth=0)
-    with pytest.raises(ValueError, match="worth is"):
-        TreeSearch(worth="loss")  # type: ignore[arg-type]
