@@ -350,7 +350,7 @@ def test_bounds_in_any_form_are_the_same_bounds():
         faults += [] if (domain.low, domain.high) == (-1, 3) else [domain]
     assert not faults
     columns = brinell.data(x.reshape(24, 75), Y, bounds=(np.full(75, -1.5), torch.full((75,), 3.5))).domain.columns
-    assert {(column.low, column.high) for column in columns} == {(-1.5, 3.5)}
+    assert {(column.zero, column.unit) for column in columns} == {(-1.5, 3.5)}
 
 
 def test_mean_and_std_for_modules_and_functions(subtests):
