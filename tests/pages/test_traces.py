@@ -89,6 +89,58 @@ def test_a_long_signal_keeps_its_peaks():
         assert min(y for _, y in lines[1]) < min(y for _, y in lines[0]) - 50, "upwards is a smaller y"
 
 
+def test_lanes_decoded():
+    """Property: of random signals each value stands at its time and height, on one scale that holds 0 with 6 % of margin."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        channels, length = int(rng.integers(1, 4)), int(rng.integers(2, 200))
+        clean = rng.normal(size=(channels, length)) + 3 * (seed % 3 - 1)
+        adversarial = clean.copy()
+        first, last = sorted(rng.choice(length + 1, 2, replace=False).tolist())
+        adversarial[:, first:last] += 0.5
+        svg = traces.overlay(clean, adversarial, {"rate": 10.0, "start": 2.0, "unit": "V"}, title="t")
+        left, lane, total = (float(re.search(r'class="axis" x1="([\d.]+)"', svg).group(1)), 66 if channels > 1 else 132,
+                             float(re.search(r'viewBox="0 0 330 (\d+)"', svg).group(1)))  # fmt: skip
+        assert total == 20 + lane * channels + 31 and left >= 40
+        low, high = min(0.0, clean.min(), adversarial.min()), max(0.0, clean.max(), adversarial.max())
+        low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+        def spot(channel, index, value, left=left, lane=lane, length=length, low=low, high=high):
+            x = left + index / (length - 1) * (322 - left)
+            return x, 20 + channel * lane + (lane - 11) * (1 - (value - low) / (high - low))
+
+        drawn = [[tuple(map(float, point.split(","))) for point in text.split()] for text in re.findall(r'points="([^"]+)"', svg)]
+        expected = [
+            [spot(channel, index, value) for index, value in enumerate(signal[channel])]
+            for channel in range(channels)
+            for signal in (clean, adversarial)
+        ]
+        assert all(np.allclose(a, b, atol=0.051) for a, b in zip(drawn, expected, strict=True)), seed
+        marks = re.findall(r'class="touched" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>(.*?)<', svg)
+        start, end = max(first - 0.5, 0), min(last - 0.5, length - 1)
+        assert len(marks) == channels
+        for channel, (*place, text) in enumerate(marks):
+            x, y, width, height = map(float, place)
+            assert abs(x - spot(0, start, 0)[0]) < 0.06 and abs(width - max(spot(0, end, 0)[0] - spot(0, start, 0)[0], 1)) < 0.11
+            assert (y, height) == (20 + channel * lane, lane - 11)
+            assert text == f"touched from {2 + first / 10:.3g} to {2 + (last - 1) / 10:.3g} s"
+
+
+def test_ticks_are_the_roundest_steps_that_fit():
+    """Property against a naive search over steps of 1, 2 and 5 times powers of ten."""
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        low = float(rng.normal() * 10.0 ** rng.integers(-3, 4))
+        high = low + float(10 ** rng.uniform(-3, 4))
+        most = int(rng.integers(2, 9))
+        steps = sorted(digit * 10.0**power for power in range(-6, 7) for digit in (1, 2, 5))
+        step = next(step for step in steps if (high - low) / step <= most)
+        expected = [n * step for n in range(int(np.ceil(low / step - 1e-9)), int(np.floor(high / step + 1e-9)) + 1)]
+        assert np.allclose(traces._ticks(low, high, most), expected), seed
+    assert traces._ticks(3.0, 3.0, 4) == [3.0] and traces._ticks(0.0, 1.0, 2) == [0.0, 0.5, 1.0]
+    assert [traces._written(value) for value in (-0.25, 1e-13, 1234567.0, 2.5)] == ["−0.25", "0", "1.23457e+06", "2.5"]
+
+
 def test_degenerate_signals_can_be_drawn():
     for shape in ((1, 1), (2, 1), (1, 2)):
         svg = traces.overlay(np.zeros(shape), np.zeros(shape), SAMPLING, title="t")
