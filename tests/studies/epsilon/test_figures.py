@@ -1,0 +1,82 @@
+"""Recommendations against distances between all pairs of random samples."""
+
+import math
+
+import numpy as np
+import pytest
+
+import brinell
+
+DISTANCES = {
+    "linf": lambda a, b: np.abs(a - b).max(),
+    "l2": lambda a, b: np.sqrt(((a - b) ** 2).sum()),
+    "l1": lambda a, b: np.abs(a - b).sum(),
+    "l0": lambda a, b: (a != b).sum(),
+}
+
+
+def rounded(eps, norm):
+    """Rounded down to three digits, or to a whole number."""
+    if norm == "l0" or eps == 0:
+        return float(math.floor(eps))
+    digits = 2 - math.floor(math.log10(eps))
+    return math.floor(eps * 10**digits) / 10**digits
+
+
+def check_norm(result, norm, x, y, train, fraction, allow):
+    """One norm of a result, from all pairs."""
+    distance, n = DISTANCES[norm], len(x)
+    (found,) = (entry for entry in result.norms if entry.norm == norm)
+
+    def nearest(i, same, points, labels):
+        return min(distance(x[i], point) for j, (point, label) in enumerate(zip(points, labels, strict=True))
+                   if (label == y[i]) == same and not (points is x and j == i))  # fmt: skip
+
+    other, same, of_train = (
+        np.array([nearest(i, *arguments) for i in range(n)]) for arguments in ((False, x, y), (True, x, y), (False, *train))
+    )
+    same_train = np.array([nearest(i, True, *train) for i in range(n)])
+    limits = np.array([fraction * np.minimum(other, of_train), np.minimum(same, same_train) * (1 - 1e-6)])
+    for entry, rows in [(found.overall, np.ones(n, bool)), *((entry, y == entry.class_) for entry in found.per_class)]:
+        index = math.floor(allow * rows.sum() + 1e-9)
+        ends = [np.sort(limit[rows])[index] for limit in limits]
+        assert entry.eps == pytest.approx(rounded(min(ends), norm), rel=2e-2 if norm != "l0" else 0, abs=1e-6)
+        assert entry.reason == ("label", "interpolation")[int(ends[1] < ends[0])] and entry.sound == entry.eps
+    assert found.strict <= found.overall.eps and found.strict == pytest.approx(rounded(limits.min(), norm), rel=2e-2)
+    budgets = np.quantile(limits.min(0), [0, 0.25, 0.5, 0.75, 1], method="nearest")
+    np.testing.assert_allclose(found.per_sample, budgets, rtol=1e-4)
+    reasons = {"label": int((limits[0] <= limits[1]).sum())}
+    assert found.reasons == {name: k for name, k in (reasons | {"interpolation": n - reasons["label"]}).items() if k}
+    for entry, rows in zip(found.separation, [np.ones(n, bool), *(y == label for label in np.unique(y))], strict=True):
+        assert entry.n == rows.sum()
+        figures = (entry.other_least, entry.other_median, entry.same_median, entry.train_least, entry.train_same_median)
+        expected = (
+            other[rows].min(),
+            np.median(other[rows]),
+            np.median(same[rows]),
+            of_train[rows].min(),
+            np.median(same_train[rows]),
+        )
+        assert figures == pytest.approx(expected, rel=1e-4) and entry.nearer_other == (other < same)[rows].mean()
+
+
+def test_recommendations_follow_from_all_pairs(tmp_path):
+    for seed, (fraction, allow) in enumerate([(0.5, 0.0), (0.7, 0.25)]):
+        rng = np.random.default_rng(seed)
+        x, z = (rng.integers(0, 8, (n, 1, 3, 3)).astype(np.float32) / 8 for n in (15, 12))
+        y, w = np.arange(15) % 3, np.arange(12) % 3
+        x[y == 1] *= 0.5
+        result = brinell.epsilon(
+            (x, y), train=(z, w), norm=list(DISTANCES), conditions=["label", "interpolation"], fraction=fraction, allow=allow,
+            out=tmp_path / str(seed),
+        )  # fmt: skip
+        assert (result.n, result.fraction, result.allow, len(result.classes)) == (15, fraction, allow, 3)
+        for norm in DISTANCES:
+            check_norm(result, norm, x, y, (z, w), fraction, allow)
+        for heat in result.heat:
+            for a in range(3):
+                for b in range(3):
+                    pairs = [
+                        DISTANCES[heat.norm](x[i], x[j]) for i in np.flatnonzero(y == a) for j in np.flatnonzero(y == b) if i != j
+                    ]
+                    assert heat.means[a][b] == pytest.approx(np.mean(pairs), rel=1e-3), (heat.norm, a, b)
