@@ -126,7 +126,7 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(call make-environment,$(BENCH_VENV))
 	$(BENCH_BIN)/python $(INSTALL) $(OURS) --editable '.[all]' onnxscript
 	$(BENCH_BIN)/python $(INSTALL) --constraint constraints.txt --constraint benchmarks/constraints.txt \
-		foolbox adversarial-robustness-toolbox stable-baselines3 imagecorruptions-imaug quantus
+		foolbox adversarial-robustness-toolbox
 	$(BENCH_BIN)/python $(INSTALL) --constraint benchmarks/constraints.txt --no-deps torchattacks
 	touch $@
 
