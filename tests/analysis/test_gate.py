@@ -2,8 +2,18 @@ import numpy as np
 import pytest
 
 from brinell.analysis.compare import Side, compare
-from brinell.analysis.gate import Baseline, Threshold, against_baseline, against_thresholds, check_codes, gate
-from brinell.analysis.robust_accuracy import summarise_model
+from brinell.analysis.gate import (
+    Baseline,
+    Threshold,
+    against_baseline,
+    against_rates,
+    against_thresholds,
+    check_codes,
+    completeness_of,
+    gate,
+)
+from brinell.analysis.proportions import difference
+from brinell.analysis.robust_accuracy import rate, summarise_model
 from brinell.core.checks import WARNINGS, Code
 from brinell.core.errors import RequestError
 from brinell.studies.gate.terminal import lines
@@ -224,3 +234,78 @@ def check_last_line(synthetic, rng):
 def test_a_threshold_in_percent_is_refused_with_its_share():
     with pytest.raises(ValueError, match="50 % is 0.5"):
         Threshold(metric="robust", minimum=50)
+
+
+RATES = [rate(k, 10, eps=eps) for k, eps in ((9, 0.0), (7, 0.1), (4, 0.2))]
+
+
+def test_conditions_on_rates_over_budgets_name_their_budget_and_every_figure():
+    rates = {"clean": RATES, "robust": RATES, "certified": RATES[1:]}
+    conditions = [
+        # metric, least, budget; name, passed, observed, low, required, words
+        ("clean", 0.5, 0.2, "clean accuracy", True, 0.9, RATES[0].low, "9 of 10 samples"),
+        ("robust", 0.3, None, "robust accuracy at eps 0.2", False, 0.4, RATES[2].low, "is below 30.0 %"),
+        ("robust", 0.3, 0.1, "robust accuracy at eps 0.1", True, 0.7, RATES[1].low, "reaches 30.0 %"),
+        ("certified", 0.9, 0.1, "share that is proven robust at eps 0.1", False, 0.7, RATES[1].low, "is below 90.0 %"),
+        ("robust", 0.1, 0.3, "robust accuracy at eps 0.3", False, None, None, "the run has no eps 0.3, only 0, 0.1, 0.2"),
+        ("unmet", 0.1, None, "share that does not meet the criterion", False, None, None, "the run has no share that does not"),
+    ]
+    thresholds = [Threshold(metric=metric, minimum=minimum, eps=eps) for metric, minimum, eps, *_ in conditions]
+    codes = ["clean-accuracy", *["robust-accuracy"] * 2, "certified-accuracy", "robust-accuracy", "criterion-unmet"]
+    for check, code, row in zip(against_rates(rates, thresholds), codes, conditions, strict=True):
+        _, minimum, _, name, passed, observed, low, words = row
+        assert (check.code, check.name, check.passed, check.required) == (code, name, passed, minimum)
+        assert (check.observed, check.low) == (observed, low) and words in check.text
+
+
+def test_conditions_on_a_run_name_the_budget_as_it_is_written(synthetic):
+    run = result(side(synthetic, broken=20, wrong=5))
+    run = run.model_copy(update={"certified": [rate(k, 100, eps=eps) for k, eps in ((95, 0.0), (40, 0.1))]})
+    metrics = ("clean", "robust", "worst_class", "certified")
+    checks = against_thresholds(run, [Threshold(metric=metric, minimum=0.1) for metric in metrics])
+    assert [check.name for check in checks[:2]] == ["clean accuracy", "robust accuracy at eps 26/255"]
+    worst = min(run.per_class, key=lambda each: each.robust[1].low)
+    assert checks[2].name == f"robust accuracy of the worst class at eps 26/255 ({worst.name})"
+    assert checks[3].name == "share that is proven robust at eps 26/255"
+    rates = (run.clean_accuracy, run.robust_accuracy[1], worst.robust[1], run.certified[1])
+    assert [(check.observed, check.low, check.required) for check in checks] == [(r.value, r.low, 0.1) for r in rates]
+    clean = against_thresholds(run, [Threshold(metric="robust", minimum=0.1, eps=0.0)])[0]
+    assert (clean.name, clean.observed) == ("robust accuracy at eps 0/255", run.robust_accuracy[0].value)
+
+
+def test_samples_that_could_not_be_judged_are_incomplete():
+    assert completeness_of(RATES).passed and completeness_of([]).passed
+    check = completeness_of([RATES[0], rate(1, 2, missing=3), rate(1, 2, missing=1)])
+    assert (check.passed, check.code, check.text) == (False, "run-complete", "3 samples could not be judged")
+
+
+def test_a_fall_says_what_was_lost_and_how_far(synthetic):
+    before, after = side(synthetic, broken=20), side(synthetic, broken=23)
+    clean, robust = against_baseline(result(after), result(before), compare(after, before), Baseline(max_drop=0.02))
+    assert (clean.name, robust.name) == (
+        "clean accuracy not worse than the baseline",
+        "robust accuracy at eps 26/255 not worse than the baseline",
+    )
+    assert clean.code != robust.code and (robust.observed, robust.required) == (pytest.approx(-0.03), -0.02)
+    assert robust.text.startswith(
+        "-3.0 points, a fall more than allowed (same 100 samples, 0 gained and 3 lost, McNemar p = 0.25"
+    )
+    apart = against_baseline(result(after), result(before))[1]
+    assert apart.text == "-3.0 points, no fall beyond chance (77 of 100 now, 80 of 100 then, different samples)"
+    assert apart.low == pytest.approx(difference(77, 100, 80, 100).low) and apart.required is None
+    with pytest.raises(ValueError, match="max_drop is 1.5"):
+        Baseline(max_drop=1.5)
+    nobody = result(side(synthetic, broken=0)).model_copy(update={"clean_accuracy": rate(0, 0)})
+    assert "no sample of the baseline was judged" in against_baseline(result(after), nobody)[0].text
+
+
+def test_allowed_warnings_pass_and_say_so(synthetic):
+    warned = side(synthetic, broken=0, warnings=[{"code": "odd", "model": "m", "text": "look"}])
+    run = result(warned)
+    conditions = against_rates({"robust": RATES}, [Threshold(metric="robust", minimum=0)])
+    verdicts = [gate(run, conditions, allow=allow) for allow in ((), {"odd"})]
+    checks = [next(check for check in verdict.checks if check.code.endswith("odd")) for verdict in verdicts]
+    assert [(check.name, check.passed, check.text) for check in checks] == [
+        ("no warning odd", False, "look"),
+        ("no warning odd", True, "look (allowed)"),
+    ]

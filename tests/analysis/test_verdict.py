@@ -306,3 +306,14 @@ def test_titles_of_attacks_that_are_weaker_than_fast(synthetic):
     assert weaker_than_fast(manifest, "m") == "B; d"
     manifest["stages"][3]["eot"] = 2
     assert weaker_than_fast(manifest, "m") is None
+
+
+def test_cascades_that_are_as_strong_as_can_be_for_a_model(synthetic):
+    """`black-box` is for a model without gradients, and any other cascade but the strong ones is weak for both."""
+    manifest = synthetic.manifest(["m", "o"], EPS, N, ["zero", "one"], stages=("a", "b"))
+    manifest["models"][1]["access"] = "scores"
+    weak = {
+        attacks: tuple(weaker_than_fast(manifest | {"request": {"attack": list(attacks)}}, name) is not None for name in "mo")
+        for attacks in (("fgsm",), ("black-box",), ("plus?seed=1",), ("fgsm", "fast"), ("fgsm", "black-box"))
+    }
+    assert list(weak.values()) == [(True, True), (True, False), (False, False), (False, False), (True, False)]
