@@ -5,9 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
+from approval import approve, page_text
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.studies.board import analysis
-from brinell.studies.board.analysis import ClassFigures, Figures, arrange, compare_entries, pack, slug, task_notes
+from brinell.studies.board.analysis import ClassFigures, Figures, Refusal, arrange, compare_entries, pack, slug, task_notes
+from brinell.studies.board.page import write
+from brinell.studies.board.terminal import lines as board_lines
 
 
 def make_figures(number, rng, **changes):
@@ -150,3 +153,30 @@ def test_of_many_models_each_is_paired_with_the_next_and_with_the_first(models):
 
 def test_a_slug_is_plain_and_short():
     assert slug("Net (v2)/é!", "ab-c1") == "net-v2-abc1" and slug("***", "--") == "x-x" and len(slug("a" * 99, "1")) == 62
+
+
+def test_what_is_shown(tmp_path):
+    """The pages and tables of two models with figures that all differ, one of them proven, one with a failed check."""
+    rng, common = (
+        np.random.default_rng(4),
+        {"data_digest": "x", "distance": "linf", "eps": [0.1, 0.2], "eps_text": ["1/10", "2/10"]},
+    )
+    facts = [
+        {"model": "a", "weak": True, "checks": "1 of 9 checks failed", "failed": 1, "forwards": 1013, "backwards": 503},
+        {"model": "b", "seconds": 7.5, "date": "2026-01-02", "brinell": "1.2.3", "level": "all rows", "forwards": 17},
+    ]
+    figures = []
+    for number, changes in enumerate(facts):
+        rates = [
+            [rate(int(k), 40, eps=eps) for k, eps in zip(row, (0.1, 0.2), strict=True)]
+            for row in rng.permutation(40)[:8].reshape(4, 2)
+        ]
+        classes = [ClassFigures(class_=i, name="pq"[i], n=20, clean=rates[i][0], robust=rates[i]) for i in (0, 1)]
+        changes |= {"clean": rate(35 + number, 40), "robust": rates[2], "certified": rates[3], "per_class": classes}
+        changes |= {"ids": pack(np.arange(40)), "states": pack(rng.choice([0, 1], (40, 3)).astype(np.int8))}
+        figures.append(make_figures(number, rng, **common, **changes))
+    refused = [Refusal(run="bad", why="it is damaged"), Refusal(run="worse", why="it is forged")]
+    result = write(tmp_path, figures, refused, "A title", "brinell board")
+    texts = [f"{file.relative_to(tmp_path)}\n{page_text(file.read_text())}" for file in sorted(tmp_path.rglob("*.html"))]
+    texts += [f"{file.relative_to(tmp_path)}\n{file.read_text()}" for file in sorted(tmp_path.rglob("*.csv"))]
+    approve("board-varied", "\n\n".join(["\n".join(board_lines(result)), *texts]))
