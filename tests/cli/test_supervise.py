@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from brinell.cli import run as cli
+from brinell.cli import supervise
 from brinell.cli.supervise import exit_code_without_answer
 
 PROGRAM = """
@@ -71,6 +73,53 @@ def test_only_what_was_returned_counts(rows, subtests):
             assert message in error and bool(error) == bool(message) and not out
             if code == 3 and "Error" not in message:
                 assert error.count("\n") == 1
+
+
+def test_ends_of_a_child_of_this_process(monkeypatch, capsys, subtests):
+    """The same where a fault of the parent's side shows: what it returns, and the one line that it says."""
+    monkeypatch.setattr(supervise.sys, "exit", os._exit)  # the child must not go on with the tests
+
+    def signal_parent(number, code):
+        reader, writer = os.pipe2(os.O_NONBLOCK)
+        signal.set_wakeup_fd(writer)
+        try:
+            os.kill(os.getppid(), number)
+            select.select([reader], [], [], 30)
+        except KeyboardInterrupt:
+            return code
+        return 77
+
+    rows = [
+        (lambda: 0, 0, ""),
+        (lambda: 4, 4, ""),
+        (lambda: os._exit(0), 9, "ended itself with code 0 and gave no answer"),
+        (lambda: os._exit(5), 9, "ended itself with code 5"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), 9, "ended by SIGKILL (memory may be short)"),
+        (lambda: os.kill(os.getpid(), signal.SIGALRM), 9, "ended by SIGALRM; what"),
+        (lambda: signal_parent(signal.SIGINT, 130), 130, ""),
+        (lambda: signal_parent(signal.SIGUSR1, 0), 128 + signal.SIGUSR1, "stopped by SIGUSR1; what was computed is kept"),
+        (lambda: 1 // 0, 3, ""),
+    ]
+    handlers = [signal.getsignal(number) for number in supervise.FORWARDED]
+    for work, code, message in rows:
+        with subtests.test(code=code, message=message):
+            assert supervise.run_supervised(work, 9) == code
+            error = capsys.readouterr().err
+            assert message in error and error.count("\n") == bool(message)
+            assert [signal.getsignal(number) for number in supervise.FORWARDED] == handlers
+
+
+def test_two_interruptions_at_once_are_one(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(supervise.time, "monotonic", lambda: now[0])
+    handle, interruptions = supervise._interrupt_once(), []
+    for moment in (100.0, 100.5, 100.99, 101.0, 101.5, 102.5):
+        now[0] = moment
+        try:
+            handle(signal.SIGINT, None)
+        except KeyboardInterrupt:
+            interruptions.append(moment)
+    assert interruptions == [100.0, 101.0, 102.5]
 
 
 def test_verify_that_ends_without_an_answer_has_failed():

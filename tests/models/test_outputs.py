@@ -16,7 +16,7 @@ import brinell
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.inputs import models_of
-from brinell.models._maps import MapModel
+from brinell.models._maps import MapModel, holds_probabilities
 from brinell.models._outputs import pick
 from brinell.models._torch_model import TorchModel
 from brinell.models.torch import TorchModule
@@ -177,6 +177,32 @@ def test_the_map_among_several_parts_is_found(subtests: pytest.Subtests) -> None
             maps = pick(Segmentation(make)(x), path)
             assert maps.shape[-1] == (2 if form == "transformers" else 8)
             assert torch.allclose(MapModel(model).predict(x), nn.functional.interpolate(maps, (8, 8), mode="bilinear").flatten(1))
+
+
+def test_smaller_maps_are_enlarged_and_probabilities_become_logits() -> None:
+    domain = Domain(kind="image", shape=(3, 8, 8))
+    x = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    digests, softmax = set(), nn.Softmax(1)
+    for shrink, ends in ((4, (2, 2)), (1, (8, 8))):
+        maps = Segmentation(lambda maps, shrink=shrink: maps[..., ::shrink, ::shrink])
+        for enlargement, options in {
+            "bilinear": {"mode": "bilinear", "align_corners": False},
+            "bilinear-aligned": {"mode": "bilinear", "align_corners": True},
+            "nearest": {"mode": "nearest"},
+        }.items():
+            inner = TorchModel(maps, domain, data_classes=2)
+            model = MapModel(inner, enlargement)
+            expected = nn.functional.interpolate(maps(x), (8, 8), **options)
+            assert torch.allclose(model.predict(x), expected.flatten(1)) and model.output.shape == (2, 8, 8)
+            assert model.classes == 2 * 8 * 8 and any("enlarged" in note for note in model.info.notes) == (ends == (2, 2))
+            digests |= {model.digest()}
+        probable = TorchModel(nn.Sequential(maps, softmax), domain, data_classes=2)
+        assert holds_probabilities(probable, x) and not holds_probabilities(inner, x)
+        (logits,) = {MapModel(probable, probabilities=True).predict(x)}
+        wanted = nn.functional.interpolate(softmax(maps(x)).log(), (8, 8), mode="bilinear")
+        assert torch.allclose(logits, wanted.flatten(1), atol=1e-5)
+        digests |= {MapModel(probable, probabilities=True).digest(), MapModel(probable).digest()}
+    assert len(digests) == 5, "each way to enlarge, and probabilities, make another model"
 
 
 def test_maps_without_scores_are_refused_with_the_reason(tmp_path: Path) -> None:
