@@ -5,8 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from _lazy import library
 from brinell.analysis.inference import compare_groups, compare_rates, equivalent, holm, order, significant
 from brinell.core.intervals import Interval
+
+stats = library("scipy.stats")
 
 
 def test_holm():
@@ -76,3 +79,22 @@ def test_rates_are_compared_like_values_of_zero_and_one(seed, classes):
     successes, counts = np.bincount(labels, weights=values), np.bincount(labels)
     rates, groups = compare_rates(successes, counts), compare_groups(values, labels, 0.0, 1.0)
     assert rates.p == pytest.approx(groups.p) and rates.values == pytest.approx(groups.values)
+
+
+def test_groups_are_compared_by_welchs_test_with_two_further_samples():
+    """A value at each bound is added to each group (Agresti & Caffo 2000); p-values by scipy, corrected for the three pairs."""
+    rng = np.random.default_rng(0)
+    groups = [rng.uniform(0.2, 1.0, 9), rng.uniform(0.0, 0.5, 14), rng.uniform(0.3, 0.6, 6)]
+    labels = np.repeat([4, 7, 9], [9, 14, 6])
+    result = compare_groups(np.concatenate(groups), labels, 0.0, 1.0)
+    assert result.values == pytest.approx([group.mean() for group in groups])
+    larger = [np.array([*group, 0.0, 1.0]) for group in groups]
+    means, variances = [group.mean() for group in larger], [group.var() / len(group) for group in larger]
+    p_values = []
+    for i, j in ((1, 0), (2, 0), (2, 1)):
+        total = variances[i] + variances[j]
+        dof = total**2 / sum(variances[k] ** 2 / (len(groups[k]) - 1) for k in (i, j))
+        p_values.append(2 * stats.t.sf(abs(means[i] - means[j]) / np.sqrt(total), dof))
+    corrected = holm(p_values)
+    assert [result.p[pair] for pair in ((1, 0), (2, 0), (2, 1))] == pytest.approx(corrected)
+    assert np.array_equal(result.p, result.p.T) and (np.diag(result.p) == 1).all()
