@@ -1,15 +1,24 @@
-"""Small runs of every study that leaves a folder, for tests that loop over the register."""
+"""Small runs of every study that leaves a folder, for tests that loop over the register, finished once."""
+
+from importlib import import_module
+from pkgutil import walk_packages
 
 import numpy as np
+import pytest
 
 import brinell
+import brinell.studies
 from _hardening import MODEL, samples
 from _pictures import write_pictures
 from brinell.engine.sources import open_data
+from brinell.studies import register
 from brinell.studies.review import page, run
 from brinell.studies.review.records import Answer
 from brinell.studies.review.request import ReviewRequest
+from brinell.testing import studies as rules
 
+for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
+    import_module(module.name)  # here, so that no test pays for it
 SMALL = "digits-cnn?width=4"
 EXAMPLES = {
     "audit": {"model": SMALL, "data": "digits", "samples": 20, "eps": "0.1,0.3", "attack": ["fgsm", "pgd?steps=3"]},
@@ -28,6 +37,8 @@ EXAMPLES = {
     "transfer": {"model": [SMALL, f"{SMALL}&seed=1"], "samples": 10, "eps": "0.1"},
     "unrestricted": {"model": [SMALL], "per_class": 1, "steps": 5},
 }
+OF_CLASSES = ["audit", "certify", "corrupt", "epsilon", "explain", "smooth", "study", "transfer"]
+"""Studies of classifiers that need nothing but a model and data."""
 REVIEW = {"data": "digits", "trials": 8, "eps": "0.1,0.3"}
 AGENT = {
     "surrogates": 1,
@@ -96,3 +107,10 @@ class Needs:
         if not file.exists():
             brinell.train_generator(out=file, width=8, steps=50, rate=0.004)
         return {"generator": str(file)}
+
+
+@pytest.fixture(scope="session")
+def finished(request, tmp_path_factory):
+    """The finished example of the study that a test names; what it needs is made before."""
+    verb, folder = request.param, tmp_path_factory.mktemp("study")
+    return rules.finish(register.load(verb), EXAMPLES[verb] | Needs(folder)(verb), folder)
