@@ -1,5 +1,8 @@
 """What is special about each explainer: values worked by hand, and what they cost."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -13,10 +16,11 @@ from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.explainers import grad_cam, kernel_shap, rlab
-from brinell.explainers._asking import blurred
+from brinell.explainers._asking import blurred, class_evidence
 from brinell.explainers._cells import Cells, covariance
 from brinell.models._torch_model import TorchModel
 
+FILE = Path(__file__).parent / "values.json"
 IMAGE = Domain(kind="image", shape=(1, 8, 8))
 
 
@@ -257,3 +261,33 @@ def test_cost_and_full_batches(subtests):
             _, ledger = explain(build(name, **settings), net, IMAGE, inputs(6), batch_size=24)
             assert ledger.costs.forwards.tolist() == [queries] * 6
             assert sum(net.sizes) == int(ledger.costs.forwards.sum()) and sum(net.sizes) / (24 * len(net.sizes)) >= 0.85
+
+
+def maps_of(name):
+    """Two sums over the map of each of two inputs, by place, for a small network with a convolution."""
+    net, rng = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Tanh(), nn.Flatten(), nn.Linear(192, 4)), torch.Generator()
+    rng.manual_seed(5)
+    for parameter in net.parameters():
+        parameter.data = 0.3 * torch.randn(parameter.shape, generator=rng)
+    net[1] = nn.ReLU() if name == "guided-backprop" else net[1]
+    maps, _ = explain(build(name), Counted(net), IMAGE, inputs(2), torch.tensor([1, 3]), classes=4)
+    place = torch.arange(64.0)
+    return (maps.flatten(1) @ torch.stack([torch.ones(64), torch.cos(1.3 * place)], 1)).flatten().tolist()
+
+
+def test_the_maps_are_those_of_the_measurements():
+    """Sums over the maps of a small network, held in values.json: other maps make results of two versions differ."""
+    maps = {name: maps_of(name) for name in plugins.names("explainer")}
+    expected = json.loads(FILE.read_text())
+    assert sorted(expected) == sorted(maps), "write values.json anew: python tests/explainers/test_explainers.py"
+    assert not [name for name, values in expected.items() if maps[name] != pytest.approx(values, rel=1e-2, abs=1e-4)]
+
+
+def test_evidence_by_hand():
+    logits, y = torch.tensor([[1.0, 2.0, 6.0], [0.0, 0.0, -3.0]]), torch.tensor([2, 0])
+    assert class_evidence(logits, y).tolist() == [3.0, 1.0] and class_evidence(logits + 7, y).tolist() == [3.0, 1.0]
+
+
+if __name__ == "__main__":
+    sums = {name: [round(value, 5) for value in maps_of(name)] for name in plugins.names("explainer")}
+    FILE.write_text("{\n" + ",\n".join(f'"{name}": {values}' for name, values in sums.items()) + "\n}\n")

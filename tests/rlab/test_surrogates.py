@@ -109,6 +109,21 @@ def test_predictions_are_those_that_the_update_learns_from():
     assert mean.item() == pytest.approx(2.5, abs=1e-4) and variance.item() == pytest.approx(0, abs=1e-4)
 
 
+def test_predictions_have_the_unit_of_the_answers():
+    """Answers three times as large make means three times and variances nine times as large."""
+    change, other = normal(1, 1, 6), normal(1, 1, 6, seed=7)
+    predictions = []
+    for factor in (1.0, 3.0):
+        posterior = Posterior(1, 1, 6)
+        posterior.forget(ROW, torch.ones(1, 6))
+        posterior.update(ROW, change, torch.tensor([2.5 * factor]))
+        predictions.append(posterior.predict(ROW, other))
+    (mean, variance), (larger_mean, larger_variance) = predictions
+    torch.testing.assert_close(larger_mean, 3 * mean)
+    torch.testing.assert_close(larger_variance, 9 * variance)
+    assert variance.item() > 0 and mean.item() != 0
+
+
 # What the surrogates are asked about
 
 
