@@ -95,7 +95,7 @@ def test_ends_of_a_child_of_this_process(monkeypatch, capsys, subtests):
         (lambda: os._exit(0), 9, "ended itself with code 0 and gave no answer"),
         (lambda: os._exit(5), 9, "ended itself with code 5"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), 9, "ended by SIGKILL (memory may be short)"),
-        (lambda: os.kill(os.getpid(), signal.SIGALRM), 9, "ended by SIGALRM; what"),
+        (lambda: os.kill(os.getpid(), signal.SIGUSR2), 9, "ended by SIGUSR2; what"),
         (lambda: signal_parent(signal.SIGINT, 130), 130, ""),
         (lambda: signal_parent(signal.SIGUSR1, 0), 128 + signal.SIGUSR1, "stopped by SIGUSR1; what was computed is kept"),
         (lambda: 1 // 0, 3, ""),
