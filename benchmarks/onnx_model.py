@@ -84,7 +84,8 @@ def line(table: Table, subject: Subject, targets: tuple[ModuleModel, ModuleModel
     first = attacked(targets[0], *settings)
     handle.remove()
     second = attacked(targets[1], *settings)
-    equalities = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
+    answers = [(ledger.fooled, ledger.costs.forwards, ledger.best.first_success) for ledger in (first, second)]
+    equalities = [torch.equal(*pair) for pair in zip(*answers, strict=True)]
     with torch.no_grad():
         difference = max(float((targets[0].predict(x) - targets[1].predict(x)).abs().max()) for x in queries)
     works = {
