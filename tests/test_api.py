@@ -171,6 +171,7 @@ def test_a_module_on_data_named_by_a_spec(tmp_path):
     assert result.n == 12
 
 
+@pytest.mark.slow
 def test_verify(tmp_path, network):
     y = labels_of(network, X)
     settings = {"preprocessing": {"mean": MEAN, "std": STD, "axis": -3}}

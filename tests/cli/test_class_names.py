@@ -73,6 +73,7 @@ def test_a_model_that_names_no_classes_is_proposed_its_order(place, tmp_path, ca
     assert Run.open(tmp_path / "run").manifest["models"][0].get("class_order", []) == []
 
 
+@pytest.mark.slow
 def test_a_class_that_the_model_does_not_know_is_refused_by_every_verb(place, tmp_path, capsys):
     for verb in ("audit", "explain", "transfer", "harden"):
         out = tmp_path / ("agent.safetensors" if verb == "train-agent" else verb)

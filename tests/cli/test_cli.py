@@ -62,6 +62,7 @@ def test_dry_run_keeps_nothing(good, work, tmp_path, ask, capsys, ticking):
     assert cli(audit_arguments(work, tmp_path / "third", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_dry_run_divides_the_time_among_processes(work, tmp_path, ask, capsys, ticking):
     line = audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1")
     code, answer = ask(*line, "--shard", "1/3", schema="plan")

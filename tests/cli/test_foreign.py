@@ -293,6 +293,7 @@ def test_relative_names_verify_from_another_directory(relative_folders, tmp_path
     assert ask("verify", "copy")[0] == 4
 
 
+@pytest.mark.slow
 def test_resuming_names_the_directory(relative_folders, tmp_path, monkeypatch, refuse):
     assert cli(["audit", "run/run.toml", "--model", "model.py:parabola", "--dry-run"]) == 0
     monkeypatch.chdir(tmp_path)

@@ -60,12 +60,11 @@ ENDS = [
     ("(__import__('atexit').register(os._exit, 0), 2)[1]", 2, ""),
 ]
 """What a command does, its exit code, and what is said."""
-BRIEF = [ENDS[2], ENDS[4]]
 
 
-@pytest.mark.parametrize("rows", [BRIEF, pytest.param(ENDS, marks=pytest.mark.slow)])
-def test_only_what_was_returned_counts(rows, subtests):
-    for work, code, message in rows:
+@pytest.mark.slow
+def test_only_what_was_returned_counts(subtests):
+    for work, code, message in ENDS:
         with subtests.test(work=work):
             process = supervising(work)
             out, error = process.communicate()
@@ -134,7 +133,8 @@ def test_verify_that_ends_without_an_answer_has_failed():
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_reach_the_child(number):
     process = supervising("waits()")
     assert int(process.stdout.readline()) != process.pid
