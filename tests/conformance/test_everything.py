@@ -47,6 +47,13 @@ def test_explainer_with_other_settings():
     check_explainer(plugins.load("explainer", "integrated-gradients"), steps=8, fill="blur")
 
 
+@pytest.fixture(scope="module")
+def layered_problems():
+    """Networks and what descent finds in them, which all checks of bounds in a process share."""
+    return [bounds._layered_problem(number) for number in range(bounds.LAYERED)]
+
+
+@pytest.mark.usefixtures("layered_problems")
 @pytest.mark.parametrize("name", sorted(set(plugins.names("bound")) - {"beta-crown"}))
 def test_bound(name):
     check_bound(plugins.load("bound", name), **{"alpha-crown": {"steps": 5}}.get(name, {}))
