@@ -43,6 +43,9 @@ from brinell.studies.smooth import records as smooth
 from brinell.studies.smooth.page import write as write_smooth
 from runs import copy_run
 
+OBJECT_ERRORS = ("missed", "mislabelled", "misplaced")
+"""Kinds of errors of objects, of which each has one outcome."""
+
 
 def payload(result):
     """All figures of a result, without times."""
@@ -170,8 +173,8 @@ def box_answer(rng, source, aim, model, sample):
     n, spoiled = len(corners), 0.1 + (0.3 if source else 0) + (0.3 if source == model else 0)
     scores = np.where(rng.random(n + 1) < spoiled, 0.2, 0.7) + rng.random(n + 1) / 5
     boxes = np.concatenate([corners + np.where(rng.random((n, 1)) < spoiled, 1.5, 0), [[9, 9, 12, 12]]])
-    order = np.argsort(-scores)
-    found = Detections(boxes=boxes[order], scores=scores[order], labels=np.append(labels, 2)[order])
+    order, seen = np.argsort(-scores), np.where(rng.random(n) < 0.4, (labels + 1) % 3, labels)
+    found = Detections(boxes=boxes[order], scores=scores[order], labels=np.append(seen, 2)[order])
     return pack_answer(found, None if source else objects)
 
 
@@ -179,6 +182,9 @@ def test_dense_transfer(tmp_path):
     for name, task, answer in (("masks", "segmentation", mask_answer), ("boxes", "detection", box_answer)):
         result = analysis.summarise(transfer_folder(tmp_path, task, answer))
         texts = ["\n".join(terminal.lines(result)), page_text(page.render(result)), page.table(result), payload(result)]
+        if name == "boxes":
+            shares = [[getattr(cell, kind).value for kind in (*OBJECT_ERRORS, "recall")] for cell in result.cells]
+            assert np.allclose(np.sum(shares, 1), 1) and (np.array(shares) > 0).any(0).all(), "each kind of error occurs"
         approve(f"dense-transfer-{name}", "\n\n".join(texts))
 
 
