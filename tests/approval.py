@@ -27,7 +27,8 @@ from brinell.studies.register import study_of
 APPROVED = Path(__file__).with_name("approved")
 MASKS = {
     r"[\w:/.\-]*/(?:finished|pytest-)[\w/.\-]*": "PATH",
-    r"\b[0-9a-f]{8,}\b(?<!\d{8})": "DIGEST",
+    r"\b\d(?:\.\d+)?e-0[5-9]\b": "ROUNDING",
+    r"\b[0-9a-f]{8,}\b": "DIGEST",
     r"\b\d+(?:\.\d+)? ?(?:s|ms|min|minutes?|seconds?)\b": "SECONDS",
     r"\b\d{4}-\d\d-\d\d(?:[T ][\d:.+Z]+)?": "DATE",
     r"\b\d+\.\d+\.\d+[\w.+]*": "VERSION",
@@ -122,9 +123,10 @@ def shown(folder: Path) -> str:
 
 def approve(name: str, text: str, masks: dict[str, str] = MASKS) -> None:
     """Compare a text with the approved one."""
+    text = re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.4g}", text)
     for pattern, mask in masks.items():
         text = re.sub(pattern, mask, text)
-    text, file = re.sub(r"\d+\.\d{4,}", lambda number: f"{float(number[0]):.4g}", text) + "\n", APPROVED / f"{name}.txt"
+    text, file = f"{text}\n", APPROVED / f"{name}.txt"
     if os.environ.get("BRINELL_APPROVE"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
