@@ -1,10 +1,12 @@
 """A board is arranged as sets of figures say, written out anew here: tasks, the entries of each, their order, and pairs."""
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 
+import brinell
 from approval import MASKS, approve, page_text
 from brinell.analysis.robust_accuracy import RIGHT, WRONG, rate
 from brinell.studies.board import analysis
@@ -179,5 +181,5 @@ def test_what_is_shown(tmp_path):
     result = write(tmp_path, figures, refused, "A title", "brinell board")
     texts = [f"{file.relative_to(tmp_path)}\n{page_text(file.read_text())}" for file in sorted(tmp_path.rglob("*.html"))]
     texts += [f"{file.relative_to(tmp_path)}\n{file.read_text()}" for file in sorted(tmp_path.rglob("*.csv"))]
-    paths = dict(itertools.islice(MASKS.items(), 1))
+    paths = dict(itertools.islice(MASKS.items(), 1)) | {re.escape(brinell.__version__): "VERSION"}
     approve("board-varied", "\n\n".join(["\n".join(board_lines(result)), *texts]), paths)
