@@ -82,8 +82,8 @@ def list_faults() -> Iterator[str]:
     if len(targets) != len(set(targets)):
         yield "mkdocs.yml names a page twice"
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    listed = [page for page in pages if page.startswith(("guides/", "results/"))]
-    yield from (f"docs/index.md has no link to {page}" for page in listed if f"]({page})" not in index)
+    entries = [page for page in pages if page.startswith(("guides/", "results/"))]
+    yield from (f"docs/index.md has no link to {page}" for page in entries if f"]({page})" not in index)
     yield from site_faults()
 
 

@@ -57,12 +57,12 @@ def unknown_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     def visit(node: ast.AST, parameters: set[str]) -> Iterator[tuple[int, str]]:
         """Those within a node, which may name the parameters of the functions around it."""
         for child in ast.iter_child_nodes(node):
-            within = set(parameters)
+            known_names = set(parameters)
             if isinstance(child, ast.FunctionDef):
-                within |= {part.arg for part in ast.walk(child.args) if isinstance(part, ast.arg)}
+                known_names |= {part.arg for part in ast.walk(child.args) if isinstance(part, ast.arg)}
                 words = re.findall(r"(?<!`)`([A-Za-z_]\w*)`(?!`)", ast.get_docstring(child) or "")
-                yield from ((child.lineno, word) for word in words if word not in outside | within and not CLASS.match(word))
-            yield from visit(child, within)
+                yield from ((child.lineno, word) for word in words if word not in outside | known_names and not CLASS.match(word))
+            yield from visit(child, known_names)
 
     return visit(tree, set())
 

@@ -21,16 +21,16 @@ TEXT = re.compile(r'<text class="(\w+)[^"]*" x="([\d.]+)" y="([\d.]+)"(?: textLe
 
 def place(kind: str, x: float, y: float) -> tuple[float, float]:
     """Pixels of a point of a plot, both in shares of it."""
-    width, height, left, below, above, right = SIZES[kind]
-    return left + x * (width - left - right), height - below - y * (height - below - above)
+    width, height, left_edge, below, above, right = SIZES[kind]
+    return left_edge + x * (width - left_edge - right), height - below - y * (height - below - above)
 
 
 def points(text: str) -> list[tuple[float, float]]:
     return [tuple(map(float, point.split(","))) for point in text.split()]
 
 
-def near(found: list, expected: list) -> bool:
-    return len(found) == len(expected) and np.allclose(found, expected, atol=0.051)
+def are_close(values: list, expected: list) -> bool:
+    return len(values) == len(expected) and np.allclose(values, expected, atol=0.051)
 
 
 def test_lines_bands_and_marks_stand_where_their_rates_are():
@@ -51,36 +51,36 @@ def test_lines_bands_and_marks_stand_where_their_rates_are():
             ]
             top = 1.25 * eps[-1]
             svg = figures.curve(lines, [(eps[0], "first"), (top, "last")], title="t", small=kind == "small")
-            drawn = re.findall(r'<polyline class="line ([^"]+)" points="([^"]+)"', svg)
+            polylines = re.findall(r'<polyline class="line ([^"]+)" points="([^"]+)"', svg)
             bands = re.findall(r'<polygon class="band ([^"]+)" points="([^"]+)"', svg)
             ordered = [lines[-1], *lines[:-1]]
             styles = ["ref", "s0 d0", "s1 d1", "s3 d3", "s1 d2"]
-            assert [style for style, _ in drawn] == styles
+            assert [style for style, _ in polylines] == styles
             assert [style for style, _ in bands] == [style for style, line in zip(styles, ordered, strict=True) if line.band]
-            for (_, text), line in zip(drawn, ordered, strict=True):
-                assert near(points(text), [place(kind, r.eps / top, r.value) for r in line.rates])
+            for (_, text), line in zip(polylines, ordered, strict=True):
+                assert are_close(points(text), [place(kind, r.eps / top, r.value) for r in line.rates])
             for (_, text), line in zip(bands, [line for line in ordered if line.band], strict=True):
                 ends = [(r.eps / top, r.high) for r in line.rates] + [(r.eps / top, r.low) for r in line.rates[::-1]]
-                assert near(points(text), [place(kind, *end) for end in ends])
+                assert are_close(points(text), [place(kind, *end) for end in ends])
             tips = [unescape(text) for text in re.findall(r"<title>([^<]*)</title>", svg)]
             assert len(tips) == 16
             marked = [(line, r) for line in ordered[1:] for r in line.rates]
             for tip, (line, r) in zip(tips, marked, strict=True):
-                where = f"tick {r.eps}" if line.style == 6 else f"eps {r.eps:.3g}"
+                position = f"tick {r.eps}" if line.style == 6 else f"eps {r.eps:.3g}"
                 bounds = f"{100 * r.low:.1f}–\u2060{100 * r.high:.1f}\u00a0%"
-                assert tip == f"{line.name}, {where}: {100 * r.value:.1f}\u00a0% ({bounds}, {r.k}\u00a0of\u00a050)"
+                assert tip == f"{line.name}, {position}: {100 * r.value:.1f}\u00a0% ({bounds}, {r.k}\u00a0of\u00a050)"
             circles = [
                 tuple(map(float, c)) for c in re.findall(r'<circle class="dot s0 d0" cx="(.*?)" cy="(.*?)" r="(.*?)"', svg)
             ]
             radius = (2.2 if kind == "small" else 3.2) + 0.7 * 3
-            assert near(circles, [(*place(kind, r.eps / top, r.value), radius) for r in lines[0].rates]), (
+            assert are_close(circles, [(*place(kind, r.eps / top, r.value), radius) for r in lines[0].rates]), (
                 "smaller the higher it lies"
             )
             diamonds = re.findall(r'<polygon class="dot s3 d3" points="([^"]+)"', svg)
             size = 1.25 * (radius - 0.7 * 2)
             for text, r in zip(diamonds, lines[2].rates, strict=True):
                 x, y = place(kind, r.eps / top, r.value)
-                assert near(points(text), [(x + size, y), (x, y + size), (x - size, y), (x, y - size)])
+                assert are_close(points(text), [(x + size, y), (x, y + size), (x - size, y), (x, y - size)])
 
 
 def test_shapes_of_marks():
@@ -98,9 +98,9 @@ def test_a_rate_without_a_value_is_left_out():
     rates = [rate(10, 10, eps=0.0), Rate(eps=0.1, value=None, low=None, high=None, n=0, k=0), rate(5, 10, eps=0.2)]
     svg = figures.curve([figures.Series(name="m", rates=rates, style=0)], [(0.0, "0"), (0.2, "0.2")], title="t <1>")
     (line,) = re.findall(r'<polyline class="line s0 d0" points="([^"]+)"', svg)
-    assert near(points(line), [place("large", 0, 1), place("large", 1, 0.5)]) and 'aria-label="t &lt;1&gt;"' in svg
-    nothing = figures.curve([figures.Series(name="m", rates=rates[1:2], style=0)], [(0.1, "0.1")], title="t")
-    assert "<circle" not in nothing and "<polyline" not in nothing
+    assert are_close(points(line), [place("large", 0, 1), place("large", 1, 0.5)]) and 'aria-label="t &lt;1&gt;"' in svg
+    empty_figure = figures.curve([figures.Series(name="m", rates=rates[1:2], style=0)], [(0.1, "0.1")], title="t")
+    assert "<circle" not in empty_figure and "<polyline" not in empty_figure
 
 
 def test_axes_say_what_stands_there():
@@ -126,21 +126,22 @@ def test_histograms_decoded():
         bars = Histogram(edges=np.arange(7) / 4, counts=counts)
         svg = figures.histogram(bars, title="t", label="what", style=8, ticks=[(0.0, "none"), (1.5, "top")])
         most = int(counts.max())
-        plot, left = 330 - 20, max(40, math.ceil(0.85 * 12.5 * len(str(most)) + 6))
+        plot, left_edge = 330 - 20, max(40, math.ceil(0.85 * 12.5 * len(str(most)) + 6))
         rects = [
             tuple(map(float, r))
             for r in re.findall(r'<rect class="bar s3" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', svg)
         ]
-        step, height = (plot - left) / 6, 174 - 46 - 10
-        assert near(
-            rects, [(left + i * step + 0.5, 128 - height * c / most, step - 1, height * c / most) for i, c in enumerate(counts)]
+        step, height = (plot - left_edge) / 6, 174 - 46 - 10
+        assert are_close(
+            rects,
+            [(left_edge + i * step + 0.5, 128 - height * c / most, step - 1, height * c / most) for i, c in enumerate(counts)],
         )
         tips = re.findall(r"<title>([^<]*)</title>", svg)
         assert tips == [f"{i / 4:.3g} to {(i + 1) / 4:.3g}: {c}" for i, c in enumerate(counts)]
         texts = [text for *_, text in TEXT.findall(svg)]
         assert texts == ["0", *([] if most % 2 else [str(most // 2)]), str(most), "none", "top", "what"]
-    whole = Histogram(edges=np.array([0.5, 1.5, 3.5, 1500.5]), counts=np.array([2, 1, 4]))
-    svg = figures.histogram(whole, title="t", label="n", style=0)
+    counted = Histogram(edges=np.array([0.5, 1.5, 3.5, 1500.5]), counts=np.array([2, 1, 4]))
+    svg = figures.histogram(counted, title="t", label="n", style=0)
     assert re.findall(r"<title>([^<]*)</title>", svg) == ["1: 2", "2–3: 1", "4–1\u202f500: 4"]
     assert {"1", "4–1\u202f500"} < {text for *_, text in TEXT.findall(svg)}
     empty = figures.histogram(
@@ -154,21 +155,21 @@ def test_polylines_are_scaled_clipped_and_thinned():
     text = figures.polyline(frame, "s1", [0.0, 2.0, 4.0, -9.0], 0.0, 4.0)
     assert 'class="line s1"' in text
     (line,) = re.findall(r'points="([^"]+)"', text)
-    assert near(points(line), [(10, 45), (10 + 80 / 3, 25), (10 + 160 / 3, 5), (90, 45)])
+    assert are_close(points(line), [(10, 45), (10 + 80 / 3, 25), (10 + 160 / 3, 5), (90, 45)])
     (long,) = re.findall(r'points="([^"]+)"', figures.polyline(frame, "s1", list(range(960)), 0.0, 959.0))
-    assert len(points(long)) == 240 and near(points(long)[:2], [(10, 45), (10 + 80 / 239, 45 - 40 * 4 / 959)])
-    assert near(points(re.findall(r'points="([^"]+)"', figures.polyline(frame, "s1", [3.0], 3.0, 3.0))[0]), [(10, 45)])
+    assert len(points(long)) == 240 and are_close(points(long)[:2], [(10, 45), (10 + 80 / 239, 45 - 40 * 4 / 959)])
+    assert are_close(points(re.findall(r'points="([^"]+)"', figures.polyline(frame, "s1", [3.0], 3.0, 3.0))[0]), [(10, 45)])
 
 
 def test_the_band_between_proofs_and_attacks():
     budgets = [0.1, 0.2, 0.4]
     certified, robust = [rate(k, 10, eps=e) for k, e in zip((6, 3, 0), budgets, strict=True)], [rate(k, 10) for k in (9, 8, 5)]
     svg = band_figure(budgets, certified, robust, "a <b>")
-    drawn = {style: points(text) for style, text in re.findall(r'<polyline class="line (\S+)" points="([^"]+)"', svg)}
-    assert near(drawn["s0"], [place("large", *xy) for xy in ((0.25, 0.9), (0.5, 0.8), (1, 0.5))])
-    assert near(drawn["s1"], [place("large", *xy) for xy in ((0.25, 0.6), (0.5, 0.3), (1, 0))])
+    polylines = {style: points(text) for style, text in re.findall(r'<polyline class="line (\S+)" points="([^"]+)"', svg)}
+    assert are_close(polylines["s0"], [place("large", *xy) for xy in ((0.25, 0.9), (0.5, 0.8), (1, 0.5))])
+    assert are_close(polylines["s1"], [place("large", *xy) for xy in ((0.25, 0.6), (0.5, 0.3), (1, 0))])
     (band,) = re.findall(r'<polygon class="band" points="([^"]+)"', svg)
-    assert near(points(band), drawn["s1"] + drawn["s0"][::-1])
+    assert are_close(points(band), polylines["s1"] + polylines["s0"][::-1])
     assert [text for *_, text in TEXT.findall(svg)][5:] == ["0", "0.2", "0.4", "eps"]
     assert re.search(r"attacked</li>.*proven</li>", svg) and "a &lt;b&gt;" in svg.replace("amp;", "")
 

@@ -46,13 +46,13 @@ def test_the_closest_example_of_each_sample(synthetic):
     rng = np.random.default_rng(0)
     breaks = rng.random((2, 30)) * 0.5
     rows = synthetic.join(*(synthetic.records(name, labels, [0.1, 0.3], breaks, classes=3) for name in ("a", "b")))
-    chosen = gallery._closest(rows, "b", "linf")
+    rows_chosen = gallery._closest(rows, "b", "linf")
     fooled = [row for row in range(len(rows)) if rows.model[row] == "b" and rows.outcome[row] == "fooled"]
     by_sample: dict[int, list[int]] = {}
     for row in fooled:
         by_sample.setdefault(int(rows.sample_id[row]), []).append(row)
     expected = [min(group, key=lambda row: (rows.linf[row], rows.eps[row])) for _, group in sorted(by_sample.items())]
-    assert chosen.tolist() == expected and len(expected) > 10
+    assert rows_chosen.tolist() == expected and len(expected) > 10
 
 
 def test_an_example_says_what_its_record_says(make):
@@ -86,10 +86,10 @@ def test_an_example_says_what_its_record_says(make):
 
 
 def test_how_many_examples_fit_a_page(make, tmp_path):
-    for shape, models, shown in (((1, 8, 8), 1, 12), ((1, 8, 8), 4, 9), ((3, 112, 112), 1, 6), ((3, 128, 112), 9, 3)):
+    for shape, models, number in (((1, 8, 8), 1, 12), ((1, 8, 8), 4, 9), ((3, 112, 112), 1, 6), ((3, 128, 112), 9, 3)):
         """Twelve a model, thirty-six in all, a million bytes of pixels, three at least, in rows of three."""
         run = Run.open(make({"net": np.full((2, 30), 0.05)}, np.arange(30) % 3, [0.1], ["a", "b", "c"], shape=shape))
-        assert len(gallery.gallery(run, run.records(), "net", models=models)) == shown
+        assert len(gallery.gallery(run, run.records(), "net", models=models)) == number
 
 
 def test_pictures_decoded():
@@ -132,21 +132,21 @@ def test_columns_that_moved_in_their_own_units_the_farthest_first():
         "perturbation": [("&lt;b&gt;", "-0.5"), ("age", "+5")],
         "adversarial": [("&lt;b&gt;", "-0.5"), ("age", "25")],
     }
-    domain = {"columns": [[str(at), 0.0, 1.0, False, []] for at in range(9)]}
-    few = changes(domain, np.zeros(9), np.arange(9) / 9)["clean"]
-    assert few.count("<dd>") == 5 and few.endswith("<dt>and 3 more</dt></dl>") and "<dt>8</dt>" in few
+    domain = {"columns": [[str(index), 0.0, 1.0, False, []] for index in range(9)]}
+    short_list = changes(domain, np.zeros(9), np.arange(9) / 9)["clean"]
+    assert short_list.count("<dd>") == 5 and short_list.endswith("<dt>and 3 more</dt></dl>") and "<dt>8</dt>" in short_list
     assert "more" not in changes(domain, np.zeros(9), np.arange(9) // 4 / 9)["clean"]
 
 
 LATTICE = Lattice(lengths=(4, 4), patch=(2, 2), stride=(2, 2))
-PLACED = (Standing(patch=0, distortion="fog", severity=1, draw=0), Standing(patch=3, distortion="blur", severity=4, draw=0),
+STANDING = (Standing(patch=0, distortion="fog", severity=1, draw=0), Standing(patch=3, distortion="blur", severity=4, draw=0),
           Standing(patch=1, distortion="fog", severity=3, draw=0))  # fmt: skip
 COLOURS = {"blur": (10, 20, 30), "fog": (200, 100, 0)}
 
 
 def test_masks_by_hand():
     """The clean picture is faded to 0.62 + 0.45 (x - 1/2); each patch is its colour by 45 % at severity 1 to 85 % at 5."""
-    placement = Placement(lattice=LATTICE, standing=PLACED, length=2.0)
+    placement = Placement(lattice=LATTICE, standing=STANDING, length=2.0)
     clean = np.full((2, 4, 4), 1.0)
     (pixels,) = images(gallery._picture(placement, clean, COLOURS, -1.0, 3.0))
     grey = 255 * 0.62
@@ -181,7 +181,7 @@ def test_what_a_mask_costs():
         column = np.ma.MaskedArray([0, queries or 0], mask=[True, queries is None])
         records = SimpleNamespace(l2=np.array([0.0, l2]), queries_to_success=column)
         run = SimpleNamespace(manifest={"distance": distance})
-        placement = Placement(lattice=LATTICE, standing=PLACED, length=length)
+        placement = Placement(lattice=LATTICE, standing=STANDING, length=length)
         return gallery._cost(run, records, 1, placement).replace("\u00a0", " ")
 
     head = "3 of 4 patches, 75.0 % of the input"
@@ -201,7 +201,7 @@ def test_what_a_mask_costs():
 
 
 def test_the_legend_of_a_mask():
-    placement = Placement(lattice=LATTICE, standing=PLACED, length=2.0)
+    placement = Placement(lattice=LATTICE, standing=STANDING, length=2.0)
     run = SimpleNamespace(manifest={"distance": "linf", "data": {"domain": {"low": 0.0, "high": 1.0}}})
     records = SimpleNamespace(l2=np.array([0.5]), queries_to_success=np.ma.MaskedArray([3], mask=[False]))
     figure = (

@@ -106,8 +106,8 @@ def test_the_bars_of_the_stages_follow_each_other_and_fill_the_whole(make):
         (float(x), float(width)) for x, width in re.findall(r'<rect class="bar" x="([^"]+)" width="([^"]+)" height="8"', text)
     ]
     assert bars == [
-        pytest.approx((100 * sum(seconds[:at]) / sum(seconds), 100 * seconds_of_stage / sum(seconds)), abs=0.01)
-        for at, seconds_of_stage in enumerate(seconds)
+        pytest.approx((100 * sum(seconds[:index]) / sum(seconds), 100 * seconds_of_stage / sum(seconds)), abs=0.01)
+        for index, seconds_of_stage in enumerate(seconds)
     ]
 
 

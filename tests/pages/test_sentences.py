@@ -7,10 +7,8 @@ import numpy as np
 from brinell.analysis.results import (
     AuditResult,
     CheckResult,
-    ClassMean,
     ClassResult,
     CompareResult,
-    Distribution,
     ModelResult,
     PairedRate,
     Rate,
@@ -96,7 +94,7 @@ def wrong(rows: list[tuple[object, object]]) -> list[tuple[object, object]]:
 
 
 def test_numbers_as_people_read_them():
-    one = rate(1, 8)
+    first_rate = rate(1, 8)
     rows = [
         (words.percent(0.71349), "71.3\u00a0%"),
         (words.percent(0.71349, 0), "71\u00a0%"),
@@ -108,7 +106,7 @@ def test_numbers_as_people_read_them():
         (words.interval_text(0.1, 0.25), "10.0–\u206025.0\u00a0%"),
         (words.interval_text(0.1, 0.25, 0), "10–\u206025\u00a0%"),
         (words.span(0.116, 0.25), "12–25"),
-        (words.rate_text(one), f"{100 * one.low:.1f}–\u2060{100 * one.high:.1f}\u00a0%, 1\u00a0of\u00a08"),
+        (words.rate_text(first_rate), f"{100 * first_rate.low:.1f}–\u2060{100 * first_rate.high:.1f}\u00a0%, 1\u00a0of\u00a08"),
         (words.rate_text(UNKNOWN), "no sample was judged"),
         (words.count(1234567), "1\u202f234\u202f567"),
         (words.short(0.031372), "0.0314"),
@@ -201,18 +199,18 @@ def test_which_classes_are_weak():
         return words.which_classes(model(per_class=list(classes)), index).replace("\u00a0", " ").replace("\u2060", "")
 
     cat, dog, hen = of_class(0, 20, 1, 0, 0, name="cat"), of_class(1, 20, 19, 9, 0, name="1"), of_class(2, 4, 4, 4, 4, n=4)
-    few, far = [of_class(i, 3, 3, 3, 3, n=3) for i in range(2)], of_class(4, 20, 1, 0, 0, name="fox")
+    small_classes, twin = [of_class(i, 3, 3, 3, 3, n=3) for i in range(2)], of_class(4, 20, 1, 0, 0, name="fox")
     weak, strong = f"{words.rate_text(rate(1, 20))}", f"{words.rate_text(rate(19, 20))}"
     weak, strong = (part.replace("\u00a0", " ").replace("\u2060", "") for part in (weak, strong))
     rows = [
         (text(1, cat, dog),
          f"At 1/10 the weakest is cat (class 0) with 5.0 % ({weak}), the strongest class 1 with 95.0 % ({strong})."),
         (text(1, cat, dog, hen).partition(" the weakest")[0], "At 1/10, of the 2 classes with 5 samples or more,"),
-        (text(1, cat, far, dog).partition(", the strongest")[0], "At 1/10 the weakest are 2 classes with 5.0 % each (cat, fox)"),
+        (text(1, cat, twin, dog).partition(", the strongest")[0], "At 1/10 the weakest are 2 classes with 5.0 % each (cat, fox)"),
         (text(3, cat, dog), "All 2 classes have the same rate on these samples at 3/10: 0.0 %."),
         (text(1, cat), "There are no classes to tell apart."),
         (text(0, cat, dog), "There are no classes to tell apart."),
-        (text(1, *few).partition(" to tell")[0], "3 samples per class at most, in 2 classes, are too few"),
+        (text(1, *small_classes).partition(" to tell")[0], "3 samples per class at most, in 2 classes, are too few"),
         (text(1, *[of_class(i, 20, 1, 0, 0) for i in range(6)], dog).partition(", the strongest")[0],
          "At 1/10 the weakest are 6 classes with 5.0 % each (c0, c1, c2, c3 and 2 more)"),
     ]  # fmt: skip
@@ -239,21 +237,21 @@ def test_pairs_at_a_budget_are_corrected_for_their_number():
     first = comparison("A", "B", [pair(0.1, 3, 4, 0.5, 0.02), pair(0.2, 5, 6, 0.1, 0.01)])
     second = comparison("C", "D", [pair(0.1, 1, 2, -0.5, 0.04)], notes=["M"])
     third = comparison("E", "F", [pair(0.2, 1, 2, None, None)])
-    found = findings.pairs(audit(model()), [first, second, third], 2)
-    assert [(p.a, p.b, p.rate.only_a, p.p_holm, p.notes) for p in found] == [
+    pairs_found = findings.pairs(audit(model()), [first, second, third], 2)
+    assert [(p.a, p.b, p.rate.only_a, p.p_holm, p.notes) for p in pairs_found] == [
         ("A", "B", 5, 0.02, ["N"]), ("C", "D", 1, 0.04, ["M"]), ("E", "F", 1, None, ["N"])
     ]  # fmt: skip
-    assert [(text, rate.only_b) for text, rate in found[0].rates] == [("clean", 8), ("1/10", 4), ("2/10", 6)]
-    assert found[0].words == "A is robust on more samples than B: by 10.0 points at 2/10 (McNemar p = 0.02)."
-    assert found[1].words.startswith("D is robust on more samples than C: by 50.0 points at 1/10")
-    assert findings.ties(found) == "2 of 3 pairs differ by more than chance; not told apart: E and F."
-    assert findings.ties(found[:2]) == "All 2 pairs differ by more than chance."
+    assert [(text, rate.only_b) for text, rate in pairs_found[0].rates] == [("clean", 8), ("1/10", 4), ("2/10", 6)]
+    assert pairs_found[0].words == "A is robust on more samples than B: by 10.0 points at 2/10 (McNemar p = 0.02)."
+    assert pairs_found[1].words.startswith("D is robust on more samples than C: by 50.0 points at 1/10")
+    assert findings.ties(pairs_found) == "2 of 3 pairs differ by more than chance; not told apart: E and F."
+    assert findings.ties(pairs_found[:2]) == "All 2 pairs differ by more than chance."
 
 
 def test_the_headline_names_the_worst_class():
     tied = [of_class(0, 20, 8, 0, 0, name="x" * 30), of_class(1, 20, 9, 0, 0), of_class(2, 20, 9, 1, 0)]
-    one = findings.headline(model(per_class=tied), 2)
-    assert [(name, rate.k if rate else None, remark) for name, rate, remark in one] == [
+    first_rate = findings.headline(model(per_class=tied), 2)
+    assert [(name, rate.k if rate else None, remark) for name, rate, remark in first_rate] == [
         ("Clean accuracy", 18, "inputs without perturbation"),
         ("Robust accuracy at 2/10", 5, "classes differ most here"),
         ("Robust accuracy at 3/10", 0, "Linf, the largest budget"),
@@ -288,14 +286,14 @@ def test_surrogates_probes_and_checks_in_a_line():
     result = model("a", stages=[stage("x", surrogate_passes=600), stage("y", surrogate_passes=634)])
     manifest = {"models": [{"name": "a", "digest": "D1"}, {"name": "b", "digest": "D2"}]}
     foreign = {"surrogates": [{"name": "s", "digest": "D3"}]}
-    own = {"surrogates": [{"name": "s", "digest": "D3"}, {"name": "t", "digest": "D2"}]}
+    own_surrogates = {"surrogates": [{"name": "s", "digest": "D3"}, {"name": "t", "digest": "D2"}]}
     assert findings.surrogates(manifest, [result]) == ""
     assert findings.surrogates(manifest | foreign, [result]).startswith(
         "Attacks followed gradients of s (digest D3), in 1\u202f234 "
     )
     assert "white-box" not in findings.surrogates(manifest | foreign, [result])
-    assert "s (digest D3), t (digest D2), in" in findings.surrogates(manifest | own, [result])
-    assert findings.surrogates(manifest | own, [result]).endswith(
+    assert "s (digest D3), t (digest D2), in" in findings.surrogates(manifest | own_surrogates, [result])
+    assert findings.surrogates(manifest | own_surrogates, [result]).endswith(
         "white-box where a surrogate is the model under test itself: b."
     )
     probes = {"a": {"forwards": 1000, "backwards": 30}, "b": {"forwards": 200, "backwards": 4}}
@@ -372,12 +370,12 @@ def test_rounding():
         "a: rounding to the levels in which inputs are stored undoes 2 of 15 samples broken at 3/10; quantised "
     )
     assert f"is 25.0\u00a0% ({words.rate_text(rate(5, 20))}). No attack" in undone
-    same = [quantised(name, 18, 12, 5, 3) for name in "bc"]
-    assert findings.quantised_notes([*same, model()]) == [
+    unchanged = [quantised(name, 18, 12, 5, 3) for name in "bc"]
+    assert findings.quantised_notes([*unchanged, model()]) == [
         "b, c: every adversarial example at 3/10 remains adversarial after rounding."
     ]
-    whole = model("d", (18, 18, 18, 18), quantised_robust_accuracy=rates(18, 18, 18, 18))
-    assert findings.quantised_notes([whole]) == [] == findings.quantised_notes([quantised("e", 0, 0, 0, 0, n=0)])
+    unbroken = model("d", (18, 18, 18, 18), quantised_robust_accuracy=rates(18, 18, 18, 18))
+    assert findings.quantised_notes([unbroken]) == [] == findings.quantised_notes([quantised("e", 0, 0, 0, 0, n=0)])
 
 
 def test_warnings_the_gravest_first():
@@ -387,27 +385,27 @@ def test_warnings_the_gravest_first():
     small = model("c", caveat="no checks were made", per_class=[of_class(0, 5, 5, 5, 5, n=9), of_class(1, 5, 5, 5, 5, n=10)])
     warnings = [WarningResult(code="w", text="of c", model="c"), WarningResult(code="zero-gradients", text="listed", model="b"),
                 WarningResult(code="v", text="of all")]  # fmt: skip
-    rest = "The section Checks lists what was measured and what to do."
+    ending = "The section Checks lists what was measured and what to do."
     assert findings.alerts(run_of(), audit(going, missing, small, warnings=warnings)) == [
         ("stop", "This run is not finished (a: X). The figures are those of the finished attacks and may still fall."),
         ("stop", "b: 3 of 20 samples could not be judged; they are in no rate, and each rate states its own denominator."),
-        ("warn", f"b: 1 check failed. {rest}"),
-        ("note", f"c: no checks were made. {rest}"),
+        ("warn", f"b: 1 check failed. {ending}"),
+        ("note", f"c: no checks were made. {ending}"),
         ("warn", "c: of c"),
         ("warn", "of all"),
         ("note", "a: T y was skipped: no gradient."),
     ]
-    alone = small.model_copy(update={"classes_without_samples": 2000})
-    assert findings.alerts(run_of(state="running"), audit(alone, warnings=warnings[:1])) == [
+    single = small.model_copy(update={"classes_without_samples": 2000})
+    assert findings.alerts(run_of(state="running"), audit(single, warnings=warnings[:1])) == [
         ("stop", "This run is not finished. The figures are those of the finished attacks and may still fall."),
-        ("note", f"No checks were made. {rest}"),
+        ("note", f"No checks were made. {ending}"),
         ("warn", "of c"),
         ("note", "1 of 2 classes have fewer than 10 samples; their intervals are wide."),
         ("note", "2\u202f000 classes have no samples, so nothing is known about them."),
     ]
     recommended = {"least": 0.1, "median": 0.25, "most": 1.5, "conditions": ["p", "q"], "by": "E", "without": 2}
-    (level, text), *others = findings.alerts(run_of(recommended=recommended), audit(model()))
-    assert (level, others) == ("note", []) and text == (
+    (level, text), *further_alerts = findings.alerts(run_of(recommended=recommended), audit(model()))
+    assert (level, further_alerts) == ("note", []) and text == (
         "Budgets are multiples of the eps that each sample was recommended, by E (p, q): from 0.1 to 1.5, median 0.25. The "
         "column radius of the records is each sample's budget in the units of the data. For 2 samples no eps is sound; not "
         "attacked, they count as right or wrong untouched."
@@ -415,30 +413,20 @@ def test_warnings_the_gravest_first():
     assert "no eps" not in findings.alerts(run_of(recommended=recommended | {"without": 0}), audit(model()))[0][1]
 
 
-def test_no_example_says_why():
-    def distribution(successes: int) -> Distribution:
-        return Distribution(of="distance", attack=None, successes=successes, robust=1, q10=None, median=None, q90=None)
-
-    assert findings.no_example([model(distributions=[distribution(0)])]) == "No adversarial input was found."
-    assert "arrays/" in findings.no_example([model(distributions=[distribution(k), distribution(0)]) for k in (0, 1)])
-
-
 def test_the_classes_on_the_page():
     """Up to twenty all are listed; of more the ten worst and the five best; up to a hundred the others are folded."""
     for number, folded, left_out in ((20, 0, 0), (21, 6, 0), (100, 85, 0), (101, 0, 86)):
         order = np.random.default_rng(number).permutation(number)
         classes = [of_class(i, *[int(position)] * 4, n=200, name=f"n{i}") for i, position in enumerate(order)]
-        chosen = pages.choose_classes([model(per_class=classes)], 1)
+        selection = pages.choose_classes([model(per_class=classes)], 1)
         ranked = np.argsort(order).tolist()
-        assert chosen.listed == (ranked if number <= 20 else ranked[:10] + ranked[-5:])
-        assert (chosen.folded, chosen.left_out) == (ranked[10:-5] if folded else [], left_out)
-        assert chosen.by_index == sorted(chosen.listed) and chosen.names[3] == "n3" and chosen.eps_index == 1
+        assert selection.listed == (ranked if number <= 20 else ranked[:10] + ranked[-5:])
+        assert (selection.folded, selection.left_out) == (ranked[10:-5] if folded else [], left_out)
+        assert selection.by_index == sorted(selection.listed) and selection.names[3] == "n3" and selection.eps_index == 1
     first, second = ([of_class(i, *[k] * 4, n=16) for i, k in enumerate(ks)] for ks in ((4, 9, 6), (8, 1, 6)))
     blank = of_class(7, 0, 0, 0, 0).model_copy(update={"robust": [UNKNOWN] * 4})
-    both = pages.choose_classes([model(per_class=[blank, *first]), model(per_class=second)], 2)
-    assert both.listed == [1, 0, 2, 7], "by the mean over the models, then by attestation and number; without a rate last"
-    means = [ClassMean(class_=i, name=f"c{i}", mean_drop=-i / 10) for i in range(2)]
-    assert {c.class_: c.mean_drop for c in audit(mean_drop_per_class=means).mean_drop_per_class} == {0: 0.0, 1: -0.1}
+    union = pages.choose_classes([model(per_class=[blank, *first]), model(per_class=second)], 2)
+    assert union.listed == [1, 0, 2, 7], "by the mean over the models, then by attestation and number; without a rate last"
 
 
 def test_classes_that_are_alike_are_not_said_to_differ():

@@ -93,8 +93,8 @@ def test_tables_of_an_audit():
     accuracy, classes, totals, stages, checks, distributions = ([] for _ in range(6))
     for m in result.models:
         accuracy.append(((m.clean_accuracy, m), {"what": "clean", "eps": 0.0, "eps_text": 0}))
-        for what, found in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
-            accuracy += [((r, m), {"what": what, "eps": r.eps, "eps_text": t}) for r, t in zip(found, TEXTS, strict=False)]
+        for kind, rates in (("robust", m.robust_accuracy), ("quantised", m.quantised_robust_accuracy or [])):
+            accuracy += [((r, m), {"what": kind, "eps": r.eps, "eps_text": t}) for r, t in zip(rates, TEXTS, strict=False)]
         for c in m.per_class:
             classes += [
                 ((r, c, m), {"name": c.name, "n": r.n, "eps": r.eps, "eps_text": t, "drop": d})
@@ -117,8 +117,8 @@ def test_tables_of_an_audit():
     assert faults_of(files["stages.csv"], stages) == []
     assert faults_of(files["checks.csv"], checks) == []
     assert faults_of(files["distributions.csv"], distributions) == []
-    one = result.model_copy(update={"models": result.models[:1]})
-    assert {row["model"] for row in rows_of(tables(one, [])["total_drop.csv"])} == {"first"}
+    single_model = result.model_copy(update={"models": result.models[:1]})
+    assert {row["model"] for row in rows_of(tables(single_model, [])["total_drop.csv"])} == {"first"}
 
 
 def test_the_table_of_comparisons():
@@ -177,8 +177,8 @@ def test_tables_and_words_of_thresholds():
     assert alerts[0][0] == "stop" and alerts[1:] == [
         ("warn", "first: w first"), ("note", "first: n first"), ("warn", "second: w second"), ("note", "second: n second")
     ]  # fmt: skip
-    alone = result.model_copy(update={"models": models[:1], "complete": True})
-    assert list(threshold_page._alerts(alone)) == [("warn", "w first"), ("note", "n first")]
+    single_model = result.model_copy(update={"models": models[:1], "complete": True})
+    assert list(threshold_page._alerts(single_model)) == [("warn", "w first"), ("note", "n first")]
     heats = [threshold_page.heat(Rate(eps=0, value=value, low=0, high=1, n=10, k=1)) for value in (None, 0.0, 0.36, 1.0)]
     assert heats == ["none", "h10", "h6", "h0"]
 

@@ -99,23 +99,25 @@ def test_lanes_decoded():
         first, last = sorted(rng.choice(length + 1, 2, replace=False).tolist())
         adversarial[:, first:last] += 0.5
         svg = traces.overlay(clean, adversarial, {"rate": 10.0, "start": 2.0, "unit": "V"}, title="t")
-        left, lane, total = (float(re.search(r'class="axis" x1="([\d.]+)"', svg).group(1)), 66 if channels > 1 else 132,
+        left_edge, lane, total = (float(re.search(r'class="axis" x1="([\d.]+)"', svg).group(1)), 66 if channels > 1 else 132,
                              float(re.search(r'viewBox="0 0 330 (\d+)"', svg).group(1)))  # fmt: skip
-        assert total == 20 + lane * channels + 31 and left >= 40
+        assert total == 20 + lane * channels + 31 and left_edge >= 40
         low, high = min(0.0, clean.min(), adversarial.min()), max(0.0, clean.max(), adversarial.max())
         low, high = low - 0.06 * (high - low), high + 0.06 * (high - low)
 
-        def spot(channel, index, value, left=left, lane=lane, length=length, low=low, high=high):
-            x = left + index / (length - 1) * (322 - left)
+        def spot(channel, index, value, left_edge=left_edge, lane=lane, length=length, low=low, high=high):
+            x = left_edge + index / (length - 1) * (322 - left_edge)
             return x, 20 + channel * lane + (lane - 11) * (1 - (value - low) / (high - low))
 
-        drawn = [[tuple(map(float, point.split(","))) for point in text.split()] for text in re.findall(r'points="([^"]+)"', svg)]
+        polylines = [
+            [tuple(map(float, point.split(","))) for point in text.split()] for text in re.findall(r'points="([^"]+)"', svg)
+        ]
         expected = [
             [spot(channel, index, value) for index, value in enumerate(signal[channel])]
             for channel in range(channels)
             for signal in (clean, adversarial)
         ]
-        assert all(np.allclose(a, b, atol=0.051) for a, b in zip(drawn, expected, strict=True)), seed
+        assert all(np.allclose(a, b, atol=0.051) for a, b in zip(polylines, expected, strict=True)), seed
         marks = re.findall(r'class="touched" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"><title>(.*?)<', svg)
         start, end = max(first - 0.5, 0), min(last - 0.5, length - 1)
         assert len(marks) == channels
