@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from typer.main import get_command
@@ -15,9 +16,10 @@ from _cli import EPS, audit_arguments
 from _helpers import assert_same_rows
 from brinell import plugins
 from brinell.attacks.pgd import PGD
-from brinell.cli import EXAMPLES, command_line
+from brinell.cli import EXAMPLES, command_line, main
 from brinell.cli import run as cli
 from brinell.core.checks import Code
+from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
 from brinell.engine.attack_names import CASCADES
 from brinell.runners import estimate
@@ -267,6 +269,33 @@ def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, caps
     assert "this should not happen" in capsys.readouterr().err
     with pytest.raises(ZeroDivisionError):
         cli(["-v", "verify", str(good)])
+
+
+def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
+    fallbacks = []
+    monkeypatch.setattr("brinell.cli.run_supervised", lambda work, fallback: fallbacks.append(fallback) or work())
+    monkeypatch.setattr("brinell.cli.malloc.keep_freed_memory", lambda: True)
+    for words, code, fallback in ((["--version"], 0, 3), (["verify", "nowhere"], 2, 1), (["audit", "--eps", "-1"], 2, 3)):
+        monkeypatch.setattr("sys.argv", ["brinell", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert (end.value.code, fallbacks.pop()) == (code, fallback)
+    assert capsys.readouterr().out == f"{VERSION}\n"
+
+
+def test_a_failure_in_one_line_with_its_code(good, monkeypatch, capsys):
+    failures = {
+        KeyboardInterrupt(): (130, ""),
+        SystemExit(0): (1, "ended the program (SystemExit: 0)"),
+        MemoryError(): (3, "too little memory"),
+        ValueError("two\nlines"): (3, "ValueError: two lines; this should not happen"),
+        BrinellError("a line of ours"): (BrinellError("").exit_code, "error: a line of ours"),
+    }
+    for failure, (code, message) in failures.items():
+        monkeypatch.setattr("brinell.studies.verification.run.carry_out", Mock(side_effect=failure))
+        assert cli(["verify", str(good)]) == code
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == bool(message)
 
 
 def test_brinell_alone_greets(capsys):
