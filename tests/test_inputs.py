@@ -336,6 +336,13 @@ def test_labels_of_any_type_are_the_same_labels():
     assert not faults
 
 
+def test_items_whose_rows_of_labels_are_no_classes_are_refused():
+    for row in ([1.0, 0.5, 0.0], [0.0, 2.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]):
+        items = [(x, torch.tensor([1.0, 0.0, 0.0])) for x in X[:3]] + [(X[3], torch.tensor(row))]
+        with pytest.raises(BrinellError, match="label"):
+            brinell.data(items)
+
+
 def test_bounds_in_any_form_are_the_same_bounds():
     x, faults = 4 * X - 1, []
     for make in (
