@@ -359,7 +359,7 @@ def test_settings_out_of_range(subtests):
                 Square(**settings)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("settings", [{"steps": 60}, {"steps": 40, "loss": "ce", "rescale_schedule": False}])
 def test_it_keeps_the_rules(settings):
     check_attack(Square, **settings)
@@ -389,7 +389,7 @@ def test_an_undefended_network_falls_to_few_queries(root, shared):
     assert ledger.fooled.all() and ledger.best.first_success.float().mean() < 150
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_it_finds_what_pgd_does_not_on_a_masked_network(root, shared):
     """`cnn4_pgd` of MNIST at 0.3 hides its gradients a little: 185 of the first 200 survive PGD, 178 Square as well."""
     model, x, y = load_network(root, shared, "mnist", "cnn4", "mnist_weights/cnn4_pgd", 100)
