@@ -10,7 +10,7 @@ from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError
 from brinell.engine.clean_accuracy import MIN_GAIN, SAMPLES, STRIDE, check_clean_accuracy, spread_by_class
-from brinell.engine.input_forms import input_forms, paired_forms
+from brinell.engine.input_forms import InputForm, input_forms, paired_forms
 from brinell.engine.relabelling import relabelled
 
 COLOUR = Domain(kind="image", shape=(3, 6, 6))
@@ -84,6 +84,16 @@ def test_the_advice_is_what_the_model_takes():
     assert advice.startswith("let the model begin with (x - mean) / std with mean 0.485, 0.456, 0.406")
     reverse = next(form for form in input_forms(COLOUR) if form.reverse_channels)
     assert reverse.advice("torch:net.py:make", COLOUR).endswith("x.flip(1)")
+    begin, steps = "let the model begin with ", "(x - mean) / std with mean {} and std {}"
+    cases = {
+        InputForm(text="", reverse_channels=True): "x.flip(1)",
+        InputForm(text="", mean=(0.5,)): steps.format("0.5", "1"),
+        InputForm(text="", std=(0.5,)): steps.format("0", "0.5"),
+        InputForm(text="", mean=(0.5,), std=(2.0,), reverse_channels=True): steps.format("0.5", "2") + " and then x.flip(1)",
+    }
+    assert {form: form.advice("torch:net.py:make", COLOUR) for form in cases} == {
+        form: begin + line for form, line in cases.items()
+    }
 
 
 STATED = [
