@@ -41,7 +41,7 @@ def new_review(folder, **settings):
 @contextmanager
 def run_server(review, reviewer=""):
     server = ReviewServer(review, page.trial_page(review), reviewer)
-    thread = threading.Thread(target=server.serve, args=(lambda text: None,))
+    thread = threading.Thread(target=server.serve, args=(lambda text: None,), daemon=True)
     thread.start()
     try:
         yield server
@@ -201,7 +201,7 @@ def test_a_whole_review(tmp_path, monkeypatch):
 
         def note(self, text):
             url = text.split()[1]
-            threads.append(threading.Thread(target=lambda: judge_pairs(url, Review.open(out), 0.06)))
+            threads.append(threading.Thread(target=lambda: judge_pairs(url, Review.open(out), 0.06), daemon=True))
             threads[0].start()
 
     result = brinell.review("digits", out=out, trials=60, progress=Judge())
@@ -276,7 +276,7 @@ def test_the_command(tmp_path, capsys, monkeypatch, root):
     out = tmp_path / "r"
 
     def judge(progress, text):
-        threading.Thread(target=lambda: judge_pairs(text.split()[1], Review.open(out), 0.06)).start()
+        threading.Thread(target=lambda: judge_pairs(text.split()[1], Review.open(out), 0.06), daemon=True).start()
 
     monkeypatch.setattr("brinell.runners.progress.LiveProgress.note", judge)
     arguments = ["review", "digits", "--trials", "24", "--norm", "linf", "--eps", "0.05,0.3", "--out", str(out)]
@@ -354,7 +354,7 @@ def test_an_answer_that_cannot_be_stored_ends_the_review(tmp_path, monkeypatch):
             server.serve(lambda text: None)
         errors.append(True)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     status, response = post(server.url, {"trial": 0, "differs": True, "named": None, "seconds": 1.0})
     thread.join(20)
