@@ -59,10 +59,11 @@ def test_bound(name):
     check_bound(plugins.load("bound", name), **{"alpha-crown": {"steps": 5}}.get(name, {}))
 
 
+@pytest.mark.usefixtures("layered_problems")
 def test_bound_of_parts_on_two_networks(monkeypatch):
-    monkeypatch.setattr(bounds, "LINES", 10)
+    monkeypatch.setattr(bounds, "LINES", 5)
     monkeypatch.setattr(bounds, "LAYERED", 2)
-    check_bound(plugins.load("bound", "beta-crown"), parts=3)
+    check_bound(plugins.load("bound", "beta-crown"), parts=3, steps=1)
 
 
 @pytest.mark.slow

@@ -205,3 +205,10 @@ def test_the_ledger_computes_a_margin_once_for_each_gradient(monkeypatch):
     assert len(computed) == 2, "one for each of two batches"
     maps = model.predict(batch.x).detach()
     assert torch.equal(losses.margin(answer.logits, batch.y), original(criterion, maps, batch.y, batch.x))
+
+
+def test_descriptions_hold_the_settings_and_no_masks():
+    assert CRITERIA["pixels"].describe() == {"name": "pixels", "classes": 3, "threshold": 0.5}
+    assert CRITERIA["iou"].describe() == {"name": "iou", "classes": 3, "below": 0.4}
+    assert CRITERIA["gone"].describe() == {"name": "gone", "classes": 3, "label": 1, "share": 0.0}
+    assert CRITERIA["target"].describe() == {"name": "target", "classes": 3, "threshold": 0.5}
