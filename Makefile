@@ -21,6 +21,8 @@ SBOM_READY := $(SBOM_VENV)/.ready
 # One thread: parallel test workers do not fight over the cores, and the built-in network is too small to share out. On a busy
 # machine two threads wait for each other at every layer, and its audit takes minutes in place of seconds.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Without it every process of a test compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help

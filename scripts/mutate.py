@@ -60,7 +60,7 @@ def breaks_of(path: str, text: str) -> list[Break]:
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
     nodes = {id(node): node for function in functions for node in _logic(function)}.values()
     breaks = [Break(path, place, broken) for node in nodes for place, broken in _broken(node)]
-    return [each for each in breaks if _is_located(each.node, text)]
+    return [place for place in breaks if _is_located(place.node, text)]
 
 
 def _is_located(node: Any, text: str) -> bool:
@@ -116,13 +116,13 @@ def _broken(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901 -
 
 
 def draw_breaks(seed: int, number: int, only: list[str]) -> list[Break]:
-    """Breaks at places of the source: the kind of each is drawn first, so that comparisons and signs are as frequent as calls."""
+    """Breaks at places of the source: the kind is drawn first, so that comparisons and signs are as frequent as calls."""
     breaks: dict[str, list[Break]] = collections.defaultdict(list)
     for path in sorted((SOURCE / "brinell").rglob("*.py")):
         name = str(path.relative_to(SOURCE))
         if not only or any(name.startswith(f"brinell/{room}") for room in only):
-            for each in breaks_of(name, path.read_text(encoding="utf-8")):
-                breaks[type(each.node).__name__ if type(each.broken) is not ast.UnaryOp else "condition"].append(each)
+            for place in breaks_of(name, path.read_text(encoding="utf-8")):
+                breaks[type(place.node).__name__ if type(place.broken) is not ast.UnaryOp else "condition"].append(place)
     rng = random.Random(seed)
     for places in breaks.values():
         rng.shuffle(places)
@@ -229,7 +229,7 @@ def make_map(folder: Path, tests: list[str]) -> None:
     names = sorted(seconds)
     numbers = {name: number for number, name in enumerate(names)}
     table = {
-        path: {line: sorted(numbers[test] for test in tests) for line, tests in each.items()} for path, each in lines.items()
+        path: {line: sorted(numbers[test] for test in tests) for line, tests in place.items()} for path, place in lines.items()
     }
     (folder / "map.json").write_text(json.dumps({"tests": names, "seconds": [seconds[name] for name in names], "lines": table}))
 
@@ -240,10 +240,10 @@ def environment_of(source: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def tests_of(table: dict[str, Any], each: Break) -> list[str]:
+def tests_of(table: dict[str, Any], place: Break) -> list[str]:
     """The tests that run the lines of a place, the cheap ones first, within the seconds that a break may take."""
-    lines = table["lines"].get(each.path, {})
-    rows = range(each.node.lineno, each.node.end_lineno + 1)
+    lines = table["lines"].get(place.path, {})
+    rows = range(place.node.lineno, place.node.end_lineno + 1)
     chosen, spent = [], 0.0
     for test in sorted({test for row in rows for test in lines.get(str(row), [])}, key=table["seconds"].__getitem__):
         spent += table["seconds"][test]
@@ -253,15 +253,15 @@ def tests_of(table: dict[str, Any], each: Break) -> list[str]:
     return chosen
 
 
-def outcome_of(each: Break, tests: list[str]) -> str:
+def outcome_of(place: Break, tests: list[str]) -> str:
     """Whether a break is noticed: `killed`, `survived`, or `no test runs it`."""
     if not tests:
         return "no test runs it"
     with tempfile.TemporaryDirectory(prefix="brinell-mutant-") as directory:
         source = Path(directory) / "src"
-        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
-        path = source / each.path
-        path.write_text(each.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
+        shutil.copytree(SOURCE, source)  # with what is compiled, which the times of the files keep valid
+        path = source / place.path
+        path.write_text(place.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
         (Path(directory) / "tests").write_text("\n".join(tests))
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", "60", f"@{directory}/tests"]
         try:
@@ -269,6 +269,16 @@ def outcome_of(each: Break, tests: list[str]) -> str:
         except subprocess.TimeoutExpired:
             return "killed"
     return "survived" if result.returncode == 0 else "killed"
+
+
+def report_outcome(place: Break, tests: list[str]) -> str:
+    """The outcome of a break, which is printed as a difference if nothing notices it."""
+    outcome = outcome_of(place, tests)
+    if outcome != "killed":
+        text = (SOURCE / place.path).read_text(encoding="utf-8")
+        difference = difflib.unified_diff(text.split("\n"), place.apply(text).split("\n"), n=0, lineterm="")
+        print(f"\n{outcome}: src/{place.path}:{place.node.lineno}", *list(difference)[3:], sep="\n", flush=True)
+    return outcome
 
 
 def main() -> None:
@@ -289,12 +299,7 @@ def main() -> None:
     table = json.loads((options.folder / "map.json").read_text())
     breaks = draw_breaks(options.seed, options.n, options.only)
     with ThreadPoolExecutor(options.workers) as pool:
-        outcomes = list(pool.map(lambda each: outcome_of(each, tests_of(table, each)), breaks))
-    for each, outcome in zip(breaks, outcomes, strict=True):
-        if outcome != "killed":
-            text = (SOURCE / each.path).read_text(encoding="utf-8")
-            difference = difflib.unified_diff(text.split("\n"), each.apply(text).split("\n"), n=0, lineterm="")
-            print(f"\n{outcome}: src/{each.path}:{each.node.lineno}", *list(difference)[3:], sep="\n")
+        outcomes = list(pool.map(lambda place: report_outcome(place, tests_of(table, place)), breaks))
     print(f"\n{outcomes.count('killed')} of {len(outcomes)} breaks are noticed")
 
 

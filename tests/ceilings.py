@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from _pytest.assertion.rewrite import AssertionRewritingHook
 
 TEST_SECONDS = 1.0
 FILE_SECONDS = 8.0
@@ -75,7 +76,7 @@ def _exempt_imports(loader: type) -> None:
     loader.exec_module = exec_module  # type: ignore[attr-defined]
 
 
-for _loader in (importlib.machinery.SourceFileLoader, importlib.machinery.ExtensionFileLoader):
+for _loader in (importlib.machinery.SourceFileLoader, importlib.machinery.ExtensionFileLoader, AssertionRewritingHook):
     _exempt_imports(_loader)
 
 
