@@ -9,6 +9,7 @@ digests, versions and folders are masked, and figures are rounded, so that a tex
 
 import base64
 import csv
+import difflib
 import io
 import itertools
 import os
@@ -130,4 +131,5 @@ def approve(name: str, text: str, masks: dict[str, str] = MASKS) -> None:
     if os.environ.get("BRINELL_APPROVE"):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
-    assert text == file.read_text(), f"{file} differs: BRINELL_APPROVE=1 writes it anew; read the difference"
+    difference = "\n".join(difflib.unified_diff(file.read_text().split("\n"), text.split("\n"), n=0, lineterm=""))
+    assert not difference, f"{file} differs: BRINELL_APPROVE=1 writes it anew\n{difference}"

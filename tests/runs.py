@@ -70,7 +70,7 @@ def copy_run(path: Path, folder: Path) -> Path:
 def digest_of(folder: Path) -> str:
     """A digest of all files of a folder."""
     digest = hashlib.sha256()
-    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"):
         digest.update(str(file.relative_to(folder)).encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
