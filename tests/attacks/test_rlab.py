@@ -244,7 +244,7 @@ def test_the_first_answer_of_a_policy_is_that_all_is_alike(folder, tmp_path):
     """A network whose heads are zero acts at random, so that it fools what random placement fools."""
     draw = torch.Generator().manual_seed(0)
     x = (0.3 + 0.15 * torch.rand(6, 2, generator=draw)).numpy()
-    attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=64&severities=5&patch=1"
+    attack = f"rlab?policy={folder}/any.safetensors&steps=60&draws=32&severities=5&patch=1"
     run = run_audit(
         tmp_path / "run", model(Access.GRADIENTS), x, np.zeros(6, dtype=np.int64), attack=(attack,), norm="l2", eps="1"
     )
