@@ -3,8 +3,10 @@
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
+from types import FrameType
 from typing import ParamSpec, TypeVar
 
 from brinell.core.suggestions import suggestion
@@ -84,6 +86,17 @@ def _spelled(name: str, value: str, spelling: Spelling) -> str:
     return f"{name}=" + ("" if placeholder else value if value.isdigit() else f'"{value}"')
 
 
+def _place_of(error: "BrinellError") -> str:
+    """Module and function that made an error, such as `engine.eps_grid.parse_eps`."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name == "__init__" and frame.f_locals.get("self") is error:
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    names = [name for name in frame.f_code.co_qualname.split(".") if not name.startswith("<")]
+    return ".".join([str(frame.f_globals.get("__name__", "")).removeprefix("brinell."), *names])
+
+
 class BrinellError(Exception):
     """Base of every error that a user can mend: what happened, why, and what to do, in one line.
 
@@ -101,6 +114,8 @@ class BrinellError(Exception):
     def __init__(self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = "") -> None:
         super().__init__(problem, reason, remedy)
         self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
+        self.code = _place_of(self)
+        """Where it was refused, as module.function: it stays as it is when the wording changes."""
 
     @property
     def line(self) -> str:
