@@ -45,6 +45,7 @@ def test_settings_of_plugins():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_settings_of_requests():
     """Counts, numbers and lists of every study: whatever has no ceiling is listed."""
     endless = []

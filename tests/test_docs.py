@@ -173,6 +173,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("planted")
+@pytest.mark.nightly
 def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     pages = generate.pages()
     for path, text in {

@@ -286,6 +286,7 @@ distributed.destroy_process_group()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["pgd", "trades"])
+@pytest.mark.nightly
 def test_processes_that_train_together_keep_the_same_weights(tmp_path, recipe):
     (tmp_path / "worker.py").write_text(WORKER)
     command = [sys.executable, str(tmp_path / "worker.py")]

@@ -36,6 +36,7 @@ def test_head_of_the_space():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_steps_of_the_workflow_run(tmp_path):
     inputs, labels = load_digits(return_X_y=True)
     np.savez(tmp_path / "test.npz", x=(inputs[:24].reshape(-1, 1, 8, 8) / 16).astype(np.float32), y=labels[:24])

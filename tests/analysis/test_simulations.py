@@ -11,6 +11,7 @@ REPETITIONS = 2000
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_intervals_hold_the_truth_as_often_as_they_say():
     rows = coverage(REPETITIONS)
     low, high = LIMITS
@@ -22,6 +23,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_sentences_claim_nothing_where_there_is_nothing():
     rows = errors(REPETITIONS)
     assert len(rows) > 15 and not [row for row in rows if row.percent > MOST_ERRORS]

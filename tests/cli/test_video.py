@@ -79,6 +79,7 @@ def test_a_folder_without_a_single_clip_gives_one_line(tmp_path: Path, capsys: p
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_network_on_gestures(root: Path, shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two epochs of its recipe, and an audit of some clips held out: the command of the README."""
     clips, out = shared / "video" / "asl_gesture_clips.npz", tmp_path / "gestures"

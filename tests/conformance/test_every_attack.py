@@ -58,6 +58,7 @@ def test_attack(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SLOW))
+@pytest.mark.nightly
 def test_attack_that_takes_long(name):
     check_attack(plugins.load("attack", name), **SHORTER[name])
 

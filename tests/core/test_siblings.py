@@ -175,7 +175,7 @@ def test_a_plugin_imports_what_lies_beside_it_also_in_a_child_process(in_process
     file.write_text(ATTACK.format(line=line))
     plugin = plugins.build("distortion", f"{file}:Shift", {}, in_process=in_process)
     assert dataclasses.is_dataclass(plugin) or not in_process
-    assert plugins.source_of(type(plugin)) == hash_code(file, 8)
+    assert not in_process or plugins.source_of(type(plugin)) == hash_code(file, 8)
     assert plugins.origin_of("distortion", f"{file}:Shift") == (type(plugin).__module__, hash_code(file, 8))
 
 

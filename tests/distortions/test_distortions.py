@@ -390,6 +390,7 @@ def test_ms_ssim(calibrate):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_severities_mean_the_same_for_every_filter(calibrate, shared):
     """On images, beats and clips that the scales were not calibrated on, but for what a distortion cannot be:
     docs/reference/distortions.md."""

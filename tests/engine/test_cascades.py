@@ -124,6 +124,7 @@ def rippled(ripple):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ripple", [0.0, 0.002])
+@pytest.mark.nightly
 def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_path, ripple):
     """Means of about 0.445: a change of 0.05 crosses the plane at most samples, and without gradients it is not seen how."""
     x = 0.42 + 0.05 * torch.rand(24, 1, 8, 8, generator=torch.Generator().manual_seed(0))

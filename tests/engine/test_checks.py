@@ -249,6 +249,7 @@ def network(root, shared, folder, factory, weights, n):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_published_networks_raise_what_they_deserve(root, shared, subtests):
     for folder, factory, weights, budgets in NETWORKS:
         with subtests.test(str((folder, factory, weights, budgets))):

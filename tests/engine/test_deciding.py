@@ -127,6 +127,7 @@ def test_scores_that_say_the_same_are_no_others(subtests):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_audit_follows_them(tmp_path):
     network, x = mlp(FEATURES, CLASSES, 0).eval(), inputs(1, 48)
     y = network(x).argmax(1)

@@ -282,6 +282,7 @@ def test_what_waits_for_what():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_audit_goes_around_a_blind_block():
     data = Digits()()
     intact = DigitsCnn()(data.domain).module

@@ -71,6 +71,7 @@ class Trains(nn.Module):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_batch_norms_without_their_buffers_are_named(network):
     import copy
 

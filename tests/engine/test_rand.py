@@ -241,6 +241,7 @@ def test_cells_tell_looks_and_precision_apart():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_successes_of_a_bf16_run_are_those_of_float32(tmp_path):
     module = mlp(8, 3, seed=1)
     model = TorchModel(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")

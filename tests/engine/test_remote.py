@@ -174,6 +174,7 @@ def test_labels_only(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_line(tmp_path, capsys, monkeypatch):
     """One command from data to report; the token stands in no file; a server that goes away costs nothing that was kept."""
     monkeypatch.setenv("BRINELL_TOKEN", "s3cret-t0ken")

@@ -131,6 +131,7 @@ def test_a_transformer_out_of_onnx_answers_as_the_file_does(root, shared, file, 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_family_learns(root, shared, tmp_path, monkeypatch, capsys):
     """Three seconds of the recipe of the mixer: far above chance on images that it never saw."""
     recipe = import_file(root / "examples" / "train_families.py")

@@ -214,6 +214,7 @@ def judge(run: Run, calls: list[Any], attack: str) -> None:
 @pytest.mark.parametrize(
     "names", [pytest.param(QUICK, marks=pytest.mark.slow), pytest.param(SLOW, marks=pytest.mark.nightly)], ids=len
 )
+@pytest.mark.nightly
 def test_no_attack_gives_a_false_figure(
     names: dict[str, Cheat],
     tmp_path_factory: pytest.TempPathFactory,

@@ -157,6 +157,7 @@ def test_a_dry_run_and_calls_import_nothing(work: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_plugin_of_an_installed_package(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -149,6 +149,7 @@ def test_rare_classes_are_drawn_by_the_root_of_their_share():
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     """Training says what the file is worth; its command names distortions, patches and data; the run names the networks."""
     monkeypatch.chdir(tmp_path)
