@@ -23,16 +23,20 @@ from PIL import Image
 from pydantic import BaseModel
 
 import brinell
+from brinell.runners import provenance
 from brinell.studies.register import study_of
 
 APPROVED = Path(__file__).with_name("approved")
 MASKS = {
     r"[\w:/.\-]*/(?:finished|pytest-)[\w/.\-]*": "PATH",
     r"\b\d(?:\.\d+)?e-0[5-9]\b": "ROUNDING",
-    r"\b[0-9a-f]{8,}\b": "DIGEST",
+    r"\b[0-9a-f]{8,}\b(?:\+dirty)?": "DIGEST",
     r"\b\d+(?:\.\d+)? ?(?:s|ms|min|minutes?|seconds?)\b": "SECONDS",
     r"\b\d{4}-\d\d-\d\d(?:[T ][\d:.+Z]+)?": "DATE",
     r"\b\d+\.\d+\.\d+[\w.+]*": "VERSION",
+    r"\bPython \d\.\d+": "Python VERSION",
+    re.escape(provenance._cpu()): "PROCESSOR",
+    r"\bcores: \d+": "cores: NUMBER",
 }
 SHAPES = ("path", "line", "rect", "circle", "polyline", "polygon")
 COUNTS = ("k", "n", "only_a", "only_b", "both_robust", "neither", "samples", "forwards", "backwards", "successes", "queries")

@@ -42,6 +42,7 @@ def misspell(name: str, rng: random.Random) -> str:
     )
 
 
+@pytest.mark.nightly
 def test_misspelled_names_suggest_the_original(subtests):
     for vocabulary in VOCABULARIES:
         with subtests.test(vocabulary=vocabulary):

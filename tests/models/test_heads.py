@@ -58,6 +58,7 @@ def test_torchvision(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.
             check_cure(f"torchvision:{name}?weights={tmp_path / 'mine.pth'}", classes)
 
 
+@pytest.mark.slow
 def test_transformers(tmp_path: Path) -> None:
     transformers = library("transformers")
     settings = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}

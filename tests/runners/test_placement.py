@@ -87,6 +87,7 @@ def test_a_run_as_jobs_of_submitit(tmp_path, monkeypatch):
     assert cli([*audit_words(work, tmp_path / "other"), "--on", "slurm", "--tasks", "2"]) == 2
 
 
+@pytest.mark.nightly
 def test_every_verb_with_shards_hands_its_settings_on(tmp_path_factory, monkeypatch, capsys, subtests):
     """The command of a task means the same settings: typed again, it becomes itself."""
     for verb in VERBS:
@@ -117,6 +118,7 @@ def test_every_verb_with_shards_hands_its_settings_on(tmp_path_factory, monkeypa
                 capsys.readouterr()
 
 
+@pytest.mark.nightly
 def test_verbs_without_shards_have_no_place(capsys):
     for verb in register.entries():
         if verb not in VERBS:

@@ -225,6 +225,7 @@ def test_of_two_that_finish_one_shard_the_first_counts(tmp_path):
     assert stored[0].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.nightly
 def test_a_damaged_shard_is_named_and_made_again(tmp_path, full_run):
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):

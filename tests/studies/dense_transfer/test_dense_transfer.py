@@ -158,6 +158,7 @@ def detectors(tmp_path_factory):
     return brinell.dense_transfer(model=[Spots(), Faint()], data=data, **settings, out=tmp_path_factory.mktemp("boxes") / "study")
 
 
+@pytest.mark.slow
 def test_a_detector_that_loses_objects_later_keeps_them_and_its_inputs_harm_the_other(detectors):
     for source in ("Spots", "Faint"):
         assert value(detectors, source, "Spots", "missed", "missed") == 1

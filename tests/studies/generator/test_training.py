@@ -49,6 +49,7 @@ def draw_inputs(generator, n=40):
         return generator(z, y), y
 
 
+@pytest.mark.slow
 def test_what_is_drawn_shows_the_class_that_was_asked_for(learned):
     generator, classifier, steps = learned
     x, y = draw_inputs(generator)

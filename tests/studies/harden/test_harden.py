@@ -18,6 +18,7 @@ from brinell.studies.harden.analysis import summarise
 from brinell.studies.harden.run import with_weights
 
 
+@pytest.mark.slow
 def test_training_raises_robust_accuracy_and_the_spec_loads_the_weights(workspace, hardened_run, capsys):
     result = summarise(hardened_run)
     before, after = result.before.robust_accuracy[-1], result.after.robust_accuracy[-1]

@@ -133,6 +133,7 @@ def test_attempts_that_were_not_searched_cost_nothing(run_folder):
             assert row["plain_pred"] != row["intended"] == row["plain_aux"]
 
 
+@pytest.mark.slow
 def test_the_page_stands_alone(run_folder):
     html = (run_folder / "report.html").read_text(encoding="utf-8")
     assert "Two kinds of failure" in html and html.count("data:image/png;base64") > 40
@@ -205,6 +206,7 @@ def test_bad_requests(generator, tmp_path, capsys, subtests):
             assert message in refusal_line(capsys, words(generator, folder / "run", *options))
 
 
+@pytest.mark.slow
 def test_data_that_do_not_fit(generator, tmp_path, capsys):
     x = np.random.default_rng(0).random((40, 12, 12)).astype(np.float32)
     np.savez(tmp_path / "other.npz", images=x, labels=np.arange(40) % 2)
