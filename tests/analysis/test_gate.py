@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from _refusals import refused
 from brinell.analysis.compare import Side, compare
 from brinell.analysis.gate import (
     Baseline,
@@ -138,7 +139,7 @@ def test_a_code_of_no_check_is_refused_unless_the_run_warns_of_it():
             RequestError, match=rf"no check or warning has the code '{code[:3]}{code[4:]}', did you mean .*'{code}'"
         ):
             check_codes({code[:3] + code[4:]}, {"of-a-plugin"})
-    with pytest.raises(RequestError, match="no check or warning has the code 'of-a-plugin'"):
+    with pytest.raises(RequestError, check=refused("analysis.gate.check_codes")):
         check_codes({"of-a-plugin"}, ())
 
 
@@ -191,7 +192,7 @@ def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, subtests):
 
 
 def test_a_gate_without_conditions_is_refused(synthetic):
-    with pytest.raises(RequestError, match="nothing to check"):
+    with pytest.raises(RequestError, check=refused("analysis.gate.gate")):
         gate(result(side(synthetic, broken=0)), [])
 
 

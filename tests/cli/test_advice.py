@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
+from _refusals import refused
 from brinell.cli import command_line, run
 from brinell.cli.advice import Line, check_verb
 from brinell.core import gpu
@@ -232,7 +233,7 @@ def test_a_default_folder_is_checked_before_anything_is_computed(tmp_path, monke
         (tmp_path / verb).mkdir()
         (tmp_path / verb / study.verb).write_text("a file in the way")
         request = study.request.model_construct(**{study.within: str(tmp_path / verb)})
-        with pytest.raises(RequestError, match="cannot be written .*choose another"):
+        with pytest.raises(RequestError, check=refused("store.files.check_writable")):
             Call(study=study, request=request, command="", progress=None)
 
 

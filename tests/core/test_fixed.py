@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, distance, ledger_settings, threat_of
+from _refusals import refused
 from brinell import plugins
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ContractError
@@ -155,13 +156,13 @@ def test_a_signal_is_judged_with_its_fixed_channel():
     assert torch.equal(ledger.best.closest[0], torch.tensor([[0.35, 0.45], [0.5, 0.5]]))
     assert oracle.gradient(ids, x[:, :1], margin).grad.tolist() == [[[2.0, 2.0]]] * 2
     assert oracle.differences(ids, x[:, :1], torch.ones(2, 1, dtype=torch.int64)).grad.tolist() == [[[[2.0, 2.0]]]] * 2
-    with pytest.raises(ContractError, match=r"inputs of shape \(2, 2, 2\)"):
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger.full_inputs")):
         oracle.scores(ids, x)
 
 
 def test_whole_inputs_and_clean_ones_that_were_written_into_are_refused():
     _, batch, ledger = of_two()
-    with pytest.raises(ContractError, match=r"inputs of shape \(2, 3\)"):
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger.full_inputs")):
         ledger.oracle().scores(torch.arange(2), batch.x)
     ledger.batch.x.zero_()
     with pytest.raises(ContractError, match="wrote into the clean inputs"):

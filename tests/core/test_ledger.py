@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from _helpers import VECTOR, Recorder, batch_of, distance, mlp, threat_of, threshold
+from _refusals import refused
 from brinell.core.criterion import ROUNDING
 from brinell.core.domain import Domain
 from brinell.core.errors import ContractError, ModelError
@@ -156,7 +157,7 @@ def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
     assert not ledger.fooled.any() and ledger.best.distance.isinf().all() and torch.equal(ledger.best.closest, batch.x)
     assert oracle.active(batch.ids).all() and ledger.best.margin.isinf().tolist() == [True, False]
     assert torch.equal(ledger.best.strongest[0], batch.x[0]) and ledger.best.strongest[1, 0] == pytest.approx(0.43)
-    with pytest.raises(ContractError, match="left the budget: 0.05 beyond 3 eps in linf"):
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
         oracle.scores(batch.ids, points([0.6, 0.43]))
 
 
@@ -174,7 +175,7 @@ def test_each_sample_has_its_own_eps():
     model = Recorder(threshold(0.5))
     batch = batch_of(np.full((2, 2), 0.4), [0, 0])
     ledger = Ledger(model, batch, threat_of([0.05, 0.2]))
-    with pytest.raises(ContractError, match="left the budget: 0.1 beyond eps in linf"):
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
         ledger.oracle().scores(batch.ids, points([0.55, 0.55]))
     ledger.oracle().scores(torch.tensor([1, 0]), points([0.55, 0.45]))
     assert ledger.fooled.tolist() == [False, True]
@@ -277,7 +278,7 @@ def test_answers_that_are_no_numbers(subtests):
 def test_answers_of_another_shape():
     model = Recorder(lambda x: x[:, :1])
     ledger = Ledger(model, batch_of([[0.4, 0.4]], [0]), threat_of(0.2))
-    with pytest.raises(ModelError, match=r"answered \(1, 1\) to 1 inputs, not \(1, 2\)"):
+    with pytest.raises(ModelError, check=refused("core.eot.EOT.calls")):
         ledger.oracle().scores(torch.tensor([0]), points([0.4]))
 
 
@@ -341,7 +342,7 @@ def test_an_attack_cannot_move_the_bar():
     ledger = Ledger(Recorder(threshold(0.5)), batch, own_threat)
     own_threat.eps.fill_(1.0)
     batch.y.fill_(1)
-    with pytest.raises(ContractError, match="left the budget"):
+    with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
         ledger.oracle().scores(batch.ids, points([0.95, 0.95]))
     ledger.oracle().scores(batch.ids, batch.x)
     assert not ledger.fooled.any()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.core.values import as_array, as_tensor
 
@@ -24,7 +25,7 @@ class Wrapped:
 def test_quantised_and_compressed_tensors_are_refused(subtests):
     for made in [lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), torch.Tensor.to_sparse_csr]:
         with subtests.test(made=made):
-            with pytest.raises(RequestError, match="quantised|sparse"):
+            with pytest.raises(RequestError, check=refused("core.values.as_strided")):
                 as_tensor(made(torch.eye(3)), "inputs")
 
 

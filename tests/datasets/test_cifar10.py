@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.datasets._opcodes import read_values
 from brinell.datasets.cifar10 import CLASSES, Cifar10
@@ -90,7 +91,7 @@ def test_five_batches_are_the_train_split(tmp_path: Path) -> None:
     assert data.labels().tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
     assert (data.load([9, 0])[:, 0, 0, 0] * 255).tolist() == [4, 0]
     (tmp_path / "data_batch_4.bin").unlink()
-    with pytest.raises(RequestError, match="there is no file .*data_batch_4.bin"):
+    with pytest.raises(RequestError, check=refused("datasets.cifar10._open")):
         Cifar10(path=path, split="train")()
     for i in range(1, 6):
         (tmp_path / f"data_batch_{i}").write_bytes(PYTHON_2)
@@ -169,15 +170,15 @@ def test_byte_order_and_column_order(tmp_path: Path) -> None:
 
 
 def test_a_binary_file_of_another_size_gives_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="no whole number of records"):
+    with pytest.raises(RequestError, check=refused("datasets.cifar10._records")):
         Cifar10(path=folder(tmp_path, **{"test_batch.bin": b"\0" * 3074}))()
 
 
 def test_a_wrong_folder_gives_one_line(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="has no test_batch"):
+    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
         Cifar10(path=str(tmp_path))()
     (tmp_path / "cifar10_test.npz").touch()
-    with pytest.raises(RequestError, match="write npz:"):
+    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
         Cifar10(path=str(tmp_path))()
-    with pytest.raises(RequestError, match="label_names"):
+    with pytest.raises(RequestError, check=refused("datasets.cifar10._names")):
         Cifar10(path=folder(tmp_path, test_batch=PYTHON_2, **{"batches.meta": b"}."}))()

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.datasets.image_folder import ImageFolder
 from brinell.testing.others import check_dataset
@@ -121,7 +122,7 @@ def test_the_digest_sees_bytes_labels_and_order_not_names(tmp_path: Path) -> Non
 def test_pictures_of_two_sizes_give_one_line(tmp_path: Path) -> None:
     tree(tmp_path)
     picture(tmp_path / "dog" / "c.png", (7, 4))
-    with pytest.raises(RequestError, match=r"y.png is 6 x 4 and .*c.png is 7 x 4: .*size=224"):
+    with pytest.raises(RequestError, check=refused("datasets.image_folder._one_size")):
         ImageFolder(path=str(tmp_path))()
 
 
@@ -137,7 +138,7 @@ def test_a_damaged_picture_gives_one_line(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="b.png is damaged"):
         ImageFolder(path=str(tmp_path))()
     picture(file, (9, 9))
-    with pytest.raises(RequestError, match="9 x 9 now, not 6 x 4"):
+    with pytest.raises(RequestError, check=refused("datasets.image_folder._Pictures.row")):
         data.load([3])
     Image.fromarray(np.full((4, 6), 40000, np.uint16)).save(file)
     with pytest.raises(RequestError, match="more than 8 bits"):
@@ -164,10 +165,10 @@ def test_a_bad_folder_gives_one_line(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path))()
     path = write_listing(tmp_path, "a.png,5\n", "file,label")
     (tmp_path / "classes.json").write_text('["a"]')
-    with pytest.raises(RequestError, match="1 names, but the labels go up to 5"):
+    with pytest.raises(RequestError, check=refused("datasets._labels.class_names")):
         ImageFolder(path=path)()
     (tmp_path / "classes.json").write_text('{"a": 1}')
-    with pytest.raises(RequestError, match="no list of names|1 names"):
+    with pytest.raises(RequestError, check=refused("datasets._labels.class_names")):
         ImageFolder(path=path)()
     (tmp_path / "classes.json").write_text("[")
     with pytest.raises(RequestError, match="no list of names"):

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
+from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.datasets._memory import ArrayDataset
@@ -70,9 +71,9 @@ def test_a_domain_is_taken_at_its_word() -> None:
     assert (data.domain, data.classes, data.name) == (domain, ("only",), "mine")
     assert data.load([0]).tolist() == [[-1, 9]]
     ArrayDataset(np.array([[-1.0, 9.000005]]), [0], domain=domain)
-    with pytest.raises(RequestError, match="from -2 to 3, outside the bounds"):
+    with pytest.raises(RequestError, check=refused("datasets._arrays.check_bounds")):
         ArrayDataset(np.array([[-2.0, 3.0]]), [0], domain=domain)
-    with pytest.raises(RequestError, match="NaN"):
+    with pytest.raises(RequestError, check=refused("datasets._arrays.check_bounds")):
         ArrayDataset(np.array([[np.nan, 3.0]]), [0], domain=domain)
     with pytest.raises(RequestError, match="do not live in a domain"):
         ArrayDataset(np.zeros((1, 3)), [0], domain=domain)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.datasets.mnist import Mnist
 from brinell.testing.others import check_dataset
@@ -38,7 +39,7 @@ def test_idx_files_open(tmp_path_factory: pytest.TempPathFactory, subtests: pyte
 def test_the_split_is_in_the_name(tmp_path: Path) -> None:
     path = write(tmp_path, prefix="train")
     assert Mnist(path=path, split="train")().name == "mnist-train"
-    with pytest.raises(RequestError, match="has no t10k-images-idx3-ubyte"):
+    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
         Mnist(path=path)()
 
 
@@ -74,7 +75,7 @@ def test_a_gzip_that_is_cut_short_gives_one_line(tmp_path: Path) -> None:
 
 def test_a_wrong_folder_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "mnist_test.npz").touch()
-    with pytest.raises(RequestError, match=r"for mnist_test.npz write npz:.*mnist_test.npz"):
+    with pytest.raises(RequestError, check=refused("datasets._files.missing_originals_error")):
         Mnist(path=str(tmp_path))()
     with pytest.raises(RequestError, match="there is no folder"):
         Mnist(path=str(tmp_path / "none"))()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from _helpers import Recorder, cells_of, run_audit, threshold
+from _refusals import refused
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -63,7 +64,7 @@ def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
 def test_within_is_a_share(subtests):
     for value in ["x", "-1", "1.5", "nan"]:
         with subtests.test(str((value,))):
-            with pytest.raises(RequestError, match="share of the clean margin"):
+            with pytest.raises(RequestError, check=refused("engine.cascade._parse_share")):
                 build_stages((f"fgsm?within={value}",))
 
 

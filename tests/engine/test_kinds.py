@@ -8,6 +8,7 @@ from torch import nn
 import brinell
 from _defences import OneHot, Scaled, Softmax, Wrapper
 from _helpers import COUNT, Recorder, mlp, plan_of, rows_of, run_audit, workspace
+from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.domain import Domain
@@ -344,7 +345,7 @@ def test_a_run_that_was_stopped_once_the_kind_is_known_keeps_it(tmp_path):
 def test_no_bad_input_costs_a_query(tmp_path):
     """A plan and a dry run refuse invalid requests before they query the model."""
     model, y = Recorder(softmax, SIX, 3), mlp(6, 3)(X).argmax(1)
-    with pytest.raises(RequestError, match="two models are called"):
+    with pytest.raises(RequestError, check=refused("engine.plan.check_names")):
         plan_of((model, model), X, y)
     with pytest.raises(RequestError):
         brinell.audit(model, (X, y), eps="0.1", targeted="7", out=tmp_path / "run")

@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from _helpers import VECTOR, Recorder, plan_of, threshold
+from _refusals import refused
 from brinell.attacks.apgd import APGD
 from brinell.attacks.pgd import PGD
 from brinell.core.domain import Domain
@@ -169,7 +170,7 @@ def test_labels_beyond_the_model():
 
 
 def test_two_models_of_one_name():
-    with pytest.raises(RequestError, match="two models are called 'recorder'"):
+    with pytest.raises(RequestError, check=refused("engine.plan.check_names")):
         plan_of((model(), model()), X, Y)
     assert [m.name for m in plan_of((model(), model(name="other")), X, Y).models] == ["recorder", "other"]
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from _helpers import Recorder, assert_same_rows, cells_of, mlp, plan_of, rows_of, run_audit, run_plan, threshold
+from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
@@ -194,7 +195,7 @@ def test_the_rand_cascade_is_the_published_one():
 def test_eot_is_a_number_of_looks(subtests):
     for value in ["0", "-1", "x", "1.5", "²"]:
         with subtests.test(str((value,))):
-            with pytest.raises(RequestError, match="number of answers that are averaged, 1 or more"):
+            with pytest.raises(RequestError, check=refused("engine.cascade._parse_eot")):
                 build_stages((f"fgsm?eot={value}",))
 
 

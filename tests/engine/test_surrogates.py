@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from _helpers import Recorder, mlp
+from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access, ModelInfo
@@ -69,7 +70,7 @@ def test_classes_of_a_policy_are_those_of_the_data():
     learned.info = ModelInfo(class_names=("a", "b", "c"))
     check_class_names(learned, ["a", "b", "c"], "data")
     check_class_names(learned, [], "data")
-    with pytest.raises(RequestError, match="net tells 3 .a, b, c. classes apart, and data has 2 .b, a.: train a policy"):
+    with pytest.raises(RequestError, check=refused("engine.surrogates.check_class_names")):
         check_class_names(learned, ["b", "a"], "data")
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
@@ -68,7 +69,7 @@ def test_labels():
         assert torch.equal(model.predict(X).argmax(1), LOGITS.argmax(1))
     model = of(lambda x: array_scores(x).argmax(1) * 1.0 + 1, labels=True)
     assert model.access == Access.LABELS
-    with pytest.raises(RequestError, match="labels or as scores: say which by answers='labels' or answers='logit'"):
+    with pytest.raises(RequestError, check=refused("models._callable.CallableModel._answers_labels")):
         of(lambda x: array_scores(x).argmax(1) * 1.0 + 1)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from _refusals import refused
 from brinell.core.domain import Column, Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.core.model import Access
@@ -271,5 +272,5 @@ def test_a_loop_without_an_end_is_stopped_in_time(file, monkeypatch):
         helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", onnx.TensorProto.BOOL, [], [True])),
     ]
     loop = helper.make_node("Loop", ["turns", "true", "logits"], ["late"], body=body)
-    with pytest.raises(ModelError, match="net has not answered 8 inputs in 0.5 s: its graph may hold a loop without an end"):
+    with pytest.raises(ModelError, check=refused("models.onnx.OnnxModel._run")):
         written(file, nodes=[*constants, loop], outputs=["late"])(IMAGE)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, audit_command, plan_of, rows_of, run_audit, run_plan, workspace
+from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError, SampleError, StoppedError
 from brinell.core.model import Access, ModelInfo
@@ -274,7 +275,7 @@ def test_another_run_is_refused(tmp_path_factory, subtests):
 def test_another_number_of_shards_is_refused(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         work(small_plan(Dies(20)), tmp_path / "run", "3/4")
-    with pytest.raises(RequestError, match="was begun in 4 shards: give --shard 4/4"):
+    with pytest.raises(RequestError, check=refused("runners.shard_worker._join")):
         work(small_plan(), tmp_path / "run", "7/8")
 
 
@@ -283,7 +284,7 @@ def test_a_run_without_shards_is_left_alone(tmp_path, full_run):
     shutil.copytree(full_run.path, out)
     manifest = full_run.manifest | {"state": "running"}
     local.LAYOUT.save(out, manifest)
-    with pytest.raises(RequestError, match="was begun without --shard: go on with it by --resume, without --shard"):
+    with pytest.raises(RequestError, check=refused("runners.shard_worker.refuse_unsharded")):
         work(small_plan(), out)
 
 
@@ -294,7 +295,7 @@ def test_who_comes_late_gets_the_figures(tmp_path, full_run):
     manifest, records, _ = work(small_plan(model), tmp_path / "run")
     assert rows_of(records) == rows_of(full_run.records()) and model.queries == 0
     assert (tmp_path / "run" / "manifest.json").read_bytes() == content and manifest["state"] == "finished"
-    with pytest.raises(RequestError, match="holds another run"):
+    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
         work(small_plan(seed=3), tmp_path / "run")
 
 
@@ -320,7 +321,7 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, full_run):
 def test_shards_are_two_numbers(subtests):
     for text in ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"]:
         with subtests.test(str((text,))):
-            with pytest.raises(RequestError, match="give a number from 1 and how many there are, such as 3/16"):
+            with pytest.raises(RequestError, check=refused("runners.shard_worker.Shard.parse")):
                 Shard.parse(text)
 
 
@@ -329,7 +330,7 @@ def test_a_run_in_shards_is_not_begun_without(tmp_path):
     assert choose_shard(out, None, resume=False) is None and choose_shard(out, Shard(2, 3), resume=False) == Shard(2, 3)
     with pytest.raises(KeyboardInterrupt):
         work(small_plan(Dies(20)), out, "3/4")
-    with pytest.raises(RequestError, match="holds a run in 4 shards that is not whole: work on it with --shard 1/4, go on with"):
+    with pytest.raises(RequestError, check=refused("runners.shard_worker.choose_shard")):
         choose_shard(out, None, resume=False)
     assert choose_shard(out, None, resume=True) == Shard(1, 4)
     assert choose_shard("memory://nothing", None, resume=False) == Shard(1, 1)

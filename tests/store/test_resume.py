@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, assert_same_rows, cells_of, plan_of, run_audit, run_in_process, run_plan, workspace
+from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store.run import Run
@@ -158,11 +159,11 @@ def test_another_run_is_refused(tmp_path_factory, full_run, subtests):
 def test_other_data_and_other_weights_are_refused(tmp_path, full_run):
     shutil.copytree(full_run.path, tmp_path / "run")
     settings = {"eps": EPS, "attack": ATTACKS, "batch_size": 1}
-    with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
+    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
         run_audit(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
     changed_model = Recorder(parabola)
     changed_model.digest = lambda: "another digest"
-    with pytest.raises(RequestError, match="the data, the weights, .* has changed since it began"):
+    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
         run_audit(tmp_path / "run", changed_model, X, Y, resume=True, **settings)
 
 

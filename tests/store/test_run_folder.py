@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from _helpers import rows_of
+from _refusals import refused
 from brinell.core.errors import RequestError, StoppedError
 from brinell.core.record import COLUMNS, SCHEMA_VERSION, Outcome, Records
 from brinell.store import parquet, rows
@@ -138,7 +139,7 @@ def test_a_file_cut_short(tmp_path_factory, subtests):
 def test_a_file_of_another_schema(tmp_path):
     file = tmp_path / "part.parquet"
     pq.write_table(pa.table({"x": [1]}), file)
-    with pytest.raises(RequestError, match=r"was written by another version of brinell .schema none."):
+    with pytest.raises(RequestError, check=refused("store.parquet.check_schema")):
         parquet.read([file])
     parquet.write(file, some_records(), "cell")
     newer = pq.read_table(file).replace_schema_metadata({"brinell.schema": str(SCHEMA_VERSION + 1)})
@@ -193,7 +194,7 @@ def test_a_full_disk(tmp_path, monkeypatch, step):
     write_text(file, "old")
     if step != "write":
         monkeypatch.setattr({"fsync": "os.fsync", "replace": "pathlib.Path.replace"}[step], raises)
-    with pytest.raises(StoppedError, match="file.txt cannot be written: the disk is full; make room, then go on with --resume"):
+    with pytest.raises(StoppedError, check=refused("store.files.write_atomically")):
         write_atomically(file, raises if step == "write" else lambda path: path.write_text("new"))
     assert file.read_text() == "old" and list(tmp_path.iterdir()) == [file]
 
@@ -272,10 +273,10 @@ def test_damaged_inputs(run):
     run.save_shard("cell", "k", some_records(1, outcome=str(Outcome.FOOLED)), {0: np.float32([1, 2])})
     (file,) = (run.path / "arrays").iterdir()
     file.write_bytes(file.read_bytes()[:20])
-    with pytest.raises(RequestError, match="safetensors is damaged or missing"):
+    with pytest.raises(RequestError, check=refused("store.files._damaged")):
         run.adversarial("m", "fgsm", [0])
     file.unlink()
-    with pytest.raises(RequestError, match="safetensors is damaged or missing"):
+    with pytest.raises(RequestError, check=refused("store.files._damaged")):
         run.adversarial("m", "fgsm", [0])
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from _helpers import Recorder, assert_same_rows, plan_of, run_plan
+from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.store import seal
@@ -71,7 +72,7 @@ def test_a_header_that_lies(tmp_path_factory: pytest.TempPathFactory, subtests: 
         with subtests.test(str((head,))):
             tmp_path = tmp_path_factory.mktemp("row")
             (tmp_path / "a.safetensors").write_bytes(len(head).to_bytes(8, "little") + head.encode() + bytes(8))
-            with pytest.raises(RequestError, match="a.safetensors is damaged or missing"):
+            with pytest.raises(RequestError, check=refused("store.files._damaged")):
                 read_arrays(tmp_path / "a.safetensors")
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, plan_of
+from _refusals import refused
 from brinell.cli import run as cli
 from brinell.core.errors import RequestError
 from brinell.engine.progress import SilentProgress
@@ -148,7 +149,7 @@ def test_a_run_by_one_process_tells_its_stages(tmp_path):
 
 
 def test_no_run_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="holds no run"):
+    with pytest.raises(RequestError, check=refused("studies.progress.run.look")):
         look(tmp_path)
 
 

@@ -11,6 +11,7 @@ import pytest
 import brinell
 from _board import FORGERIES
 from _forger import Forger, survive
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.studies.board.analysis import Figures, arrange, compare_entries
 from brinell.studies.board.examination import LABELS, REPLAY, examine
@@ -179,9 +180,9 @@ def test_bad_folders_have_a_row_each(runs, tmp_path):
 def test_a_folder_that_is_no_site_is_left_alone(runs, tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/mine.txt").write_text("x")
-    with pytest.raises(RequestError, match="no board made it"):
+    with pytest.raises(RequestError, check=refused("studies.board.run._check_site")):
         brinell.board(str(runs / "m0"), out=tmp_path / "site")
-    with pytest.raises(RequestError, match="holds no run"):
+    with pytest.raises(RequestError, check=refused("studies.board.run.carry_out")):
         brinell.board(str(tmp_path / "site"), out=tmp_path / "other")
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import brinell
+from _refusals import refused
 from brinell.bounds._queries import read_query
 from brinell.core.errors import BrinellWarning, RequestError
 from brinell.models._onnx_session import session_of
@@ -217,6 +218,6 @@ def test_what_no_verifier_can_be_asked_is_refused_before_anything_runs(subject, 
         certify(subject, tmp_path / "run", export=tmp_path / "queries", norm="l2")
     (tmp_path / "queries").mkdir()
     (tmp_path / "queries" / "file").touch()
-    with pytest.raises(RequestError, match="is not empty"):
+    with pytest.raises(RequestError, check=refused("studies.certify.queries.check_folder")):
         certify(subject, tmp_path / "run", export=tmp_path / "queries")
     assert not (tmp_path / "run").exists()

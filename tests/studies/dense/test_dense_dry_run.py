@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import brinell
+from _refusals import refused
 from brinell.core.errors import RequestError
 from brinell.studies.dense.records import TABLE
 
@@ -50,5 +51,5 @@ def test_without_a_calibration_no_picture_is_attacked(tmp_path):
 
 
 def test_a_calibration_alone_is_refused(tmp_path):
-    with pytest.raises(RequestError, match="dry_run"):
+    with pytest.raises(RequestError, check=refused("studies.dense.dry_run.carry_out")):
         brinell.dense(Threshold(), threshold_data(), calibrate=1, out=tmp_path / "run", **SETTINGS)

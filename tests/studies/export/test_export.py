@@ -10,6 +10,7 @@ import pytest
 
 import brinell
 from _helpers import Recorder, run_audit, threshold
+from _refusals import refused
 from brinell.analysis.robust_accuracy import summarise
 from brinell.core.errors import RequestError
 from brinell.core.record import COLUMNS
@@ -90,7 +91,7 @@ def test_the_report_and_the_tables_go_along(run, tmp_path):
 
 def test_nothing_is_written_over(run, tmp_path):
     brinell.export(run.path, "csv", out=tmp_path)
-    with pytest.raises(RequestError, match="exists: name another"):
+    with pytest.raises(RequestError, check=refused("studies.export.targets.written")):
         brinell.export(run.path, "csv", out=tmp_path)
 
 
@@ -212,9 +213,9 @@ def test_results_for_the_hub(run, tmp_path):
     ]
     assert '    id: "org/bench"' in entries[0] and '    task_id: "robustness_linf-0.05"' in entries[1]
     assert '    url: "https://example.org"' in entries[0] and "5 samples, 95 % interval" in entries[0]
-    with pytest.raises(RequestError, match="names a benchmark there: give it as about=.*dataset=OWNER/NAME|--about dataset"):
+    with pytest.raises(RequestError, check=refused("studies.export.entries.hub_entry")):
         brinell.export(run.path, "huggingface", out=tmp_path / "b")
-    with pytest.raises(RequestError, match="with a KEY of dataset, revision"):
+    with pytest.raises(RequestError, check=refused("studies.export.entries.parse_about")):
         brinell.export(run.path, "huggingface", out=tmp_path / "b", about=("venue=x",))
 
 
