@@ -19,6 +19,7 @@ from brinell.analysis.results import (
     StageResult,
 )
 from brinell.analysis.thresholds import ThresholdClass, ThresholdModel, ThresholdResult, ThresholdStage
+from brinell.pages import format as formats
 from brinell.pages import threshold_page
 from brinell.pages.tables import csv_text, tables
 
@@ -196,3 +197,17 @@ def test_shares_begin_with_the_untouched_inputs():
         texts = [str(e) for e in eps]
         model = numbers.make(ThresholdModel, eps=eps, eps_text=texts, unmet=unmet, clean_unmet=clean)
         assert threshold_page._shares(model) == [("clean", clean), ("0.25", unmet[-1])]
+
+
+def test_durations_in_the_unit_that_fits():
+    texts = {
+        None: "–",
+        0.04: "0.0 s",
+        59.9: "59.9 s",
+        60: "1.0 min",
+        90: "1.5 min",
+        3540: "59.0 min",
+        3600: "1.0 h",
+        9000: "2.5 h",
+    }
+    assert {value: formats.seconds(value) for value in texts} == texts
