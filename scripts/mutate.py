@@ -259,7 +259,9 @@ def outcome_of(place: Break, tests: list[str]) -> str:
         return "no test runs it"
     with tempfile.TemporaryDirectory(prefix="brinell-mutant-") as directory:
         source = Path(directory) / "src"
-        shutil.copytree(SOURCE, source)  # with what is compiled, which the times of the files keep valid
+        shutil.copytree(
+            SOURCE, source, ignore=shutil.ignore_patterns(".*")
+        )  # with what is compiled, which the times of the files keep valid
         path = source / place.path
         path.write_text(place.apply(path.read_text(encoding="utf-8")), encoding="utf-8")
         (Path(directory) / "tests").write_text("\n".join(tests))
