@@ -62,8 +62,8 @@ def key_of(figures, position):
 def best(members, rates, sign):
     """The member with the most samples; of those, with the lowest figure, or the highest for -1; then by the name of the run."""
     members = [(figures, i) for figures, i in members if getattr(figures, rates)]
-    chosen = sorted(members, key=lambda m: (-getattr(m[0], rates)[m[1]].n, sign * getattr(m[0], rates)[m[1]].value, m[0].run))
-    return chosen[0] if chosen else (None, None)
+    ranking = sorted(members, key=lambda m: (-getattr(m[0], rates)[m[1]].n, sign * getattr(m[0], rates)[m[1]].value, m[0].run))
+    return ranking[0] if ranking else (None, None)
 
 
 def test_tasks_entries_and_pairs():
@@ -111,8 +111,8 @@ def test_tasks_entries_and_pairs():
         for pair, page in pairs.items():
             assert all((a.figures.identity, b.figures.identity) == pair for _, a, b in page.tasks)
         for model in site.models:
-            own = [f for f in figures if f.identity == (model.name, model.digest)]
-            assert model.figures == sorted(own, key=lambda f: f.run) and model.slug == slug(model.name, model.digest[:8])
+            expected = [f for f in figures if f.identity == (model.name, model.digest)]
+            assert model.figures == sorted(expected, key=lambda f: f.run) and model.slug == slug(model.name, model.digest[:8])
             assert {task.slug for task, _ in model.tasks} == {
                 task.slug for task in site.tasks if any(e.figures.identity == (model.name, model.digest) for e in task.entries)
             }
@@ -129,12 +129,12 @@ def test_pairs_are_counted_sample_by_sample():
         for index, task in enumerate(arrange(two).tasks):
             a, b = sorted(task.entries, key=lambda entry: entry.figures.model)
             tables = [dict(zip(ids.tolist(), states.tolist(), strict=True)) for ids, states in map(analysis.unpack, two)]
-            both = [(tables[0][i][1 + index], tables[1][i][1 + index]) for i in tables[0].keys() & tables[1].keys()]
-            judged = [pair for pair in both if set(pair) <= {RIGHT, WRONG}]
+            pairs = [(tables[0][i][1 + index], tables[1][i][1 + index]) for i in tables[0].keys() & tables[1].keys()]
+            verdicts = [pair for pair in pairs if set(pair) <= {RIGHT, WRONG}]
             pair = compare_entries(task, a, b)
-            counts = [judged.count(states) for states in itertools.product((RIGHT, WRONG), repeat=2)]
-            assert [pair.both_robust, pair.only_a, pair.only_b, pair.neither] == counts and pair.missing == len(both) - len(
-                judged
+            counts = [verdicts.count(states) for states in itertools.product((RIGHT, WRONG), repeat=2)]
+            assert [pair.both_robust, pair.only_a, pair.only_b, pair.neither] == counts and pair.missing == len(pairs) - len(
+                verdicts
             )
 
 
@@ -149,8 +149,8 @@ def test_of_many_models_each_is_paired_with_the_next_and_with_the_first(models):
             make_figures(number, rng, model=f"m{number:02d}", robust=robust, ids=pack(np.zeros(1, np.int64)), **common)
         )
     names = {tuple(sorted((int(p.a.name[1:]), int(p.b.name[1:])))) for p in arrange(figures).pairs}
-    every = set(itertools.combinations(range(models), 2))
-    assert names == (every if models <= 20 else {(i, j) for i, j in every if j == i + 1 or i == 0})
+    combinations = set(itertools.combinations(range(models), 2))
+    assert names == (combinations if models <= 20 else {(i, j) for i, j in combinations if j == i + 1 or i == 0})
 
 
 def test_a_slug_is_plain_and_short():
@@ -177,8 +177,8 @@ def test_what_is_shown(tmp_path):
         changes |= {"clean": rate(35 + number, 40), "robust": rates[2], "certified": rates[3], "per_class": classes}
         changes |= {"ids": pack(np.arange(40)), "states": pack(rng.choice([0, 1], (40, 3)).astype(np.int8))}
         figures.append(make_figures(number, rng, **common, **changes))
-    refused = [Refusal(run="bad", why="it is damaged"), Refusal(run="worse", why="it is forged")]
-    result = write(tmp_path, figures, refused, "A title", "brinell board")
+    refusals = [Refusal(run="bad", why="it is damaged"), Refusal(run="worse", why="it is forged")]
+    result = write(tmp_path, figures, refusals, "A title", "brinell board")
     texts = [f"{file.relative_to(tmp_path)}\n{page_text(file.read_text())}" for file in sorted(tmp_path.rglob("*.html"))]
     texts += [f"{file.relative_to(tmp_path)}\n{file.read_text()}" for file in sorted(tmp_path.rglob("*.csv"))]
     paths = dict(itertools.islice(MASKS.items(), 1)) | {re.escape(brinell.__version__): "VERSION"}

@@ -66,10 +66,10 @@ def test_proofs_stand_beside_attacks(runs, site):
     from brinell.studies.certify import STUDY
 
     certified = STUDY.resolve(STUDY.rates)(STUDY.resolve(STUDY.open)(runs / "proofs"))["certified"][-1]
-    found = [
+    proofs = [
         row for file in folder.glob("tasks/*.json") for row in json.loads(file.read_text()) if row["proven value"] is not None
     ]
-    assert max((row["eps"], row["proven value"]) for row in found) == (6 / 255, certified.value)
+    assert max((row["eps"], row["proven value"]) for row in proofs) == (6 / 255, certified.value)
 
 
 def test_pairs_are_those_of_compare(runs, site):
@@ -101,22 +101,22 @@ def test_links_lead_somewhere(site):
 
 
 def test_a_new_run_changes_only_its_own_pages(runs, patterns, tmp_path):
-    own, site = tmp_path / "runs", tmp_path / "site"
+    folder, site = tmp_path / "runs", tmp_path / "site"
     for number in range(2):
-        copy(runs / f"m{number}", own / f"m{number}")
-    brinell.board(str(own), out=site)
+        copy(runs / f"m{number}", folder / f"m{number}")
+    brinell.board(str(folder), out=site)
     before = pages(site)
     stamps = {name: (site / name).stat().st_mtime_ns for name in before}
-    assert brinell.board(str(own), out=site).written == 0
-    brinell.audit(patterns.model, patterns.data, eps="0.1", attack=["fgsm"], out=own / "new")
-    result = brinell.board(str(own), out=site)
+    assert brinell.board(str(folder), out=site).written == 0
+    brinell.audit(patterns.model, patterns.data, eps="0.1", attack=["fgsm"], out=folder / "new")
+    result = brinell.board(str(folder), out=site)
     assert result.tasks == 3
     changed = {name for name in pages(site) if not name.startswith(".") and (site / name).stat().st_mtime_ns != stamps.get(name)}
     allowed = r"(index|models)\.(html|csv|json)|tasks/test-linf-0-1-.*|models/patterns-.*"
     assert changed and all(re.fullmatch(allowed, name) for name in changed)
     assert sum(name.startswith("models/") for name in changed) <= 3, "the page of the other model was written again"
-    shutil.rmtree(own / "new")
-    brinell.board(str(own), out=site)
+    shutil.rmtree(folder / "new")
+    brinell.board(str(folder), out=site)
     after = pages(site)
     assert {name: text for name, text in after.items() if name[0] != "."} == {n: t for n, t in before.items() if n[0] != "."}
 
@@ -169,9 +169,9 @@ def test_bad_folders_have_a_row_each(runs, tmp_path):
     forger = Forger(foreign)
     forger.manifest["schema"] = 1
     (foreign / "manifest.json").write_text(json.dumps(forger.manifest))
-    named = [str(folder / name) for name in ("empty", "file", "missing", "unfinished", "other")]
-    result = brinell.board([*named, str(runs / "m1")], out=tmp_path / "site")
-    assert [refusal.run for refusal in result.refused] == sorted(named) and result.models == 1
+    paths = [str(folder / name) for name in ("empty", "file", "missing", "unfinished", "other")]
+    result = brinell.board([*paths, str(runs / "m1")], out=tmp_path / "site")
+    assert [refusal.run for refusal in result.refused] == sorted(paths) and result.models == 1
     reasons = " ".join(refusal.why for refusal in result.refused)
     for text in ("holds no run", "it is a file", "no such folder", "not finished", "schema 1|seal|digest"):
         assert re.search(text, reasons), text
@@ -227,15 +227,15 @@ def test_mixed_protocols_are_said(runs):
 
 def test_more_samples_count_before_a_lower_figure(runs):
     honest = figures(runs)
-    few = [rate.model_copy(update={"n": 10, "k": 0, "value": 0.0}) for rate in honest.robust]
+    small_rates = [rate.model_copy(update={"n": 10, "k": 0, "value": 0.0}) for rate in honest.robust]
     lower = [rate.model_copy(update={"k": rate.k - 1, "value": (rate.k - 1) / rate.n}) for rate in honest.robust]
-    (task, *_) = arrange([honest, figures(runs, robust=few, run="few"), figures(runs, robust=lower, run="lower")]).tasks
+    (task, *_) = arrange([honest, figures(runs, robust=small_rates, run="few"), figures(runs, robust=lower, run="lower")]).tasks
     assert [entry.figures.run for entry in task.entries] == ["lower"] and task.entries[0].runs == 3
 
 
 def test_pairs_use_common_samples(runs):
-    first, other = figures(runs), figures(runs, digest="f" * 32, run="other")
-    task = arrange([first, other]).tasks[0]
+    first, second = figures(runs), figures(runs, digest="f" * 32, run="other")
+    task = arrange([first, second]).tasks[0]
     pair = compare_entries(task, *task.entries)
     assert pair.n == 24 and pair.only_a == pair.only_b == 0 and pair.p == 1.0
     assert np.isclose(pair.value_a, task.entries[0].robust.value)

@@ -180,7 +180,7 @@ def test_entries_given_back_have_their_own_places():
     order = sorted(CIFAR10.entries, key=lambda entry: -entry.autoattack)
     for entry in CIFAR10.entries:
         result = rank(figure(entry), protocol(CIFAR10, model=entry.name))
-        expected = 1 + sum(other.autoattack > entry.autoattack for other in order)
+        expected = 1 + sum(rival.autoattack > entry.autoattack for rival in order)
         assert result.comparable and (result.value, result.of) == (expected, 99)
         assert result.low <= result.value <= result.high
         assert order[result.value - 1].autoattack == entry.autoattack
@@ -194,7 +194,7 @@ def test_lower_figures_of_others_are_known():
 
 
 def test_another_protocol_has_no_rank():
-    for changes, why in (
+    for changes, reason in (
         ({"digest": "0" * 32}, "data: .* either way"),
         ({"eps": 4 / 255, "eps_text": "4/255"}, "eps: 4/255, .* flatters"),
         ({"eps": 16 / 255, "eps_text": "16/255"}, "eps: 16/255, .* lowers"),
@@ -206,23 +206,23 @@ def test_another_protocol_has_no_rank():
         ({"per_sample": True}, "recommended"),
     ):
         result = rank(figure(CIFAR10.entries[0]), protocol(CIFAR10, **changes))
-        assert not result.comparable and result.value is None and re.search(why, result.why), why
+        assert not result.comparable and result.value is None and re.search(reason, result.why), reason
 
 
 def test_fewer_samples_widen_the_ranks():
-    few, all_images = rank(rate(60, 100), protocol(CIFAR10, n=100)), rank(rate(6000, 10_000), protocol(CIFAR10))
-    assert few.comparable and "either way" in few.why
-    assert few.low < all_images.low <= all_images.value == few.value <= all_images.high < few.high
+    small_rank, all_images = rank(rate(60, 100), protocol(CIFAR10, n=100)), rank(rate(6000, 10_000), protocol(CIFAR10))
+    assert small_rank.comparable and "either way" in small_rank.why
+    assert small_rank.low < all_images.low <= all_images.value == small_rank.value <= all_images.high < small_rank.high
 
 
 @given(st.integers(1, 10_000), st.data())
 def test_places_follow_the_figure(n, data):
     """A higher figure never has a worse place, and a place lies within the places of its interval."""
     first, second = sorted(data.draw(st.lists(st.integers(0, n), min_size=2, max_size=2)))
-    others = [entry.autoattack for entry in CIFAR10.entries]
-    lower, higher = (find_place(rate(k, n), others) for k in (first, second))
+    rivals = [entry.autoattack for entry in CIFAR10.entries]
+    lower, higher = (find_place(rate(k, n), rivals) for k in (first, second))
     assert higher.value <= lower.value
-    assert 1 <= lower.low <= lower.value <= lower.high <= len(others) + 1
+    assert 1 <= lower.low <= lower.value <= lower.high <= len(rivals) + 1
 
 
 def test_facts_of_the_entries():

@@ -33,7 +33,7 @@ LABELS = np.array([0, 0, 1, 1])
 
 
 def corruption(
-    wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed_answers=None, still=()
+    wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed_answers=None, idle_kinds=()
 ):
     """`wrong`: by model, the samples on which it errs: clean, then kind by severity."""
     parts = []
@@ -55,7 +55,7 @@ def corruption(
                     sample_id=np.arange(4),
                     label=LABELS,
                     pred=pred,
-                    l2=np.full(4, 0.0 if kind in still else 1.0),
+                    l2=np.full(4, 0.0 if kind in idle_kinds else 1.0),
                     **columns,
                 )
             )
@@ -87,7 +87,7 @@ def test_corruption_errors_by_hand():
     assert net.mce.low is None and net.mce.high is None, "four samples have no interval"
     assert ref.mce.value == pytest.approx(1)
     assert result.mce == net.mce
-    assert [(one.kind, one.severity, one.accuracy.k) for one in result.kinds[:4]] == [
+    assert [(figure.kind, figure.severity, figure.accuracy.k) for figure in result.kinds[:4]] == [
         ("published-fog", 1, 3),
         ("published-fog", 2, 2),
         ("published-snow", 1, 4),
@@ -127,14 +127,14 @@ def test_placed_beside_whole():
 
 
 def test_a_corruption_that_changes_nothing_is_in_no_mean():
-    for still in ("published-fog", "published-snow"):
-        result, only = summarise(corruption(TWO, still=(still,))), {"published-fog": 1, "published-snow": 0}[still]
-        whole = summarise(corruption(TWO)).models[0]
+    for idle_kind in ("published-fog", "published-snow"):
+        result, only = summarise(corruption(TWO, idle_kinds=(idle_kind,))), {"published-fog": 1, "published-snow": 0}[idle_kind]
+        reference = summarise(corruption(TWO)).models[0]
         net = result.models[0]
         assert [kind.active for kind in net.kinds] == [only == 0, only == 1]
-        assert net.accuracy == whole.kinds[only].accuracy and net.mce.value == whole.kinds[only].ce.value
-        assert net.most is None is net.least and still not in reading(result)[0]
-        note = f"{still} changes none of these samples at any severity: the means are over the other 1 of 2 corruptions"
+        assert net.accuracy == reference.kinds[only].accuracy and net.mce.value == reference.kinds[only].ce.value
+        assert net.most is None is net.least and idle_kind not in reading(result)[0]
+        note = f"{idle_kind} changes none of these samples at any severity: the means are over the other 1 of 2 corruptions"
         assert note in result.notes and "changes no sample, in no mean" in render(result)
 
 
@@ -184,8 +184,8 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     stored = TABLE.read(corruption_folder)
     assert len(stored.rows) == 2 * (1 + 2 * 2) * 20
     result = summarise(stored)
-    assert result.n == 20 and {one.severity for one in result.kinds} == {3, 5}
-    assert all(one.placed is not None and one.placed.n <= 2 for one in result.kinds)
+    assert result.n == 20 and {figure.severity for figure in result.kinds} == {3, 5}
+    assert all(figure.placed is not None and figure.placed.n <= 2 for figure in result.kinds)
     data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.rows.label[:20].tolist()
@@ -207,14 +207,14 @@ def test_the_page_shows_the_kinds_that_cost_most_first(corruption_folder):
     assert [example["kind"] for example in examples] == sorted(accuracies, key=accuracies.get)
     for number, kind in enumerate(stored.manifest["kinds"]):
         arrays = read_arrays(corruption_folder / example_path(number))
-        kept = np.load(corruption_folder / inputs_path(kind, 5))["x"]
+        inputs = np.load(corruption_folder / inputs_path(kind, 5))["x"]
         rows = stored.rows
-        here = (rows.model == result.models[0].model) & (rows.kind == kind) & (rows.severity == 5)
-        position = int(np.flatnonzero(rows.sample_id[here] == arrays["sample"][0])[0])
-        np.testing.assert_allclose(arrays["corrupted"] * 255, kept[position], atol=0.51)
+        mask = (rows.model == result.models[0].model) & (rows.kind == kind) & (rows.severity == 5)
+        position = int(np.flatnonzero(rows.sample_id[mask] == arrays["sample"][0])[0])
+        np.testing.assert_allclose(arrays["corrupted"] * 255, inputs[position], atol=0.51)
         clean = (rows.model == result.models[0].model) & (rows.kind == CLEAN)
-        lost = (rows.pred[clean] == rows.label[clean]) & (rows.pred[here] != rows.label[here])
-        assert lost[position] or not lost.any()
+        losses = (rows.pred[clean] == rows.label[clean]) & (rows.pred[mask] != rows.label[mask])
+        assert losses[position] or not losses.any()
     text = render(result, [examples[0]] * 5)
     assert "2 more kinds" in text and text.index("What the corruptions look like") < text.index("2 more kinds")
     assert len(text) < 4e5
@@ -228,7 +228,7 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
         severity=(1, 5),
         out=tmp_path / "c",
     )
-    kinds = {one.kind for one in result.kinds}
+    kinds = {figure.kind for figure in result.kinds}
     assert "baseline-wander" in kinds and "gaussian-noise" in kinds and "published-fog" not in kinds and "fog" not in kinds
     with pytest.raises(RequestError, match="published-fog corrupts images of 1 or 3 channels"):
         brinell.corrupt(lambda s: s[:, 0, :2], brinell.data(x, y, kind="signal"), kind="published-fog", out=tmp_path / "d")
@@ -277,8 +277,8 @@ def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
             open_kinds(names, suites, dataset)
         return
     kinds = open_kinds(names, suites, dataset)
-    chosen = set(suites) or (set() if names else {"published" if fits["published"] else "calibrated"})
-    assert {suite_of(distortion) for each, distortion in kinds.items() if each != name} == chosen
-    assert len([each for each in kinds if each.startswith("published-")]) == 19 * ("published" in chosen)
-    assert len([each for each in kinds if each.startswith("synthetic-")]) == 6 * ("synthetic" in chosen)
-    assert ("gaussian-noise" in kinds) == (name is not None or "calibrated" in chosen)
+    expected = set(suites) or (set() if names else {"published" if fits["published"] else "calibrated"})
+    assert {suite_of(distortion) for label, distortion in kinds.items() if label != name} == expected
+    assert len([label for label in kinds if label.startswith("published-")]) == 19 * ("published" in expected)
+    assert len([label for label in kinds if label.startswith("synthetic-")]) == 6 * ("synthetic" in expected)
+    assert ("gaussian-noise" in kinds) == (name is not None or "calibrated" in expected)

@@ -56,10 +56,10 @@ def detections_of(rng, objects, spoiled):
     boxes += np.where(rng.random((n, 1)) < spoiled, rng.choice([1.0, 3.0], (n, 1)), 0)
     labels = np.where(rng.random(n) < spoiled / 2, (labels + 1) % 3, labels)
     scores = np.where(rng.random(n) < spoiled / 2, 0.2, 0.5) + rng.random(n) / 5
-    more = rng.integers(0, 3)
-    extra = np.array([[6.0, 6, 8, 8]])[np.zeros(more, int)] + rng.random((more, 1))
-    order = np.argsort(-(scores := np.concatenate([scores, 0.3 + rng.random(more) / 2])))
-    boxes, labels = np.concatenate([boxes, extra]), np.concatenate([labels, np.zeros(more, int)])
+    surplus = rng.integers(0, 3)
+    extra = np.array([[6.0, 6, 8, 8]])[np.zeros(surplus, int)] + rng.random((surplus, 1))
+    order = np.argsort(-(scores := np.concatenate([scores, 0.3 + rng.random(surplus) / 2])))
+    boxes, labels = np.concatenate([boxes, extra]), np.concatenate([labels, np.zeros(surplus, int)])
     return Detections(boxes=boxes[order].round(2), labels=labels[order], scores=scores[order].round(6))
 
 
@@ -97,9 +97,9 @@ class Boxes:
     def most(self, number, error, level):
         """The most errors of a kind, of the untouched picture and the inputs aimed at that kind."""
         inputs = [(CLEAN, 0), *((error, smaller) for smaller in range(1, level + 1))]
-        return max(self.count(number, aim, at, error) for aim, at in inputs)
+        return max(self.count(number, aim, step, error) for aim, step in inputs)
 
-    def lost(self, number, aim, level):
+    def misses(self, number, aim, level):
         """Objects that an answer does not find."""
         return sum(self.count(number, aim, level, error) for error in ERRORS if error != FALSE)
 
@@ -120,8 +120,8 @@ def test_errors_of_boxes_are_the_most_of_each_picture(seed, tmp_path):
     clean = [boxes.answers[number, CLEAN, 0] for number in range(4)]
     half, mean = average_precision(match_set(clean, boxes.objects))
     assert (result.ap50[0].value, result.ap[0].value) == pytest.approx((half[0], mean[0]))
-    assert result.recall[0].value == pytest.approx(1 - sum(boxes.lost(number, CLEAN, 0) for number in range(4)) / 9)
-    assert [picture.losses[0] for picture in result.pictures] == [boxes.lost(number, CLEAN, 0) for number in range(4)]
+    assert result.recall[0].value == pytest.approx(1 - sum(boxes.misses(number, CLEAN, 0) for number in range(4)) / 9)
+    assert [picture.losses[0] for picture in result.pictures] == [boxes.misses(number, CLEAN, 0) for number in range(4)]
     assert len({tuple(picture.losses) for picture in result.pictures}) > 2
     table = rows.concatenate(boxes.rows)
     for aim in result.aims:
@@ -189,7 +189,7 @@ class Masks:
 
     def fewest(self, number, level):
         """The fewest right pixels of a picture within a budget."""
-        return min(c.trace() for (n, _, at), c in self.counts.items() if n == number and at <= level)
+        return min(c.trace() for (n, _, step), c in self.counts.items() if n == number and step <= level)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -221,9 +221,9 @@ def test_pixels_that_stay_right_are_the_fewest_of_each_picture(seed, tmp_path):
     values = [figure.value for figure in result.miou]
     assert values == sorted(values, reverse=True)
     candidates = Candidates(folder.rows, LEVELS)
-    for level, chosen in enumerate(candidates.lowest_miou()):
+    for level, indices in enumerate(candidates.lowest_miou()):
         start = miou(candidates.counts[candidates.most_wrong()[level]].sum(0))
-        assert miou(candidates.counts[chosen].sum(0)) <= start + 1e-12 and candidates.picture[chosen].tolist() == [0, 1, 2, 3]
+        assert miou(candidates.counts[indices].sum(0)) <= start + 1e-12 and candidates.picture[indices].tolist() == [0, 1, 2, 3]
 
 
 def test_what_is_shown_of_masks(tmp_path):

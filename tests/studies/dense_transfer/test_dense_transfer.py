@@ -87,8 +87,8 @@ def result(tmp_path_factory):
 def test_inputs_harm_a_copy_as_much_and_a_network_that_looks_elsewhere_not_at_all(result):
     x, masks = pictures()
     channel, valid = x[..., 0] / np.float32(255), masks != 255
-    near = np.where(masks == 1, channel - EPS <= 0.5, channel + EPS > 0.5) & valid
-    exact = 1 - near.sum() / valid.sum()
+    mistakes = np.where(masks == 1, channel - EPS <= 0.5, channel + EPS > 0.5) & valid
+    exact = 1 - mistakes.sum() / valid.sum()
     for source in ("Channel", "Copy"):
         assert value(result, source, "Channel") == value(result, source, "Copy") == pytest.approx(exact, abs=1e-9)
         assert value(result, source, "Elsewhere") == value(result, source, "Elsewhere", "miou") == 1
@@ -134,21 +134,21 @@ def test_cells_are_the_answers_to_the_inputs_that_dense_finds(tmp_path, subtests
                 {"Mixture": Mixture(seed), "SecondMixture": SecondMixture(100 + seed)},
                 {"eps": 0.05, "attack": "pgd?steps=3"},
             )
-            both = brinell.transfer(model=list(networks.values()), data=data, **settings, batch_size=2, out=folder / "a")
+            result = brinell.transfer(model=list(networks.values()), data=data, **settings, batch_size=2, out=folder / "a")
             swapped = brinell.dense_transfer(
                 model=list(networks.values())[::-1], data=data, **settings, batch_size=2, out=folder / "b"
             )
             masks = torch.from_numpy(data.info.truth.load(range(3)).astype(np.int64))
             for number, (source, network) in enumerate(networks.items()):
-                alone = brinell.dense(network, data, **settings, batch_size=2, out=folder / source)
-                assert value(both, source, source) == alone.pixel_accuracy[1].value
-                assert value(both, None, source) == alone.pixel_accuracy[0].value
+                study = brinell.dense(network, data, **settings, batch_size=2, out=folder / source)
+                assert value(result, source, source) == study.pixel_accuracy[1].value
+                assert value(result, None, source) == study.pixel_accuracy[0].value
                 files = [read_arrays(folder / "a" / "inputs" / f"{number:03d}-{group:04d}.safetensors") for group in range(2)]
-                found = torch.from_numpy(np.stack([(files[0] | files[1])[f"{sample}-0"] for sample in range(3)]))
-                for model, shown in networks.items():
-                    right = (shown(found).argmax(1) == masks).float().mean()
-                    assert value(both, source, model) == pytest.approx(float(right), abs=1e-6)
-                    assert value(both, source, model) == value(swapped, source, model)
+                examples = torch.from_numpy(np.stack([(files[0] | files[1])[f"{sample}-0"] for sample in range(3)]))
+                for model, target in networks.items():
+                    right = (target(examples).argmax(1) == masks).float().mean()
+                    assert value(result, source, model) == pytest.approx(float(right), abs=1e-6)
+                    assert value(result, source, model) == value(swapped, source, model)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def rounded(eps, norm):
 def check_norm(result, norm, x, y, train, fraction, allow):
     """One norm of a result, from all pairs."""
     distance, n = DISTANCES[norm], len(x)
-    (found,) = (entry for entry in result.norms if entry.norm == norm)
+    (figures_of_norm,) = (entry for entry in result.norms if entry.norm == norm)
 
     def nearest(i, same, points, labels):
         return min(distance(x[i], point) for j, (point, label) in enumerate(zip(points, labels, strict=True))
@@ -37,17 +37,22 @@ def check_norm(result, norm, x, y, train, fraction, allow):
     )
     same_train = np.array([nearest(i, True, *train) for i in range(n)])
     limits = np.array([fraction * np.minimum(other, of_train), np.minimum(same, same_train) * (1 - 1e-6)])
-    for entry, rows in [(found.overall, np.ones(n, bool)), *((entry, y == entry.class_) for entry in found.per_class)]:
+    for entry, rows in [
+        (figures_of_norm.overall, np.ones(n, bool)),
+        *((entry, y == entry.class_) for entry in figures_of_norm.per_class),
+    ]:
         index = math.floor(allow * rows.sum() + 1e-9)
         ends = [np.sort(limit[rows])[index] for limit in limits]
         assert entry.eps == pytest.approx(rounded(min(ends), norm), rel=2e-2 if norm != "l0" else 0, abs=1e-6)
         assert entry.reason == ("label", "interpolation")[int(ends[1] < ends[0])] and entry.sound == entry.eps
-    assert found.strict <= found.overall.eps and found.strict == pytest.approx(rounded(limits.min(), norm), rel=2e-2)
+    assert figures_of_norm.strict <= figures_of_norm.overall.eps and figures_of_norm.strict == pytest.approx(
+        rounded(limits.min(), norm), rel=2e-2
+    )
     budgets = np.quantile(limits.min(0), [0, 0.25, 0.5, 0.75, 1], method="nearest")
-    np.testing.assert_allclose(found.per_sample, budgets, rtol=1e-4)
+    np.testing.assert_allclose(figures_of_norm.per_sample, budgets, rtol=1e-4)
     reasons = {"label": int((limits[0] <= limits[1]).sum())}
-    assert found.reasons == {name: k for name, k in (reasons | {"interpolation": n - reasons["label"]}).items() if k}
-    for entry, rows in zip(found.separation, [np.ones(n, bool), *(y == label for label in np.unique(y))], strict=True):
+    assert figures_of_norm.reasons == {name: k for name, k in (reasons | {"interpolation": n - reasons["label"]}).items() if k}
+    for entry, rows in zip(figures_of_norm.separation, [np.ones(n, bool), *(y == label for label in np.unique(y))], strict=True):
         assert entry.n == rows.sum()
         figures = (entry.other_least, entry.other_median, entry.same_median, entry.train_least, entry.train_same_median)
         expected = (

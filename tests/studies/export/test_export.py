@@ -192,7 +192,7 @@ def test_mlflow_reads_it_back(run, tmp_path, monkeypatch):
     experiment = client.get_experiment_by_name("brinell").experiment_id
     (logged_run,) = client.search_runs([experiment])
     history = client.get_metric_history(logged_run.info.run_id, "robust_accuracy")
-    assert [measurement.value for measurement in sorted(history, key=lambda one: one.step)] == [0.8, 0.6, 0.4]
+    assert [measurement.value for measurement in sorted(history, key=lambda measurement: measurement.step)] == [0.8, 0.6, 0.4]
     assert logged_run.data.params["attack"] == "fgsm, pgd?steps=3" and logged_run.data.tags["verdict"]
     assert {row.path for row in client.list_artifacts(logged_run.info.run_id)} == {"report.html", "tables"}
     brinell.export(run.path, "mlflow", out=tmp_path / "mlruns")
@@ -224,7 +224,7 @@ def test_every_eval_ever(run, tmp_path):
     (file,) = tmp_path.glob("data/*/lab/*/*.json")
     exported = json.loads(file.read_text())
     assert exported["schema_version"] == "0.3.0" and exported["evaluation_id"].count("/") == 2
-    scores = [one["score_details"]["score"] for one in exported["evaluation_results"]]
+    scores = [entry["score_details"]["score"] for entry in exported["evaluation_results"]]
     assert scores == [0.8, 0.6, 0.4]
     interval = exported["evaluation_results"][1]["score_details"]["uncertainty"]["confidence_interval"]
     assert interval["lower"] < 0.6 < interval["upper"]
@@ -233,11 +233,11 @@ def test_every_eval_ever(run, tmp_path):
     assert hashlib.sha256(samples).hexdigest() == instance_file["checksum"]
     rows = [json.loads(line) for line in samples.splitlines()]
     assert len(rows) == instance_file["total_rows"] == 3 * 5
-    for at, one in enumerate(exported["evaluation_results"]):
+    for index, result in enumerate(exported["evaluation_results"]):
         answers_of_sample = [
-            row["evaluation"]["is_correct"] for row in rows if row["evaluation_result_id"] == one["evaluation_result_id"]
+            row["evaluation"]["is_correct"] for row in rows if row["evaluation_result_id"] == result["evaluation_result_id"]
         ]
-        assert sum(answers_of_sample) / len(answers_of_sample) == scores[at]
+        assert sum(answers_of_sample) / len(answers_of_sample) == scores[index]
     # The second sample has margin 0.02: class 0 untouched, class 1 within 0.05.
     answers_of_sample = [row["output"]["raw"][0] for row in rows if row["sample_id"] == "1"]
     assert answers_of_sample == ["0", "1", "1"]

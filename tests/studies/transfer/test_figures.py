@@ -16,7 +16,7 @@ SOURCES = (("one", ["a"]), ("two", ["b", "c"]), ("three", []))
 
 def make_rows(seed, criterion):
     """Rows of three sources on three models, drawn at random, and as dicts."""
-    rng, listed = np.random.default_rng(seed), []
+    rng, dicts = np.random.default_rng(seed), []
     for source, _ in SOURCES:
         for model in MODELS:
             for sample in rng.permutation(N).tolist():
@@ -25,9 +25,9 @@ def make_rows(seed, criterion):
                 row |= {"l2": sample + 0.5, "distortion": "", "clean_pred": int(rng.integers(3)), "pred": int(rng.integers(3))}
                 row |= {"clean_margin": clean, "margin": example} if criterion else {}
                 row["distortion"] = ["", "fog", "rain"][sample % 3] if source == "three" else ""
-                listed.append(row)
-    columns = {name: [row[name] for row in listed] for name in listed[0]}
-    return listed, rows.build(Answers, len(listed), **columns)
+                dicts.append(row)
+    columns = {name: [row[name] for row in dicts] for name in dicts[0]}
+    return dicts, rows.build(Answers, len(dicts), **columns)
 
 
 def is_left(row, clean):
@@ -51,17 +51,17 @@ def facts_of(criterion):
     }  # fmt: skip
 
 
-def check_cell(cell, listed, criterion):
+def check_cell(cell, dicts, criterion):
     """One cell, counted."""
     (white_box,) = (members for name, members in SOURCES if name == cell.source)
-    own = {row["sample_id"]: row for row in listed if (row["source"], row["model"]) == (cell.source, cell.model)}
-    others = {(row["model"], row["sample_id"]): row for row in listed if row["source"] == cell.source}
+    cell_rows = {row["sample_id"]: row for row in dicts if (row["source"], row["model"]) == (cell.source, cell.model)}
+    source_rows = {(row["model"], row["sample_id"]): row for row in dicts if row["source"] == cell.source}
 
     def count(keep):
-        samples = [sample for sample, row in own.items() if keep(row)]
-        left = sum(is_left(own[sample], False) for sample in samples)
-        eligible = [s for s in samples if all(is_left(others[model, s], True) for model in (cell.model, *white_box))]
-        return left, len(samples), sum(not is_left(own[sample], False) for sample in eligible), len(eligible)
+        samples = [sample for sample, row in cell_rows.items() if keep(row)]
+        right = sum(is_left(cell_rows[sample], False) for sample in samples)
+        eligible = [s for s in samples if all(is_left(source_rows[model, s], True) for model in (cell.model, *white_box))]
+        return right, len(samples), sum(not is_left(cell_rows[sample], False) for sample in eligible), len(eligible)
 
     def figures(entry):
         of_examples = entry.accuracy if criterion is None else entry.unmet
@@ -76,7 +76,7 @@ def check_cell(cell, listed, criterion):
     assert [(entry.distortion, *figures(entry)) for entry in cell.per_distortion] == [
         (name, *count(lambda row, name=name: row["distortion"] == name)) for name in names
     ]
-    pairs = [(is_left(row, True), is_left(row, False)) for row in own.values()]
+    pairs = [(is_left(row, True), is_left(row, False)) for row in cell_rows.values()]
     table = [pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))]
     clean = rate(table[0] + table[2], N)
     assert (cell.clean if criterion is None else cell.clean_unmet) == clean
@@ -87,10 +87,10 @@ def check_cell(cell, listed, criterion):
 
 def test_figures_are_counts_of_rows(tmp_path):
     for seed, criterion in enumerate([None, "true<0.1"] * 2):
-        listed, answers = make_rows(seed, criterion)
+        dicts, answers = make_rows(seed, criterion)
         result = summarise(Folder(path=tmp_path, manifest=facts_of(criterion), rows=answers))
         assert [(cell.source, cell.model) for cell in result.cells] == [(s, m) for s, _ in SOURCES for m in MODELS]
-        raw = [check_cell(cell, listed, criterion) for cell in result.cells]
+        raw = [check_cell(cell, dicts, criterion) for cell in result.cells]
         np.testing.assert_allclose([cell.p for cell in result.cells], holm(raw))
         for source, (name, white_box), i in zip(result.sources, SOURCES, range(3), strict=True):
             values = [c.success.value for c in result.cells if c.source == name and not c.white_box and c.success.n]
