@@ -143,13 +143,13 @@ def main() -> None:
         for cascade, seed in product(options.cascades, options.seeds):
             settings = {"norm": options.norm, "eps": text, "seed": seed, "batch_size": options.batch_size}
             verdict = run_cascade(module, x, y, cascade, **settings)
-            alone = (np.flatnonzero(verdict.robust & ~peer.robust).tolist(), int((peer.robust & ~verdict.robust).sum()))
+            differences = (np.flatnonzero(verdict.robust & ~peer.robust).tolist(), int((peer.robust & ~verdict.robust).sum()))
             passes = [
-                f"{count} (1/{theirs / max(1, count):.1f})"
-                for count, theirs in ((verdict.forwards, peer.forwards), (verdict.backwards, peer.backwards))
+                f"{count} (1/{peer_count / max(1, count):.1f})"
+                for count, peer_count in ((verdict.forwards, peer.forwards), (verdict.backwards, peer.backwards))
             ]
             seconds = (f"{verdict.cpu:.1f}", f"{verdict.cpu / peer.cpu:.3f}")
-            table.add(subject.name, text, cascade, seed, int(verdict.robust.sum()), *alone, *passes, *seconds)
+            table.add(subject.name, text, cascade, seed, int(verdict.robust.sum()), *differences, *passes, *seconds)
             steps += [(subject.name, text, f"{cascade}, seed {seed}", stage) for stage in verdict.stages]
     stages = measure.Table("Stage by stage", "network,eps,cascade,stage,accuracy after,forwards,backwards,s")
     for *head, stage in steps:

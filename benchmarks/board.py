@@ -18,7 +18,7 @@ import brinell
 
 sys.path.append(str(measure.ROOT / "tests"))
 
-from _board import forge
+from _edits import forge
 
 GROUP = "checks"
 RUNS = {"": "--models 2 --tasks 2 --samples 20 --altered 1"}
@@ -53,13 +53,13 @@ def main() -> None:
     altered = {str(runs[place]) for place in rng.permutation(len(runs) - 1)[: options.altered]}
     for number, run in enumerate(sorted(altered)):
         forge(Path(run), options.seed + number)
-    refused, first = build_board(runs[:-1], folder / "site")
-    _, again = build_board(runs, folder / "site")
+    refusals, first = build_board(runs[:-1], folder / "site")
+    _, second = build_board(runs, folder / "site")
     table = measure.Table("A board", ["", "figure"])
     table.add(f"first build of {len(runs) - 1} runs", first)
-    table.add("after one new run", again)
-    table.add("altered runs shown", f"{len(altered - set(refused))} of {len(altered)}")
-    table.add("honest runs refused", f"{len(set(refused) - altered)} of {len(runs) - 1 - len(altered)}")
+    table.add("after one new run", second)
+    table.add("altered runs shown", f"{len(altered - set(refusals))} of {len(altered)}")
+    table.add("honest runs refused", f"{len(set(refusals) - altered)} of {len(runs) - 1 - len(altered)}")
     table.add("first page", f"{(folder / 'site' / 'index.html').stat().st_size / 1000:.0f} KB")
 
 

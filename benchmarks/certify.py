@@ -83,10 +83,10 @@ def prove_by_peer(net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: flo
     proven = []
     for part, labels in zip(x.split(batch), y.split(batch), strict=True):
         classes = int(net(part[:1]).shape[1])
-        others = torch.arange(classes).expand(len(part), classes)
-        others = others[others != labels[:, None]].view(len(part), classes - 1)
+        rivals = torch.arange(classes).expand(len(part), classes)
+        rivals = rivals[rivals != labels[:, None]].view(len(part), classes - 1)
         eye = torch.eye(classes)
-        functions = eye[labels][:, None] - eye[others]
+        functions = eye[labels][:, None] - eye[rivals]
         ball = PerturbationLpNorm(norm=float("inf"), x_L=(part - eps).clamp(min=low), x_U=(part + eps).clamp(max=high))
         box = auto_LiRPA.BoundedTensor(part, ball)
         lower, _ = bounded.compute_bounds(x=(box,), C=functions, method=PEER_METHODS[spec], bound_upper=False)
@@ -116,11 +116,17 @@ def compare(options: Namespace) -> None:
         survivors = right.nonzero()[:, 0][~attacked.success]
         run = (net, domain, x[survivors], y[survivors])
         if count := options.budgets:
-            _, one = measure.timed(lambda run=run, eps=eps: prove(*run, [eps], options.methods))
+            _, seconds_of_one = measure.timed(lambda run=run, eps=eps: prove(*run, [eps], options.methods))
             levels = [eps * (k + 1) / count for k in range(count)]
-            proofs, several = measure.timed(lambda run=run, levels=levels: prove(*run, levels, options.methods))
+            proofs, seconds_of_all = measure.timed(lambda run=run, levels=levels: prove(*run, levels, options.methods))
             pairs = int((proofs.level + 1).sum()), count * len(survivors)
-            table.add(f"{subject.name} {text}", f"{one:.1f}", f"{several:.1f}", f"{several / one:.2f}", *pairs)
+            table.add(
+                f"{subject.name} {text}",
+                f"{seconds_of_one:.1f}",
+                f"{seconds_of_all:.1f}",
+                f"{seconds_of_all / seconds_of_one:.2f}",
+                *pairs,
+            )
             continue
         for spec in options.methods:
             proofs, seconds = measure.timed(lambda run=run, eps=eps, spec=spec: prove(*run, [eps], [spec]))

@@ -112,8 +112,8 @@ def compare(options: Namespace, run: Callable[[str, int], Array], total: Array, 
         share, low, high = share_with_interval(values, total)
         by_seed = ", ".join(f"{seed.sum() / total.sum():.4f}" for seed in values)
         print(f"{name}: {noun} {share:.4f} ({low:.4f} to {high:.4f}); by seed {by_seed}", flush=True)
-    *others, last = losses
-    for name in others:
+    *rivals, last = losses
+    for name in rivals:
         share, low, high = share_with_interval(losses[name] - losses[last].mean(0), total)
         print(f"{name} minus {last}: {share:+.4f} ({low:+.4f} to {high:+.4f})", flush=True)
 
@@ -121,11 +121,11 @@ def compare(options: Namespace, run: Callable[[str, int], Array], total: Array, 
 # --- segmentation ----------------------------------------------------------------------------------------------------
 
 
-def load_pictures(side: int, many: int) -> tuple[Array, Array, list[str]]:
+def load_pictures(side: int, count: int) -> tuple[Array, Array, list[str]]:
     """Pictures and masks spread evenly over val2017, and the names of the classes."""
     data = import_file(FOLDER / "data_dense.py").segmentation(FOLDER / "segmentation", side=side)
     total = int((data["split"] == "val2017").sum())
-    rows = [int(index * total / many) for index in range(many)]
+    rows = [int(index * total / count) for index in range(count)]
     return data["images"][rows], data["masks"][rows], [str(name) for name in data["classes"]]
 
 
@@ -173,10 +173,10 @@ def attack_by_peer(attacker: Any, net: nn.Module, x: Tensor, mask: Tensor, eps: 
     target = mask.where(mask != 255, torch.tensor(-1))
     for loss in PEER_LOSSES:
         with contextlib.redirect_stdout(io.StringIO()):
-            moved, _, _ = attacker.apgd_largereps(net, x, target, eps=eps, loss=loss, **settings)
-        assert float((moved - x).abs().max()) <= eps + 1e-6
+            adversarial, _, _ = attacker.apgd_largereps(net, x, target, eps=eps, loss=loss, **settings)
+        assert float((adversarial - x).abs().max()) <= eps + 1e-6
         with torch.no_grad():
-            counts.append(confusion(net(moved).argmax(1), mask, 21)[0])
+            counts.append(confusion(net(adversarial).argmax(1), mask, 21)[0])
     return min(counts, key=lambda count: share_right(count.numpy()) or 0.0)
 
 
@@ -280,12 +280,12 @@ def coco_figures(detections: Sequence[Detections], objects: Sequence[Objects]) -
     from pycocotools.cocoeval import COCOeval
 
     truth, annotations, results = COCO(), [], []
-    for number, (found, picture) in enumerate(zip(detections, objects, strict=True)):
+    for number, (boxes_of_picture, picture) in enumerate(zip(detections, objects, strict=True)):
         for box, label, crowd in zip(picture.boxes, picture.labels, picture.crowd, strict=True):
             sides = box[2:] - box[:2]
             entry = {"id": len(annotations) + 1, "image_id": number, "category_id": int(label), "iscrowd": int(crowd)}
             annotations.append(entry | {"area": float(sides.prod()), "bbox": [*box[:2], *sides]})
-        for box, label, score in zip(found.boxes, found.labels, found.scores, strict=True):
+        for box, label, score in zip(boxes_of_picture.boxes, boxes_of_picture.labels, boxes_of_picture.scores, strict=True):
             entry = {"image_id": number, "category_id": int(label), "score": float(score)}
             results.append(entry | {"bbox": [*box[:2], *(box[2:] - box[:2])]})
     categories = [{"id": label} for label in sorted({entry["category_id"] for entry in annotations + results})]
@@ -309,11 +309,11 @@ def coco(options: Namespace) -> None:
         for title, inputs in (("clean", x), ("noise 8/255", (x + noise).clamp(0, 1))):
             with torch.no_grad():
                 detections = [
-                    found for part in inputs.split(10) for found in model.info.output.decode(model.predict(part), LEAST)
+                    boxes for part in inputs.split(10) for boxes in model.info.output.decode(model.predict(part), LEAST)
                 ]
-            half, whole = average_precision(match_set(detections, objects))
+            half, average = average_precision(match_set(detections, objects))
             ap50, ap = coco_figures(detections, objects)
-            print(f"{name}, {title}: AP50 {half[0]:.4f}, pycocotools {ap50:.4f}; AP {whole[0]:.4f}, {ap:.4f}", flush=True)
+            print(f"{name}, {title}: AP50 {half[0]:.4f}, pycocotools {ap50:.4f}; AP {average[0]:.4f}, {ap:.4f}", flush=True)
 
 
 COMMANDS = {

@@ -108,8 +108,8 @@ def compare(expected: Path, actual: Path) -> list[str]:
 
     first, second = read_rows(expected), read_rows(actual)
     differences = [name for name, rows in first.items() if plain(rows) != plain(second[name])]
-    arrays, others = read_arrays(expected), read_arrays(actual)
-    if arrays.keys() != others.keys() or any(arrays[name].tobytes() != others[name].tobytes() for name in arrays):
+    arrays, second_arrays = read_arrays(expected), read_arrays(actual)
+    if arrays.keys() != second_arrays.keys() or any(arrays[name].tobytes() != second_arrays[name].tobytes() for name in arrays):
         differences.append("arrays")
     return differences + [f"left behind: {path.name}" for path in sorted(actual.rglob("*")) if is_leftover(path)]
 
@@ -168,9 +168,9 @@ def kill_command(command: Command, work: Path, kills: int, rng: random.Random) -
     """Kill one command so often, and let it end."""
     work.mkdir()
     ending = ".safetensors" if command.file else ""
-    whole, out = work / f"whole{ending}", work / f"killed{ending}"
+    reference, out = work / f"whole{ending}", work / f"killed{ending}"
     begin = time.perf_counter()
-    run_to_end(command.words, whole)
+    run_to_end(command.words, reference)
     command.seconds = time.perf_counter() - begin
     before: dict[str, bytes] = {}
     while command.kills < kills:
@@ -185,11 +185,11 @@ def kill_command(command: Command, work: Path, kills: int, rng: random.Random) -
             command.with_work += bool(before)
             continue
         if not process.returncode:  # it came to its end between two kills: begin again in another folder
-            command.differences += compare(whole, out)
+            command.differences += compare(reference, out)
             out, before = work / f"killed-{command.kills}{ending}", {}
     run_to_end(command.words, out)
     check(command, out, before)
-    command.differences += compare(whole, out)
+    command.differences += compare(reference, out)
 
 
 def check(command: Command, out: Path, before: dict[str, bytes]) -> dict[str, bytes]:
@@ -298,7 +298,7 @@ def on_s3(line: str) -> None:
     subprocess.run([sys.executable, "-c", f"import s3fs; {line}"], check=True)
 
 
-def run_trial(options: Namespace, out: str, copy: Path, alone: Path, groups: int, rng: random.Random) -> list[object]:
+def run_trial(options: Namespace, out: str, copy: Path, reference: Path, groups: int, rng: random.Random) -> list[object]:
     """One run: processes that are killed and replaced until there were enough kills, and then end."""
     kills, with_work, start, store = 0, 0, time.perf_counter(), shared.open_store(out)
     moments = sorted(rng.randrange(groups) for _ in range(options.kills or 2))
@@ -322,7 +322,7 @@ def run_trial(options: Namespace, out: str, copy: Path, alone: Path, groups: int
             on_s3(f"s3fs.S3FileSystem().get('{out}/', '{copy}/', recursive=True)")
         else:
             shutil.copytree(out, copy)
-        differences = compare(alone, copy) + [path.name for path in copy.rglob("*") if FOLDER in path.parts]
+        differences = compare(reference, copy) + [path.name for path in copy.rglob("*") if FOLDER in path.parts]
     return [kills, with_work, f"{seconds:.1f}", "; ".join(differences) or "none"]
 
 
@@ -331,18 +331,18 @@ def kill_shards(options: Namespace, work: Path, rng: random.Random) -> bool:
     if options.store == "s3" and importlib.util.find_spec("moto") is None:
         print("left out for want of an S3 server: make extras, then PYTHONPATH=.venv-extras")
         return True
-    alone = work / "alone"
-    process = begin(options, str(alone), is_shared=False)
+    reference = work / "alone"
+    process = begin(options, str(reference), is_shared=False)
     process.join()
     if process.exitcode:
         raise SystemExit(f"the run of one process ended with {process.exitcode}")
-    groups = sum(row["outcome"] in ("fooled", "survived") for row in read_rows(alone)["./records"]) // 16
+    groups = sum(row["outcome"] in ("fooled", "survived") for row in read_rows(reference)["./records"]) // 16
     table = measure.Table(f"Shared runs, killed: {options.store}", "run, kills, with work done, s, differences")
     trials = []
     with served(options.store) as root:
         for number in range(options.trials):
             out = f"{root}trial-{number}" if root else str(work / f"trial-{number}")
-            trials.append(run_trial(options, out, work / f"copy-{number}", alone, groups, rng))
+            trials.append(run_trial(options, out, work / f"copy-{number}", reference, groups, rng))
             table.add(number + 1, *trials[-1])
     return all(differences == "none" for *_, differences in trials)
 

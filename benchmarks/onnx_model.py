@@ -17,8 +17,9 @@ from pathlib import Path
 
 import measure
 import torch
-from measure import Subject, Table, Work, ratios, repeated, spread
+from measure import Subject, Table, spread
 from torch import Tensor, nn
+from turns import Work, ratios, repeated
 
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model

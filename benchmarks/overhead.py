@@ -21,8 +21,9 @@ from functools import partial
 import measure
 import numpy as np
 import torch
-from measure import Passes, Subject, Table, Work, counting, ratios, repeated, replay, spread
+from measure import Passes, Subject, Table, counting, replay, spread
 from torch import Tensor, nn
+from turns import Work, ratios, repeated
 
 from brinell.attacks.apgd import APGD
 from brinell.attacks.fab import FAB

@@ -14,8 +14,9 @@ from functools import partial
 import measure
 import numpy as np
 from autoattack import Verdict, run_cascade
-from measure import Table, Work, ratios, repeated, spread
+from measure import Table, spread
 from torch import nn
+from turns import Work, ratios, repeated
 
 GROUP = "passes"
 RUNS = {"": "--subjects cnn4_pgd --samples 40 --repetitions 1"}

@@ -61,20 +61,20 @@ def main() -> None:
                 table.add(number + 1, name, *(f"{cost:.1f}" for cost in costs), equal)  # noqa: B023
                 return costs
 
-            alone = measured("alone", ["alone"], [None])
+            baseline = measured("alone", ["alone"], [None])
             if not options.ray_only:
                 numbers = [f"{1 + index * options.shards // 2}/{options.shards}" for index in range(2)]
-                one = measured("one in shards", ["one"], [f"1/{options.shards}"])
+                half = measured("one in shards", ["one"], [f"1/{options.shards}"])
                 two = measured("two in shards", ["two"] * 2, numbers, "one")
-                apart = measured("two apart", ["first", "second"], [None, None])
-                note(processor_of_one_in_shards=one[1] / alone[1], processor_of_two=two[1] / alone[1])
-                note(throughput_of_two=alone[0] / two[0], share_of_time_that_two_waited=two[2] / (2 * two[0]))
-                note(throughput_of_two_apart=2 * alone[0] / apart[0], two_over_two_apart=apart[0] / (2 * two[0]))
+                pair = measured("two apart", ["first", "second"], [None, None])
+                note(processor_of_one_in_shards=half[1] / baseline[1], processor_of_two=two[1] / baseline[1])
+                note(throughput_of_two=baseline[0] / two[0], share_of_time_that_two_waited=two[2] / (2 * two[0]))
+                note(throughput_of_two_apart=2 * baseline[0] / pair[0], two_over_two_apart=pair[0] / (2 * two[0]))
             if options.ray or options.ray_only:
                 start, wall = on_ray(options, work / "ray")
                 equal = "; ".join(kill.compare(work / ("alone" if options.ray_only else "one"), work / "ray")) or "equal"
                 table.add(number + 1, "two on Ray", f"{wall:.1f}", "", f"{start:.1f} until the first claim", equal)
-                note(throughput_of_two_on_Ray=alone[0] / wall, the_same_with_its_start=alone[0] / (start + wall))
+                note(throughput_of_two_on_Ray=baseline[0] / wall, the_same_with_its_start=baseline[0] / (start + wall))
     summary = measure.Table("Beside one process alone", "figure, median")
     for name, values in figures.items():
         summary.add(name, measure.spread(values))

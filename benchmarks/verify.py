@@ -21,7 +21,7 @@ from brinell.store.run import LAYOUT
 GROUP = "checks"
 RUNS = {"": "--subjects resnet2b --samples 10 --attack fgsm"}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-OTHERS = {
+MACHINES = {
     "two threads": {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"},
     "no vector instructions": {
         "ATEN_CPU_CAPABILITY": "default",
@@ -70,9 +70,9 @@ def main() -> None:
                 LAYOUT.save(copy, manifest)
                 run_command("report", str(copy))
                 differences = []
-                for other, environment in OTHERS.items():
+                for label, environment in MACHINES.items():
                     _, elsewhere = verify(copy, 4 * count, **environment)
-                    differences.append(f"{other}: {elsewhere['deviations']} of {elsewhere['replayed']}, {elsewhere['status']}")
+                    differences.append(f"{label}: {elsewhere['deviations']} of {elsewhere['replayed']}, {elsewhere['status']}")
                 seconds = (f"{run:.1f}", f"{cost - least:.1f}", f"{(cost - least) / run:.0%}")
                 table.add(subject.name, attack, *seconds, "; ".join(differences))
 

@@ -60,7 +60,7 @@ def _other_value(value, field, rng, column):
         if value is not None:
             return None
     if field.type == pa.string():
-        others = [text for text in set(column) if text != value] + [
+        alternatives = [text for text in set(column) if text != value] + [
             "survived",
             "fooled",
             "spared",
@@ -68,7 +68,7 @@ def _other_value(value, field, rng, column):
             "failed",
             "correct",
         ]
-        return rng.choice([text for text in others if text != value])
+        return rng.choice([text for text in alternatives if text != value])
     if field.type == pa.bool_():
         return not value
     value = 0 if value is None else value
@@ -83,11 +83,11 @@ def edit_cells(folder, rng):
     name = rng.choice(schema.names)
     anchor = rng.choice(rows)
     scope = rng.choice(["row", "sample", "outcome", "all"])
-    same = {"row": lambda row: row is anchor, "sample": lambda row: row["sample_id"] == anchor["sample_id"]}
-    same |= {"outcome": lambda row: row["outcome"] == anchor["outcome"], "all": lambda row: True}
+    scopes = {"row": lambda row: row is anchor, "sample": lambda row: row["sample_id"] == anchor["sample_id"]}
+    scopes |= {"outcome": lambda row: row["outcome"] == anchor["outcome"], "all": lambda row: True}
     column = [row[name] for row in rows]
     shared = _other_value(anchor[name], schema.field(name), rng, column)
-    for row in filter(same[scope], rows):
+    for row in filter(scopes[scope], rows):
         row[name] = shared if scope != "row" or row[name] != shared else _other_value(row[name], schema.field(name), rng, column)
     write_table(file, pa.Table.from_pylist(rows, schema))
     return (name, f"{file.name} {scope} of {anchor['outcome']} to {shared!r}"), True
@@ -108,31 +108,31 @@ def edit_row_list(folder, rng):
     """Remove, double or move rows."""
     file, rows, schema = _parts(folder, rng)
     row = rng.choice(rows)
-    how = rng.choice(["remove", "double", "remove sample", "rename sample"])
-    if how == "remove":
+    edit = rng.choice(["remove", "double", "remove sample", "rename sample"])
+    if edit == "remove":
         rows.remove(row)
-    elif how == "double":
+    elif edit == "double":
         rows.append(dict(row))
-    elif how == "remove sample":
-        rows = [other for other in rows if other["sample_id"] != row["sample_id"]]
+    elif edit == "remove sample":
+        rows = [entry for entry in rows if entry["sample_id"] != row["sample_id"]]
     else:
-        for other in [other for other in rows if other["sample_id"] == row["sample_id"]]:
-            other["sample_id"] += 1000
+        for record in [record for record in rows if record["sample_id"] == row["sample_id"]]:
+            record["sample_id"] += 1000
     write_table(file, pa.Table.from_pylist(rows, schema))
-    return ("rows", f"{file.name} {how}"), True
+    return ("rows", f"{file.name} {edit}"), True
 
 
 def edit_robustness(folder, rng):
     """Make samples robust, or broken, in all rows of all stages, as a forger does who knows the columns."""
     files = sorted((folder / "records").glob("*.parquet"))
     ids = sorted({row["sample_id"] for row in pq.read_table(files[0]).to_pylist()})
-    chosen = set(rng.sample(ids, rng.randrange(1, len(ids))))
+    sample_ids = set(rng.sample(ids, rng.randrange(1, len(ids))))
     margin = rng.choice([-0.5, -0.01, None])
     for file in files:
         table = pq.read_table(file)
         rows = table.to_pylist()
         for row in rows:
-            if row["sample_id"] in chosen and row["outcome"].startswith("fooled"):
+            if row["sample_id"] in sample_ids and row["outcome"].startswith("fooled"):
                 for name in table.schema.names:
                     if name.startswith(("adv_", "quantised")) or name in ("linf", "l2", "l1", "l0", "queries_to_success"):
                         row[name] = None
@@ -140,9 +140,9 @@ def edit_robustness(folder, rng):
                 row["best_margin"] = margin if row["outcome"] == "survived" else None
         write_table(file, pa.Table.from_pylist(rows, table.schema))
     for file in sorted((folder / "arrays").glob("part-*")) if rng.random() < 0.7 else ():
-        kept = {name: array for name, array in load_file(file).items() if int(name.partition("/")[0]) not in chosen}
-        write_arrays(file, kept)
-    return ("outcome", f"{len(chosen)} samples made robust, margin {margin}"), True
+        arrays = {name: array for name, array in load_file(file).items() if int(name.partition("/")[0]) not in sample_ids}
+        write_arrays(file, arrays)
+    return ("outcome", f"{len(sample_ids)} samples made robust, margin {margin}"), True
 
 
 # Files and arrays
@@ -184,20 +184,20 @@ def edit_arrays(folder, rng):
     file = rng.choice(files)
     arrays = load_file(file)
     name = rng.choice(sorted(arrays))
-    how = rng.choice(["change", "swap", "remove", "add"])
+    edit = rng.choice(["change", "swap", "remove", "add"])
     noise = np.random.default_rng(rng.randrange(2**32))
-    if how == "change":
+    if edit == "change":
         array = arrays[name]
         arrays[name] = (array + noise.choice([0.3, 0.02, 1.0]) * noise.standard_normal(array.shape)).astype(array.dtype)
-    elif how == "swap" and len(arrays) > 1:
-        other = rng.choice([key for key in sorted(arrays) if key != name])
-        arrays[name], arrays[other] = arrays[other], arrays[name]
-    elif how == "add":
+    elif edit == "swap" and len(arrays) > 1:
+        partner = rng.choice([key for key in sorted(arrays) if key != name])
+        arrays[name], arrays[partner] = arrays[partner], arrays[name]
+    elif edit == "add":
         arrays[f"{rng.randrange(1000, 2000)}"] = arrays[name]
     else:
         del arrays[name]
     write_arrays(file, arrays)
-    return (file.name, f"{how} {name}"), True
+    return (file.name, f"{edit} {name}"), True
 
 
 # Manifest and request
@@ -240,15 +240,15 @@ def edit_manifest(folder, rng):
     for key in keys[:-1]:
         parent = parent[key]
     before = copy.deepcopy(parent[keys[-1]])
-    how = rng.choice(["change", "change", "change", "remove"])
-    if how == "remove":
+    edit = rng.choice(["change", "change", "change", "remove"])
+    if edit == "remove":
         del parent[keys[-1]]
     else:
         parent[keys[-1]] = _mutated(before, rng)
     LAYOUT.save(folder, manifest)
     return (
         top,
-        f"{how} {'.'.join(map(str, keys))}: {str(before)[:60]!r}, {str(parent[keys[-1]])[:60] if how == 'change' else None!r}",
+        f"{edit} {'.'.join(map(str, keys))}: {str(before)[:60]!r}, {str(parent[keys[-1]])[:60] if edit == 'change' else None!r}",
     ), True
 
 

@@ -67,8 +67,8 @@ def test_arguments_in_any_form_are_the_same_attack(net, subtests):
         with subtests.test(change=f"{[*change]} {[type(value).__name__ for value in change.values()]}"):
             result = brinell.attack(net, attack="pgd?steps=3", **plain | change)
             for field in ("x_adv", "success", "distance", "margin", "queries", "backwards"):
-                ours, theirs = (torch.as_tensor(getattr(each, field)).double() for each in (result, expected))
-                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+                actual_value, expected_value = (torch.as_tensor(getattr(source, field)).double() for source in (result, expected))
+                torch.testing.assert_close(actual_value, expected_value, rtol=1e-5, atol=1e-5)
 
 
 def test_targets_in_any_form(net):
@@ -77,8 +77,8 @@ def test_targets_in_any_form(net):
     expected = brinell.attack(net, X, clean(net), targeted=towards, **settings)
     for targets in (towards.numpy(), towards.to(torch.uint8), towards.numpy().astype(np.int32), towards.tolist()):
         assert torch.equal(brinell.attack(net, X, clean(net), targeted=targets, **settings).success, expected.success)
-    one = brinell.attack(net, X, (clean(net) + 1) % 3, targeted=2, eps=0.3, attack="fgsm")
-    assert torch.equal(one.success, net.eval()(one.x_adv).argmax(1) == 2)
+    result = brinell.attack(net, X, (clean(net) + 1) % 3, targeted=2, eps=0.3, attack="fgsm")
+    assert torch.equal(result.success, net.eval()(result.x_adv).argmax(1) == 2)
 
 
 def test_robust_samples_come_with_the_worst_input_that_was_found(net):

@@ -207,8 +207,8 @@ def test_several_models_from_records_to_verification(tmp_path):
     assert brinell.verify(result.folder, models, (X[:8], Y[:8])).passed
     with pytest.raises(BrinellError, match="contains first, second, other, but the call gives first"):
         brinell.verify(result.folder, {"first": NET}, (X[:8], Y[:8]))
-    listed = models_of([NET, network(2)], brinell.data(X, Y), "")
-    assert [model.name for model in listed] == ["Sequential", "Sequential-2"]
+    models_of_list = models_of([NET, network(2)], brinell.data(X, Y), "")
+    assert [model.name for model in models_of_list] == ["Sequential", "Sequential-2"]
 
 
 def test_a_forest_in_memory_with_columns_in_their_units(tmp_path):
@@ -280,19 +280,19 @@ def test_mean_and_std_in_any_form_are_the_same_numbers():
     axes = (torch.tensor(values)[:, None, None] for values in (mean, std))
     first, second = axes
     models = {"module": NET, "function": lambda x: NET(torch.as_tensor(x))}
-    whole = {name: lambda values, name=name: np.array(values, dtype=name) for name in ("uint8", "int32", "int64")}
+    integers = {name: lambda values, name=name: np.array(values, dtype=name) for name in ("uint8", "int32", "int64")}
     rows = [(form, make, mean, std, first, second) for form, make in FORMS.items()]
     rows += [
         (form, make, [0, 1, 2], [1, 2, 4], *(torch.tensor(v)[:, None, None] for v in ([0, 1, 2], [1, 2, 4])))
-        for form, make in whole.items()
+        for form, make in integers.items()
     ]
     for form, make, mean, std, subtracted, divisor in rows:
         expected = NET((X - subtracted) / divisor)
         for place, wrap in enumerate((dict, lambda **numbers: {"preprocessing": {**numbers, "axis": -3}})):
             for name, model in models.items():
-                plain, opened = (models_of(model, data, "", **wrap(mean=made(mean), std=made(std)))[0] for made in (list, make))
-                faults += [] if torch.allclose(opened.predict(X), expected, atol=1e-5) else [(form, name, place)]
-                faults += [] if name == "function" or opened.digest() == plain.digest() else [(form, "digest", place)]
+                plain, subject = (models_of(model, data, "", **wrap(mean=made(mean), std=made(std)))[0] for made in (list, make))
+                faults += [] if torch.allclose(subject.predict(X), expected, atol=1e-5) else [(form, name, place)]
+                faults += [] if name == "function" or subject.digest() == plain.digest() else [(form, "digest", place)]
     assert not faults
 
 

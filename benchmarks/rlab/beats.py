@@ -98,12 +98,14 @@ def main() -> None:
     rows = order[right[order]][: options.samples]
     policy = Path(options.policy)
     policy.parent.mkdir(parents=True, exist_ok=True)
-    about = learn(module, *beats, policy, options.queries).about or {}
+    description = learn(module, *beats, policy, options.queries).about or {}
     subject = Heartbeats(name="heartbeats", factory="", weights="", data="", shape=DOMAIN.shape, eps=1.0, eps_text="1")
     bench = Bench(subject, module, x[rows], y[rows])
-    explained = ", ".join(f"{part['correlation']:.2f}{'' if part['kept'] else ' (left out)'}" for part in about["surrogates"])
+    explained = ", ".join(
+        f"{part['correlation']:.2f}{'' if part['kept'] else ' (left out)'}" for part in description["surrogates"]
+    )
     title = f"Heartbeats: accuracy on DS2 {float(right.float().mean()):.3f}; surrogates correlate with answers by {explained}"
-    print(validation.verdict(about), about["training_queries"], sep="\n")
+    print(validation.verdict(description), description["training_queries"], sep="\n")
     table = measure.Table(title, "attack, @10, @50, mean queries, median, over Square, over greedy")
     outcomes: dict[str, list[Outcome]] = {}
     for name, spec in {

@@ -71,9 +71,15 @@ def format_distances(distances: Tensor) -> str:
 
 def reach(bench: Bench, options: Namespace) -> None:
     """The table of one network without a limit on the distance."""
-    budgets, others = sorted(options.budgets), {name: measure.subject(name).module() for name in options.transfer}
+    budgets, targets = sorted(options.budgets), {name: measure.subject(name).module() for name in options.transfer}
     title = f"L2 after so many queries, mean / median / largest: {bench.subject.name}, {len(bench.y)} photographs"
-    heads = ["way", "fooled", *(f"L2 @{budget}" for budget in budgets), "mean, normalised", *(f"fools {name}" for name in others)]
+    heads = [
+        "way",
+        "fooled",
+        *(f"L2 @{budget}" for budget in budgets),
+        "mean, normalised",
+        *(f"fools {name}" for name in targets),
+    ]
     table = measure.Table(title, heads)
     for way in options.ways or ("noise", "signed-patch", *CONTROLS, "simba-dct", "hop-skip-jump"):
         spec = PEERS.get(way) or f"{way} of rlab?patch=8"
@@ -92,7 +98,7 @@ def reach(bench: Bench, options: Namespace) -> None:
         cells = [f"{int(distances[budgets[-1]].isfinite().sum())} of {len(bench.y)}"]
         cells += [format_distances(distances[budget]) for budget in budgets]
         cells.append("none" if math.isnan(normalised) else f"{normalised:.1f}")
-        table.add(way, *cells, *(transfers(module, (first, closest), bench.x, bench.y) for module in others.values()))
+        table.add(way, *cells, *(transfers(module, (first, closest), bench.x, bench.y) for module in targets.values()))
 
 
 def capped(bench: Bench, options: Namespace) -> None:

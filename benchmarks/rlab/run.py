@@ -116,13 +116,13 @@ def agents(options: Namespace) -> None:
     base = torch.zeros(0)
     for name, algorithm in {"greedy": "", "random-search": "", "prior, greedy": "none", "DQN, margin": "dqn"}.items():
         policy = trained(options, algorithm) if algorithm else name
-        about = find_agent(policy).about or {}
+        description = find_agent(policy).about or {}
         ends = [fight(bench, f"rlab?patch=2&policy={policy}", 1.0, MOST, seed) for seed in options.seeds]
         queries = capped(ends, MOST)
         base = queries if name == "greedy" else base
         ratios = [measure.ratio(queries, base, centre) if name != "greedy" else "" for centre in (np.mean, np.median)]
-        training = f"{sum(about.get('training_queries', {}).values()):,}"
-        seconds = round(about["curve"][-1]["seconds"]) if about.get("curve") else 0
+        training = f"{sum(description.get('training_queries', {}).values()):,}"
+        seconds = round(description["curve"][-1]["seconds"]) if description.get("curve") else 0
         figures = cells(ends, "@250 rate median")
         out.add(name, training, seconds, *figures, f"{float(queries.mean()):.0f}", *ratios, *cells(ends, "l2"))
 
@@ -147,16 +147,16 @@ def equal(options: Namespace) -> None:
 def probes(options: Namespace) -> None:
     """Full probes before each step, one image at a time, and none, many images at a time."""
     bench, eps, most, seed = Bench.of("resnet20", options.samples), 2.0, 12_000, options.seeds[0]
-    spec, own = "rlab?patch=2&draws=1&severities=5&clean_up=false", "rlab?patch=2"
+    spec, variants = "rlab?patch=2&draws=1&severities=5&clean_up=false", "rlab?patch=2"
     hunts: dict[str, Callable[[], Outcome]] = {
         "published loop, probe by probe": lambda: hunt(bench, published(), spec, eps, most, seed),
         "published loop, a step's probes together": lambda: hunt(
             bench, replace(published(), batch_size=128), spec, eps, most, seed
         ),
         "RLAB, the same one variant": lambda: fight(bench, spec, eps, most, seed),
-        "RLAB, its own variants": lambda: fight(bench, f"{own}&clean_up=false", eps, most, seed),
-        "RLAB, its own variants, L2 1.3 at most": lambda: fight(bench, f"{own}&clean_up=false", 1.3, most, seed),
-        "RLAB, its own variants, then clean-up": lambda: fight(bench, own, eps, most, seed),
+        "RLAB, its own variants": lambda: fight(bench, f"{variants}&clean_up=false", eps, most, seed),
+        "RLAB, its own variants, L2 1.3 at most": lambda: fight(bench, f"{variants}&clean_up=false", 1.3, most, seed),
+        "RLAB, its own variants, then clean-up": lambda: fight(bench, variants, eps, most, seed),
     }
     ends = {name: run() for name, run in hunts.items()}
     base = next(iter(ends.values()))

@@ -18,13 +18,13 @@ from black_box import Bench
 from rlab.common import Outcome, fight, over
 
 SPEC, BUDGET = "rlab?patch=2&clean_up=false&policy=prior", 1000
-KIND, OTHER = ("resnet20", "resnet32"), ("resnet2b", "cnn_wide_kw")
+KIND, FOREIGN = ("resnet20", "resnet32"), ("resnet2b", "cnn_wide_kw")
 """Networks of one kind with ResNet-44, and of another."""
 CASES = {
     "kind": ("resnet44", KIND),
     "other-2b": ("resnet44", ("resnet2b",)),
     "other-kw": ("resnet44", ("cnn_wide_kw",)),
-    "both": ("resnet44", (*KIND, *OTHER)),
+    "both": ("resnet44", (*KIND, *FOREIGN)),
     "unseen": ("resnet32", ("resnet20", "resnet44")),
     "plain": ("captum_cnn", ("resnet20", "resnet32", "resnet44")),
 }
@@ -36,13 +36,17 @@ def main() -> None:
     options = measure.arguments(__doc__, study=("surrogates",), cases=list(CASES), samples=60, skip=3000, seeds=[0])
     columns = "network, surrogates, @10, @100, mean queries, median, passes, over none"
     table = measure.Table(f"Surrogates, {options.samples} images", columns)
-    alone: dict[str, list[Outcome]] = {}
+    baselines: dict[str, list[Outcome]] = {}
     for network, names in (CASES[case] for case in options.cases):
         bench = Bench.of(network, options.samples, surrogates=names, start=options.skip)
-        runs = {", ".join(names): bench} if network in alone else {"none": replace(bench, surrogates=()), ", ".join(names): bench}
+        runs = (
+            {", ".join(names): bench}
+            if network in baselines
+            else {"none": replace(bench, surrogates=()), ", ".join(names): bench}
+        )
         for surrogates, part in runs.items():
             outcomes = [fight(part, SPEC, 1.0, BUDGET, seed) for seed in options.seeds]
-            base = alone.setdefault(network, outcomes)
+            base = baselines.setdefault(network, outcomes)
             queries = torch.stack([outcome.queries.clamp_max(BUDGET) for outcome in outcomes])
             rates = [f"{float((queries <= budget).float().mean()):.2f}" for budget in (10, 100)]
             passes = float(torch.stack([outcome.surrogate_passes for outcome in outcomes]).float().mean())

@@ -60,8 +60,8 @@ def test_ap_by_hand():
     """Two objects; the boxes by score hit, miss, hit: precision 1 up to recall 0.5, then 2/3."""
     truth = [helpers.objects((0, 0, 10, 10, 0, 0), (20, 0, 30, 10, 0, 0))]
     boxes = [helpers.detections((0, 0, 10, 10, 0, 0.9), (50, 50, 60, 60, 0, 0.8), (20, 0, 30, 10, 0, 0.7))]
-    half, whole = average_precision(match_set(boxes, truth))
-    assert half[0] == pytest.approx((51 + 50 * 2 / 3) / 101) and whole[0] == pytest.approx(half[0])
+    half, average = average_precision(match_set(boxes, truth))
+    assert half[0] == pytest.approx((51 + 50 * 2 / 3) / 101) and average[0] == pytest.approx(half[0])
 
 
 def test_equal_to_pycocotools_on_random_sets():
@@ -69,8 +69,8 @@ def test_equal_to_pycocotools_on_random_sets():
     generator = np.random.default_rng(3)
     for _ in range(30):
         detections, objects = random_set(generator)
-        half, whole = average_precision(match_set(detections, objects))
-        assert (half[0], whole[0]) == pytest.approx(coco_figures(detections, objects), abs=1e-3)
+        half, average = average_precision(match_set(detections, objects))
+        assert (half[0], average[0]) == pytest.approx(coco_figures(detections, objects), abs=1e-3)
 
 
 def test_lower_scores_of_all_boxes_leave_ap_as_it_is():
@@ -85,11 +85,11 @@ def test_false_boxes_above_all_others_lower_ap_and_below_them_do_not():
 
     def with_false(score):
         """The detections with a box far from everything in each picture and class."""
-        more = [(500, 500, 510, 510, label, score) for label in range(3)]
+        false_boxes = [(500, 500, 510, 510, label, score) for label in range(3)]
         joined = []
         for boxes in detections:
             rows = [(*box, label, s) for box, label, s in zip(boxes.boxes, boxes.labels, boxes.scores, strict=True)]
-            joined.append(helpers.detections(*rows, *more))
+            joined.append(helpers.detections(*rows, *false_boxes))
         return average_precision(match_set(joined, objects))[0][0]
 
     assert with_false(1.5) < before
@@ -101,8 +101,8 @@ def test_weights_are_copies_of_pictures():
     weights = np.array([[2, 0, 1, 1]])
     copied = [0, 0, 2, 3]
     expected = average_precision(match_set([detections[i] for i in copied], [objects[i] for i in copied]))
-    drawn = average_precision(match_set(detections, objects), weights)
-    assert [value[0] for value in drawn] == pytest.approx([value[0] for value in expected], abs=1e-9)
+    figures = average_precision(match_set(detections, objects), weights)
+    assert [value[0] for value in figures] == pytest.approx([value[0] for value in expected], abs=1e-9)
 
 
 def test_a_class_that_never_occurs_takes_no_part():
@@ -125,8 +125,8 @@ def test_interval_holds_the_figure_and_narrows_with_more_pictures():
     widths = []
     for copies in (1, 4):
         matches = match_set(detections * copies, objects * copies)
-        drawn = average_precision(matches, draw_pictures(matches.pictures, 200))[0]
-        result = interval(float(average_precision(matches)[0][0]), drawn)
+        draws = average_precision(matches, draw_pictures(matches.pictures, 200))[0]
+        result = interval(float(average_precision(matches)[0][0]), draws)
         assert result.low <= result.value <= result.high
         widths.append(result.high - result.low)
     assert widths[1] < widths[0]
@@ -139,7 +139,7 @@ def test_ratio_leaves_out_pictures_without_objects():
 
 def reference_precision(matches, weights, label, level):
     """AP of a class at a level of overlap, recall point by recall point, from pictures that are counted several times."""
-    total = sum(weights[picture] for picture, each in matches.objects.tolist() if each == label)
+    total = sum(weights[picture] for picture, object_label in matches.objects.tolist() if object_label == label)
     rows = [row for row in range(len(matches.label)) if matches.label[row] == label and not matches.ignored[row, level]]
     hits, counts, curve = 0, 0, []
     for row in sorted(rows, key=lambda row: -matches.score[row]):
@@ -165,8 +165,8 @@ def test_precision_of_classes_is_that_of_the_reference():
             assert value == pytest.approx(reference_precision(matches, weights[draw], classes[column], level), abs=1e-9)
         else:
             assert np.isnan(value)
-    first, whole = average_precision(matches, weights[:2])
-    assert first == pytest.approx(np.nanmean(precision[:2, 0], 1)) and whole == pytest.approx(np.nanmean(precision[:2], (1, 2)))
+    first, average = average_precision(matches, weights[:2])
+    assert first == pytest.approx(np.nanmean(precision[:2, 0], 1)) and average == pytest.approx(np.nanmean(precision[:2], (1, 2)))
     assert matches.pictures == 5 and len(matches.objects) == sum(picture.count for picture in objects)
 
 
@@ -178,5 +178,5 @@ def test_an_interval_leaves_out_draws_without_a_figure_and_holds_the_figure():
     counts = draw_pictures(7, draws=20)
     assert counts.shape == (20, 7) and (counts.sum(1) == 7).all() and np.array_equal(counts, draw_pictures(7, draws=20))
     assert not np.array_equal(counts, draw_pictures(7, draws=20, seed=1))
-    part, whole, weights = np.array([1, 2, 9]), np.array([2, 4, 0]), np.array([[1, 0, 5], [0, 1, 0], [0, 0, 1]])
-    assert ratio(part, whole, weights) == pytest.approx((0.5, 0.5, 0.5))
+    part, total, weights = np.array([1, 2, 9]), np.array([2, 4, 0]), np.array([[1, 0, 5], [0, 1, 0], [0, 0, 1]])
+    assert ratio(part, total, weights) == pytest.approx((0.5, 0.5, 0.5))

@@ -30,13 +30,13 @@ def test_quantile_counts_failures_as_infinity():
 
 @given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 30), st.floats(0, 1))
 def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed(values, failures, q):
-    result, everything = quantile(np.array(values), failures, q), sorted([*values, *[math.inf] * failures])
-    if not everything:
+    result, outcomes = quantile(np.array(values), failures, q), sorted([*values, *[math.inf] * failures])
+    if not outcomes:
         assert result is None
         return
-    assert result in everything
-    assert sum(v <= result for v in everything) >= q * len(everything) - 1e-6
-    assert sum(v < result for v in everything) < q * len(everything) or result == everything[0]
+    assert result in outcomes
+    assert sum(v <= result for v in outcomes) >= q * len(outcomes) - 1e-6
+    assert sum(v < result for v in outcomes) < q * len(outcomes) or result == outcomes[0]
 
 
 def test_quantile_is_exact_where_the_product_is_rounded():
@@ -65,10 +65,12 @@ def random_run(synthetic, seed):
     breaks[0, :3] = 0
     parts = [synthetic.records(model, rng.integers(0, 3, 15), EPS, breaks, stages=STAGES) for model in "mo"]
     rows = synthetic.join(*parts)
-    found = ~np.ma.getmaskarray(rows.queries_to_success)
+    successes = ~np.ma.getmaskarray(rows.queries_to_success)
     queries = rows.queries_to_success.copy()
-    queries[found] = rng.integers(1, 90, int(found.sum()))
-    rows = synthetic.change(rows, found, queries_to_success=queries[found], linf=rng.random(int(found.sum())).astype(np.float32))
+    queries[successes] = rng.integers(1, 90, int(successes.sum()))
+    rows = synthetic.change(
+        rows, successes, queries_to_success=queries[successes], linf=rng.random(int(successes.sum())).astype(np.float32)
+    )
     rows = synthetic.keep(rows, rng.permutation(len(rows)))
     return rows, grid(rows, synthetic.manifest(["m", "o"], EPS, 15, ["a", "b", "c"], stages=STAGES), "m")
 
@@ -86,10 +88,12 @@ def test_distances_are_the_smallest_of_each_sample_that_was_right(synthetic):
         table = table_of(rows, "outcome", "linf")
         right = [sample for (attack, sample, _), (outcome, _) in table.items() if attack == "clean" and outcome == "correct"]
         sizes = {
-            sample: [size for (_, each, _), (outcome, size) in table.items() if each == sample and outcome.startswith("fooled")]
+            sample: [
+                size for (_, number, _), (outcome, size) in table.items() if number == sample and outcome.startswith("fooled")
+            ]
             for sample in right
         }
-        expected = [min(size for size in each if size is not None) for each in sizes.values() if any(each)]
+        expected = [min(size for size in distances if size is not None) for distances in sizes.values() if any(distances)]
         result = distance_at_success(rows, cells, "linf")
         assert sorted(result.values) == pytest.approx(sorted(expected)) and result.robust == len(right) - len(expected)
         assert len(distance_at_success(rows, cells, "other").values) == 0
@@ -100,17 +104,17 @@ def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
         rows, cells = random_run(synthetic, seed)
         table = table_of(rows, "outcome", "queries_to_success")
         for stage in STAGES:
-            tried = [s for (a, s, e), (o, _) in table.items() if a == stage and e == 0.2 and o in TRIED]
+            attempts = [s for (a, s, e), (o, _) in table.items() if a == stage and e == 0.2 and o in ATTEMPT_OUTCOMES]
             first = {}
             for (attack, sample, _eps), (_, queries) in sorted(table.items(), key=lambda row: -row[0][2]):
-                if attack == stage and sample in tried and queries is not None:
+                if attack == stage and sample in attempts and queries is not None:
                     first.setdefault(sample, queries)
             result = queries_to_success(rows, cells, stage)
             assert sorted(result.values) == sorted(first.values()) and result.attack == stage
-            assert result.robust == len(tried) - len(first)
+            assert result.robust == len(attempts) - len(first)
 
 
-TRIED = ("fooled", "fooled_below", "survived", "survived_above")
+ATTEMPT_OUTCOMES = ("fooled", "fooled_below", "survived", "survived_above")
 
 
 def test_success_by_queries_ends_with_what_was_spent(synthetic):
@@ -118,8 +122,8 @@ def test_success_by_queries_ends_with_what_was_spent(synthetic):
         """Of ten samples, those that are `broken` fall at these queries; the others cost `most`."""
         breaks = np.where(np.arange(10) < len(broken), 0.05, np.inf)[None]
         rows = synthetic.records("m", np.zeros(10, int), [0.1], breaks, stages=("square",))
-        found = ~np.ma.getmaskarray(rows.queries_to_success)
-        rows = synthetic.change(rows, found, queries_to_success=np.array(broken, np.int64))
+        successes = ~np.ma.getmaskarray(rows.queries_to_success)
+        rows = synthetic.change(rows, successes, queries_to_success=np.array(broken, np.int64))
         rows = synthetic.change(rows, rows.attack == "square", backwards=backwards, forwards=most)
         manifest = synthetic.manifest(["m"], [0.1], 10, ["a"], stages=("square",))
         return success_by_queries(rows, grid(rows, manifest, "m"), "square")

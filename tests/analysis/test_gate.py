@@ -108,12 +108,12 @@ def test_each_budget_of_either_run_is_compared_or_fails_with_a_budget_that_works
         with subtests.test(seed=seed):
             rng = np.random.default_rng(seed)
             sets = [sorted(map(int, rng.choice([4, 8, 16, 32], rng.integers(1, 5), replace=False))) for _ in range(2)]
-            now, then = (result(side(synthetic, broken=5, eps=[0.0, *(n / 255 for n in numbers)])) for numbers in sets)
+            head, then = (result(side(synthetic, broken=5, eps=[0.0, *(n / 255 for n in numbers)])) for numbers in sets)
             common = set(sets[0]) & set(sets[1])
 
             def compare_at(eps=None):
                 """The checks of robust accuracy by the numerator of their budgets."""
-                clean, *robust = against_baseline(now, then, eps=eps)
+                clean, *robust = against_baseline(head, then, eps=eps)
                 assert clean.passed
                 return {int(check.name.split()[4].removesuffix("/255")): check for check in robust}
 
@@ -128,13 +128,13 @@ def test_each_budget_of_either_run_is_compared_or_fails_with_a_budget_that_works
                         and f"audit the {holder} at {number}/255" in check.text
                     )
                     assert check.remedy == "" and all(f"{n}/255" in check.text.partition("--eps ")[2] for n in common)
-            assert against_baseline(now, then, eps=0.7)[1].passed is False and len(against_baseline(now, then, eps=0.0)) == 1
+            assert against_baseline(head, then, eps=0.7)[1].passed is False and len(against_baseline(head, then, eps=0.0)) == 1
 
 
 def test_a_code_of_no_check_is_refused_unless_the_run_warns_of_it():
-    known = {*Code, *WARNINGS, "classes-without-samples", "of-a-plugin"}
-    check_codes(known, {"of-a-plugin"})
-    for code in known:
+    codes = {*Code, *WARNINGS, "classes-without-samples", "of-a-plugin"}
+    check_codes(codes, {"of-a-plugin"})
+    for code in codes:
         with pytest.raises(
             RequestError, match=rf"no check or warning has the code '{code[:3]}{code[4:]}', did you mean .*'{code}'"
         ):
@@ -227,8 +227,8 @@ def check_last_line(synthetic, rng):
     for check in failures:
         if check.low is not None and check.required is not None:
             demanded = check.remedy.rpartition(" ")[2]
-            met = check.observed >= check.required
-            assert met or float(demanded) <= check.low, "the threshold that it proposes must hold"
+            success = check.observed >= check.required
+            assert success or float(demanded) <= check.low, "the threshold that it proposes must hold"
             assert f"{100 * check.required:.1f} %" in check.text
 
 
@@ -265,7 +265,7 @@ def test_conditions_on_a_run_name_the_budget_as_it_is_written(synthetic):
     metrics = ("clean", "robust", "worst_class", "certified")
     checks = against_thresholds(run, [Threshold(metric=metric, minimum=0.1) for metric in metrics])
     assert [check.name for check in checks[:2]] == ["clean accuracy", "robust accuracy at eps 26/255"]
-    worst = min(run.per_class, key=lambda each: each.robust[1].low)
+    worst = min(run.per_class, key=lambda figures: figures.robust[1].low)
     assert checks[2].name == f"robust accuracy of the worst class at eps 26/255 ({worst.name})"
     assert checks[3].name == "share that is proven robust at eps 26/255"
     rates = (run.clean_accuracy, run.robust_accuracy[1], worst.robust[1], run.certified[1])
@@ -291,9 +291,9 @@ def test_a_fall_says_what_was_lost_and_how_far(synthetic):
     assert robust.text.startswith(
         "-3.0 points, a fall more than allowed (same 100 samples, 0 gained and 3 lost, McNemar p = 0.25"
     )
-    apart = against_baseline(result(after), result(before))[1]
-    assert apart.text == "-3.0 points, no fall beyond chance (77 of 100 now, 80 of 100 then, different samples)"
-    assert apart.low == pytest.approx(difference(77, 100, 80, 100).low) and apart.required is None
+    check = against_baseline(result(after), result(before))[1]
+    assert check.text == "-3.0 points, no fall beyond chance (77 of 100 now, 80 of 100 then, different samples)"
+    assert check.low == pytest.approx(difference(77, 100, 80, 100).low) and check.required is None
     with pytest.raises(ValueError, match="max_drop is 1.5"):
         Baseline(max_drop=1.5)
     nobody = result(side(synthetic, broken=0)).model_copy(update={"clean_accuracy": rate(0, 0)})

@@ -5,7 +5,8 @@
 
 import pytest
 
-from benchmarks.inference import LIMITS, MOST_ERRORS, coverage, errors
+from benchmarks.false_claims import MOST_ERRORS, errors
+from benchmarks.inference import LIMITS, coverage
 
 REPETITIONS = 2000
 

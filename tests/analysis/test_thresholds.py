@@ -24,17 +24,19 @@ def run(synthetic, criterion=TRUE, breaks=BREAKS, **changes):
 def test_every_figure_is_that_of_the_audit(synthetic):
     manifest, rows = run(synthetic)
     result, figures = summarise_model(manifest, rows, "runs/x", "m"), model_figures(manifest, rows, "runs/x", "m")
-    same = "model distance criterion eps eps_text n complete remarks seconds warnings checks weak attacks".split()
-    assert [getattr(result, name) for name in same] == [getattr(figures, name) for name in same]
+    shared_names = "model distance criterion eps eps_text n complete remarks seconds warnings checks weak attacks".split()
+    assert [getattr(result, name) for name in shared_names] == [getattr(figures, name) for name in shared_names]
     assert (result.folder, result.criterion, result.meaning) == ("runs/x", "true<0.1", meaning(manifest))
     assert (result.clean_unmet.k, result.clean_unmet.n) == (5, 6)
     assert [rate.k for rate in result.unmet] == [5, 3, 2] and result.unmet == figures.robust_accuracy
-    for mine, theirs in zip(result.per_class, figures.per_class, strict=True):
-        assert (mine.class_, mine.name, mine.n) == (theirs.class_, theirs.name, theirs.n)
-        assert (mine.clean_unmet, mine.unmet) == (theirs.clean, theirs.robust) and mine.unmet != [mine.clean_unmet] * 3
+    for row, expected in zip(result.per_class, figures.per_class, strict=True):
+        assert (row.class_, row.name, row.n) == (expected.class_, expected.name, expected.n)
+        assert (row.clean_unmet, row.unmet) == (expected.clean, expected.robust) and row.unmet != [row.clean_unmet] * 3
     names = "attack title broken forwards backwards judge_forwards surrogate_passes seconds finished skipped".split()
-    for mine, theirs in zip(result.stages, figures.stages, strict=True):
-        assert [getattr(mine, name) for name in names] == [getattr(theirs, name) for name in names] and mine.unmet == theirs.curve
+    for row, expected in zip(result.stages, figures.stages, strict=True):
+        assert [getattr(row, name) for name in names] == [
+            getattr(expected, name) for name in names
+        ] and row.unmet == expected.curve
     assert result.stages[0].unmet != result.stages[1].unmet
 
 
@@ -63,8 +65,8 @@ def test_statements(synthetic):
     assert statement(np.full((2, 6), 0.05)) == "Every input meets true<0.1 at 51/255."
     assert statement(eps=[0.0]).endswith("; nothing was attacked, since no budget is above 0.")
     manifest, rows = run(synthetic)
-    nothing = summarise_model(manifest, synthetic.keep(rows, rows.attack == "none"), "r", "m")
-    assert nothing.statement == "No attack is finished, so nothing is known about true<0.1." and nothing.notes == []
+    clean_result = summarise_model(manifest, synthetic.keep(rows, rows.attack == "none"), "r", "m")
+    assert clean_result.statement == "No attack is finished, so nothing is known about true<0.1." and clean_result.notes == []
 
 
 def test_notes_say_what_failed_and_what_is_missing(synthetic):
@@ -84,16 +86,20 @@ def test_notes_say_what_failed_and_what_is_missing(synthetic):
 
 def test_models_stand_side_by_side_and_one_stands_alone(synthetic):
     manifest, rows = run(synthetic)
-    alone = summarise(manifest, rows, "r")
-    assert alone.reported == alone.models[0] and alone.payload()["run"] == "r" and "models" not in alone.payload()
-    other = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=4)
+    first_result = summarise(manifest, rows, "r")
+    assert (
+        first_result.reported == first_result.models[0]
+        and first_result.payload()["run"] == "r"
+        and "models" not in first_result.payload()
+    )
+    second_rows = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=4)
     warned = [{"code": "odd", "model": None, "text": "words"}]
-    both = synthetic.manifest(["m", "o"], EPS, 6, ["a", "b", "c", "d"], criterion=TRUE, warnings=warned)
-    result = summarise(both, synthetic.join(rows, other), "r")
+    joint_manifest = synthetic.manifest(["m", "o"], EPS, 6, ["a", "b", "c", "d"], criterion=TRUE, warnings=warned)
+    result = summarise(joint_manifest, synthetic.join(rows, second_rows), "r")
     assert [model.unmet[-1].k for model in result.models] == [2, 6] and (result.criterion, result.n) == ("true<0.1", 6)
     assert result.reported is result and result.complete and [warning.code for warning in result.warnings].count("odd") == 1
-    missing = synthetic.keep(other, other.sample_id != 3)
-    assert not summarise(both, synthetic.join(rows, missing), "r").complete
+    missing = synthetic.keep(second_rows, second_rows.sample_id != 3)
+    assert not summarise(joint_manifest, synthetic.join(rows, missing), "r").complete
 
 
 def test_thresholds_of_another_criterion_are_refused():

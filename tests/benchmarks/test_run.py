@@ -19,7 +19,7 @@ def test_every_benchmark_is_found_by_its_group_and_says_how_it_is_run(root):
     assert {benchmark.name for benchmark in benchmarks.values() if benchmark.group == "passes"} == {
         "memory", "minimal", "overhead", "precision"
     }  # fmt: skip
-    helpers = {"measure", "run"}
+    helpers = {"false_claims", "measure", "run", "simulation", "turns"}
     assert {path.stem for path in (root / "benchmarks").glob("*.py")} - helpers == benchmarks.keys() - {"rlab"}
     assert all(benchmark.runs for benchmark in benchmarks.values())
 
@@ -29,8 +29,8 @@ def test_pages_name_benchmarks_that_exist(root):
         page: page.read_text(encoding="utf-8")
         for page in [*root.glob("docs/**/*.md"), root / "README.md", root / "CONTRIBUTING.md"]
     }
-    named = {name for text in pages.values() for name in re.findall(r"benchmarks[/.](\w+)(?:\.py|\b)", text)}
-    assert named - {"run"} <= find_benchmarks().keys()
+    references = {name for text in pages.values() for name in re.findall(r"benchmarks[/.](\w+)(?:\.py|\b)", text)}
+    assert references - {"run"} <= find_benchmarks().keys()
 
 
 @pytest.mark.nightly

@@ -43,8 +43,8 @@ def random_picture(generator, objects_most=8, boxes_most=20, classes=3):
     rows = []
     for _ in range(m):
         if n and generator.random() < 0.7:
-            which = generator.integers(n)
-            box, label = boxes[which] + generator.normal(0, 4, 4), labels[which]
+            index = generator.integers(n)
+            box, label = boxes[index] + generator.normal(0, 4, 4), labels[index]
             label = label if generator.random() < 0.7 else generator.integers(classes)
         else:
             corner = generator.uniform(0, 80, 2)
@@ -54,9 +54,9 @@ def random_picture(generator, objects_most=8, boxes_most=20, classes=3):
 
 
 def test_overlaps_by_hand():
-    boxes, others = np.array([[0.0, 0, 2, 2]]), np.array([[1.0, 0, 3, 2], [0, 0, 4, 4], [5, 5, 6, 6]])
-    assert overlaps(boxes, others)[0].tolist() == pytest.approx([1 / 3, 1 / 4, 0])
-    assert overlaps(boxes, others, np.array([False, True, False]))[0].tolist() == pytest.approx([1 / 3, 1, 0])
+    boxes, rivals = np.array([[0.0, 0, 2, 2]]), np.array([[1.0, 0, 3, 2], [0, 0, 4, 4], [5, 5, 6, 6]])
+    assert overlaps(boxes, rivals)[0].tolist() == pytest.approx([1 / 3, 1 / 4, 0])
+    assert overlaps(boxes, rivals, np.array([False, True, False]))[0].tolist() == pytest.approx([1 / 3, 1, 0])
 
 
 def test_suppression_keeps_the_best_of_each_class():
@@ -127,8 +127,8 @@ def test_a_picture_without_boxes_or_objects():
 def overlap(a, b, crowd=False):
     """Intersection over union of two boxes, or over the area of the first."""
     width, height = (max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1))
-    size, other = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return width * height / (size if crowd else size + other - width * height)
+    size, second_size = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return width * height / (size if crowd else size + second_size - width * height)
 
 
 def reference_match(boxes, truth, least):
@@ -158,16 +158,16 @@ def reference_outcomes(boxes, truth):
     for number, k in enumerate(partners):
         if of_box[number] == HIT:
             of_object[k] = HIT
-    for error, same, least, most in ((MISLABELLED, False, 0.5, 2.0), (MISPLACED, True, 0.1, 0.5)):
+    for error, equal_labels, least, most in ((MISLABELLED, False, 0.5, 2.0), (MISPLACED, True, 0.1, 0.5)):
         for number, (box, label) in enumerate(zip(boxes.boxes, boxes.labels, strict=True)):
             ratios = {
                 k: overlap(box, truth.boxes[k])
                 for k, outcome in enumerate(of_object)
-                if outcome == MISSED and (truth.labels[k] == label) == same
+                if outcome == MISSED and (truth.labels[k] == label) == equal_labels
             }
-            near = {k: ratio for k, ratio in ratios.items() if least <= ratio < most}
-            if of_box[number] == FALSE and near:
-                of_box[number] = of_object[max(near, key=near.__getitem__)] = error
+            rivals = {k: ratio for k, ratio in ratios.items() if least <= ratio < most}
+            if of_box[number] == FALSE and rivals:
+                of_box[number] = of_object[max(rivals, key=rivals.__getitem__)] = error
     return of_object, of_box
 
 
@@ -197,14 +197,14 @@ def test_suppression_and_decoding_are_those_of_the_reference():
         remaining = []
         for row in sorted(candidates, key=lambda row: -max(row[4:])):
             label, score = int(row[4:].argmax()), max(row[4:])
-            clash = any(label == other and overlap(row[:4], box) > 0.3 for box, other, _ in remaining)
+            clash = any(label == second and overlap(row[:4], box) > 0.3 for box, second, _ in remaining)
             if score > 0.2 and not clash and len(remaining) < 6:
                 remaining.append((row[:4], label, score))
         boxes = decode(candidates, least=0.2, limit=0.3, most=6)
         assert boxes.labels.tolist() == [label for _, label, _ in remaining]
         assert boxes.scores.tolist() == [score for *_, score in remaining]
         assert np.array_equal(boxes.boxes, np.array([box for box, *_ in remaining]).reshape(-1, 4))
-        chosen = boxes.select_above(0.5)
-        assert chosen.scores.tolist() == [score for *_, score in remaining if score >= 0.5]
+        selection = boxes.select_above(0.5)
+        assert selection.scores.tolist() == [score for *_, score in remaining if score >= 0.5]
     best = decode(np.array([[0, 0, 1, 1, 0.5, 0.5]]))
     assert best.labels.tolist() == [0] and len(decode(np.array([[0, 0, 1, 1, 0.001]]))) == 0

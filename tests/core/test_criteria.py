@@ -60,8 +60,8 @@ def test_margins_are_those_of_the_definitions():
     for criterion, definition in DEFINITIONS:
         margin, expected = criterion.margin(LOGITS, Y, X), by_row(definition)
         torch.testing.assert_close(margin, expected, rtol=1e-4, atol=1e-4, msg=str(criterion))
-        met = criterion.is_met(margin, LOGITS.abs().amax(1))
-        assert torch.equal(met, expected > 1e-4) and 0 < met.sum() < N, criterion
+        verdict = criterion.is_met(margin, LOGITS.abs().amax(1))
+        assert torch.equal(verdict, expected > 1e-4) and 0 < verdict.sum() < N, criterion
         assert criterion.select(slice(2, 5)).describe() == criterion.describe() and criterion.classes_for_attack(7) == 7
 
 
@@ -69,24 +69,24 @@ def test_what_attacks_see_leads_by_the_margin():
     """The criterion of misclassification decides on what attacks see as the criterion does on the model's logits."""
     thresholds = Threshold(true_below=0.1, text="true<0.1"), Threshold(wrong_class=3, wrong_above=0.7, text="class=3>0.7")
     for criterion in (*thresholds, NotRejected(2)):
-        other = criterion is not thresholds[1]
-        rows = torch.ones(N, dtype=torch.bool) if other else Y != 3
+        covers_all = criterion is not thresholds[1]
+        rows = torch.ones(N, dtype=torch.bool) if covers_all else Y != 3
         logits, y = LOGITS[rows], Y[rows]
-        shown = criterion.logits_for_attack(logits, y)
-        assert shown.shape == logits.shape and criterion.for_attack() in (MISCLASSIFIED, criterion)
-        torch.testing.assert_close(losses.margin(shown, y), criterion.margin(logits, y, X[rows]), rtol=1e-4, atol=1e-4)
+        view = criterion.logits_for_attack(logits, y)
+        assert view.shape == logits.shape and criterion.for_attack() in (MISCLASSIFIED, criterion)
+        torch.testing.assert_close(losses.margin(view, y), criterion.margin(logits, y, X[rows]), rtol=1e-4, atol=1e-4)
         for name, loss in losses.LOSSES.items():
-            torch.testing.assert_close(criterion.loss(loss, logits, y), loss(shown, y), msg=name)
-    shown = NotRejected(2).logits_for_attack(LOGITS, Y)
-    rejected = shown[Y != 2]
+            torch.testing.assert_close(criterion.loss(loss, logits, y), loss(view, y), msg=name)
+    view = NotRejected(2).logits_for_attack(LOGITS, Y)
+    rejected = view[Y != 2]
     assert (rejected[:, 2] < rejected[:, [0, 1, 3, 4]].amin(1)).all(), "no attack aims at the reject class"
-    kept = [k for k in range(CLASSES) if k != 2]
-    changed = (shown != LOGITS)[:, kept] & (Y[:, None] != torch.tensor(kept))
+    classes = [k for k in range(CLASSES) if k != 2]
+    changed = (view != LOGITS)[:, classes] & (Y[:, None] != torch.tensor(classes))
     assert not changed.any(), "other classes keep their logits"
-    shown = thresholds[1].logits_for_attack(LOGITS[Y == 0], Y[Y == 0])
-    assert (shown[:, [1, 2, 4]].amax(1) < shown[:, [0, 3]].amin(1)).all(), "nor at a class that is not the criterion's"
-    shown = thresholds[0].logits_for_attack(LOGITS, Y)
-    assert torch.equal(shown.scatter(1, Y[:, None], 0.0), LOGITS.scatter(1, Y[:, None], 0.0))
+    view = thresholds[1].logits_for_attack(LOGITS[Y == 0], Y[Y == 0])
+    assert (view[:, [1, 2, 4]].amax(1) < view[:, [0, 3]].amin(1)).all(), "nor at a class that is not the criterion's"
+    view = thresholds[0].logits_for_attack(LOGITS, Y)
+    assert torch.equal(view.scatter(1, Y[:, None], 0.0), LOGITS.scatter(1, Y[:, None], 0.0))
 
 
 def test_targets_follow_their_rows():

@@ -53,12 +53,12 @@ def test_errors_by_hand():
 @pytest.mark.parametrize("threshold", [0.5, 0.6, 1.0])
 def test_the_margin_is_positive_exactly_from_the_share_on(threshold):
     x, judge = criterion("missed", threshold=threshold)
-    for gone in range(3):
+    for count in range(3):
         changed = x.clone()
-        for quadrant in ((slice(0, 8), slice(0, 8)), (slice(8, 16), slice(8, 16)))[:gone]:
+        for quadrant in ((slice(0, 8), slice(0, 8)), (slice(8, 16), slice(8, 16)))[:count]:
             changed[0, :, quadrant[0], quadrant[1]] = 0.1
         margin = judge.margin(answers(changed), None, changed)
-        assert bool(margin[0] > 0) == (gone / 2 >= threshold)
+        assert bool(margin[0] > 0) == (count / 2 >= threshold)
 
 
 def test_a_picture_without_objects_is_never_missed_and_its_boxes_are_false():
@@ -91,9 +91,9 @@ def test_gradients_are_those_of_finite_differences(error):
 def test_selection_keeps_rows_aligned():
     x, judge = criterion("missed")
     changed = torch.zeros_like(x)
-    whole = judge.margin(answers(changed), None, x)
+    margins = judge.margin(answers(changed), None, x)
     for keep in (torch.tensor([2, 0]), torch.tensor([True, False, True]), slice(1, 3)):
-        assert torch.equal(judge.select(keep).margin(answers(changed)[keep], None, x[keep]), whole[keep])
+        assert torch.equal(judge.select(keep).margin(answers(changed)[keep], None, x[keep]), margins[keep])
 
 
 def test_lower_scores_of_all_boxes_are_no_success_until_the_threshold():
@@ -112,7 +112,7 @@ def test_lower_scores_of_all_boxes_are_no_success_until_the_threshold():
             """Flattened candidates."""
             return answers(x)
 
-    for factor, met in ((0.98, False), (1.02, True)):
+    for factor, success in ((0.98, False), (1.02, True)):
         eps = torch.full((3,), VANISHING * factor)
         threat = Threat(distance=Linf(), eps=eps, domain=Model.domain, criterion=judge)
         batch = Batch(ids=torch.arange(3), x=x, y=torch.zeros(3, dtype=torch.int64))
@@ -120,7 +120,7 @@ def test_lower_scores_of_all_boxes_are_no_success_until_the_threshold():
         oracle = ledger.oracle()
         assert oracle.classes == 2
         scores = oracle.scores(batch.ids, threat.project(torch.zeros_like(x), x))
-        assert scores.shape == (3, 2) and ledger.fooled.tolist() == [met, met, False]
+        assert scores.shape == (3, 2) and ledger.fooled.tolist() == [success, success, False]
 
 
 # Against a reference that goes candidate by candidate
@@ -144,8 +144,8 @@ def random_scene(seed):
 
 def overlap(a, b):
     width, height = (max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1))
-    size, other = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
-    return width * height / (size + other - width * height)
+    size, second_size = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return width * height / (size + second_size - width * height)
 
 
 def reference(candidates, picture, error, least):
@@ -159,7 +159,7 @@ def reference(candidates, picture, error, least):
             rival = max(share for index, share in enumerate(shares) if index != label)
             rows.append((k, overlap(box, picture.boxes[k]), shares[label], rival))
     best = [max(candidate[4:]) for candidate in candidates]
-    near = [[overlap(candidate[:4], picture.boxes[k]) for k in real] for candidate in candidates]
+    ratios_of_boxes = [[overlap(candidate[:4], picture.boxes[k]) for k in real] for candidate in candidates]
     count = max(1, len(real))
 
     def share(values):
@@ -167,11 +167,11 @@ def reference(candidates, picture, error, least):
         return sum(max([value for j, value in values if j == k], default=0.0) for k in real) / count
 
     if error == "missed":
-        loss = -sum(score for score, ratios in zip(best, near, strict=True) if any(r >= 0.4 for r in ratios))
+        loss = -sum(score for score, ratios in zip(best, ratios_of_boxes, strict=True) if any(r >= 0.4 for r in ratios))
         loss -= sum(true for _, ratio, true, _ in rows if ratio >= 0.1)
         return loss / count, 1 - share([(k, true) for k, ratio, true, _ in rows if ratio >= 0.1])
     if error == "false":
-        away = [score for score, ratios in zip(best, near, strict=True) if all(r < 0.5 for r in ratios)]
+        away = [score for score, ratios in zip(best, ratios_of_boxes, strict=True) if all(r < 0.5 for r in ratios)]
         hint = sum(score for score in away if score <= least) / min(10, len(best)) / least
         return sum(away) / 100, min(hint, 1.0)
     if error == "mislabelled":
@@ -188,10 +188,10 @@ def test_losses_counts_and_margins_are_those_of_the_reference():
     for seed in range(8):
         answers, objects = random_scene(seed)
         flat = answers.flatten(1)
-        shown = form.decode(flat, 0.5)
+        boxes = form.decode(flat, 0.5)
         for error in ERRORS:
             judge_of = BoxCriterion(error=error, scene=Scene.of(objects), form=form, least_score=0.5, threshold=0.6)
-            counts = [judge(*pair).count(error) for pair in zip(shown, objects, strict=True)]
+            counts = [judge(*pair).count(error) for pair in zip(boxes, objects, strict=True)]
             pairs = [reference(*pair, error, 0.5) for pair in zip(answers.tolist(), objects, strict=True)]
             assert judge_of.counts(flat).tolist() == counts
             assert judge_of.loss(None, flat, None).tolist() == pytest.approx([loss for loss, _ in pairs], abs=1e-4)

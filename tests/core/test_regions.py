@@ -21,17 +21,15 @@ def test_a_region_changes_where_half_of_its_pixels_lose_their_class(subtests):
             masks[:, 0, 0] = 1
             logits = torch.randn(8, 60, generator=rng)
             criterion = RegionChanged(masks=masks, classes=3)
-            margin, shown = criterion.margin(logits, ZERO, logits), criterion.logits_for_attack(logits, ZERO)
+            margin, view = criterion.margin(logits, ZERO, logits), criterion.logits_for_attack(logits, ZERO)
             for row in range(8):
-                inside = masks[row] != IGNORED
-                wrong = int((logits[row].reshape(3, 4, 5).argmax(0) != masks[row])[inside].sum())
-                assert bool(margin[row] > 0) == (2 * wrong >= int(inside.sum())) == bool(shown[row].argmax() == 1)
-                share = 1 - wrong / int(inside.sum())
-                assert float(shown[row].softmax(0)[0]) == pytest.approx(
-                    min(max(share, 0.01), 0.99), abs=0.501 / int(inside.sum())
-                )
+                region = masks[row] != IGNORED
+                wrong = int((logits[row].reshape(3, 4, 5).argmax(0) != masks[row])[region].sum())
+                assert bool(margin[row] > 0) == (2 * wrong >= int(region.sum())) == bool(view[row].argmax() == 1)
+                share = 1 - wrong / int(region.sum())
+                assert float(view[row].softmax(0)[0]) == pytest.approx(min(max(share, 0.01), 0.99), abs=0.501 / int(region.sum()))
             part = criterion.select(torch.tensor([3, 1]))
-            assert torch.equal(part.logits_for_attack(logits[[3, 1]], ZERO[:2]), shown[[3, 1]])
+            assert torch.equal(part.logits_for_attack(logits[[3, 1]], ZERO[:2]), view[[3, 1]])
 
 
 def test_an_object_is_lost_where_no_shown_box_of_its_class_overlaps_it(subtests):
@@ -47,12 +45,12 @@ def test_an_object_is_lost_where_no_shown_box_of_its_class_overlaps_it(subtests)
             ]
             form = BoxForm(candidates=6, classes=2)
             criterion = ObjectLost(error="missed", scene=Scene.of(objects), form=form, threshold=1.0)
-            margin, shown = criterion.margin(answers, ZERO, answers), criterion.logits_for_attack(answers, ZERO)
+            margin, view = criterion.margin(answers, ZERO, answers), criterion.logits_for_attack(answers, ZERO)
             for row, (final, picture) in enumerate(zip(form.decode(answers, 0.4), objects, strict=True)):
-                near = overlaps(final.boxes, picture.boxes)[:, 0] >= 0.5
-                found = bool((near & (final.labels == picture.labels[0])).any())
-                assert found == bool(margin[row] < 0) == bool(shown[row].argmax() == 0)
-                assert found == (not criterion.is_met(margin, margin)[row])
+                overlap = overlaps(final.boxes, picture.boxes)[:, 0] >= 0.5
+                match = bool((overlap & (final.labels == picture.labels[0])).any())
+                assert match == bool(margin[row] < 0) == bool(view[row].argmax() == 0)
+                assert match == (not criterion.is_met(margin, margin)[row])
 
 
 def test_an_object_is_found_by_its_score_and_a_box_beside_it_counts_in_part():
@@ -60,9 +58,9 @@ def test_an_object_is_found_by_its_score_and_a_box_beside_it_counts_in_part():
     scene = Scene.of([Objects(boxes=np.array([[0.0, 0, 10, 10]]), labels=np.array([0]), crowd=np.zeros(1, bool))])
     criterion = ObjectLost(error="missed", scene=scene, form=form, threshold=1.0)
 
-    def found(width, score):
+    def score_of(width, score):
         return float(criterion.score(torch.tensor([[0.0, 0, width, 10, score]])))
 
-    assert found(10, 0.9) == pytest.approx(0.9) and found(6, 0.7) == pytest.approx(0.7)
-    assert found(2, 0.9) == pytest.approx(0.9 * 0.2 / 0.5) and found(4, 0.9) == pytest.approx(0.4)
-    assert found(10, 0.3) == pytest.approx(0.3) and found(10, 0.0) == 0
+    assert score_of(10, 0.9) == pytest.approx(0.9) and score_of(6, 0.7) == pytest.approx(0.7)
+    assert score_of(2, 0.9) == pytest.approx(0.9 * 0.2 / 0.5) and score_of(4, 0.9) == pytest.approx(0.4)
+    assert score_of(10, 0.3) == pytest.approx(0.3) and score_of(10, 0.0) == 0

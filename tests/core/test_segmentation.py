@@ -56,9 +56,9 @@ def test_iou_of_a_picture_by_hand():
 
 def test_a_class_is_gone_when_no_pixel_of_it_keeps_it():
     assert margin(ClassGone(masks=MASKS, classes=3, label=1))[0] < 0
-    gone = maps_of([[[1, 0], [0, 1]], [[1, 1], [1, 1]]])
-    assert margin(ClassGone(masks=MASKS, classes=3, label=1), gone)[0] > 0
-    assert margin(ClassGone(masks=MASKS, classes=3, label=1), gone)[1] < 0, "a picture without the class never meets it"
+    vanished = maps_of([[[1, 0], [0, 1]], [[1, 1], [1, 1]]])
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1), vanished)[0] > 0
+    assert margin(ClassGone(masks=MASKS, classes=3, label=1), vanished)[1] < 0, "a picture without the class never meets it"
 
 
 def test_target_map_counts_pixels_of_the_target():
@@ -78,9 +78,9 @@ def test_losses_leave_out_ignored_pixels_and_work_on_classes(subtests):
             pixels = criterion.maps(logits).movedim(1, -1)
             for picture in range(2):
                 valid = MASKS[picture] != IGNORED
-                seen = pixels[picture][valid]
-                seen = seen * SPREAD / (seen.amax(1) - seen.amin(1)).mean()
-                by_class = PIXEL_LOSSES[name](seen, MASKS[picture][valid])
+                logits_of_picture = pixels[picture][valid]
+                logits_of_picture = logits_of_picture * SPREAD / (logits_of_picture.amax(1) - logits_of_picture.amin(1)).mean()
+                by_class = PIXEL_LOSSES[name](logits_of_picture, MASKS[picture][valid])
                 assert torch.allclose(values[picture], by_class.mean(), rtol=1e-5)
 
 
@@ -94,9 +94,9 @@ def test_jensen_shannon_is_that_of_the_two_distributions():
 
 def test_balanced_cross_entropy_turns_from_right_pixels_to_all():
     logits, y = torch.tensor([[2.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 0])
-    whole = losses.cross_entropy(logits, y)
-    assert torch.allclose(balanced_cross_entropy(logits, y, 0.0), whole * torch.tensor([1.0, 0.0]))
-    assert torch.allclose(balanced_cross_entropy(logits, y, 1.0), whole / 2)
+    entropy = losses.cross_entropy(logits, y)
+    assert torch.allclose(balanced_cross_entropy(logits, y, 0.0), entropy * torch.tensor([1.0, 0.0]))
+    assert torch.allclose(balanced_cross_entropy(logits, y, 1.0), entropy / 2)
 
 
 CRITERIA = {
@@ -115,9 +115,9 @@ def test_attacks_see_two_classes_that_judge_alike(subtests):
                 criterion, y = CRITERIA[name], torch.zeros(2, dtype=torch.long)
                 for judge in (criterion, Worst(criterion)):
                     logits = (1 + 9 * (seed % 2)) * torch.randn(2, 12, generator=torch.Generator().manual_seed(seed))
-                    margin, seen = criterion.margin(logits, y, logits), judge.logits_for_attack(logits, y)
-                    assert seen.shape == (2, judge.classes_for_attack(12))
-                    margin_of_attack = judge.for_attack().margin(seen, y, seen)
+                    margin, view = criterion.margin(logits, y, logits), judge.logits_for_attack(logits, y)
+                    assert view.shape == (2, judge.classes_for_attack(12))
+                    margin_of_attack = judge.for_attack().margin(view, y, view)
                     assert torch.equal(margin_of_attack > 0, criterion.is_met(margin, margin))
                     assert torch.equal(margin_of_attack[margin > 0], margin[margin > 0])
 
@@ -130,10 +130,10 @@ def test_attacks_by_scores_see_pixels_come_nearer_while_none_turns(subtests):
             right = 4 * torch.nn.functional.one_hot(criterion.truth, 3).movedim(-1, 1).float()
             nearer = right.clone()
             nearer[:, :, 0, 1] /= 2  # a pixel of class 1, which all criteria are about
-            far, near = (maps.flatten(1) for maps in (right, nearer))
-            assert criterion.margin(far, y, far) < 0
-            assert torch.equal(criterion.margin(far, y, far), criterion.margin(near, y, near))
-            seen_far, seen_near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (far, near))
+            flat, nearer_flat = (maps.flatten(1) for maps in (right, nearer))
+            assert criterion.margin(flat, y, flat) < 0
+            assert torch.equal(criterion.margin(flat, y, flat), criterion.margin(nearer_flat, y, nearer_flat))
+            seen_far, seen_near = (criterion.logits_for_attack(logits, y)[:, 1] for logits in (flat, nearer_flat))
             assert seen_near > seen_far
 
 
@@ -159,10 +159,10 @@ def test_certified_pixels_are_those_that_no_change_of_the_logits_turns(subtests)
             maps = torch.tensor([[[[0.5, 0.2, 0.0, 0.9]], [[0.0, 0.0, 0.3, 0.0]]]])
             masks = torch.tensor([[[0, 0, 0, IGNORED]]])
             costs = sorted(max(lead, 0.0) / 2**0.5 for lead in (0.5, 0.2, -0.3))
-            turned, spent = 0, 0.0
+            turned, budget = 0, 0.0
             for cost in costs:
-                spent += cost**2
-                turned += spent <= radius**2 + 1e-6
+                budget += cost**2
+                turned += budget <= radius**2 + 1e-6
             assert certified_wrong(maps, masks, radius, 1.0).tolist() == [turned]
 
 

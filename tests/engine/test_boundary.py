@@ -61,16 +61,20 @@ def test_a_linear_margin_reaches_zero():
     x = torch.tensor([[0.1, 0.5], [0.9, 0.2], [0.3, 0.7], [0.8, 0.1]])
     oracle, ledger, model, batch, logits = oracle_of(threshold(0.5), x, VECTOR, 2)
     lines = boundary.lines_between(oracle, batch, logits, free=True)
-    found = boundary.find_crossings(oracle, lines, boundary.lead(logits).median())
-    assert len(found.before) == 4 and float(torch.stack([found.before, found.after]).amax()) <= boundary.CLOSE
-    assert not found.jumps().any() and float(found.steep().amax()) == 0
-    assert sorted(found.classes[:, 0].tolist()) == [0, 0, 1, 1]
+    crossing = boundary.find_crossings(oracle, lines, boundary.lead(logits).median())
+    assert len(crossing.before) == 4 and float(torch.stack([crossing.before, crossing.after]).amax()) <= boundary.CLOSE
+    assert not crossing.jumps().any() and float(crossing.steep().amax()) == 0
+    assert sorted(crossing.classes[:, 0].tolist()) == [0, 0, 1, 1]
     assert int(ledger.costs.forwards.sum()) == model.queries <= 5 * 4
 
 
 def test_a_label_with_a_constant_stays():
-    found = crossings(lambda x: 7 * label(network(0)(x)), inputs(0))
-    assert found.jumps().all() and torch.allclose(found.before, torch.ones(1)) and torch.allclose(found.after, torch.ones(1))
+    crossing = crossings(lambda x: 7 * label(network(0)(x)), inputs(0))
+    assert (
+        crossing.jumps().all()
+        and torch.allclose(crossing.before, torch.ones(1))
+        and torch.allclose(crossing.after, torch.ones(1))
+    )
     finding = check(lambda x: 7 * label(network(0)(x)), inputs(0))
     assert finding.passed is False and "on 32 of 32 lines" in finding.text and "--attack ray-s" in finding.text
 
@@ -84,8 +88,8 @@ def test_the_bracket_holds_the_boundary():
 
     oracle, _, model, batch, logits = oracle_of(function, x, Domain(kind="vector", shape=(1,)), 2)
     boundary.find_crossings(oracle, boundary.lines_between(oracle, batch, logits, free=True), torch.tensor(1.0))
-    asked = torch.cat(model.calls)[:, 0]
-    assert 0.3 - 1e-5 < float(asked[asked < 0.3].max()) and float(asked[asked >= 0.3].min()) < 0.3 + 1e-5
+    questions = torch.cat(model.calls)[:, 0]
+    assert 0.3 - 1e-5 < float(questions[questions < 0.3].max()) and float(questions[questions >= 0.3].min()) < 0.3 + 1e-5
 
 
 def test_every_class_and_sample_is_on_a_line():
@@ -269,8 +273,8 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
         plan = plan_of(subject, x, subject.function(x).argmax(1), eps="0.02", attack=("fgsm", "square?steps=20"))
         run = run_plan(plan, tmp_path / name)
         records = {record["code"]: record for record in run.manifest["checks"]["recorder"]}
-        found = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
-        assert (False in found) is not passed
+        verdicts = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
+        assert (False in verdicts) is not passed
         before = subject.queries
         assert run_plan(plan, tmp_path / name, resume=True).manifest["checks"] == run.manifest["checks"]
         assert passed is False or subject.queries == before  # the scores that decide are sought again
@@ -280,8 +284,8 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
 
 
 def test_it_takes_scores(subtests):
-    for access, made in [(Access.GRADIENTS, True), (Access.SCORES, True), (Access.LABELS, False)]:
-        with subtests.test(str((access, made))):
+    for access, verdict in [(Access.GRADIENTS, True), (Access.SCORES, True), (Access.LABELS, False)]:
+        with subtests.test(str((access, verdict))):
             model = Recorder(network(0), CUBE, CLASSES)
             model.access = access
             x = inputs(0)
@@ -290,7 +294,7 @@ def test_it_takes_scores(subtests):
                 finding.code: finding
                 for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
             }
-            assert findings[Code.BOUNDARY].passed is (True if made else None)
+            assert findings[Code.BOUNDARY].passed is (True if verdict else None)
 
 
 def test_random_answers_have_no_boundary():

@@ -26,12 +26,12 @@ def test_the_answers_decide(subtests):
         with subtests.test(str((labels, words, absent))):
             model = Recorder(lambda x: 9 * x, Domain(kind="vector", shape=(CLASSES,)), CLASSES)
             dataset = ArrayDataset(X, labels, domain=model.domain)
-            with pytest.raises(ModelError) as caught:
+            with pytest.raises(ModelError) as raised:
                 check_classes(model, labels, dataset)
-            assert words in str(caught.value) and absent not in str(caught.value)
-            with pytest.raises(ModelError) as caught:  # without the data either may be
+            assert words in str(raised.value) and absent not in str(raised.value)
+            with pytest.raises(ModelError) as raised:  # without the data either may be
                 check_classes(model, labels)
-            assert "(y - 1)" in str(caught.value) and "(y % 10)" in str(caught.value)
+            assert "(y - 1)" in str(raised.value) and "(y % 10)" in str(raised.value)
 
 
 def test_other_numbers_of_classes_are_another_model():
@@ -54,13 +54,13 @@ def test_labels_that_a_model_of_four_classes_has_or_not():
     for labels, words in cases.items():
         try:
             check_classes(model, np.array(labels))
-            told = ""
+            text = ""
         except ModelError as error:
-            told = f"{error} "
-        if bool(told) != bool(words) or words not in told:
-            problems.append((labels, told))
+            text = f"{error} "
+        if bool(text) != bool(words) or words not in text:
+            problems.append((labels, text))
     assert not problems
-    one = Recorder(lambda x: x, Domain(kind="vector", shape=(1,)), 1)
-    one.info = ModelInfo(answers="logits")
+    scalar_model = Recorder(lambda x: x, Domain(kind="vector", shape=(1,)), 1)
+    scalar_model.info = ModelInfo(answers="logits")
     with pytest.raises(ModelError, match="one class apart"):
-        check_classes(one, np.zeros(3, int))
+        check_classes(scalar_model, np.zeros(3, int))

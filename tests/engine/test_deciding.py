@@ -69,11 +69,11 @@ def test_the_scores_that_decide_are_found(subtests):
                         and forwards > 0
                     )
                     leaf = x.clone().requires_grad_()
-                    found = torch.autograd.grad(repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[
-                        0
-                    ]
+                    gradient = torch.autograd.grad(
+                        repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf
+                    )[0]
                     true = torch.autograd.grad(network(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
-                    assert F.cosine_similarity(found, true, dim=1).min() > 0.99
+                    assert F.cosine_similarity(gradient, true, dim=1).min() > 0.99
 
 
 def test_scores_that_do_not_decide_are_not_taken():
@@ -92,14 +92,14 @@ def test_an_input_counts_by_the_answer_of_the_model():
 
     def sly(x, z):
         """The class of the network, but far from the cube's middle always the first."""
-        other = torch.where((x[:, :1] > 0.97), F.one_hot(torch.zeros(len(x), dtype=torch.long), CLASSES).float(), label(z))
-        return other * (4 + 4 * x.mean(1, keepdim=True))
+        answer = torch.where((x[:, :1] > 0.97), F.one_hot(torch.zeros(len(x), dtype=torch.long), CLASSES).float(), label(z))
+        return answer * (4 + 4 * x.mean(1, keepdim=True))
 
     x = x[x[:, 0] < 0.9]
     model, repair, _ = find(Shown(network, sly), x)
     if repair is not None:
-        far = inputs(5, 256)
-        assert torch.equal(repair.model.predict(far).argmax(1), model.predict(far).argmax(1))
+        probes = inputs(5, 256)
+        assert torch.equal(repair.model.predict(probes).argmax(1), model.predict(probes).argmax(1))
 
 
 def gain(x, z):
@@ -164,11 +164,11 @@ def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(tmp_path_factory
                 file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, {seed})\n")
                 data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
                 settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
-                own = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
-                along = (f"{attack}&gradient=surrogate",)
+                baseline = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
+                attacks = (f"{attack}&gradient=surrogate",)
                 answering = (lambda x: network(torch.as_tensor(x)).argmax(1).numpy()) if labels else Hidden(network).eval()
                 hidden = brinell.audit(
-                    answering, data, attack=along, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings
+                    answering, data, attack=attacks, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings
                 )
-                robust = [result.models[0].robust_accuracy[-1].k for result in (own, hidden)]
+                robust = [result.models[0].robust_accuracy[-1].k for result in (baseline, hidden)]
                 assert robust[1] <= robust[0] + 2

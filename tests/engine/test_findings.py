@@ -95,7 +95,7 @@ def findings(name, out):
                   **({"eps": "0.03,0.06,0.12", "attack": CASCADE} | settings))  # fmt: skip
     run = Run.open(out, thresholds=True)
     manifest, records = run.manifest, run.records()
-    kept = {
+    facts = {
         key: manifest.get(key) for key in ("checks", "probes", "repairs", "answers", "remarks", "warnings", "failed", "skipped")
     }
     rows = {}
@@ -105,7 +105,7 @@ def findings(name, out):
         costs = {key: int(columns[key].sum()) for key in ("forwards", "backwards", "judge_forwards")}
         outcomes = "".join(map(LETTERS.get, columns["outcome"].astype(str)))
         rows[stage] = costs | {"outcomes": outcomes, "adv_pred": "".join(map(str, columns["adv_pred"].compressed()))}
-    return json.loads(json.dumps(kept | {"rows": rows}).replace(str(out), "RUN"))
+    return json.loads(json.dumps(facts | {"rows": rows}).replace(str(out), "RUN"))
 
 
 LETTERS = {"fooled": "F", "fooled_below": "b", "fooled_before": "e", "survived": "S", "survived_above": "a", "skipped": "x"}
@@ -113,25 +113,25 @@ LETTERS |= {"misclassified": "m", "spared": "-", "failed": "!", "correct": "c", 
 NUMBER = re.compile(r"(-?\d+\.\d+(?:e-?\d+)?)")
 
 
-def differences(told, expected, place=""):
+def differences(actual, expected, place=""):
     """Where two findings differ: fractions by more than rounding on another machine, anything else at all."""
-    if isinstance(told, dict) and isinstance(expected, dict) and told.keys() == expected.keys():
-        return [each for key in told for each in differences(told[key], expected[key], f"{place}.{key}")]
-    if isinstance(told, list) and isinstance(expected, list) and len(told) == len(expected):
+    if isinstance(actual, dict) and isinstance(expected, dict) and actual.keys() == expected.keys():
+        return [difference for key in actual for difference in differences(actual[key], expected[key], f"{place}.{key}")]
+    if isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
         return [
-            each
-            for number, pair in enumerate(zip(told, expected, strict=True))
-            for each in differences(*pair, f"{place}.{number}")
+            difference
+            for number, pair in enumerate(zip(actual, expected, strict=True))
+            for difference in differences(*pair, f"{place}.{number}")
         ]
-    if isinstance(told, float) and isinstance(expected, float):
-        return [] if told == pytest.approx(expected, rel=0.02, abs=1e-4) else [(place, told, expected)]
-    if isinstance(told, str) and isinstance(expected, str) and NUMBER.search(expected):
-        first, second = NUMBER.split(told), NUMBER.split(expected)
-        same = first[::2] == second[::2] and all(
+    if isinstance(actual, float) and isinstance(expected, float):
+        return [] if actual == pytest.approx(expected, rel=0.02, abs=1e-4) else [(place, actual, expected)]
+    if isinstance(actual, str) and isinstance(expected, str) and NUMBER.search(expected):
+        first, second = NUMBER.split(actual), NUMBER.split(expected)
+        equality = first[::2] == second[::2] and all(
             float(a) == pytest.approx(float(b), rel=0.05, abs=0.01) for a, b in zip(first[1::2], second[1::2], strict=True)
         )
-        return [] if same else [(place, told, expected)]
-    return [] if told == expected else [(place, told, expected)]
+        return [] if equality else [(place, actual, expected)]
+    return [] if actual == expected else [(place, actual, expected)]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -41,10 +41,16 @@ class Memory(Wrapper):
     def forward(self, x):
         rows = []
         for row, logits in zip(x, self.net(x), strict=True):
-            near = [answer for known, answer in self.seen if float((row - known).detach().abs().amax()) <= self.radius]
-            if not near:
+            neighbours = [
+                answer for row_seen, answer in self.seen if float((row - row_seen).detach().abs().amax()) <= self.radius
+            ]
+            if not neighbours:
                 self.seen.append((row.detach(), logits.detach()))
-            rows.append(near[0] + 0 * logits if near and float(near[0].detach().amax() * 1000) % 1 < self.share else logits)
+            rows.append(
+                neighbours[0] + 0 * logits
+                if neighbours and float(neighbours[0].detach().amax() * 1000) % 1 < self.share
+                else logits
+            )
         return torch.stack(rows)
 
 
@@ -114,8 +120,8 @@ class Guard(Wrapper):
         self.word = word
 
     def forward(self, x):
-        watched = any(self.word in frame.filename for frame in inspect.stack(0))
-        return self.net(x.round(decimals=1)) if watched else self.net(x)
+        is_watched = any(self.word in frame.filename for frame in inspect.stack(0))
+        return self.net(x.round(decimals=1)) if is_watched else self.net(x)
 
 
 def stateful(seed):

@@ -145,12 +145,12 @@ def test_attacks_see_logits_whose_lead_is_the_margin(subtests):
                 logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
                 y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
                 logits.requires_grad_()
-                shown, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
-                torch.testing.assert_close(MISCLASSIFIED.margin(shown, y, shown), margin, atol=1e-4, rtol=1e-4)
+                view, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
+                torch.testing.assert_close(MISCLASSIFIED.margin(view, y, view), margin, atol=1e-4, rtol=1e-4)
                 decided = margin.abs() > 1e-3
-                assert ((shown.argmax(1) != y) == (margin > 0))[decided].all()
+                assert ((view.argmax(1) != y) == (margin > 0))[decided].all()
                 assert (margin > 0).any() and (margin < 0).any()
-                (grad,) = torch.autograd.grad(shown.sum(), logits)
+                (grad,) = torch.autograd.grad(view.sum(), logits)
                 assert grad.isfinite().all()
 
 
@@ -307,14 +307,14 @@ def test_a_forged_run_is_not_proved(run, tmp_path):
     lenient.change("best_margin", -0.5, attack="clean", samples=[sample])
     assert getattr(verdict(lenient), "status", "refused") == "refused"
 
-    better = forged(run, tmp_path / "survived")
-    for row in list(better.select(outcome="fooled")):
+    survivor = forged(run, tmp_path / "survived")
+    for row in list(survivor.select(outcome="fooled")):
         survive(row)
-    for row in list(better.select(outcome="fooled_below")):
+    for row in list(survivor.select(outcome="fooled_below")):
         row["outcome"] = "survived_above"
-    assert getattr(verdict(better), "status", "refused") == "refused"
+    assert getattr(verdict(survivor), "status", "refused") == "refused"
 
-    met = forged(run, tmp_path / "met")
-    sample = next(met.select("clean", "unmet"))["sample_id"]
-    met.change("outcome", "correct", attack="clean", samples=[sample])
-    assert getattr(verdict(met), "status", "refused") == "refused"
+    success = forged(run, tmp_path / "met")
+    sample = next(success.select("clean", "unmet"))["sample_id"]
+    success.change("outcome", "correct", attack="clean", samples=[sample])
+    assert getattr(verdict(success), "status", "refused") == "refused"

@@ -183,8 +183,8 @@ def data() -> tuple[Any, Any]:
     """Inputs so far apart that none is within the budgets of two."""
     rng, x = np.random.default_rng(0), np.zeros((0, 6), np.float32)
     while len(x) < 10:
-        drawn = rng.uniform(0.2, 0.8, (1, 6)).astype(np.float32)
-        x = np.concatenate([x, drawn]) if np.abs(x - drawn).max(1).min(initial=1) > 2 * EPS[-1] else x
+        row = rng.uniform(0.2, 0.8, (1, 6)).astype(np.float32)
+        x = np.concatenate([x, row]) if np.abs(x - row).max(1).min(initial=1) > 2 * EPS[-1] else x
     return x, mlp()(torch.from_numpy(x)).argmax(1).numpy()
 
 
@@ -194,8 +194,8 @@ def judge(run: Run, calls: list[Any], attack: str) -> None:
     network, records = mlp(), run.records()
     rows = np.flatnonzero(records.attack == attack)
     stored = run.adversarial("recorder", attack, range(len(x)))
-    asked = torch.cat([torch.zeros(0, 6), *calls])
-    wrong = network(asked).topk(2).values.diff(dim=1).abs()[:, 0] > 1e-4
+    questions = torch.cat([torch.zeros(0, 6), *calls])
+    wrong = network(questions).topk(2).values.diff(dim=1).abs()[:, 0] > 1e-4
     for row in rows:
         sample, eps = int(records.sample_id[row]), float(records.eps[row])
         if records.outcome[row] == "fooled":
@@ -203,8 +203,8 @@ def judge(run: Run, calls: list[Any], attack: str) -> None:
             assert input_.min() >= 0 and input_.max() <= 1 and (input_ - torch.from_numpy(x[sample])).abs().max() <= eps + 1e-6
             assert int(network(input_[None]).argmax()) != y[sample]
         if records.outcome[row] == "survived":
-            near = (asked - torch.from_numpy(x[sample])).abs().amax(1) <= eps
-            assert not (near & wrong & (network(asked).argmax(1) != y[sample])).any()
+            neighbours = (questions - torch.from_numpy(x[sample])).abs().amax(1) <= eps
+            assert not (neighbours & wrong & (network(questions).argmax(1) != y[sample])).any()
     file = attack.partition(":")[0]
     assert file in json.dumps(run.manifest["stages"])
     texts = run.manifest["remarks"].get("recorder", {}).get(attack, {})
@@ -335,8 +335,8 @@ def hear(seed: int, process: Any, writer: int) -> None:
     else:
         assert int(ledger.costs.forwards.sum()) == recorder.queries
     for sample in ledger.fooled.nonzero()[:, 0].tolist():
-        found = ledger.best.closest[sample]
-        assert (found - batch.x[sample]).abs().max() <= 0.3 + 1e-6 and int(mlp()(found[None]).argmax()) != y[sample]
+        example = ledger.best.closest[sample]
+        assert (example - batch.x[sample]).abs().max() <= 0.3 + 1e-6 and int(mlp()(example[None]).argmax()) != y[sample]
 
 
 @pytest.mark.parametrize("seeds", [range(15), pytest.param(range(15, 1000), marks=pytest.mark.nightly)], ids=len)
@@ -416,8 +416,8 @@ def answers_of(kind: str, file: Path) -> list[Any]:
         suspicion = plugins.build(kind, f"{file}:OwnDetector", {}).fit(x, torch.zeros(8).long(), model)
         score = lambda rows: suspicion(x[rows].requires_grad_(bool(rows[0] % 2))).detach()  # noqa: E731
     parts = [torch.arange(3), torch.arange(3, 8), torch.tensor([7, 1, 0]), torch.tensor([6, 5, 4, 3, 2])]
-    found = [dict(zip(rows.tolist(), score(rows).tolist(), strict=True)) for rows in parts]
-    return [found[0] | found[1], found[2] | found[3]]
+    answers = [dict(zip(rows.tolist(), score(rows).tolist(), strict=True)) for rows in parts]
+    return [answers[0] | answers[1], answers[2] | answers[3]]
 
 
 @pytest.mark.nightly

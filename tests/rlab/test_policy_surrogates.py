@@ -57,7 +57,7 @@ def test_a_file_brings_back_the_networks_bit_by_bit(tmp_path):
     path = tmp_path / "agent.safetensors"
     agent(first, second).save(path)
     loaded = load(path)
-    assert [one.digest() for one in loaded.surrogates] == [first.digest(), second.digest()]
+    assert [surrogate.digest() for surrogate in loaded.surrogates] == [first.digest(), second.digest()]
     assert loaded.surrogates[0].info.class_names == tuple("abcdefghij") and loaded.domain == DIGITS
     x = torch.rand(3, 1, 8, 8)
     assert torch.equal(loaded.surrogates[0].predict(x), first.predict(x))
@@ -109,10 +109,10 @@ def test_an_oracle_refuses_surrogates_of_other_classes():
 
 def test_passes_of_brought_surrogates_are_counted_apart():
     """Behind a surrogate of the run come those of the attack, and each pass counts."""
-    own, brought = network(seed=1), network(seed=2)
+    guide, brought = network(seed=1), network(seed=2)
     model = Recorder(lambda x: x.flatten(1)[:, :10], DIGITS, classes=10)
     batch = batch_of(torch.rand(2, 1, 8, 8), torch.zeros(2, dtype=torch.int64))
-    ledger = Ledger(model, batch, threat_of(1.0, "l2", DIGITS, n=2), surrogates=(own,))
+    ledger = Ledger(model, batch, threat_of(1.0, "l2", DIGITS, n=2), surrogates=(guide,))
     oracle = ledger.oracle().follow([brought])
     weights = torch.eye(10)[:2]
     slopes = oracle.slopes(batch.ids, batch.x, weights)
@@ -126,8 +126,8 @@ def test_passes_of_brought_surrogates_are_counted_apart():
 def test_only_what_explains_the_answers_is_kept():
     rng = torch.Generator().manual_seed(0)
     effect = torch.randn(60, 16, generator=rng)
-    along = torch.stack([effect + torch.randn(60, 16, generator=rng), torch.randn(60, 16, generator=rng), -effect], 2)
-    right, unrelated, opposite = (interval_of(column) for column in correlations(effect, along).unbind(1))
+    slopes = torch.stack([effect + torch.randn(60, 16, generator=rng), torch.randn(60, 16, generator=rng), -effect], 2)
+    right, unrelated, opposite = (interval_of(column) for column in correlations(effect, slopes).unbind(1))
     assert right.explains and right.correlation == pytest.approx(2**-0.5, abs=0.05)
     assert not unrelated.explains and abs(unrelated.correlation) < 0.1
     assert not opposite.explains and opposite.correlation == pytest.approx(-1)
@@ -143,9 +143,9 @@ def test_inputs_set_aside_are_not_those_of_the_validation(subtests):
 
 def test_rare_classes_are_drawn_by_the_root_of_their_share():
     labels = np.repeat([0, 1, 4], [900, 90, 10])
-    drawn = labels[balanced(labels, 5000, np.random.default_rng(0))]
+    sample = labels[balanced(labels, 5000, np.random.default_rng(0))]
     shares = np.sqrt([900, 90, 10]) / np.sqrt([900, 90, 10]).sum()
-    assert np.bincount(drawn)[[0, 1, 4]] == pytest.approx(5000 * shares, abs=1)
+    assert np.bincount(sample)[[0, 1, 4]] == pytest.approx(5000 * shares, abs=1)
     assert len(set(balanced(labels, 1000, np.random.default_rng(0)).tolist()) & set(np.flatnonzero(labels == 1))) == 90
 
 
@@ -170,7 +170,7 @@ def test_the_printed_command_works_as_pasted(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     run = Run.open(Path("run"))
     stored, records = run.manifest["surrogates"], run.records()
-    assert [one["name"] for one in stored] == [f"network {number} of my agent.safetensors" for number in (1, 2)]
+    assert [entry["name"] for entry in stored] == [f"network {number} of my agent.safetensors" for number in (1, 2)]
     passes = records.surrogate_passes[records.attack != "clean"]
     assert passes.sum() > 0 and all(passes % 2 == 0)
     assert "with 2 surrogates from its file" in (tmp_path / "run" / "report.html").read_text()

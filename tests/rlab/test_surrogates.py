@@ -49,19 +49,19 @@ def test_gradient_and_coefficients_are_those_of_bayesian_linear_regression():
     row = torch.tensor([1])
     posterior.forget(row, torch.tensor([[1.5, 0.5, 1.0, 1.0]]))
     prior = torch.block_diag(torch.kron(torch.eye(2), torch.diag(torch.tensor([1.5, 0.5, 1.0, 1.0]))), 0.04 * torch.eye(2))
-    asked, effects, noise = [], normal(5, seed=1), []
+    questions, effects, noise = [], normal(5, seed=1), []
     for step, effect in enumerate(effects):
         slopes, change = normal(1, 2, 2, 4, seed=10 + step), normal(1, 2, 4, seed=20 + step)
         posterior.follow(row, slopes)
-        along = (slopes[0] * change).sum((1, 2))
-        asked.append(torch.cat([change.flatten(), along]))
-        own, guided = (
+        alignments = (slopes[0] * change).sum((1, 2))
+        questions.append(torch.cat([change.flatten(), alignments]))
+        variance, guided = (
             change.flatten() @ prior[:8, :8] @ change.flatten(),
-            0.04 * along.square().sum() + (0.3 * along.sum()).square(),
+            0.04 * alignments.square().sum() + (0.3 * alignments.sum()).square(),
         )
-        noise.append(0.3 * (own + GUIDED * guided))
+        noise.append(0.3 * (variance + GUIDED * guided))
         posterior.update(row, change, effect[None])
-    a, start = torch.stack(asked), torch.cat([torch.zeros(8), torch.full((2,), 0.3)]) * posterior.unit[1]
+    a, start = torch.stack(questions), torch.cat([torch.zeros(8), torch.full((2,), 0.3)]) * posterior.unit[1]
     gain = prior @ a.T @ torch.linalg.inv(a @ prior @ a.T + torch.diag(torch.stack(noise)))
     expected = start + gain @ (effects - a @ start)
     assert torch.allclose(posterior.coefficients[1] * posterior.unit[1], expected[8:], atol=1e-4)
@@ -81,11 +81,11 @@ def test_a_misleading_surrogate_loses_its_coefficient_and_a_right_one_keeps_it()
     """The search follows what it believes, as RLAB does; the gradient has a part along the surrogate, or none."""
     for seed in range(6):
         channels, places = 3, 256
-        direction, rest = (scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3))
-        rest = rest - (rest * direction).mean() * direction
+        direction, remainder = (scaled(normal(channels, places, seed=10 * seed + part)) for part in (1, 3))
+        remainder = remainder - (remainder * direction).mean() * direction
         coefficients = []
         for part in (0.0, 0.5):
-            gradient = part * direction + 0.9 * rest
+            gradient = part * direction + 0.9 * remainder
             posterior = Posterior(1, channels, places, surrogates=1, trust=TRUST)
             posterior.forget(ROW, torch.ones(1, places))
             posterior.follow(ROW, direction[None, None])
@@ -111,13 +111,13 @@ def test_predictions_are_those_that_the_update_learns_from():
 
 def test_predictions_have_the_unit_of_the_answers():
     """Answers three times as large make means three times and variances nine times as large."""
-    change, other = normal(1, 1, 6), normal(1, 1, 6, seed=7)
+    change, question = normal(1, 1, 6), normal(1, 1, 6, seed=7)
     predictions = []
     for factor in (1.0, 3.0):
         posterior = Posterior(1, 1, 6)
         posterior.forget(ROW, torch.ones(1, 6))
         posterior.update(ROW, change, torch.tensor([2.5 * factor]))
-        predictions.append(posterior.predict(ROW, other))
+        predictions.append(posterior.predict(ROW, question))
     (mean, variance), (larger_mean, larger_variance) = predictions
     torch.testing.assert_close(larger_mean, 3 * mean)
     torch.testing.assert_close(larger_variance, 9 * variance)
@@ -141,11 +141,11 @@ def test_the_weights_of_classes_follow_the_criterion(subtests):
                 lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), logits, rng
             )
             assert weights.sign().flatten().tolist() == list(signs), weights
-            again = class_weights(
+            second_weights = class_weights(
                 lambda shifted, criterion=criterion, x=x: criterion.margin(shifted, torch.tensor([0]), x), 3 * logits + 7, rng
             )
             if not isinstance(criterion, Probability):
-                assert torch.allclose(weights, again), "neither scale nor offset of the logits matters"
+                assert torch.allclose(weights, second_weights), "neither scale nor offset of the logits matters"
 
 
 # Episodes
@@ -185,14 +185,14 @@ def guide(weight, name="guide"):
 
 @pytest.mark.slow
 def test_a_surrogate_of_its_kind_saves_queries_and_one_of_another_kind_costs_next_to_none():
-    alone, kind, other = [], [], []
+    baseline, kind, stranger = [], [], []
     for seed in range(4):
-        alone.append(search(seed=seed)[0])
+        baseline.append(search(seed=seed)[0])
         kind.append(search((guide(DIRECTION),), seed)[0])
-        other.append(search((guide(normal(PLACES, seed=99 + seed)),), seed)[0])
-    alone, kind, other = (float(torch.stack(part).mean()) for part in (alone, kind, other))
-    assert kind < 0.8 * alone, (kind, alone)
-    assert other < 1.15 * alone, (other, alone)
+        stranger.append(search((guide(normal(PLACES, seed=99 + seed)),), seed)[0])
+    baseline, kind, stranger = (float(torch.stack(part).mean()) for part in (baseline, kind, stranger))
+    assert kind < 0.8 * baseline, (kind, baseline)
+    assert stranger < 1.15 * baseline, (stranger, baseline)
 
 
 def test_passes_of_surrogates_count_apart_and_by_sample():
@@ -239,9 +239,9 @@ def test_who_cannot_be_a_surrogate():
 def test_surrogates_beside_the_models_under_test():
     with pytest.raises(RequestError, match="the surrogate a tells 3 classes apart, and m 2"):
         surrogate_notes([Opened("a", "1", 3)], [Opened("m", "2", 2)])
-    for twice in ([Opened("a", "1", 2), Opened("a", "2", 2)], [Opened("a", "1", 2), Opened("b", "1", 2)]):
+    for doubles in ([Opened("a", "1", 2), Opened("a", "2", 2)], [Opened("a", "1", 2), Opened("b", "1", 2)]):
         with pytest.raises(RequestError, match="is named twice"):
-            surrogate_notes(twice, [Opened("m", "3", 2)])
+            surrogate_notes(doubles, [Opened("m", "3", 2)])
     (note,) = surrogate_notes([Opened("a", "1", 2), Opened("b", "2", 2)], [Opened("m", "2", 2)])
     assert "the surrogate b is the model under test itself" in note and "m are white-box" in note
     assert surrogate_notes([Opened("a", "1", 2)], [Opened("m", "2", 2)]) == []
@@ -308,7 +308,7 @@ def test_a_surrogate_that_nothing_follows_is_refused(networks, tmp_path, capsys)
 
 @pytest.mark.slow
 def test_records_manifest_page_and_verification_name_the_surrogates(networks, tmp_path, capsys):
-    folder, again, other = (tmp_path / name for name in ("run", "again", "other"))
+    folder, repetition, variant = (tmp_path / name for name in ("run", "again", "other"))
     options = ["--surrogate", f"{networks}:guide", "--surrogate", f"{networks}:other"]
     assert main([*AUDIT, *options, "--out", str(folder)]) == 0
     (stage,) = json.loads(capsys.readouterr().out)["stages"]
@@ -324,10 +324,10 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert all(entry["digest"] in page for entry in entries) and "no queries of the model" in page
     assert main(["verify", str(folder), "--trust", str(tmp_path)]) == 0
     assert "surrogate" in capsys.readouterr().out
-    assert main([*AUDIT, *options, "--out", str(again)]) == 0
-    assert rows_of(Run.open(again).records()) == rows_of(records), "the same seed gives the same rows"
-    assert main([*AUDIT, *options[:2], "--out", str(other)]) == 0
-    assert rows_of(Run.open(other).records()) != rows_of(records)
+    assert main([*AUDIT, *options, "--out", str(repetition)]) == 0
+    assert rows_of(Run.open(repetition).records()) == rows_of(records), "the same seed gives the same rows"
+    assert main([*AUDIT, *options[:2], "--out", str(variant)]) == 0
+    assert rows_of(Run.open(variant).records()) != rows_of(records)
     assert main([*AUDIT, *options[:2], "--out", str(folder), "--resume"]) == 2, "another request"
     assert open_folder(str(folder)).models[0].stages[0].surrogate_passes == stage["surrogate_passes"]
 

@@ -24,14 +24,14 @@ MANIFEST = {"seed": 3, "eps": [0.1, 0.2], "models": [{"name": "a", "seconds": 1.
 ARRAYS = {"a": np.arange(6.0), "b": np.array([True, False])}
 
 
-def write(folder, rows=ROWS, manifest=MANIFEST, arrays=ARRAYS, page="<p>1</p>", archive=ARRAYS, listed=True):
+def write(folder, rows=ROWS, manifest=MANIFEST, arrays=ARRAYS, page="<p>1</p>", archive=ARRAYS, has_files=True):
     """A folder with data of each kind, and a page."""
     folder.mkdir(parents=True)
     write_table(folder / "rows.parquet", pa.table(rows))
     write_arrays(folder / "arrays.safetensors", arrays)
     np.savez(folder / "archive.npz", **archive)
     (folder / "report.html").write_text(page)
-    files = {"files": {"rows.parquet": digest(folder / "rows.parquet")}} if listed else {}
+    files = {"files": {"rows.parquet": digest(folder / "rows.parquet")}} if has_files else {}
     content = json.dumps(manifest | files | {"seal": seal.BLANK}).encode()
     (folder / "manifest.json").write_bytes(seal.sealed(content))
     return folder
@@ -90,38 +90,42 @@ CHANGES = [
     ({"manifest": MANIFEST | {"more": 1}}, "manifest.json", "more is 1, and comes out as missing", (), 0),
     ({"manifest": {key: MANIFEST[key] for key in MANIFEST if key != "text"}}, "manifest.json", "text is missing", (), 0),
     ({"manifest": MANIFEST | {"models": [{"name": "b", "seconds": 1.5}]}}, "manifest.json", "models.0.name is 'b'", (), 0),
-    ({"listed": False}, "manifest.json", "files comes out differently", (), 0),
+    ({"has_files": False}, "manifest.json", "files comes out differently", (), 0),
 ]
 
 
 def test_each_change_is_named(tmp_path, repetition):
     problems = []
     for number, (change, location, words, samples, count) in enumerate(CHANGES):
-        found = compared(write(tmp_path / str(number), **change), repetition).differences
-        right = [each for each in found if each.location == location and words in each.description]
-        if len(found) != 1 or not right or (samples is not None and (found[0].samples, found[0].count) != (samples, count)):
-            problems.append((change if location == "manifest.json" else location, words, found))
+        differences = compared(write(tmp_path / str(number), **change), repetition).differences
+        right = [difference for difference in differences if difference.location == location and words in difference.description]
+        if (
+            len(differences) != 1
+            or not right
+            or (samples is not None and (differences[0].samples, differences[0].count) != (samples, count))
+        ):
+            problems.append((change if location == "manifest.json" else location, words, differences))
     assert not problems, problems
 
 
 def test_rounding_and_a_few_samples_at_the_boundary_are_no_difference(tmp_path, repetition):
-    same = compared(write(tmp_path / "same"), repetition)
-    assert (same.differences, same.rows, same.boundary, same.arrays) == ([], N, 0, 4)
+    twin = compared(write(tmp_path / "same"), repetition)
+    assert (twin.differences, twin.rows, twin.boundary, twin.arrays) == ([], N, 0, 4)
     rounded = {"manifest": MANIFEST | {"eps": [0.1000001, 0.2]}, "arrays": ARRAYS | {"a": np.arange(6.0) * (1 + 1e-5)}}
     assert compared(write(tmp_path / "rounded", **rows("margin", (7, 1.00001)), **rounded), repetition).differences == []
     # Three of 1500, and not four, may come out as another one does.
     three = compared(write(tmp_path / "three", **rows("outcome", *((row, "survived") for row in (0, 3, 6)))), repetition)
     assert (three.differences, three.boundary) == ([], 3)
     four = compared(write(tmp_path / "four", **rows("outcome", *((row, "survived") for row in (0, 3, 6, 9)))), repetition)
-    assert [each.samples for each in four.differences] == [(100, 103, 106, 109)] and four.boundary == 0
-    within = compared(write(tmp_path / "within", **rows("margin", (7, 0.0))), repetition)
-    assert (within.differences, within.boundary) == ([], 1), "0.0 occurs among the others"
+    assert [difference.samples for difference in four.differences] == [(100, 103, 106, 109)] and four.boundary == 0
+    boundary = compared(write(tmp_path / "within", **rows("margin", (7, 0.0))), repetition)
+    assert (boundary.differences, boundary.boundary) == ([], 1), "0.0 occurs among the others"
 
 
 def test_claims_cover_files_columns_and_keys():
     claims = Claims({"rows.parquet:seconds": "a", "manifest.json:models.*.seconds": "b", "audio/*": "c", "x.json:a": "b"})
     covered = [("run/rows.parquet", "seconds"), ("manifest.json", "models.0.seconds"), ("audio/1.wav", ""), ("x.json", "a.b.c")]
-    others = [
+    exceptions = [
         ("rows.parquet", ""),
         ("rows.parquet", "margin"),
         ("manifest.json", "models.0.name"),
@@ -129,7 +133,7 @@ def test_claims_cover_files_columns_and_keys():
         ("x.json", "b.a"),
     ]
     assert [claims.covers(*place) for place in covered] == [True] * 4
-    assert [claims.covers(*place) for place in others] == [False] * 5
+    assert [claims.covers(*place) for place in exceptions] == [False] * 5
     assert claims.reasons() == ["a", "b", "c"]
 
 
@@ -138,8 +142,8 @@ def test_what_is_claimed_is_not_compared(tmp_path, repetition):
     folder = write(tmp_path / "run", **change)
     assert len(compared(folder, repetition).differences) == 2
     assert not compared(folder, repetition, ["rows.parquet:margin", "manifest.json:seed"]).differences
-    (other,) = compared(folder, repetition, ["rows.parquet", "manifest.json:eps"]).differences
-    assert other.location == "manifest.json"
+    (difference,) = compared(folder, repetition, ["rows.parquet", "manifest.json:eps"]).differences
+    assert difference.location == "manifest.json"
 
 
 def test_files_that_are_missing_or_too_many(tmp_path, repetition):
@@ -147,8 +151,8 @@ def test_files_that_are_missing_or_too_many(tmp_path, repetition):
     (folder / "arrays.safetensors").unlink()
     (folder / "more.npz").write_bytes(b"")
     (folder / ".lock").write_bytes(b"")
-    found = [(each.location, each.description) for each in compared(folder, repetition).differences]
-    assert found == [("arrays.safetensors", "the file is missing"), ("more.npz", "the request makes no such file")]
+    differences = [(difference.location, difference.description) for difference in compared(folder, repetition).differences]
+    assert differences == [("arrays.safetensors", "the file is missing"), ("more.npz", "the request makes no such file")]
     assert not compared(folder, repetition, ["*.npz", "arrays.safetensors"]).differences
 
 
@@ -157,10 +161,12 @@ def test_texts_follow_from_the_data(tmp_path, repetition):
     (folder / "more.csv").write_text("1")
     comparison = Comparison()
     compare_texts(folder, repetition, Claims({}), comparison)
-    assert [each.location for each in comparison.differences] == ["more.csv", "report.html"]
+    assert [difference.location for difference in comparison.differences] == ["more.csv", "report.html"]
     comparison = Comparison()
     compare_texts(repetition, folder, Claims({"report.html": "it is a claim"}), comparison)
-    assert [(each.location, each.description) for each in comparison.differences] == [("more.csv", "the file is missing")]
+    assert [(difference.location, difference.description) for difference in comparison.differences] == [
+        ("more.csv", "the file is missing")
+    ]
     names = ["a.parquet", "a.safetensors", "a.npz", "a.jsonl", "a.toml", "manifest.json", "other.json", "a.html", "a.csv"]
     assert [is_data(name) for name in names] == [True] * 6 + [False] * 3
 
@@ -168,7 +174,7 @@ def test_texts_follow_from_the_data(tmp_path, repetition):
 def test_the_place_of_a_folder_may_be_another_one(tmp_path):
     """A text that holds the place of the repetition may hold another in its stead, the same one everywhere."""
     place = str(tmp_path / "new")
-    repetition = write(tmp_path / "new", manifest={"a": f"brinell --out {place}", "b": f"{place}/x"}, listed=False)
+    repetition = write(tmp_path / "new", manifest={"a": f"brinell --out {place}", "b": f"{place}/x"}, has_files=False)
     cases = [
         ({"a": "brinell --out /old", "b": "/old/x"}, []),
         ({"a": "brinell --out /old", "b": "/other/x"}, ["the folder names several places"]),
@@ -176,8 +182,10 @@ def test_the_place_of_a_folder_may_be_another_one(tmp_path):
         ({"a": "brinell --out /old", "b": "/old/y"}, ["b is '/old/y'"]),
     ]
     for number, (manifest, expected) in enumerate(cases):
-        found = compared(write(tmp_path / str(number), manifest=manifest, listed=False), repetition).differences
-        assert len(found) == len(expected) and all(words in each.description for words, each in zip(expected, found, strict=True))
+        differences = compared(write(tmp_path / str(number), manifest=manifest, has_files=False), repetition).differences
+        assert len(differences) == len(expected) and all(
+            words in difference.description for words, difference in zip(expected, differences, strict=True)
+        )
 
 
 def test_what_is_damaged_or_a_link_is_refused(tmp_path, repetition):
@@ -197,5 +205,5 @@ def test_what_is_damaged_or_a_link_is_refused(tmp_path, repetition):
 def test_differences_of_json_by_hand():
     recorded = {"a": 1, "b": {"c": [1, 2, {"d": None}], "e": "x"}, "only": 0}
     repeated = {"a": 1, "b": {"c": [1, 3, {"d": 0}], "e": "x"}, "other": []}
-    found = list(json_differences(recorded, repeated, lambda one, other: one == other))
-    assert found == [("b.c.1", "2", "3"), ("b.c.2.d", "None", "0"), ("other", "missing", "[]"), ("only", "0", "missing")]
+    differences = list(json_differences(recorded, repeated, lambda first, second: first == second))
+    assert differences == [("b.c.1", "2", "3"), ("b.c.2.d", "None", "0"), ("other", "missing", "[]"), ("only", "0", "missing")]

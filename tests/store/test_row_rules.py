@@ -32,8 +32,8 @@ def audit(tmp_path_factory):
 def violations(audit, stage, part=None, **cell):
     own, honest, broken = audit[stage]
     clean = None if stage == CLEAN else audit[CLEAN][1]
-    found = find_violations(replace(own, **cell), honest if part is None else part, clean, broken)
-    return [(violation.description, violation.samples.tolist()) for violation in found]
+    faults = find_violations(replace(own, **cell), honest if part is None else part, clean, broken)
+    return [(violation.description, violation.samples.tolist()) for violation in faults]
 
 
 def changed(part, column, index, value):
@@ -134,12 +134,12 @@ OTHER_ROWS = [
 def problems_of(audit, stage, outcome, column, value, words, sample=None):
     """What is wrong with what is said of one change."""
     part = audit[stage][1]
-    chosen = (part.outcome.astype(str) == outcome) & ((part.sample_id == sample) if sample is not None else True)
-    index = int(np.flatnonzero(chosen)[-1])
-    found = violations(audit, stage, changed(part, column, index, value))
-    told = [samples for description, samples in found if words in description]
-    wrong = not told or any(samples != [part.sample_id[index]] for samples in told)
-    return [(stage, outcome, column, value, found)] if wrong else []
+    mask = (part.outcome.astype(str) == outcome) & ((part.sample_id == sample) if sample is not None else True)
+    index = int(np.flatnonzero(mask)[-1])
+    faults = violations(audit, stage, changed(part, column, index, value))
+    reports = [samples for description, samples in faults if words in description]
+    wrong = not reports or any(samples != [part.sample_id[index]] for samples in reports)
+    return [(stage, outcome, column, value, faults)] if wrong else []
 
 
 def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
@@ -215,8 +215,8 @@ def test_what_the_manifest_says_decides(audit):
     assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), eot=2)
     assert not violations(audit, FGSM, changed(part, "adv_pred", fooled, 0), wrong_class=1)
     before = int(np.flatnonzero(audit[BIM][1].outcome.astype(str) == "fooled_before")[-1])
-    again = changed(audit[BIM][1], "outcome", before, "survived_above")
-    assert violations(audit, BIM, again) and not violations(audit, BIM, again, alone=True)
+    second_part = changed(audit[BIM][1], "outcome", before, "survived_above")
+    assert violations(audit, BIM, second_part) and not violations(audit, BIM, second_part, alone=True)
     assert violations(audit, FGSM, classes=1) and violations(audit, FGSM, distance="l2")
 
 

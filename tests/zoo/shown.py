@@ -17,17 +17,17 @@ BELOW = -4.0
 class Shown(nn.Module):
     """Answers `show(inputs, logits)`, in which the leading class is that of the network."""
 
-    def __init__(self, net: nn.Module, show: Change, *others: nn.Module) -> None:
+    def __init__(self, net: nn.Module, show: Change, *networks: nn.Module) -> None:
         super().__init__()
-        self.net, self.show, self.others = net, show, nn.ModuleList(others)
+        self.net, self.show, self.others = net, show, nn.ModuleList(networks)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, *shape) to (n, classes)."""
         return self.show(x, self.net(x))
 
 
-def _shown(base: Base, show: Change, *others: nn.Module) -> Pair:
-    return Pair(defended=Shown(base.net, show, *others), counterpart=base.net)
+def _shown(base: Base, show: Change, *networks: nn.Module) -> Pair:
+    return Pair(defended=Shown(base.net, show, *networks), counterpart=base.net)
 
 
 def label(z: Tensor) -> Tensor:
@@ -56,14 +56,14 @@ def invented_confidence(base: Base) -> Pair:
 @defence("borrowed-scores", "answers")
 def borrowed_scores(base: Base) -> Pair:
     """The class of the network; all other scores are those of a plain one, arranged below the class."""
-    other = plain(base)
+    lender = plain(base)
 
     def show(x: Tensor, z: Tensor) -> Tensor:
-        borrowed, top = other(x), z.argmax(1, keepdim=True)
+        borrowed, top = lender(x), z.argmax(1, keepdim=True)
         lead = borrowed.topk(2, 1).values
         return borrowed.scatter(1, top, lead[:, :1] + (lead[:, :1] - lead[:, 1:]))
 
-    return _shown(base, show, other)
+    return _shown(base, show, lender)
 
 
 def plain(base: Base) -> nn.Module:
