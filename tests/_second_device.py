@@ -102,6 +102,10 @@ class Generator(torch.Generator):
         generator.draws_on_second = is_second(device)
         return generator
 
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return torch.device(NAME, 0) if self.draws_on_second else super().device
+
 
 class Emulation(TorchDispatchMode):
     """Sees the operations that make tensors on the device, too."""

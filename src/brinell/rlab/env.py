@@ -128,7 +128,7 @@ class PatchEnv:
         filters = rng.select(first).fold("filters")
         self.cache = DistortionCache(batch.x[first], threat.domain, variants, filters, gradient=ask, memory=MEMORY)
         self.assignment = Assignment(grid, self.cache)
-        self._prior = placement.prior or Prior()
+        self._prior = (placement.prior or Prior()).to(device)
         covariance = self._prior.covariance_for(grid.channels)
         self.posterior = Posterior(
             n,
