@@ -17,16 +17,15 @@ EXTRAS := .venv-extras
 EXTRAS_READY := $(EXTRAS)/.ready
 SBOM_VENV := .venv-sbom
 SBOM_READY := $(SBOM_VENV)/.ready
-SITE_VENV := .venv-site
-SITE_READY := $(SITE_VENV)/.ready
 
 # One thread: parallel test workers do not fight over the cores, and the built-in network is too small to share out. On a busy
 # machine two threads wait for each other at every layer, and its audit takes minutes in place of seconds.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
+PYTEST = $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test slow extras check docs site format bench server smoke sbom environment clean distclean
+.PHONY: help audit test slow nightly extras check docs site format bench server smoke sbom environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,29 +36,45 @@ audit: $(READY) ## Audit the built-in model on real handwritten digits and write
 # A worker takes neighbouring tests, so that what a file makes once is made in one worker, and helps the other at the end.
 # In another order: make test ARGS="--shuffle 1", or "--shuffle reversed".
 test: $(TOOLS_READY) ## Run the tests, but for the slow ones
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow and not nightly" $(ARGS)
 
-slow: $(TOOLS_READY) ## Run the slow tests: a thousand hostile files, flipped bits, forged runs
-	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+slow: $(TOOLS_READY) ## Run the slow tests: guides, pages in a browser, processes that are killed
+	$(PYTEST) -m "slow and not nightly" $(ARGS)
+
+nightly: $(TOOLS_READY) server extras ## Run the rest: thousands of cases, simulations, the inference server, further packages
+	$(PYTEST) -m "nightly or server" $(ARGS)
 
 extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, MLflow, Lightning, accelerate
 	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
 		tests/store/test_s3.py tests/runners/test_engines.py tests/runners/test_placement.py tests/studies/export/test_export.py tests/test_harden_examples.py $(ARGS)
 
-check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names and prose, generated docs
+check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names, prose and links, generated docs
+	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs
+
+# Types take as long as all others together.
+.PHONY: check-types check-style check-words check-docs
+check-types: $(TOOLS_READY)
+	$(BIN)/mypy
+
+check-style: $(TOOLS_READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+
+check-words: $(TOOLS_READY)
 	$(BIN)/python scripts/check_words.py
+	$(BIN)/python scripts/check_source.py
+	$(BIN)/python scripts/check_docs.py
+
+check-docs: $(TOOLS_READY)
 	$(BIN)/python scripts/generate_docs.py --check
 
 docs: $(TOOLS_READY) ## Write the generated parts of the documentation anew
 	$(BIN)/python scripts/generate_docs.py
 
-site: $(SITE_READY) ## Build the documentation site in site/; a link that leads nowhere stops it
-	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/mkdocs build --strict
+site: $(TOOLS_READY) ## Build the documentation site in site/; a link that leads nowhere stops it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(TOOLS_READY) ## Format the code and mend what the linter can mend
 	$(BIN)/ruff format .
@@ -83,7 +98,7 @@ clean: ## Remove caches and build products
 	find src tests scripts benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## Remove the environments too
-	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SITE_VENV) $(SBOM_VENV) $(EXTRAS)
+	rm -rf $(VENV) $(BENCH_VENV) $(SERVER_VENV) $(SBOM_VENV) $(EXTRAS)
 
 # One pip for all, whichever came with the interpreter. Only wheels are taken, so that a missing one shows; what builds the
 # exceptions and ourselves comes in the versions of constraints.txt, too, and does not stay in the environment.
@@ -101,9 +116,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python $(INSTALL) $(OURS) --editable .
 	touch $@
 
-# The rest, for tests and checks. jsonpath-rw, which mlcroissant needs, exists as source only: setuptools and wheel build it.
+# The rest, for tests, checks and the site. jsonpath-rw, which mlcroissant needs, exists as source only: setuptools and wheel build it.
 $(TOOLS_READY): $(READY)
-	$(BIN)/python $(INSTALL) $(OURS) --no-binary jsonpath-rw --editable '.[dev]'
+	$(BIN)/python $(INSTALL) $(OURS) --no-binary jsonpath-rw --editable '.[dev]' --group site
 	touch $@
 
 # torchattacks pins old versions of requests and its kin that break the rest; it runs well without them.
@@ -135,10 +150,4 @@ $(SERVER_READY): benchmarks/server-constraints.txt
 $(SBOM_READY):
 	$(call make-environment,$(SBOM_VENV))
 	$(SBOM_VENV)/bin/python $(INSTALL) cyclonedx-bom==7.5.0
-	touch $@
-
-# It reads the sources and imports none, so that it needs neither torch nor ourselves.
-$(SITE_READY): pyproject.toml constraints.txt
-	$(call make-environment,$(SITE_VENV))
-	$(SITE_VENV)/bin/python $(INSTALL) --constraint constraints.txt --group site
 	touch $@

@@ -6,7 +6,6 @@ Each model is the small network of the digits with other random weights, audited
 are altered as the tests do (`tests/_board.py`). Runs that the folder holds are used again.
 """
 
-import argparse
 import sys
 import tempfile
 import time
@@ -14,13 +13,15 @@ from pathlib import Path
 
 import measure
 import numpy as np
-import torch
 
 import brinell
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
+sys.path.append(str(measure.ROOT / "tests"))
 
 from _board import forge
+
+GROUP = "checks"
+RUNS = {"": "--models 2 --tasks 2 --samples 20 --altered 1"}
 
 
 def make_run(folder: Path, model: int, task: int, samples: int) -> Path:
@@ -33,21 +34,18 @@ def make_run(folder: Path, model: int, task: int, samples: int) -> Path:
     return run
 
 
-def build_board(runs: list[Path], site: Path) -> tuple[list[str], float, float]:
-    """Make or renew a board; returns the refused folders, the wall time and the processor time of this process in seconds."""
-    wall, processor = time.perf_counter(), time.process_time()
-    board = brinell.board(runs, out=site)
-    return [refusal.run for refusal in board.refused], time.perf_counter() - wall, time.process_time() - processor
+def build_board(runs: list[Path], site: Path) -> tuple[list[str], str]:
+    """Make or renew a board; returns the refused folders, and the time of the wall and of the processor in this process."""
+    wall = time.perf_counter()
+    board, processor = measure.timed(lambda: brinell.board(runs, out=site))
+    return [
+        refusal.run for refusal in board.refused
+    ], f"{time.perf_counter() - wall:.1f} s, {processor:.1f} s of the first process"
 
 
 def main() -> None:
     """The table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("models", 20), ("tasks", 50), ("samples", 1000), ("altered", 100), ("seed", 0), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--folder", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    options = measure.arguments(__doc__, models=20, tasks=50, samples=1000, altered=100, seed=0, folder=Path)
     folder = options.folder or Path(tempfile.mkdtemp())
     pairs = [(model, task) for task in range(options.tasks) for model in range(options.models)]
     runs = [make_run(folder, model, task, options.samples) for model, task in pairs]
@@ -55,15 +53,14 @@ def main() -> None:
     altered = {str(runs[place]) for place in rng.permutation(len(runs) - 1)[: options.altered]}
     for number, run in enumerate(sorted(altered)):
         forge(Path(run), options.seed + number)
-    refused, *first = build_board(runs[:-1], folder / "site")
-    _, *again = build_board(runs, folder / "site")
-    print(f"`{measure.command(options, 'models', 'tasks', 'samples', 'altered')}` on {measure.machine()}\n")
-    print("| | figure |\n| --- | --- |")
-    print(f"| first build of {len(runs) - 1} runs | {first[0]:.1f} s, {first[1]:.1f} s of the first process |")
-    print(f"| after one new run | {again[0]:.1f} s, {again[1]:.1f} s of the first process |")
-    print(f"| altered runs shown | {len(altered - set(refused))} of {len(altered)} |")
-    print(f"| honest runs refused | {len(set(refused) - altered)} of {len(runs) - 1 - len(altered)} |")
-    print(f"| first page | {(folder / 'site' / 'index.html').stat().st_size / 1000:.0f} KB |")
+    refused, first = build_board(runs[:-1], folder / "site")
+    _, again = build_board(runs, folder / "site")
+    table = measure.Table("A board", ["", "figure"])
+    table.add(f"first build of {len(runs) - 1} runs", first)
+    table.add("after one new run", again)
+    table.add("altered runs shown", f"{len(altered - set(refused))} of {len(altered)}")
+    table.add("honest runs refused", f"{len(set(refused) - altered)} of {len(runs) - 1 - len(altered)}")
+    table.add("first page", f"{(folder / 'site' / 'index.html').stat().st_size / 1000:.0f} KB")
 
 
 if __name__ == "__main__":

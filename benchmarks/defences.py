@@ -40,7 +40,6 @@ from brinell.core.checks import Code
 from brinell.core.errors import BrinellError
 from brinell.core.intervals import wilson
 from brinell.core.oracle import Batch
-from brinell.core.record import BROKEN
 from brinell.engine import boundary
 from brinell.store.run import Run
 
@@ -49,7 +48,7 @@ sys.path.insert(0, str(measure.ROOT / "tests"))
 from zoo import ZOO, Base, Defence, Pair, load, truth
 from zoo.healthy import networks
 
-GROUP = "reference"
+GROUP = "checks"
 RUNS = {
     "": "--samples 6 --names none one-channel-numpy",
     "--healthy": "--samples 6 --names digits",
@@ -101,7 +100,7 @@ def audit(model: object, x: Tensor, y: Tensor, eps: str, attack: str | list[str]
         rows = Run.open(Path(folder) / "run").records()
     model_result = result.models[0]
     robust = np.ones(len(y), dtype=bool)
-    robust[rows.sample_id[np.isin(rows.outcome.astype(str), [str(outcome) for outcome in BROKEN])]] = False
+    robust[rows.sample_id[measure.is_broken(rows)]] = False
     return Answer(
         clean=model_result.clean_accuracy.k,
         headline=model_result.robust_accuracy[-1].k,
@@ -143,10 +142,10 @@ def adaptive(entry: Defence, pair: Pair, base: Base, eps: str, seed: int, out: P
     return robust
 
 
-def broken(options: argparse.Namespace, command: str) -> None:
+def broken(options: argparse.Namespace) -> None:
     """The table of broken defences."""
     columns = "defence,base,eps,clean,headline,failed checks,not made,truth,headline - truth,forwards,seconds,verdict"
-    table = measure.Table("Broken defences", command, columns.split(","))
+    table = measure.Table("Broken defences", columns)
     outcomes: Counter[str] = Counter()
     close = []
     for entry in (ZOO[name] for name in options.names or ZOO):
@@ -185,10 +184,10 @@ def is_right(model: object, x: Tensor, y: Tensor, norm: str, eps: str, answer: A
     return max(answer.headline, gradients or 0) - robust > ALLOWED * len(y)
 
 
-def healthy(options: argparse.Namespace, command: str) -> None:
+def healthy(options: argparse.Namespace) -> None:
     """The table of healthy networks, and the rate of false alarms."""
     columns = "network,norm,eps,samples,clean,headline,failed checks,not made,forwards,seconds,verdict"
-    table, alarms = measure.Table("Healthy networks", command, columns.split(",")), []
+    table, alarms = measure.Table("Healthy networks", columns), []
     for network in networks():
         if not network.name.startswith(tuple(options.names or [""])):
             continue
@@ -257,10 +256,10 @@ def compare_margins(function: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, 
     return [len(lines.ids), f"{asker.forwards / len(lines.ids):.1f}", *sides, *steep, outcome]
 
 
-def margins(options: argparse.Namespace, command: str) -> None:
+def margins(options: argparse.Namespace) -> None:
     """The table of margins."""
     columns = "network,lines,forwards a line,before,after,steep at 98 %,at 99.8 %,at 99.98 %,outcome"
-    table = measure.Table("Margins beside the decision boundary", command, columns.split(","))
+    table = measure.Table("Margins beside the decision boundary", columns)
     for name, function, x, y in subjects(tuple(options.names or [""]), options.first + options.samples):
         first = options.first if len(x) > options.samples else 0
         table.add(name, *compare_margins(function, x[first:], y[first:], options.seed))
@@ -268,25 +267,16 @@ def margins(options: argparse.Namespace, command: str) -> None:
 
 def main() -> None:
     """One table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--names", nargs="+", help="default: all", metavar="NAME")
-    parser.add_argument("--base", help="put every defence around this network (default: each its own)")
-    parser.add_argument("--cascade", default="fast")
-    parser.add_argument("--out", type=Path, help="keeps truths and trained networks")
-    for name, text in (("healthy", "rate of false alarms"), ("margins", "margins alone"), ("list", "say what each defence is")):
-        parser.add_argument(f"--{name}", action="store_true", help=text)
-    for name, default in (("samples", 0), ("seed", 0), ("first", 0), ("threads", 1)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
+    switches = {name: False for name in ("healthy", "margins", "list")}
+    options = measure.arguments(__doc__, names=[], base="", cascade="fast", out=Path, samples=0, seed=0, first=0, **switches)
     table = healthy if options.healthy else margins if options.margins else broken
     options.samples = options.samples or (100 if table is broken else 64)
-    if table is broken and (unknown := [name for name in options.names or () if name not in ZOO]):
-        parser.error(f"no defence {', '.join(unknown)}: --list names them all")
+    if table is broken and (unknown := [name for name in options.names if name not in ZOO]):
+        raise SystemExit(f"no defence {', '.join(unknown)}: --list names them all")
     if options.list:
         print("\n".join(f"{name} ({ZOO[name].flaw}): {ZOO[name].summary}" for name in options.names or ZOO))
         return
-    table(options, f"python -m benchmarks.defences {' '.join(sys.argv[1:])}")
+    table(options)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""Shared parts of the benchmarks: models and data, passes counted by hooks, paired timing, and tables."""
+"""Shared parts of the benchmarks: networks and data, attacks behind a ledger, passes, paired timing, options and tables."""
 
 import argparse
+import itertools
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +21,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from brinell import plugins
 from brinell.cli import malloc as heap
+from brinell.core import intervals
 from brinell.core.domain import Domain
+from brinell.core.ledger import Ledger
+from brinell.core.model import Model
+from brinell.core.oracle import Batch
+from brinell.core.record import BROKEN
+from brinell.core.streams import Streams
+from brinell.core.threat import Threat
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data")).resolve()
@@ -76,83 +87,145 @@ class Subject:
         """The model with its weights, in eval mode; its parameters ask for no gradients, for us and for the peers alike."""
         from safetensors.torch import load_file
 
-        from brinell.core.user_files import import_file
-
-        file, _, name = self.factory.partition(":")
-        module: nn.Module = getattr(import_file(ROOT / "examples" / "models" / file), name)()
-        module.load_state_dict(load_file(SHARED / self.weights))
+        module = self.empty()
+        module.load_state_dict({name: value.float() for name, value in load_file(SHARED / self.weights).items()})
         return FullModel(module).eval().requires_grad_(False)
 
-    def samples(self, n: int, module: nn.Module) -> tuple[Tensor, Tensor]:
-        """The first `n` test images that the model gets right, with their labels."""
-        with np.load(SHARED / self.data) as arrays:
-            images, labels = arrays["images"][: 2 * n + 100], arrays["labels"][: 2 * n + 100]
-        x = torch.from_numpy(images).reshape(len(images), *images.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
-        y = torch.from_numpy(labels.astype(np.int64))
-        with torch.no_grad():
-            right = torch.cat([module(part) for part in x.split(256)]).argmax(1) == y
-        if int(right.sum()) < n:
-            raise SystemExit(f"{self.name} gets fewer than {n} of {len(x)} images right")
-        return x[right][:n], y[right][:n]
+    def empty(self) -> nn.Module:
+        """The architecture with weights that nothing has trained."""
+        file, _, name = self.factory.partition(":")
+        module: nn.Module = getattr(import_example(f"models/{file}"), name)()
+        return module
+
+    def first(self, n: int) -> tuple[Tensor, Tensor]:
+        """The first `n` test images with their labels, right or wrong."""
+        return images(self.data, slice(n))
+
+    def samples(self, n: int, module: nn.Module, skip: int = 0) -> tuple[Tensor, Tensor]:
+        """`n` test images that the model gets right, after the first `skip` of them, with their labels."""
+        x, y = self.first(2 * (skip + n) + 100)
+        mask = is_right(module, x, y)
+        if int(mask.sum()) < skip + n:
+            raise SystemExit(f"{self.name} gets fewer than {skip + n} of {len(x)} images right")
+        return x[mask][skip : skip + n], y[mask][skip : skip + n]
 
 
-SUBJECTS = {
-    "resnet20": Subject(
-        name="CIFAR-10 resnet20",
-        factory="cifar10.py:resnet20",
-        weights="cifar10_weights/resnet20.safetensors",
-        data="cifar10/cifar10_test.npz",
-        shape=(3, 32, 32),
-        eps=0.5 / 255,
-        eps_text="0.5/255",
-    ),
-    "resnet4b": Subject(
-        name="CIFAR-10 resnet4b",
-        factory="cifar10.py:resnet4b",
-        weights="cifar10_robust_weights/resnet4b.safetensors",
-        data="cifar10/cifar10_test.npz",
-        shape=(3, 32, 32),
-        eps=8 / 255,
-        eps_text="8/255",
-    ),
-    "cnn4_pgd": Subject(
-        name="MNIST cnn4_pgd",
-        factory="mnist.py:cnn4",
-        weights="mnist_weights/cnn4_pgd.safetensors",
-        data="mnist/mnist_test.npz",
-        shape=(1, 28, 28),
-        eps=0.3,
-        eps_text="0.3",
-    ),
-}
+class Photographs(Subject):
+    """An ImageNet network with the photographs of the shared data."""
+
+    def samples(self, n: int, module: nn.Module, skip: int = 0) -> tuple[Tensor, Tensor]:
+        """`n` photographs that the network gets right, after the first `skip` of them."""
+        from brinell.datasets.image_folder import ImageFolder
+
+        photographs = ImageFolder(path=str(SHARED / self.data), size=self.shape[-1])()
+        labels = torch.as_tensor(photographs.labels()).long()
+        numbers = (k for k in range(len(labels)) if is_right(module, photographs.load([k]), labels[k : k + 1]))
+        rows = list(itertools.islice(numbers, skip, skip + n))
+        return photographs.load(rows), labels[rows]
+
+
+def import_example(file: str) -> Any:
+    """A Python file of the examples as a module."""
+    from brinell.core.user_files import import_file
+
+    return import_file(ROOT / "examples" / file)
+
+
+def images(file: str, part: slice = slice(None)) -> tuple[Tensor, Tensor]:
+    """Images in [0, 1], channels first, and labels of a file of the shared data."""
+    if not (SHARED / file).is_file():
+        raise SystemExit(f"no {file} in {SHARED}: set BRINELL_SHARED to the folder of the shared data")
+    with np.load(SHARED / file) as arrays:
+        pixels, labels = arrays["images"][part], arrays["labels"][part]
+    x = torch.from_numpy(pixels).reshape(len(pixels), *pixels.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
+    return x, torch.from_numpy(labels.astype(np.int64))
+
+
+@torch.no_grad()
+def is_right(module: nn.Module, x: Tensor, y: Tensor, batch_size: int = 256) -> Tensor:
+    """(n,) bool: classified correctly."""
+    return torch.cat([module(part) for part in x.split(batch_size)]).argmax(1) == y
+
+
+SUBJECTS = ("resnet20", "resnet4b", "cnn4_pgd")
 """Default subjects of the benchmarks."""
-
-MORE_SUBJECTS = {
-    "resnet32": ("CIFAR-10 resnet32", "cifar10.py:resnet32", "cifar10_weights/resnet32", 0.5 / 255, "0.5/255"),
-    "resnet44": ("CIFAR-10 resnet44", "cifar10.py:resnet44", "cifar10_weights/resnet44", 0.5 / 255, "0.5/255"),
-    "captum_cnn": ("CIFAR-10 captum_cnn", "cifar10.py:captum_cnn", "cifar10_weights/captum_cnn_plain", 1 / 255, "1/255"),
-    "resnet2b": ("CIFAR-10 resnet2b", "cifar10.py:resnet2b", "cifar10_robust_weights/resnet2b", 8 / 255, "8/255"),
-    "cnn_wide_kw": ("CIFAR-10 cnn_wide_kw", "cifar10.py:cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", 8 / 255, "8/255"),
-    "lenet5_advtrained": ("MNIST lenet5_advtrained", "mnist.py:lenet5", "mnist_weights/lenet5_advtrained", 0.3, "0.3"),
-    "lenet5_clean": ("MNIST lenet5_clean", "mnist.py:lenet5", "mnist_weights/lenet5_clean", 0.1, "0.1"),
+NETWORKS = {
+    "resnet20": ("cifar10.py:resnet20", "cifar10_weights/resnet20", "0.5/255"),
+    "resnet32": ("cifar10.py:resnet32", "cifar10_weights/resnet32", "0.5/255"),
+    "resnet44": ("cifar10.py:resnet44", "cifar10_weights/resnet44", "0.5/255"),
+    "captum_cnn": ("cifar10.py:captum_cnn", "cifar10_weights/captum_cnn_plain", "1/255"),
+    "resnet4b": ("cifar10.py:resnet4b", "cifar10_robust_weights/resnet4b", "8/255"),
+    "resnet2b": ("cifar10.py:resnet2b", "cifar10_robust_weights/resnet2b", "8/255"),
+    "cnn_wide_kw": ("cifar10.py:cnn_wide_kw", "cifar10_robust_weights/cnn_wide_kw", "8/255"),
+    "cnn4_pgd": ("mnist.py:cnn4", "mnist_weights/cnn4_pgd", "0.3"),
+    "lenet5_advtrained": ("mnist.py:lenet5", "mnist_weights/lenet5_advtrained", "0.3"),
+    "lenet5_clean": ("mnist.py:lenet5", "mnist_weights/lenet5_clean", "0.1"),
 }
+"""By name: factory, weights, and the budget in Linf at which some samples fall and some hold."""
+IMAGENET = ("mcunet_144", "squeezenet1_0", "mobilenet_v1", "mobilenet_v2")
+
+
+def parse_eps(text: str) -> float:
+    """A budget as it is written on the command line: a number or a fraction."""
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)
 
 
 def subject(name: str) -> Subject:
     """A network of the shared data by its short name."""
-    if name in SUBJECTS:
-        return SUBJECTS[name]
-    title, factory, weights, eps, text = MORE_SUBJECTS[name]
+    if name in IMAGENET:
+        return Photographs(
+            name=f"ImageNet {name}", factory=f"imagenet.py:{name}", weights=f"imagenet_weights/{name}.safetensors",
+            data="imagenet_samples", shape=(3, 224, 224), eps=1.0, eps_text="1",
+        )  # fmt: skip
+    factory, weights, eps = NETWORKS[name]
     mnist = factory.startswith("mnist")
     return Subject(
-        name=title,
-        factory=factory,
-        weights=f"{weights}.safetensors",
-        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz",
-        shape=(1, 28, 28) if mnist else (3, 32, 32),
-        eps=eps,
-        eps_text=text,
-    )
+        name=f"{'MNIST' if mnist else 'CIFAR-10'} {name}", factory=factory, weights=f"{weights}.safetensors",
+        data="mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz", shape=(1, 28, 28) if mnist else (3, 32, 32),
+        eps=parse_eps(eps),
+        eps_text=eps,
+    )  # fmt: skip
+
+
+# --- attacks behind a ledger -----------------------------------------------------------------------------------------
+
+
+def open_ledger(model: Model, x: Tensor, y: Tensor, norm: str, eps: float | Tensor, **settings: Any) -> Ledger:
+    """A ledger over samples, each with a budget; settings as `Ledger` takes them."""
+    budgets = eps if isinstance(eps, Tensor) else torch.full((len(x),), eps)
+    threat = Threat(distance=plugins.build("distance", norm, {}), eps=budgets, domain=model.domain)
+    return Ledger(model, Batch(ids=torch.arange(len(x)), x=x, y=y), threat, **settings)
+
+
+def build_attack(spec: str) -> Any:
+    """An attack as the command line names it."""
+    name, path, settings = plugins.parse(spec)
+    return plugins.build("attack", name, settings | ({"path": path} if path else {}))
+
+
+def run_attack(attack: Any, ledger: Ledger, rng: Streams) -> Ledger:
+    """The ledger after an attack."""
+    attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
+    return ledger
+
+
+def art_classifier(module: nn.Module, x: Tensor) -> Any:
+    """A module as a classifier of ten classes of the Adversarial Robustness Toolbox."""
+    import multiprocessing
+
+    # It imports multiprocess, a fork of the standard library's module, and uses it in parallel runs only.
+    sys.modules.setdefault("multiprocess", multiprocessing)
+    from art.estimators.classification import PyTorchClassifier
+
+    shape = tuple(x.shape[1:])
+    return PyTorchClassifier(module, nn.CrossEntropyLoss(), shape, nb_classes=10, clip_values=(0.0, 1.0), device_type="cpu")
+
+
+def is_broken(rows: Any) -> np.ndarray[Any, Any]:
+    """(rows,) bool: rows of records with a success."""
+    mask: np.ndarray[Any, Any] = np.isin(rows.outcome.astype(str), [str(outcome) for outcome in BROKEN])
+    return mask
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -316,6 +389,37 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
     return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f}-{max(values):.{digits}f})"
 
 
+def mean_spread(values: Sequence[float], digits: int) -> str:
+    """Mean with the smallest and the largest value, where they differ."""
+    mean, least, most = statistics.fmean(values), min(values), max(values)
+    return f"{mean:.{digits}f}" + (f" ({least:.{digits}f}-{most:.{digits}f})" if least < most else "")
+
+
+def ratio(above: Tensor, below: Tensor, centre: Callable[..., Any] = np.mean) -> str:
+    """Ratio of means over the same samples, with its 95 % interval."""
+    return intervals.ratio_text(*intervals.ratio(above.numpy(), below.numpy(), centre))
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Result and processor seconds."""
+    start = time.process_time()
+    return work(), time.process_time() - start
+
+
+def run_child(line: list[str], **environment: str) -> tuple[float, float, str]:
+    """Wall seconds, peak memory in MiB and output of a process that must end well."""
+    with tempfile.TemporaryFile("w+") as output:
+        begin = time.perf_counter()
+        process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=os.environ | environment)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds, process.returncode = time.perf_counter() - begin, os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read()
+    if process.returncode:
+        raise SystemExit(f"{shlex.join(line)} ended with {process.returncode}:\n{text}")
+    return seconds, usage.ru_maxrss / 1024, text
+
+
 # --- what is printed -------------------------------------------------------------------------------------------------
 
 
@@ -333,41 +437,53 @@ def machine() -> str:
 
 
 class Table:
-    """A Markdown table that is printed line by line as results come in."""
+    """A Markdown table that is printed line by line as results come in, with the command that makes it again."""
 
-    def __init__(self, title: str, command: str, columns: Sequence[str], note: str = "") -> None:
-        print(f"\n## {title}\n\n`{command}` on {machine()}\n")
+    def __init__(self, title: str, columns: str | Sequence[str], note: str = "") -> None:
+        print(f"\n## {title}\n\n`{command()}` on {machine()}\n")
         if note:
             print(note + "\n")
-        print("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns), flush=True)
+        names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+        print("| " + " | ".join(names) + " |\n|" + " --- |" * len(names), flush=True)
 
     def add(self, *cells: object) -> None:
         """One line."""
         print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
 
-def arguments(doc: str, **defaults: Any) -> argparse.Namespace:
-    """The command line of a benchmark: one option for each default."""
+def command() -> str:
+    """How this run is repeated; folders of other people's sources are called CHECKOUT."""
+    words = ["CHECKOUT" if word.startswith("/") and Path(word).is_dir() else word for word in sys.argv[1:]]
+    spec, script = sys.modules["__main__"].__spec__, Path(sys.argv[0])
+    if spec is not None and spec.name.startswith("benchmarks."):
+        return shlex.join(["python", "-m", spec.name.removesuffix(".__main__"), *words])
+    return shlex.join(["python", f"benchmarks/{script.name}", *words])
+
+
+def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
+    """The command line of a benchmark: an option for each default.
+
+    A list takes several values, a tuple one of its own (the first by default), False is a switch, and a type has no default.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1, help="torch threads (one: a busy neighbour disturbs least)")
-    for name, default in defaults.items():
-        kind = {"nargs": "+"} if isinstance(default, list) else {"type": type(default)}
-        parser.add_argument(f"--{name.replace('_', '-')}", default=default, **kind)
-    parsed = parser.parse_args()
-    torch.set_num_threads(parsed.threads)
-    return parsed
+    for name, default in {"threads": 1, **defaults}.items():
+        settings: dict[str, Any] = {"default": default, "type": type(default)}
+        if isinstance(default, list):
+            settings |= {"nargs": "+", "type": type(default[0]) if default else str}
+        elif isinstance(default, tuple):
+            settings = {"default": default[0], "choices": default}
+        elif isinstance(default, type):
+            settings = {"type": default}
+        elif default is False:
+            settings = {"action": "store_true"}
+        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    return options
 
 
-def command(options: argparse.Namespace, *names: str) -> str:
-    """How this run is repeated."""
-    words = [f"python benchmarks/{Path(sys.argv[0]).name}"]
-    for name in ("threads", *names):
-        value = getattr(options, name)
-        words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, list) else [value])]
-    return " ".join(words)
-
-
-def brinell(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """The command line tool of this very environment, its output captured."""
-    tool = Path(sys.executable).with_name("brinell")
-    return subprocess.run([str(tool), *arguments], capture_output=True, text=True, **options)
+def brinell(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """The command line tool of this very environment, started in a process group of its own."""
+    settings: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    line = [sys.executable, "-m", "brinell", *arguments]
+    return subprocess.Popen(line, start_new_session=True, env=os.environ | environment, **settings)

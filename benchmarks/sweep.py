@@ -5,28 +5,30 @@
 Cost is what the records say: forwards (those that judge adversarial examples again included) and backwards of single inputs,
 and processor time of the whole call, report included. `one run` is the separate run at the largest budget. `cells that
 differ`: pairs of sample and budget on which the sweep and the separate run disagree about whether the worst attack broke the
-sample; first those that only the sweep broke, then those that only the separate run broke. Attacks are random, so separate
-runs with another seed disagree as
-well: `seed to seed` counts that.
+sample; first those that only the sweep broke, then those that only the separate run broke. Attacks are random, so separate runs
+with another seed disagree as well: `seed to seed` counts that.
 """
 
 import functools
 import itertools
 import operator
 import tempfile
-import time
+from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
 
 import measure
-import numpy as np
 from measure import Subject
 
 import brinell
-from brinell.core.record import BROKEN
 from brinell.engine.eps_grid import parse_eps
 from brinell.store.run import Run
 
+GROUP = "sweeps"
+RUNS = {
+    "": "--subjects cnn4_pgd --samples 20 --points 3 --repetitions 1",
+    "--attack fast": "--subjects cnn4_pgd --samples 10 --points 3 --repetitions 1",
+}
 Cells = dict[tuple[int, float], bool]
 """(sample, eps) to whether any attack broke it."""
 
@@ -40,45 +42,23 @@ class Outcome:
     seconds: float
     cells: Cells
 
-    def __add__(self, addend: "Outcome") -> "Outcome":
-        return Outcome(
-            self.forwards + addend.forwards,
-            self.backwards + addend.backwards,
-            self.seconds + addend.seconds,
-            self.cells | addend.cells,
-        )
+    def __add__(self, other: "Outcome") -> "Outcome":
+        costs = (getattr(self, name) + getattr(other, name) for name in ("forwards", "backwards", "seconds"))
+        return Outcome(*costs, self.cells | other.cells)
 
 
-def audit(subject: Subject, eps: str, seed: int, options, folder: Path) -> Outcome:
+def audit(subject: Subject, eps: str, seed: int, options: Namespace, folder: Path) -> Outcome:
     """One audit."""
-    begin = time.process_time()
-    brinell.audit(
-        subject.model_spec,
-        subject.data_spec,
-        eps=eps,
-        norm=options.norm,
-        seed=seed,
-        samples=options.samples,
-        select="first",
-        out=folder,
-        device="cpu",
-        attack=tuple(options.attack.split(",")),
-    )
-    seconds = time.process_time() - begin
+    settings = {"norm": options.norm, "samples": options.samples, "select": "first", "device": "cpu", "eps": eps, "seed": seed}
+    settings |= {"attack": tuple(options.attack.split(",")), "out": folder}
+    _, seconds = measure.timed(lambda: brinell.audit(subject.model_spec, subject.data_spec, **settings))
     rows = Run.open(folder).records()
-    attacked = rows.attack != "clean"
-    broken = np.isin(rows.outcome, [outcome.value for outcome in BROKEN])
+    attacked, broken = rows.attack != "clean", measure.is_broken(rows)
     cells: Cells = {}
     for sample, budget, fell in zip(rows.sample_id[attacked], rows.eps[attacked], broken[attacked], strict=True):
         key = (int(sample), float(budget))
         cells[key] = cells.get(key, False) or bool(fell)
-    forwards = int(rows.forwards.sum() + rows.judge_forwards.sum())
-    return Outcome(forwards, int(rows.backwards.sum()), seconds, cells)
-
-
-def separate(subject: Subject, budgets: tuple[str, ...], seed: int, options, folder: Path) -> list[Outcome]:
-    """One run for each budget."""
-    return [audit(subject, text, seed, options, folder / str(number)) for number, text in enumerate(budgets)]
+    return Outcome(int(rows.forwards.sum() + rows.judge_forwards.sum()), int(rows.backwards.sum()), seconds, cells)
 
 
 def disagreement(first: Cells, second: Cells) -> str:
@@ -86,23 +66,21 @@ def disagreement(first: Cells, second: Cells) -> str:
     if first.keys() != second.keys():
         raise SystemExit("the runs judged different cells")
     only_first = sum(first[key] and not second[key] for key in first)
-    only_second = sum(second[key] and not first[key] for key in first)
-    return f"{only_first} + {only_second} of {len(first)}"
+    return f"{only_first} + {sum(second[key] and not first[key] for key in first)} of {len(first)}"
 
 
-def compare(table: measure.Table, subject: Subject, options, folder: Path) -> None:
-    """The lines of one model."""
+def compare(table: measure.Table, subject: Subject, options: Namespace, folder: Path) -> None:
+    """The line of one model; the sweep and the separate runs take turns in being first."""
     text = f"0:{options.eps or subject.eps_text}:{options.points}"
     budgets = parse_eps(text).texts
     sweeps, runs = [], []
-    for repetition in range(options.repetitions):
-        out = folder / str(repetition)
-        works = [
-            lambda out=out, seed=repetition: sweeps.append(audit(subject, text, seed, options, out / "sweep")),
-            lambda out=out, seed=repetition: runs.append(separate(subject, budgets, seed, options, out)),
-        ]
-        for work in works if repetition % 2 == 0 else reversed(works):
-            work()
+    for seed in range(options.repetitions):
+        out = folder / str(seed)
+        for is_sweep in (seed % 2 == 0, seed % 2 == 1):
+            if is_sweep:
+                sweeps.append(audit(subject, text, seed, options, out / "sweep"))
+            else:
+                runs.append([audit(subject, budget, seed, options, out / str(k)) for k, budget in enumerate(budgets)])
     singles, largest = [functools.reduce(operator.add, run) for run in runs], [run[-1] for run in runs]
     figures = [
         measure.spread([getattr(sweep, column) / getattr(peer, column) for sweep, peer in zip(sweeps, peers, strict=True)])
@@ -117,23 +95,17 @@ def compare(table: measure.Table, subject: Subject, options, folder: Path) -> No
 
 def main() -> None:
     """The comparison on every model."""
-    subjects = list(measure.SUBJECTS)
-    options = measure.arguments(
-        __doc__ or "", subjects=subjects, attack="apgd-ce,apgd-dlr", norm="linf", eps="", samples=200, points=9, repetitions=2
-    )
-    varied = ["attack", *(["eps"] if options.eps else [])]
-    command = measure.command(options, "subjects", *varied, "norm", "samples", "points", "repetitions")
+    texts = {"attack": "apgd-ce,apgd-dlr", "norm": "linf", "eps": ""}
+    options = measure.arguments(__doc__, subjects=list(measure.SUBJECTS), **texts, samples=200, points=9, repetitions=2)
     columns = (
         "model, eps, samples, forwards / separate, backwards / separate, cpu / separate, forwards / one run, "
         "backwards / one run, cpu / one run, sweep s, cells that differ, seed to seed, repetitions"
     )
-    note = (
-        "Ratios are of the sweep (of the two APGD stages: 0.45 of the separate runs at most). Each repetition has its own seed."
-    )
-    table = measure.Table("A sweep beside separate runs", command, columns.split(", "), note)
+    note = "Ratios are of the sweep (of two APGD stages: 0.45 of the separate runs at most). Each repetition has its own seed."
+    table = measure.Table("A sweep beside separate runs", columns, note)
     with tempfile.TemporaryDirectory(prefix="brinell-sweep-") as temporary:
         for name in options.subjects:
-            compare(table, measure.SUBJECTS[name], options, Path(temporary) / name)
+            compare(table, measure.subject(name), options, Path(temporary) / name)
 
 
 if __name__ == "__main__":

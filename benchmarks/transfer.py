@@ -6,89 +6,52 @@ Bare: for each source as many gradient passes as MI-FGSM has steps and one forwa
 and once on each source's examples, in one batch each. Both run in turns in one process; `cpu` is its processor time.
 """
 
-import argparse
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import measure
 import torch
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import brinell
-from brinell.datasets.npz import Npz
-from brinell.models.torch import TorchModule
 
-NETWORKS = {
-    "resnet20": "cifar10_weights/resnet20",
-    "resnet32": "cifar10_weights/resnet32",
-    "resnet44": "cifar10_weights/resnet44",
-    "captum_cnn": "cifar10_weights/captum_cnn_plain",
-    "resnet4b": "cifar10_robust_weights/resnet4b",
-    "resnet2b": "cifar10_robust_weights/resnet2b",
-    "cnn_wide_kw": "cifar10_robust_weights/cnn_wide_kw",
-}
+GROUP = "studies"
+RUNS = {"": "--samples 8 --repetitions 1"}
+NETWORKS = ("resnet20", "resnet32", "resnet44", "captum_cnn", "resnet4b", "resnet2b", "cnn_wide_kw")
 
 
-def bare(modules: list[torch.nn.Module], x: torch.Tensor, y: torch.Tensor, steps: int) -> None:
+def replay(modules: list[nn.Module], x: Tensor, y: Tensor, steps: int) -> None:
     """The passes alone."""
     for source in modules:
         for _ in range(steps):
             leaf = x.clone().requires_grad_()
             torch.autograd.grad(F.cross_entropy(source(leaf), y, reduction="sum"), leaf)
-        with torch.no_grad():
-            source(x)
     with torch.no_grad():
         for module in modules:
-            for _ in range(1 + len(modules)):
+            for _ in range(2 + len(modules)):
                 module(x)
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Processor seconds."""
-    start = time.process_time()
-    work()
-    return time.process_time() - start
 
 
 def main() -> None:
     """Time both in turns."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--samples", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=10)
-    parser.add_argument("--repetitions", type=int, default=3)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    data = Npz(path=str(measure.SHARED / "cifar10" / "cifar10_test.npz"))()
-    factory = measure.ROOT / "examples" / "models" / "cifar10.py"
-    models = [
-        TorchModule(path=f"{factory}:{name}", weights=str(measure.SHARED / f"{weights}.safetensors"))(data.domain)
-        for name, weights in NETWORKS.items()
-    ]
-    modules = []
-    for model in models:
-        module = model.info.module
-        assert module is not None
-        modules.append(module.eval().requires_grad_(False))
-    x, y = data.load(range(options.samples)), torch.as_tensor(data.labels()[: options.samples])
+    options = measure.arguments(__doc__, samples=100, steps=10, repetitions=3)
+    subjects = [measure.subject(name) for name in NETWORKS]
+    modules = [subject.module() for subject in subjects]
+    x, y = subjects[0].first(options.samples)
+    models, settings = [subject.model_spec for subject in subjects], {"eps": "8/255", "attack": f"mi-fgsm?steps={options.steps}"}
+    table = measure.Table("Transfer over its bare passes", "transfer cpu s, bare cpu s, ratio")
     ratios = []
     for _ in range(options.repetitions):
         with tempfile.TemporaryDirectory() as folder:
-            full = timed(
-                lambda folder=folder: brinell.transfer(
-                    model=models,
-                    data=(x, y),
-                    eps="8/255",
-                    attack=f"mi-fgsm?steps={options.steps}",
-                    out=Path(folder) / "t",
-                    progress=False,
-                )
+            out = Path(folder) / "run"
+            _, ours = measure.timed(
+                lambda out=out: brinell.transfer(model=models, data=(x, y), out=out, progress=False, **settings)
             )
-        passes = timed(lambda: bare(modules, x, y, options.steps))
-        ratios.append(full / passes)
-        print(f"transfer {full:.1f} s, bare passes {passes:.1f} s of processor time, ratio {full / passes:.2f}", flush=True)
-    print(f"median ratio {sorted(ratios)[len(ratios) // 2]:.2f}")
+        _, bare = measure.timed(lambda: replay(modules, x, y, options.steps))
+        ratios.append(ours / bare)
+        table.add(f"{ours:.1f}", f"{bare:.1f}", f"{ratios[-1]:.2f}")
+    print(f"\nratio {measure.spread(ratios, 2)}")
 
 
 if __name__ == "__main__":

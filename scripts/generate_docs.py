@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from call_signatures import signature_lines, stub_text
+from jsonschema import Draft202012Validator
 from list_messages import message_page
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -279,6 +280,8 @@ def schema_pages() -> dict[str, str]:
     """The JSON Schema of what each verb prints with --json, and of each manifest."""
     schemas = {name: register.schema(name) for name in register.schemas()}
     schemas |= {f"manifest-{layout.verb}": layout.manifest.model_json_schema() for layout in layouts()}
+    for content in schemas.values():
+        Draft202012Validator.check_schema(content)
     return {f"docs/schema/{name}.json": json.dumps(content, indent=2) + "\n" for name, content in schemas.items()}
 
 

@@ -170,7 +170,7 @@ class Recorder:
         try:
             return (yield)
         finally:
-            self.coverage.switch_context(request.node.nodeid if hasattr(request.node, "nodeid") else "")
+            self.coverage.switch_context(request._pyfuncitem.nodeid)  # `request.node` would be the module or session
 
     def pytest_sessionfinish(self) -> None:
         """Keep what was noted."""

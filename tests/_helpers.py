@@ -3,6 +3,8 @@
 import math
 import multiprocessing
 import os
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
-from brinell.core.errors import RequestError
+from brinell.core.errors import ContractError, RequestError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
 from brinell.core.oracle import Batch
@@ -299,3 +301,18 @@ def assert_resume_rules(make, out, shard, subject):
             make(out)
         with pytest.raises(RequestError, match='was begun in 3 shards: give shard="2/3"'):
             make(out, shard="2/4")
+
+
+def unrefused(check: Callable[..., None], rules: Any, **settings: Any) -> list[str]:
+    """Violators, each with a pattern of the rule that it breaks, that a checker does not refuse by that rule in one line."""
+    faults = []
+    for violator, rule in rules:
+        name = getattr(violator, "__name__", type(violator).__name__)
+        try:
+            check(violator, **settings)
+        except ContractError as refusal:
+            if not re.search(rule, str(refusal)) or "\n" in str(refusal):
+                faults.append(f"{name}: {refusal}")
+        else:
+            faults.append(f"{name}: not refused by the rule {rule!r}")
+    return faults

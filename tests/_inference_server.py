@@ -6,7 +6,6 @@ the fault of the request of this number, or nothing.
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -52,6 +51,7 @@ class InferenceServer:
         self.active = self.peak = self.requests = 0
         """Requests in hand, the most at once, and all so far."""
         self.lock = threading.Lock()
+        self.ended = threading.Event()
 
     @property
     def rows(self) -> int:
@@ -68,6 +68,7 @@ class InferenceServer:
         try:
             yield f"http://127.0.0.1:{server.server_port}/v2/models/net"
         finally:
+            self.ended.set()  # delayed answers end too
             server.shutdown()
             server.server_close()
             thread.join()
@@ -163,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(400, b'{"error": "no binary tensors here"}')
         else:
             if fault.startswith("delay"):
-                time.sleep(float(fault[5:]))
+                self.owner.ended.wait(float(fault[5:]))
             try:
                 self.answer(200, *self.owner.infer(body, self.headers.get(LENGTH)))
             except BrokenPipeError:

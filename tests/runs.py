@@ -4,7 +4,7 @@ The folders are shared by all tests and workers, and read-only: whoever edits ta
 edits in place fails the session.
 
 Most are of `patterns`, whose margins are known: 24 pictures of four classes, and a linear model that is wrong about two of them.
-Of the others it is robust at 2/255 for 18, at 6/255 for 10; the second model, `patterns` with `lead=2`, for `ROBUST`.
+`ROBUST` says how many it is right about, and at which budgets it is robust for how many.
 """
 
 import hashlib

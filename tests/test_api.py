@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
 import brinell
 from _helpers import mlp, rows_of
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
 from brinell.datasets._memory import ArrayDataset
+from brinell.inputs import models_of
 from brinell.store.run import Run
 from brinell.testing import linear_problem
 
 RNG = torch.Generator().manual_seed(0)
 X = torch.rand(20, 3, 4, 4, generator=RNG)
 MEAN, STD = [0.4, 0.5, 0.6], [0.2, 0.25, 0.3]
-QUICK = {"eps": "0,0.02,0.05,0.1", "attack": ("fgsm", "pgd?steps=3")}
+QUICK = {"eps": "0,0.05,0.1", "attack": ("fgsm", "pgd?steps=2")}
 
 
 class Network(nn.Module):
@@ -52,6 +52,7 @@ def network():
     return Network()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["brinell.engine.plan", "brinell.cli"])
 def test_the_call_is_there_whatever_was_imported_before(first):
     """No package of the name of the call puts itself in its place, and a second look finds it too."""
@@ -59,7 +60,7 @@ def test_the_call_is_there_whatever_was_imported_before(first):
     program += (
         "except brinell.core.errors.RequestError as error: print(error)\nfrom brinell.engine import plan\nbrinell.audit.__doc__"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == "there is no setting 'xyzzy'\n", answer.stderr
 
 
@@ -103,37 +104,25 @@ def test_an_audit_that_ends_in_an_error_leaves_the_module_too(tmp_path, network)
     assert network.training and network.head.training
 
 
-def test_preprocessing_is_foolboxs(tmp_path_factory, network, subtests):
-    """The same as a module that normalises by itself: subtract, divide, then flip, all in the space of the network."""
+def test_preprocessing_is_foolboxs(network, subtests):
+    """Subtract, divide, then flip, all in the space of the network."""
     rows = [
         {"mean": MEAN, "std": STD, "axis": -3},
-        {"mean": torch.tensor(MEAN), "std": np.array(STD), "axis": -3},
         {"mean": 0.5, "std": 0.25},
         {"flip_axis": -3},
         {"mean": MEAN, "std": STD, "axis": -3, "flip_axis": -3},
     ]
+    network.eval()
     for preprocessing in rows:
         with subtests.test(preprocessing=preprocessing):
-            tmp_path = tmp_path_factory.mktemp("case")
-
-            class Normalised(nn.Module):
-                def __init__(self):
-                    super().__init__()
-                    self.inner = network
-
-                def forward(self, x):
-                    axes = (-1, 1, 1) if "axis" in preprocessing else ()
-                    mean = torch.as_tensor(preprocessing.get("mean", 0.0), dtype=torch.float32).reshape(axes)
-                    std = torch.as_tensor(preprocessing.get("std", 1.0), dtype=torch.float32).reshape(axes)
-                    x = (x - mean) / std
-                    return self.inner(x.flip(-3) if "flip_axis" in preprocessing else x)
-
-            y = labels_of(Normalised(), X)
-            preprocessed = brinell.audit(network, (X, y), preprocessing=preprocessing, out=tmp_path / "one", **QUICK)
-            reference = brinell.audit(Normalised(), (X, y), out=tmp_path / "other", **QUICK)
-            assert preprocessed.models[0].clean_accuracy.value == 1.0
-            for key in ("robust_accuracy", "clean_accuracy"):
-                assert getattr(preprocessed.models[0], key) == getattr(reference.models[0], key)
+            axes = (-1, 1, 1) if "axis" in preprocessing else ()
+            mean, std = (
+                torch.tensor(preprocessing.get(key, start)).reshape(axes) for key, start in (("mean", 0.0), ("std", 1.0))
+            )
+            x = (X - mean) / std
+            expected = network(x.flip(-3) if "flip_axis" in preprocessing else x)
+            (model,) = models_of(network, brinell.data(X, torch.arange(20) % 3), "", preprocessing=preprocessing)
+            torch.testing.assert_close(model.predict(X), expected)
 
 
 def test_preprocessing_that_makes_no_sense(tmp_path_factory, network, subtests):
@@ -151,23 +140,13 @@ def test_preprocessing_that_makes_no_sense(tmp_path_factory, network, subtests):
                 brinell.audit(network, (X, torch.zeros(20)), preprocessing=preprocessing, out=tmp_path / "run", **QUICK)
 
 
-def test_data_in_any_form(tmp_path_factory, network, subtests):
-    rows = [
-        lambda x, y: (x, y),
-        lambda x, y: (x.numpy(), y.numpy()),
-        lambda x, y: (x.numpy().astype(np.float64), y.numpy().astype(np.int32)),
-        lambda x, y: TensorDataset(x, y),
-        lambda x, y: [(row, int(label)) for row, label in zip(x, y, strict=True)],
-        lambda x, y: ArrayDataset(x, y),
-    ]
-    for data in rows:
-        with subtests.test(data=data):
-            tmp_path = tmp_path_factory.mktemp("case")
-            y = labels_of(network, X)
-            expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
-            result = brinell.audit(network, data(X, y), out=tmp_path / "run", **QUICK)
-            # Parts are read in the order of their hashes, and the digest of the data is in them.
-            assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
+def test_doubles_and_short_labels_are_the_same_data(tmp_path, network):
+    y = labels_of(network, X)
+    expected = brinell.audit(network, (X, y), out=tmp_path / "expected", **QUICK)
+    data = (X.numpy().astype(np.float64), y.numpy().astype(np.int32))
+    result = brinell.audit(network, data, out=tmp_path / "run", **QUICK)
+    # Parts are read in the order of their hashes, and the digest of the data is in them.
+    assert rows_of(Run.open(expected.folder).records()) == rows_of(Run.open(result.folder).records())
 
 
 def test_bytes_become_the_unit_interval(tmp_path, network):
@@ -184,11 +163,6 @@ def test_a_target_and_a_domain_of_ones_own(tmp_path):
     largest = float(problem.margin.max()) * 1.05
     result = brinell.audit(problem.model, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
     assert result.models[0].robust_accuracy[-1].k == 0
-
-
-def test_specs(tmp_path):
-    result = brinell.audit("digits-cnn", "digits", samples=12, eps="0.1", attack="fgsm", out=tmp_path / "run")
-    assert result.models[0].model == "digits-cnn" and result.n == 12
 
 
 def test_a_module_on_data_named_by_a_spec(tmp_path):
@@ -262,7 +236,7 @@ def test_half_precision_modules(tmp_path):
 
 def test_import_costs_nothing():
     program = "import sys, brinell; print(brinell.__version__, 'torch' in sys.modules, 'numpy' in sys.modules)"
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == f"{brinell.__version__} False False\n", answer.stderr
     with pytest.raises(AttributeError, match="has no attribute 'adit'"):
         brinell.adit  # noqa: B018

@@ -44,6 +44,7 @@ def test_settings_of_plugins():
             assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_settings_of_requests():
     """Counts, numbers and lists of every study: whatever has no ceiling is listed."""
     endless = []

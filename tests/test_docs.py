@@ -1,7 +1,6 @@
 """The documentation says what the code does: generated pages are up to date and whole, and the example in it works."""
 
-import ast
-import json
+import inspect
 import posixpath
 import re
 import shlex
@@ -12,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 from typer.main import get_command
 
 import brinell
@@ -20,7 +18,6 @@ import brinell.studies
 from brinell import plugins
 from brinell.cli import command_line, run
 from brinell.core.checks import Code
-from brinell.core.record import COLUMNS, Outcome
 from brinell.core.user_files import import_file
 from brinell.studies import register
 from brinell.testing import check_attack
@@ -38,38 +35,10 @@ def verbs() -> dict[str, Any]:
     return dict(root.commands)
 
 
-def test_generated_pages_are_up_to_date(generate: ModuleType, root: Path) -> None:
-    stale = [path for path, text in generate.pages().items() if generate.read(root / path) != text]
-    assert not stale, f"run `make docs`: {', '.join(stale)}"
-
-
-def test_every_verb_and_option_is_in_the_reference(verbs: dict[str, Any], root: Path) -> None:
-    page = (root / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## brinell (\S+)\n\n```text\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL))
-    assert sections.keys() == verbs.keys()
-    for verb, command in verbs.items():
-        visible = [parameter for parameter in command.params if not getattr(parameter, "hidden", False)]
-        for option in (name for parameter in visible for name in parameter.opts if name.startswith("-")):
-            assert re.search(rf"^  (-., )?{option}\b", sections[verb], flags=re.MULTILINE), f"{verb} {option}"
-
-
 def test_every_verb_and_option_says_what_it_does(verbs: dict[str, Any]) -> None:
     mute = [f"{verb} {p.name}" for verb, command in verbs.items() for p in command.params if not (p.hidden or p.help)]
     assert not mute
     assert all(command.help for command in verbs.values())
-
-
-def test_every_plugin_is_in_the_docs(root: Path) -> None:
-    page = (root / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")
-    shipped = [(kind, name) for kind in plugins.FOLDERS for name in plugins.names(kind)]
-    assert not [entry for entry in shipped if "\n## {}: {}\n".format(*entry) not in page], "no section"
-    assert not [(kind, name) for kind, name in shipped if f"| {kind} | [{name}](#{kind}-{name}) |" not in page], "not listed"
-
-
-def test_every_column_and_outcome_is_in_the_docs(root: Path) -> None:
-    page = (root / "docs" / "reference" / "records.md").read_text(encoding="utf-8")
-    for word in [*COLUMNS, *Outcome]:
-        assert f"| `{word}` |" in page
 
 
 SAID_OF_CHECKS = ("Catches", "Calibrated", "False alarms", "Cannot see")
@@ -85,14 +54,7 @@ def test_of_every_check_the_docs_say_what_it_catches_and_what_it_cannot_see(root
         assert tuple(label for label in labels if label != "What follows") == SAID_OF_CHECKS, code
 
 
-def test_schemas_are_valid(root: Path) -> None:
-    files = sorted((root / "docs" / "schema").glob("*.json"))
-    assert files
-    for file in files:
-        Draft202012Validator.check_schema(json.loads(file.read_text(encoding="utf-8")))
-
-
-def test_check_names_the_stale_file(
+def test_stale_pages_are_named_and_written(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "docs" / "page.md"
@@ -108,22 +70,11 @@ def test_check_names_the_stale_file(
     assert generate.main() == 0
     assert page.read_text(encoding="utf-8") == "new"
 
+    generate.replace(tmp_path / "docs" / "schema" / "old.json", "{}")
     monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
-    assert generate.main() == 0
-
-
-def test_a_file_that_nothing_generates_any_more_is_removed(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = tmp_path / "docs" / "schema" / "old.json"
-    generate.replace(old, "{}")
-    monkeypatch.setattr(generate, "ROOT", tmp_path)
-    monkeypatch.setattr(generate, "pages", dict)
-    monkeypatch.setattr("sys.argv", ["generate_docs.py", "--check"])
-    assert generate.main() == 1
+    assert generate.main() == 1, "a file that nothing generates any more"
     monkeypatch.setattr("sys.argv", ["generate_docs.py"])
-    assert generate.main() == 0
-    assert not old.exists()
+    assert generate.main() == 0 and not list(tmp_path.glob("docs/schema/*"))
 
 
 @pytest.mark.slow
@@ -138,47 +89,6 @@ def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_
     compile(trial, "CONTRIBUTING.md", "exec")
 
 
-def anchors(page: Path) -> set[str]:
-    """The names of a page's headings in links: small letters, dashes for spaces, no other punctuation."""
-    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
-
-
-def dead_links(page: Path) -> list[str]:
-    """The relative links of a page to a file or heading that is not there."""
-    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
-    return [
-        f"{page.name}: {link}#{anchor}"
-        for link, anchor in links
-        if not (page.parent / link).exists() or (anchor and anchor not in anchors(page.parent / link if link else page))
-    ]
-
-
-def test_links_between_the_pages_lead_somewhere(root: Path) -> None:
-    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("design/*.md")]
-    assert not [dead for page in pages for dead in dead_links(page)]
-
-
-@pytest.mark.parametrize("link", ["nowhere.md", "other.md#no-heading", "#no-heading", "../other.md"])
-def test_a_dead_link_is_noticed(tmp_path: Path, link: str) -> None:
-    (tmp_path / "other.md").write_text("# A heading\n", encoding="utf-8")
-    page = tmp_path / "page.md"
-    page.write_text(f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) [w](https://example.org/#no)\n", encoding="utf-8")
-    assert len(dead_links(page)) == 1
-
-
-def test_every_page_is_in_the_navigation_of_the_site(root: Path) -> None:
-    targets = re.findall(r"^ +- .*: (\S+\.md)$", (root / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    pages = {page.relative_to(root / "docs").as_posix() for page in root.glob("docs/**/*.md")}
-    assert sorted(targets) == sorted(pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"})
-
-
-def test_the_first_page_lists_every_guide_and_every_page_of_results(root: Path) -> None:
-    text = (root / "docs" / "index.md").read_text(encoding="utf-8")
-    pages = [*root.glob("docs/guides/*.md"), *root.glob("docs/results/*.md")]
-    assert pages and not [page.name for page in pages if f"]({page.relative_to(root / 'docs').as_posix()})" not in text]
-
-
 def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) -> None:
     source = (root / "scripts" / "site_files.py").read_text(encoding="utf-8").partition("def site_link")
     space: dict[str, Any] = {"posixpath": posixpath, "ROOT": root}
@@ -189,61 +99,6 @@ def test_links_of_the_repository_lead_to_the_same_pages_on_the_site(root: Path) 
     assert link("../results/epsilon.md", "guides/which-eps.md") == "../results/epsilon.md"
     assert link("docs/reference/plugins.md", "CONTRIBUTING.md") == "reference/plugins.md"
     assert link("../docs/reference/cli.md", "design/0018-house.md") == "../reference/cli.md"
-
-
-def test_files_outside_of_docs_that_pages_link_to_belong_to_the_site(root: Path) -> None:
-    tree = ast.parse((root / "scripts" / "site_files.py").read_text(encoding="utf-8"))
-    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
-    patterns = ast.literal_eval(values["BESIDE"])
-    files = {path for pattern in patterns for path in root.glob(pattern)}
-    pages = [*(root / "docs").rglob("*.md"), *(path for path in files if path.suffix == ".md")]
-    found = ((page, link) for page in pages for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")))
-    links = [(page, (page.parent / link).resolve()) for page, link in found if "://" not in link]
-    outside = [(page, path) for page, path in links if path.is_file() and root / "docs" not in path.parents]
-    assert outside and not [pair for pair in outside if pair[1] not in files]
-
-
-def test_every_call_with_settings_is_on_their_page(generate: ModuleType) -> None:
-    page = generate.settings_page()
-    calls = [study.name for study in register.studies().values() if study.call]
-    assert "audit" in calls and not [name for name in calls if f"\n## brinell.{name}\n" not in page or name not in dir(brinell)]
-
-
-def test_the_citation_is_of_this_version(root: Path) -> None:
-    text = (root / "CITATION.cff").read_text(encoding="utf-8")
-    front_matter = dict(re.findall(r"^([a-z-]+): (\S.*)$", text, flags=re.MULTILINE))
-    assert {"cff-version", "message", "title"} <= front_matter.keys() and "\nauthors:\n  - name: " in text
-    assert front_matter["version"] == brinell.__version__
-    assert front_matter["license"] == "Apache-2.0"
-
-
-def test_make_help_lists_every_target(root: Path) -> None:
-    text = (root / "Makefile").read_text(encoding="utf-8")
-    (phony,) = re.findall(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)
-    described = set(re.findall(r"^([a-z]+):.*## ", text, flags=re.MULTILINE))
-    assert described == set(phony.split())
-
-
-def test_constraints_are_exact_and_name_no_address(root: Path) -> None:
-    for file in ("constraints.txt", "benchmarks/constraints.txt"):
-        comment, *lines = (root / file).read_text(encoding="utf-8").splitlines()
-        assert comment.startswith("# ")
-        assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line) for line in lines)
-
-
-LINES_OF_RESULTS = 150
-
-
-def test_pages_of_results_are_short(root: Path) -> None:
-    pages = {page.name: len(page.read_text(encoding="utf-8").splitlines()) for page in root.glob("docs/results/*.md")}
-    assert not {name: lines for name, lines in pages.items() if lines > LINES_OF_RESULTS}
-
-
-README_BYTES = 4608
-
-
-def test_the_readme_is_short(root: Path) -> None:
-    assert (root / "README.md").stat().st_size <= README_BYTES
 
 
 @pytest.mark.slow
@@ -316,6 +171,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     register.entries.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("planted")
 def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     pages = generate.pages()
@@ -330,3 +186,14 @@ def test_a_new_study_is_in_every_list(generate: ModuleType) -> None:
     }.items():
         assert text in pages[path], path
     assert "docs/schema/planted-study.json" in pages
+
+
+def test_every_call_has_types_at_run_time() -> None:
+    bare = []
+    for study in register.studies().values():
+        if study.call:
+            signature = inspect.signature(getattr(brinell, study.name))
+            hints = {name: parameter.annotation for name, parameter in signature.parameters.items()}
+            hints["the answer"] = signature.return_annotation
+            bare += [f"{study.name}: {name}" for name, hint in hints.items() if hint is inspect.Signature.empty]
+    assert not bare

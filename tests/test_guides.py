@@ -4,6 +4,7 @@ A block after the comment `<!-- not run: REASON -->` is left out. Names that a r
 for small files that a test writes. Commands on the real networks are planned (`--dry-run`) and not carried out.
 """
 
+import contextlib
 import re
 import shlex
 import shutil
@@ -31,6 +32,8 @@ def factory():
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
 """
+DEAR: frozenset[str] = frozenset()
+"""Guides that take the longest, and whose commands other tests run too."""
 FAILURES = {"gate": (0, 1), "verify": (0, 1)}
 """Exit codes of commands that may say no; of all others 0 alone is right."""
 
@@ -68,29 +71,26 @@ def commands(block: Block) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in block.text.replace("\\\n", " ").splitlines()]
 
 
-@pytest.fixture
-def place(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds what the names in the guides stand for."""
+def fill(folder: Path, root: Path) -> None:
+    """Put what the names in the guides stand for into a folder."""
     inputs, labels = load_digits(return_X_y=True)
     inputs = (inputs.reshape(-1, 1, 8, 8) / 16).astype(np.float32)
     for name, rows in (("FILE", slice(0, 24)), ("TEST", slice(0, 24)), ("TRAIN", slice(24, 224))):
-        np.savez(tmp_path / f"{name}.npz", x=inputs[rows], y=labels[rows])
-    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
+        np.savez(folder / f"{name}.npz", x=inputs[rows], y=labels[rows])
+    (folder / "model.py").write_text(MODEL, encoding="utf-8")
     model: dict[str, Any] = {}
     exec(MODEL, model)
     from safetensors.torch import save_file
 
-    save_file(model["factory"]().state_dict(), tmp_path / "FILE.safetensors")
-    write_pictures(tmp_path / "FOLDER")
-    (tmp_path / "FOLDER" / "network.py").rename(tmp_path / "segmentation.py")
-    write_spots(tmp_path)
+    save_file(model["factory"]().state_dict(), folder / "FILE.safetensors")
+    write_pictures(folder / "FOLDER")
+    (folder / "FOLDER" / "network.py").rename(folder / "segmentation.py")
+    write_spots(folder)
     module, *_ = re.findall(
         r"^```python\n(.*?)^```", (root / "CONTRIBUTING.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
     )
-    (tmp_path / "sign_walk.py").write_text(module, encoding="utf-8")
-    shutil.copytree(root / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    (folder / "sign_walk.py").write_text(module, encoding="utf-8")
+    shutil.copytree(root / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def namespace() -> dict[str, Any]:
@@ -127,26 +127,49 @@ def carry_out(words: list[str], root: Path) -> None:
             assert words in (["pip", "install", "."], ["uv", "pip", "install", "."]), words
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("guide", [guide for guide in GUIDES if guide.stem != "real-networks"], ids=lambda guide: guide.stem)
-def test_the_guide_runs(guide: Path, place: Path, root: Path) -> None:
+def run_guide(guide: Path, folder: Path, root: Path) -> None:
+    """Run every block of a guide in a folder of its own."""
+    folder.mkdir()
+    fill(folder, root)
     names = namespace()
-    for block in blocks(guide.read_text(encoding="utf-8")):
-        if block.reason:
-            continue
-        if block.language == "python":
-            exec(compile(block.text, guide.name, "exec"), names)
-        else:
-            for words in commands(block):
-                carry_out(words, root)
+    with contextlib.chdir(folder):
+        for block in blocks(guide.read_text(encoding="utf-8")):
+            if block.reason:
+                continue
+            if block.language == "python":
+                exec(compile(block.text, guide.name, "exec"), names)
+            else:
+                for words in commands(block):
+                    carry_out(words, root)
+
+
+SHARES = 12
+"""Tests among which the guides are dealt out."""
 
 
 @pytest.mark.slow
-def test_commands_on_real_networks_can_be_planned(place: Path, root: Path, shared: Path) -> None:
+@pytest.mark.parametrize("share", range(SHARES))
+def test_the_guides_run(share: int, root: Path, tmp_path: Path) -> None:
+    guides = [guide for guide in GUIDES if guide.stem not in DEAR | {"real-networks"}]
+    for guide in guides[share::SHARES]:
+        run_guide(guide, tmp_path / guide.stem, root)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(DEAR))
+def test_the_dear_guides_run(name: str, root: Path, tmp_path: Path) -> None:
+    (guide,) = (guide for guide in GUIDES if guide.stem == name)
+    run_guide(guide, tmp_path / name, root)
+
+
+@pytest.mark.nightly
+def test_commands_on_real_networks_can_be_planned(root: Path, shared: Path, tmp_path: Path) -> None:
+    fill(tmp_path, root)
     text = (root / "docs" / "guides" / "real-networks.md").read_text(encoding="utf-8").replace("$D", str(shared))
-    for block in blocks(text):
-        for words in commands(block):
-            assert run([*words[1:], "--dry-run", "--calibrate", "0"]) == 0
+    with contextlib.chdir(tmp_path):
+        for block in blocks(text):
+            for words in commands(block):
+                assert run([*words[1:], "--dry-run", "--calibrate", "0"]) == 0
 
 
 def test_reasons_stand_before_blocks() -> None:
@@ -166,17 +189,10 @@ def test_options_in_the_guides_exist() -> None:
                 assert set(re.findall(r"(?<!\S)--[a-z-]+", arguments)) <= options, (guide.name, verb, arguments)
 
 
-def test_guides_are_short() -> None:
-    assert not [guide.name for guide in GUIDES if len(guide.read_text(encoding="utf-8").splitlines()) > 120]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_blocks_and_commands_are_read() -> None:
+    for text, expected in (
         ("a\n\n    one \\\n      two # comment\n    three\n\nb", [[["one", "two"], ["three"]]]),
         ("```bash\none\n```\n\n    two", [[["one"]], [["two"]]]),
         ("- item\n    text", []),
-    ],
-)
-def test_blocks_and_commands_are_read(text: str, expected: list[list[list[str]]]) -> None:
-    assert [commands(block) for block in blocks(text)] == expected
+    ):
+        assert [commands(block) for block in blocks(text)] == expected

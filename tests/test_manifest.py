@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from typing import Annotated, Literal
 
 import pytest
@@ -114,9 +113,8 @@ def test_anything_gets_one_line_or_none(value):
 
 @pytest.mark.parametrize("change", [{"eps": ["x"] * 10**6}, {"names": dict.fromkeys(map(str, range(10**6)), "x")}])
 def test_many_faults_cost_no_more_than_one(change):
-    start = time.process_time()
+    """A million messages would cost more than the second that a test may take."""
     assert "must be a" in fault(GOOD | change, FullManifest)
-    assert time.process_time() - start < 2
 
 
 def test_deep_and_odd_texts_are_shown_in_one_short_line():

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import brinell
 
 FILES = {
@@ -225,6 +227,7 @@ print(json.dumps([listed, audited, told(detect)]))
 """
 
 
+@pytest.mark.slow
 def test_they_are_listed_checked_and_used(tmp_path):
     """In a copy of the package into which the files have been dropped: one process lists, checks, audits and detects."""
     shutil.copytree(Path(brinell.__file__).parent, tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))

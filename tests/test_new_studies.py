@@ -81,6 +81,7 @@ def by_folder(tmp_path: Path, root: Path) -> str:
     return str(package.parent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["by_entry_point", "by_folder"])
 def test_a_study_is_one_folder(place: str, tmp_path: Path, root: Path, request: pytest.FixtureRequest) -> None:
     path = request.getfixturevalue(place)

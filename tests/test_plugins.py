@@ -72,7 +72,7 @@ def test_listing_imports_nothing():
         "import sys; from brinell import plugins; [plugins.names(kind) for kind in plugins.FOLDERS];"
         "print(sorted(m for m in sys.modules if m == 'torch' or m.startswith(tuple(p + '.' for p in plugins.FOLDERS.values()))))"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert answer.stdout == "[]\n", answer.stdout + answer.stderr
 
 
@@ -163,9 +163,8 @@ def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
     sources = []
     for text in (example.read_text(), example.read_text() + "# another\n"):
         file.write_text(text)
-        (distortion_settings,) = plugins.settings_of(plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}))[
-            "distortions"
-        ]
+        attack = plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}, in_process=True)
+        (distortion_settings,) = plugins.settings_of(attack)["distortions"]
         assert distortion_settings["plugin"] == "Glare"
         sources.append(distortion_settings["source"])
     assert sources[0] != sources[1]

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,14 +32,15 @@ EXTREME = {
 """For each test its smallest p-value, and the p-value of the data that are as clear as can be."""
 
 
-@pytest.mark.parametrize("name", EXTREME)
-@pytest.mark.parametrize("comparisons", [1, 2, 9, 26, 45])
-def test_the_smallest_number_is_the_first_with_which_the_clearest_data_are_significant(name, comparisons):
-    smallest_p, clearest = EXTREME[name]
-    needed = smallest_number(comparisons, smallest_p)
-    for n in range(2, needed + 1):
-        claimed = significant(holm([clearest(n), *[1.0] * (comparisons - 1)])[0])
-        assert claimed == (n == needed), n
+def test_the_smallest_number_is_the_first_with_which_the_clearest_data_are_significant(subtests):
+    for name in EXTREME:
+        for comparisons in [1, 2, 9, 26, 45]:
+            with subtests.test(name=name, comparisons=comparisons):
+                smallest_p, clearest = EXTREME[name]
+                needed = smallest_number(comparisons, smallest_p)
+                for n in range(2, needed + 1):
+                    claimed = significant(holm([clearest(n), *[1.0] * (comparisons - 1)])[0])
+                    assert claimed == (n == needed), n
 
 
 @given(st.data())
@@ -53,14 +53,15 @@ def test_no_data_have_a_p_value_below_the_smallest(data):
     assert test is None or test.p >= smallest_rank(n) * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("largest", [2, 5, 8])
-def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(largest):
+def test_no_two_groups_have_a_p_value_below_that_of_the_largest_size(subtests):
     """Shares of two groups of any sizes up to the largest."""
-    for n, m in itertools.product(range(1, largest + 1), repeat=2):
-        for k, successes in itertools.product(range(n + 1), range(m + 1)):
-            values = np.repeat([1.0, 0.0, 1.0, 0.0], [k, n - k, successes, m - successes])
-            p = compare_groups(values, np.repeat([0, 1], [n, m]), 0.0, 1.0).p[0, 1]
-            assert p >= smallest_of_groups(largest) * (1 - 1e-9)
+    for largest in [2, 5, 8]:
+        with subtests.test(largest=largest):
+            for n, m in itertools.product(range(1, largest + 1), repeat=2):
+                for k, successes in itertools.product(range(n + 1), range(m + 1)):
+                    values = np.repeat([1.0, 0.0, 1.0, 0.0], [k, n - k, successes, m - successes])
+                    p = compare_groups(values, np.repeat([0, 1], [n, m]), 0.0, 1.0).p[0, 1]
+                    assert p >= smallest_of_groups(largest) * (1 - 1e-9)
 
 
 def test_eight_groups_and_nine_methods():

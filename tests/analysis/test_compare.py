@@ -82,21 +82,19 @@ def test_other_attacks_are_noted(two, synthetic):
     assert any("attacked differently" in note for note in result.notes)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
+def test_what_does_not_fit_is_refused(two, subtests):
+    for change, message in [
         ({"data": {"digest": "e" * 32, "spec": "mnist"}}, "different data .digits and mnist"),
         ({"distance": "l2"}, "same --norm"),
         ({"eps": [0.0, 0.3], "eps_text": ["0", "0.3"]}, "share no eps above 0"),
         ({"models": [{"name": "c"}]}, "has no model 'b': it has c"),
-    ],
-)
-def test_what_does_not_fit_is_refused(two, change, message):
-    a, b = two
-    change = change | ({"data": b.manifest["data"] | change["data"]} if "data" in change else {})
-    with pytest.raises(RequestError, match=message) as refusal:
-        compare(a, Side(run="s", manifest=b.manifest | change, records=b.records, model="b"))
-    assert "\n" not in str(refusal.value)
+    ]:
+        with subtests.test(change=change, message=message):
+            a, b = two
+            change = change | ({"data": b.manifest["data"] | change["data"]} if "data" in change else {})
+            with pytest.raises(RequestError, match=message) as refusal:
+                compare(a, Side(run="s", manifest=b.manifest | change, records=b.records, model="b"))
+            assert "\n" not in str(refusal.value)
 
 
 def test_no_common_sample_is_refused(two, synthetic):

@@ -1,3 +1,5 @@
+"""Quantiles with failures, distances and queries of successes against lookups row by row, and histograms that lose nothing."""
+
 import math
 
 import numpy as np
@@ -5,32 +7,158 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brinell.analysis.distributions import quantile
+from brinell.analysis.distributions import (
+    QUERIES,
+    Sample,
+    distance_at_success,
+    histogram,
+    histogram_of_counts,
+    quantile,
+    queries_to_success,
+    success_by_queries,
+)
+from brinell.analysis.grid import grid
+
+EPS, STAGES = [0.0, 0.1, 0.2], ("apgd-ce", "square")
 
 
 def test_quantile_counts_failures_as_infinity():
     values = np.array([3.0, 1.0, 2.0])
-    assert quantile(values, 0, 0.5) == 2.0
-    assert quantile(values, 2, 0.5) == 3.0
-    assert quantile(values, 3, 0.5) == 3.0
-    assert quantile(values, 4, 0.5) == math.inf
-    assert quantile(np.array([]), 3, 0.5) == math.inf
-    assert quantile(np.array([]), 0, 0.5) is None
+    assert [quantile(values, failures, 0.5) for failures in (0, 2, 3, 4)] == [2.0, 3.0, 3.0, math.inf]
+    assert quantile(np.array([]), 3, 0.5) == math.inf and quantile(np.array([]), 0, 0.5) is None
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 30), st.floats(0, 1))
-def test_quantile_is_numpys_inverted_cdf(values, failures, q):
-    quantile_value = quantile(np.array(values), failures, q)
-    all_values = [*values, *[math.inf] * failures]
-    if not all_values:
-        assert quantile_value is None
-    else:
-        below = sum(v <= quantile_value for v in all_values)
-        assert below >= q * len(all_values) - 1e-6
-        assert quantile_value in all_values
+def test_quantile_is_the_smallest_value_that_the_share_does_not_exceed(values, failures, q):
+    result, everything = quantile(np.array(values), failures, q), sorted([*values, *[math.inf] * failures])
+    if not everything:
+        assert result is None
+        return
+    assert result in everything
+    assert sum(v <= result for v in everything) >= q * len(everything) - 1e-6
+    assert sum(v < result for v in everything) < q * len(everything) or result == everything[0]
+
+
+def test_quantile_is_exact_where_the_product_is_rounded():
+    assert quantile(np.arange(1.0, 11.0), 0, 0.7) == 7.0 and quantile(np.arange(1.0, 11.0), 0, 0.1) == 1.0
 
 
 @pytest.mark.parametrize("bad", [(np.array([1.0]), 0, 1.5), (np.array([1.0]), -1, 0.5), (np.array([np.nan]), 0, 0.5)])
 def test_quantile_refuses(bad):
     with pytest.raises(ValueError, match="quantile"):
         quantile(*bad)
+
+
+def test_a_summary_names_every_quantile():
+    summary = Sample(of="queries", attack="square", values=np.arange(1.0, 9.0), robust=2).summary()
+    assert (summary.of, summary.attack, summary.successes, summary.robust) == ("queries", "square", 8, 2)
+    assert (summary.q10, summary.median, summary.q90) == (1.0, 5.0, None)
+
+
+# From records
+
+
+def random_run(synthetic, seed):
+    """Two models; some samples are wrong from the start, and a stage runs on what the one before left."""
+    rng = np.random.default_rng(seed)
+    breaks = rng.choice([0.05, 0.15, np.inf], (2, 15))
+    breaks[0, :3] = 0
+    parts = [synthetic.records(model, rng.integers(0, 3, 15), EPS, breaks, stages=STAGES) for model in "mo"]
+    rows = synthetic.join(*parts)
+    found = ~np.ma.getmaskarray(rows.queries_to_success)
+    queries = rows.queries_to_success.copy()
+    queries[found] = rng.integers(1, 90, int(found.sum()))
+    rows = synthetic.change(rows, found, queries_to_success=queries[found], linf=rng.random(int(found.sum())).astype(np.float32))
+    rows = synthetic.keep(rows, rng.permutation(len(rows)))
+    return rows, grid(rows, synthetic.manifest(["m", "o"], EPS, 15, ["a", "b", "c"], stages=STAGES), "m")
+
+
+def table_of(rows, *columns):
+    """The rows of model m by attack, sample and eps."""
+    keys = zip(rows.model, rows.attack, rows.sample_id.tolist(), rows.eps.tolist(), strict=True)
+    values = zip(*(getattr(rows, column).tolist() for column in columns), strict=True)
+    return {key[1:]: value for key, value in zip(keys, values, strict=True) if key[0] == "m"}
+
+
+def test_distances_are_the_smallest_of_each_sample_that_was_right(synthetic):
+    for seed in range(8):
+        rows, cells = random_run(synthetic, seed)
+        table = table_of(rows, "outcome", "linf")
+        right = [sample for (attack, sample, _), (outcome, _) in table.items() if attack == "clean" and outcome == "correct"]
+        sizes = {
+            sample: [size for (_, each, _), (outcome, size) in table.items() if each == sample and outcome.startswith("fooled")]
+            for sample in right
+        }
+        expected = [min(size for size in each if size is not None) for each in sizes.values() if any(each)]
+        result = distance_at_success(rows, cells, "linf")
+        assert sorted(result.values) == pytest.approx(sorted(expected)) and result.robust == len(right) - len(expected)
+        assert len(distance_at_success(rows, cells, "other").values) == 0
+
+
+def test_queries_are_those_of_the_try_at_the_largest_eps(synthetic):
+    for seed in range(8):
+        rows, cells = random_run(synthetic, seed)
+        table = table_of(rows, "outcome", "queries_to_success")
+        for stage in STAGES:
+            tried = [s for (a, s, e), (o, _) in table.items() if a == stage and e == 0.2 and o in TRIED]
+            first = {}
+            for (attack, sample, _eps), (_, queries) in sorted(table.items(), key=lambda row: -row[0][2]):
+                if attack == stage and sample in tried and queries is not None:
+                    first.setdefault(sample, queries)
+            result = queries_to_success(rows, cells, stage)
+            assert sorted(result.values) == sorted(first.values()) and result.attack == stage
+            assert result.robust == len(tried) - len(first)
+
+
+TRIED = ("fooled", "fooled_below", "survived", "survived_above")
+
+
+def test_success_by_queries_ends_with_what_was_spent(synthetic):
+    def curve(broken, most, backwards=0, first="square"):
+        """Of ten samples, those that are `broken` fall at these queries; the others cost `most`."""
+        breaks = np.where(np.arange(10) < len(broken), 0.05, np.inf)[None]
+        rows = synthetic.records("m", np.zeros(10, int), [0.1], breaks, stages=("square",))
+        found = ~np.ma.getmaskarray(rows.queries_to_success)
+        rows = synthetic.change(rows, found, queries_to_success=np.array(broken, np.int64))
+        rows = synthetic.change(rows, rows.attack == "square", backwards=backwards, forwards=most)
+        manifest = synthetic.manifest(["m"], [0.1], 10, ["a"], stages=("square",))
+        return success_by_queries(rows, grid(rows, manifest, "m"), "square")
+
+    assert curve([20, 50, 51, 100], 260) == [(50, 2, 10), (100, 4, 10), (250, 4, 10)]
+    assert curve([20, 90], 263)[-1] == (263, 2, 10), "beyond the last number by more than a twentieth"
+    assert curve([20], 30) == [(30, 1, 10)] and curve([], 50) == [(50, 0, 10)]
+    assert curve([5] * 9 + [120], 999) == [(50, 9, 10), (100, 9, 10), (120, 10, 10)], "all broken: until the last success"
+    assert curve([20], 100, backwards=1) == []
+    assert [queries for queries, *_ in curve([1], 5000)] == list(QUERIES)
+
+
+def test_a_stage_that_was_not_tried_on_all_has_no_curve(synthetic):
+    rows, cells = random_run(synthetic, 0)
+    rows = synthetic.change(rows, rows.sample_id >= 0, backwards=0)
+    assert success_by_queries(rows, cells, "apgd-ce") and success_by_queries(rows, cells, "square") == []
+
+
+@given(st.lists(st.floats(0, 3), min_size=1, max_size=40), st.integers(1, 30), st.none() | st.floats(0.1, 5))
+def test_histograms_hold_every_value_in_even_bins(values, bins, top):
+    counted = histogram(np.array(values), bins=bins, top=top)
+    assert counted.counts.sum() == len(values) and len(counted.counts) == bins
+    assert counted.edges[0] == 0 and counted.edges[-1] == pytest.approx(max(max(values), top or 0) or 1, rel=1e-5)
+    assert np.diff(counted.edges) == pytest.approx(counted.edges[-1] / bins)
+    assert histogram(np.array([])) is None and histogram_of_counts(np.array([])) is None
+
+
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=40), st.integers(2, 20))
+def test_histograms_of_whole_numbers_have_edges_between_them(values, bins):
+    counted = histogram_of_counts(np.array(values), bins=bins)
+    assert counted.counts.sum() == len(values) and (counted.edges % 1 == 0.5).all() and (np.diff(counted.edges) >= 1).all()
+    assert counted.edges[0] == 0.5 and max(values) < counted.edges[-1] <= max(values) + 1
+    if max(values) <= 2 * bins:
+        assert counted.counts.tolist() == [values.count(number) for number in range(1, max(values) + 1)]
+    else:
+        assert len(counted.counts) <= bins
+
+
+def test_histograms_by_hand():
+    assert histogram(np.array([0.0, 0.4, 0.6, 2.0]), bins=4).counts.tolist() == [2, 1, 0, 1]
+    counted = histogram_of_counts(np.array([1, 2, 2, 3]))
+    assert counted.counts.tolist() == [1, 2, 1] and counted.edges.tolist() == [0.5, 1.5, 2.5, 3.5]

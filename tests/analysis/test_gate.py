@@ -92,28 +92,32 @@ def test_improvement_passes(synthetic):
     assert all(c.passed for c in against_baseline(result(current), result(before), compare(current, before)))
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_each_budget_of_either_run_is_compared_or_fails_with_a_budget_that_works(synthetic, seed):
-    rng = np.random.default_rng(seed)
-    sets = [sorted(map(int, rng.choice([4, 8, 16, 32], rng.integers(1, 5), replace=False))) for _ in range(2)]
-    now, then = (result(side(synthetic, broken=5, eps=[0.0, *(n / 255 for n in numbers)])) for numbers in sets)
-    common = set(sets[0]) & set(sets[1])
+def test_each_budget_of_either_run_is_compared_or_fails_with_a_budget_that_works(synthetic, subtests):
+    for seed in range(12):
+        with subtests.test(seed=seed):
+            rng = np.random.default_rng(seed)
+            sets = [sorted(map(int, rng.choice([4, 8, 16, 32], rng.integers(1, 5), replace=False))) for _ in range(2)]
+            now, then = (result(side(synthetic, broken=5, eps=[0.0, *(n / 255 for n in numbers)])) for numbers in sets)
+            common = set(sets[0]) & set(sets[1])
 
-    def compare_at(eps=None):
-        """The checks of robust accuracy by the numerator of their budgets."""
-        clean, *robust = against_baseline(now, then, eps=eps)
-        assert clean.passed
-        return {int(check.name.split()[4].removesuffix("/255")): check for check in robust}
+            def compare_at(eps=None):
+                """The checks of robust accuracy by the numerator of their budgets."""
+                clean, *robust = against_baseline(now, then, eps=eps)
+                assert clean.passed
+                return {int(check.name.split()[4].removesuffix("/255")): check for check in robust}
 
-    checks = compare_at()
-    assert list(checks) == sorted({*sets[0], *sets[1]})
-    for number, check in checks.items():
-        assert check.passed == (number in common) and compare_at(number / 255) == {number: check}
-        if not check.passed:
-            holder = "run" if number in sets[1] else "baseline"
-            assert f"the {holder} has no eps {number}/255" in check.text and f"audit the {holder} at {number}/255" in check.text
-            assert check.remedy == "" and all(f"{n}/255" in check.text.partition("--eps ")[2] for n in common)
-    assert against_baseline(now, then, eps=0.7)[1].passed is False and len(against_baseline(now, then, eps=0.0)) == 1
+            checks = compare_at()
+            assert list(checks) == sorted({*sets[0], *sets[1]})
+            for number, check in checks.items():
+                assert check.passed == (number in common) and compare_at(number / 255) == {number: check}
+                if not check.passed:
+                    holder = "run" if number in sets[1] else "baseline"
+                    assert (
+                        f"the {holder} has no eps {number}/255" in check.text
+                        and f"audit the {holder} at {number}/255" in check.text
+                    )
+                    assert check.remedy == "" and all(f"{n}/255" in check.text.partition("--eps ")[2] for n in common)
+            assert against_baseline(now, then, eps=0.7)[1].passed is False and len(against_baseline(now, then, eps=0.0)) == 1
 
 
 def test_a_code_of_no_check_is_refused_unless_the_run_warns_of_it():
@@ -156,9 +160,8 @@ def test_of_the_worst_class_nothing_is_known_where_one_has_no_sample(synthetic):
     assert against_thresholds(run, [Threshold(metric="robust", minimum=0.5)])[0].passed, "of the others enough is known"
 
 
-@pytest.mark.parametrize(
-    ("attack", "access", "eot", "weak"),
-    [
+def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, subtests):
+    for attack, access, eot, weak in [
         (["fgsm"], "gradients", 1, "apgd-ce; apgd-dlr"),
         (["slides"], "gradients", 1, "apgd-ce; apgd-dlr"),
         (["black-box"], "gradients", 1, "apgd-ce; apgd-dlr"),
@@ -167,15 +170,14 @@ def test_of_the_worst_class_nothing_is_known_where_one_has_no_sample(synthetic):
         (["fast"], "gradients", 1, None),
         (["standard"], "gradients", 1, None),
         (["fgsm", "plus"], "gradients", 1, None),
-    ],
-)
-def test_a_cascade_that_is_weaker_than_fast_is_named(synthetic, attack, access, eot, weak):
-    tested_side = side(synthetic, broken=0, request={"attack": attack})
-    tested_side.manifest["models"][0]["access"] = access
-    tested_side.manifest["stages"][0]["eot"] = eot
-    run = result(tested_side)
-    assert run.weak == gate(run, against_thresholds(run, [Threshold(metric="clean", minimum=0.5)])).weak == weak
-    assert any("weaker than fast" in note for note in run.verdict_notes) == (weak is not None)
+    ]:
+        with subtests.test(attack=attack, access=access, eot=eot, weak=weak):
+            tested_side = side(synthetic, broken=0, request={"attack": attack})
+            tested_side.manifest["models"][0]["access"] = access
+            tested_side.manifest["stages"][0]["eot"] = eot
+            run = result(tested_side)
+            assert run.weak == gate(run, against_thresholds(run, [Threshold(metric="clean", minimum=0.5)])).weak == weak
+            assert any("weaker than fast" in note for note in run.verdict_notes) == (weak is not None)
 
 
 def test_a_gate_without_conditions_is_refused(synthetic):
@@ -183,15 +185,21 @@ def test_a_gate_without_conditions_is_refused(synthetic):
         gate(result(side(synthetic, broken=0)), [])
 
 
-@pytest.mark.parametrize("bad", [{"metric": "robust", "minimum": 1.5}, {"metric": "speed", "minimum": 0.5}])
-def test_threshold_refuses(bad):
-    with pytest.raises(ValueError, match="is"):
-        Threshold(**bad)
+def test_threshold_refuses(subtests):
+    for bad in [{"metric": "robust", "minimum": 1.5}, {"metric": "speed", "minimum": 0.5}]:
+        with subtests.test(bad=bad):
+            with pytest.raises(ValueError, match="is"):
+                Threshold(**bad)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_failing_gate_ends_with_the_first_failing_condition_and_its_remedy(synthetic, seed):
-    rng = np.random.default_rng(seed)
+def test_a_failing_gate_ends_with_the_first_failing_condition_and_its_remedy(synthetic, subtests):
+    for seed in range(6):
+        with subtests.test(seed=seed):
+            check_last_line(synthetic, np.random.default_rng(seed))
+
+
+def check_last_line(synthetic, rng):
+    """Of a gate with three conditions that are drawn."""
     model = result(side(synthetic, broken=int(rng.integers(20, 90))))
     thresholds = [
         Threshold(metric=metric, minimum=round(float(rng.random()), 3)) for metric in ("clean", "robust", "worst_class")

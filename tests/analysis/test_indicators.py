@@ -32,12 +32,13 @@ def check(code, rows, manifest):
 
 
 # Wilson's lower ends of 12, 13 of 20: 0.387, 0.433.
-@pytest.mark.parametrize(("rising", "passed"), [(0, True), (12, True), (13, False), (20, False)])
-def test_a_last_attack_that_still_gains_on_many(synthetic, rising, passed):
-    last = np.where(np.arange(N) < rising, -0.4, -0.6)
-    result = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
-    assert (result.passed, result.figure, result.limit) == (passed, rising / N, 0.4)
-    assert f"{rising} of 20 robust samples" in result.text
+def test_a_last_attack_that_still_gains_on_many(synthetic, subtests):
+    for rising, passed in [(0, True), (12, True), (13, False), (20, False)]:
+        with subtests.test(rising=rising, passed=passed):
+            last = np.where(np.arange(N) < rising, -0.4, -0.6)
+            result = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
+            assert (result.passed, result.figure, result.limit) == (passed, rising / N, 0.4)
+            assert f"{rising} of 20 robust samples" in result.text
 
 
 def test_a_gain_is_a_share_of_all_that_was_gained(synthetic):
@@ -169,9 +170,9 @@ MISSING_BOX = "1 check could not be made (black-box-better)"
 THREE, SEES = ("apgd-ce", "apgd-dlr", "square"), ("gradients", "gradients", "scores")
 
 
-@pytest.mark.parametrize(
-    ("checks", "words"),
-    [
+def test_what_the_caveat_says(synthetic, subtests):
+    """Two gradient attacks that agree, and a black box that breaks nothing more."""
+    for checks, words in [
         (recorded_checks(), None),
         (recorded_checks(Code.ZERO), "1 check failed (zero-gradients)"),
         (
@@ -180,16 +181,14 @@ THREE, SEES = ("apgd-ce", "apgd-dlr", "square"), ("gradients", "gradients", "sco
         ),
         (recorded_checks(missing=[Code.ZERO]), "1 check could not be made (zero-gradients)"),
         (recorded_checks(missing=[Code.ONE_HOT]), None),
-    ],
-)
-def test_what_the_caveat_says(synthetic, checks, words):
-    """Two gradient attacks that agree, and a black box that breaks nothing more."""
-    rows, manifest = run(synthetic, margins=(-0.5,) * 3, stages=THREE, access=SEES, checks=checks)
-    result = summarise_model(manifest, rows, "r", "m")
-    assert result.caveat == words
-    assert {warning.code for warning in result.warnings} == {
-        check_result.code for check_result in result.checks if check_result.passed is False
-    }
+    ]:
+        with subtests.test(checks=checks, words=words):
+            rows, manifest = run(synthetic, margins=(-0.5,) * 3, stages=THREE, access=SEES, checks=checks)
+            result = summarise_model(manifest, rows, "r", "m")
+            assert result.caveat == words
+            assert {warning.code for warning in result.warnings} == {
+                check_result.code for check_result in result.checks if check_result.passed is False
+            }
 
 
 def test_without_a_black_box_a_check_is_missing_unless_nothing_is_left(synthetic):
@@ -246,25 +245,26 @@ def test_the_gate_lists_every_check_that_was_made(synthetic):
     assert (outcomes.observed, outcomes.required) == (0.0, 0.4)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_reasons_of_missing_comparisons_name_what_is_missing(synthetic, seed):
+def test_reasons_of_missing_comparisons_name_what_is_missing(synthetic, subtests):
     """A reason asks for an attack without gradients only if none ran, and for one with gradients only if the model has them."""
-    rng = np.random.default_rng(seed)
-    model_access = str(rng.choice(["gradients", "scores", "labels"]))
-    kinds = ["gradients", "scores"] if model_access == "gradients" else ["scores", "labels"]
-    access = tuple(str(kind) for kind in rng.choice(kinds, size=rng.integers(1, 4)))
-    names = tuple(f"stage-{index}" for index in range(len(access)))
-    rows, manifest = run(synthetic, margins=(-0.5,) * len(access), stages=names, access=access)
-    manifest["models"][0]["access"] = model_access
-    results = [check(code, rows, manifest) for code in (Code.BLACK_BOX, Code.PROBE_AHEAD)]
-    comparable = "gradients" in access and any(kind != "gradients" for kind in access[access.index("gradients") :])
-    for result in results:
-        assert (result.reason is None) == comparable
-        if comparable:
-            continue
-        assert ("such as square" in result.reason) == (set(access) == {"gradients"})
-        assert ("such as apgd-ce" in result.reason) == (model_access == "gradients" and "gradients" not in access)
-        assert (f"gives {model_access} only" in result.reason) == (model_access != "gradients")
-        assert ("ran before" in result.reason) == ({"gradients", "scores"} == set(access))
-    incomplete = check(Code.INCOMPLETE, rows, manifest)
-    assert (f"gives {model_access} only" in incomplete.text) == (model_access != "gradients")
+    for seed in range(30):
+        with subtests.test(seed=seed):
+            rng = np.random.default_rng(seed)
+            model_access = str(rng.choice(["gradients", "scores", "labels"]))
+            kinds = ["gradients", "scores"] if model_access == "gradients" else ["scores", "labels"]
+            access = tuple(str(kind) for kind in rng.choice(kinds, size=rng.integers(1, 4)))
+            names = tuple(f"stage-{index}" for index in range(len(access)))
+            rows, manifest = run(synthetic, margins=(-0.5,) * len(access), stages=names, access=access)
+            manifest["models"][0]["access"] = model_access
+            results = [check(code, rows, manifest) for code in (Code.BLACK_BOX, Code.PROBE_AHEAD)]
+            comparable = "gradients" in access and any(kind != "gradients" for kind in access[access.index("gradients") :])
+            for result in results:
+                assert (result.reason is None) == comparable
+                if comparable:
+                    continue
+                assert ("such as square" in result.reason) == (set(access) == {"gradients"})
+                assert ("such as apgd-ce" in result.reason) == (model_access == "gradients" and "gradients" not in access)
+                assert (f"gives {model_access} only" in result.reason) == (model_access != "gradients")
+                assert ("ran before" in result.reason) == ({"gradients", "scores"} == set(access))
+            incomplete = check(Code.INCOMPLETE, rows, manifest)
+            assert (f"gives {model_access} only" in incomplete.text) == (model_access != "gradients")

@@ -62,22 +62,24 @@ def test_sample_counts(study):
         assert [c.n for c in model.per_class] == SAMPLES
 
 
-@pytest.mark.parametrize("number", range(5))
-def test_clean_table(study, number):
-    # Four cells of the source (all of class 4) are not k/40 for any k; they lie within one sample.
-    clean = [100 * c.clean.value for c in study.models[number].per_class]
-    assert np.delete(clean, 4) == pytest.approx(np.delete(CLEAN[number], 4), abs=0.0051)
-    assert clean[4] == pytest.approx(CLEAN[number][4], abs=0.3)
-    assert 100 * study.models[number].clean_accuracy.value == pytest.approx(CLEAN_OVERALL[number], abs=0.25)
+def test_clean_table(study, subtests):
+    for number in range(5):
+        with subtests.test(number=number):
+            # Four cells of the source (all of class 4) are not k/40 for any k; they lie within one sample.
+            clean = [100 * c.clean.value for c in study.models[number].per_class]
+            assert np.delete(clean, 4) == pytest.approx(np.delete(CLEAN[number], 4), abs=0.0051)
+            assert clean[4] == pytest.approx(CLEAN[number][4], abs=0.3)
+            assert 100 * study.models[number].clean_accuracy.value == pytest.approx(CLEAN_OVERALL[number], abs=0.25)
 
 
-@pytest.mark.parametrize(("number", "tolerance"), [(0, 0.025), (1, 0.2), (2, 0.5), (3, 0.25), (4, 0.025)])
-def test_totals_and_means(study, number, tolerance):
-    model = study.models[number]
-    totals = [100 * c.total_drop for c in model.per_class]
-    # In three models some cells of the source are no whole number of samples; half a sample is at most 1.25 points.
-    assert totals == pytest.approx(TOTAL_DROP[number], abs=tolerance)
-    assert 100 * model.mean_drop == pytest.approx(MEAN_PER_MODEL[number], abs=0.05)
+def test_totals_and_means(study, subtests):
+    for number, tolerance in [(0, 0.025), (1, 0.2), (2, 0.5), (3, 0.25), (4, 0.025)]:
+        with subtests.test(number=number, tolerance=tolerance):
+            model = study.models[number]
+            totals = [100 * c.total_drop for c in model.per_class]
+            # In three models some cells of the source are no whole number of samples; half a sample is at most 1.25 points.
+            assert totals == pytest.approx(TOTAL_DROP[number], abs=tolerance)
+            assert 100 * model.mean_drop == pytest.approx(MEAN_PER_MODEL[number], abs=0.05)
 
 
 def test_means_per_class_and_the_conclusion(study):

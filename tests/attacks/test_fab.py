@@ -2,28 +2,17 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from _helpers import Recorder, batch_of, distance, mlp, run_attack, threat_of, threshold
 from brinell.attacks import fab
 from brinell.attacks.fab import FAB
-from brinell.core.domain import KINDS, Domain
+from brinell.core.domain import Domain
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.testing import LinearModel, linear_problem
+from brinell.testing import LinearModel
 
 NORMS = ["linf", "l2", "l1"]
 SIX = Domain(kind="vector", shape=(6,))
-
-
-def on(problem, attack, norm, factor, n=None):
-    """What the attack finds within `factor` times the exact margins; only that does the ledger remember."""
-    batch = problem.batch
-    threat = threat_of(factor * problem.margin, norm, problem.model.domain)
-    ledger = Ledger(problem.model, batch, threat, minimal=True)
-    attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids))
-    return ledger
 
 
 # Algorithm 1
@@ -67,10 +56,14 @@ def fab_of_the_paper(function, x0, y, rivals, steps, norm, *, alpha_max=0.1, eta
     return torch.stack(points)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("targets", [0, 1])
-def test_goes_where_algorithm_1_goes(norm, seed, targets):
+@pytest.mark.parametrize(("norm", "targets"), [("linf", 0), ("linf", 1), ("l2", 0), ("l2", 1)])
+def test_goes_where_algorithm_1_goes(norm, targets):
+    for seed in range(4):
+        check_path(norm, seed, targets)
+
+
+def check_path(norm, seed, targets):
+    """The points that are looked at are those of the transcription."""
     module = mlp(6, 4, seed)
     model = Recorder(module, SIX, classes=4)
     x0 = torch.rand(6, generator=torch.Generator().manual_seed(seed))
@@ -124,20 +117,6 @@ def test_targets_are_taken_in_the_order_of_their_logits():
 
 
 # Exact distances
-
-
-VARIANTS = [FAB(steps=20, targets=9), FAB(steps=20, targets=0), FAB(steps=10, targets=2, restarts=2)]
-
-
-@pytest.mark.parametrize("attack", VARIANTS, ids=str)
-@settings(max_examples=5)
-@given(st.sampled_from(KINDS), st.sampled_from(NORMS), st.integers(0, 10**6), st.integers(2, 6))
-def test_within_two_percent_of_the_exact_margin(attack, kind, norm, seed, classes):
-    problem = linear_problem(kind, norm, seed=seed, classes=classes, n=8)
-    assert not on(problem, attack, norm, 0.99).fooled.any()
-    ledger = on(problem, attack, norm, 1.5)
-    assert (ledger.best.distance <= 1.02 * problem.margin).all()
-    assert (ledger.best.distance >= 0.999 * problem.margin).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)

@@ -157,14 +157,14 @@ def test_on_the_plane_in_the_box_and_smallest(norm, x, w, share):
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("share", [0.001, 0.1, 0.6, 0.97])
+@pytest.mark.parametrize("share", [0.001, 0.6, 0.97])
 def test_of_real_size(norm, share):
-    """3072 values, a third of them on a bound: as many as the L1 projection must go on for, and all steps of Newton."""
+    """768 values, a third of them on a bound: as many as the L1 projection must go on for, and all steps of Newton."""
     rng = np.random.default_rng(int(share * 1000))
-    x = np.clip(rng.uniform(-0.5, 1.5, 3072), 0, 1).astype(np.float32).astype(np.float64)
-    w = (rng.normal(size=3072) ** 3).astype(np.float32).astype(np.float64)
+    x = np.clip(rng.uniform(-0.5, 1.5, 768), 0, 1).astype(np.float32).astype(np.float64)
+    w = (rng.normal(size=768) ** 3).astype(np.float32).astype(np.float64)
     gap = np.float32(-share * np.where(w < 0, 1 - x, x) @ np.abs(w)).astype(np.float64)
     delta = project(norm, x, w, gap)
     assert delta @ w == pytest.approx(gap, rel=1e-4)
     size = SIZE[norm](torch.from_numpy(delta)[None]).item()
-    assert size == pytest.approx(smallest(norm, x, w, gap, np.zeros(3072), np.ones(3072)), rel=1e-4)
+    assert size == pytest.approx(smallest(norm, x, w, gap, np.zeros(768), np.ones(768)), rel=1e-4)

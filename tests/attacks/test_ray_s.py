@@ -6,28 +6,7 @@ import torch
 from _helpers import Recorder, run_attack, threshold
 from brinell.attacks.ray_s import RayS
 from brinell.core.domain import Domain
-from brinell.core.model import Access
 from brinell.testing.linear import linear_problem
-
-
-@pytest.mark.parametrize("kind", ["image", "signal", "video", "vector"])
-def test_it_reaches_the_exact_margin_in_linf(kind):
-    """On a plane the nearest point in Linf lies along the signs of the normal, which flips of single values find exactly."""
-    problem = linear_problem(kind, "linf", n=8)
-    problem.model.access = Access.LABELS
-    ledger = run_attack(RayS(steps=3000), problem.model, problem.batch.x, problem.batch.y, problem.margin * 2, "linf")
-    ratio = ledger.best.distance / problem.margin
-    assert (ratio >= 1 - 1e-4).all()
-    assert ratio.max() < 1.2
-
-
-def test_it_comes_near_the_margin_in_l2():
-    """No vector of signs has an angle above 37 degrees in the mean to a normal whose values are Gaussian."""
-    problem = linear_problem("vector", "l2", n=8)
-    ledger = run_attack(RayS(steps=3000), problem.model, problem.batch.x, problem.batch.y, problem.margin * 3, "l2")
-    ratio = ledger.best.distance / problem.margin
-    assert (ratio >= 1 - 1e-4).all()
-    assert ratio.max() < 1.6
 
 
 def test_its_questions_by_hand():

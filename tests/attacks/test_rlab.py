@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from _helpers import Recorder, plan_of, run_attack, run_audit, threshold, workspace
+from _helpers import Recorder, batch_of, plan_of, run_attack, run_audit, threat_of, threshold, workspace
 from brinell import plugins
-from brinell.analysis.robust_accuracy import summarise
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
+from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.streams import Streams
 from brinell.distortions.dead_pixel import DeadPixel
 from brinell.distortions.gaussian_noise import GaussianNoise
 from brinell.rlab.agent import Agent
@@ -24,7 +25,9 @@ from typing import ClassVar
 import torch
 
 from brinell.core.domain import KINDS
+from brinell.core.ledger import Ledger
 from brinell.core.model import Access
+from brinell.core.streams import Streams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +49,6 @@ class Darker:
 class Cut(Darker):
     def __call__(self, x, severity, rng, draw):
         return x[..., :-1]
-
-
-class Loud(Darker):
-    def __call__(self, x, severity, rng, draw):
-        return x + 0.5
-
-
-class Nan(Darker):
-    def __call__(self, x, severity, rng, draw):
-        return torch.where(severity.view(-1, *[1] * (x.ndim - 1)) > 3, x * float("nan"), x)
 
 
 class Dice(Darker):
@@ -85,18 +78,6 @@ REFUSALS = [
     ("patch=2x", "'2x' are no sides: write one for all axes"),
     ("patch=1&stride=1x1", "patch .1,. with stride .1, 1. does not fit"),
     ("stride=1x1", "stride is 1x1: between 1 and `patch`"),
-    ("distortions={file}:Cut", r"distortion Cut made \(5, 1\) .* it must keep shape and type"),
-    ("distortions={file}:Loud", "distortion Loud left the bounds by .*; end it with .clamp"),
-    ("distortions={file}:Nan", "distortion Nan answered NaN or infinity"),
-    (
-        "distortions={file}:Dice",
-        "distortion .*Dice, .*: a second process gives other answers to the same inputs",
-    ),
-    ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
-    ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),
-    ("distortions={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
-    ("distortions={file}:Bare", "Bare is no distortion: it must have access"),
-    ("distortions={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
     ("distortions=gaussian-nois", "there is no distortion 'gaussian-nois', did you mean 'gaussian-noise'?"),
     ("distortions=gradient-sign", "it needs gradients, and the model gives scores only"),
     ("distortions=gaussian-noise+gradient-sign", "it needs gradients, and the model gives scores only"),
@@ -117,6 +98,18 @@ REFUSALS = [
         "chooses among 10 pairs of distortion and severity, and there are 5: name the distortions",
     ),
 ]
+REFUSALS_OF_FILES = [
+    (
+        "distortions={file}:Dice",
+        "distortion .*Dice, .*: a second process gives other answers to the same inputs",
+    ),
+    ("distortions={file}:Films", "distortion Films distorts video, and the data is of kind vector: leave it out"),
+    ("distortions=gaussian-noise+{file}:Cut", "distortion Cut made"),
+    ("distortions={file}:Nothing", "Nothing in .* is no dataclass: write @dataclass"),
+    ("distortions={file}:Bare", "Bare is no distortion: it must have access"),
+    ("distortions={file}:Darkr", "has no class 'Darkr', did you mean 'Darker'?"),
+]
+"""Distortions of a user, each of which is loaded in a process of its own."""
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +131,24 @@ def model(access=Access.SCORES):
 X, Y = np.full((4, 2), 0.4, dtype=np.float32), np.zeros(4, dtype=np.int64)
 
 
-@pytest.mark.parametrize(("options", "line"), REFUSALS, ids=[options for options, _ in REFUSALS])
-def test_refused_before_the_model_sees_anything(folder, options, line):
-    victim = model()
-    options = options.format(file=folder / "distortions.py", folder=folder)
-    with pytest.raises(BrinellError, match=line) as error:
-        plan_of(victim, X, Y, attack=(f"rlab?{options}",), norm="l2")
-    assert not victim.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+def check_refusals(rows, folder, subtests):
+    """Each is refused in one line before the model is asked."""
+    for options, line in rows:
+        with subtests.test(options=options):
+            victim = model()
+            options = options.format(file=folder / "distortions.py", folder=folder)
+            with pytest.raises(BrinellError, match=line) as error:
+                plan_of(victim, X, Y, attack=(f"rlab?{options}",), norm="l2")
+            assert not victim.calls and "\n" not in str(error.value) and error.value.exit_code == 2
+
+
+def test_refused_before_the_model_sees_anything(folder, subtests):
+    check_refusals(REFUSALS, folder, subtests)
+
+
+@pytest.mark.slow
+def test_distortions_of_files_are_refused_before_the_model_sees_anything(folder, subtests):
+    check_refusals(REFUSALS_OF_FILES, folder, subtests)
 
 
 def test_patches_in_space_and_time():
@@ -168,9 +172,9 @@ def test_a_model_that_answers_labels_only_is_refused():
     assert not victim.calls
 
 
-@pytest.mark.parametrize("options", ["patch=9", "distortions={file}:Loud", "policy=nowhere"])
-def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsys, options):
-    attack = f"rlab?{options.format(file=folder / 'distortions.py')}"
+@pytest.mark.slow
+def test_the_command_line_says_one_line_and_exits_with_2(folder, tmp_path, capsys):
+    attack = f"rlab?distortions={folder / 'distortions.py'}:Cut"
     model = f"torch:{folder / 'model.py'}:parabola"
     out = tmp_path / "run"
     words = ["audit", "--data", f"npz:{folder / 'data.npz'}", "--model", model, "--norm", "l2", "--eps", "0.5"]
@@ -191,6 +195,7 @@ def test_filters_in_words():
     assert plugins.build("attack", "rlab", {"severities": "3"}).severities == (3,)
 
 
+@pytest.mark.slow
 def test_settings_of_filters_are_written_down(folder):
     """They decide what is found, so that they stand in the manifest and in the keys of parts; so does the text of a file."""
     file = folder / "distortions.py"
@@ -206,6 +211,7 @@ def test_settings_of_filters_are_written_down(folder):
     assert rewritten["distortions"][1].pop("source") != written["distortions"][1].pop("source") and rewritten == written
 
 
+@pytest.mark.slow
 def test_a_filter_of_ones_own_is_used(folder, tmp_path):
     """Class 1 below 0.5: only what darkens can do it, which noise of severity 1 cannot.
 
@@ -297,18 +303,16 @@ def test_sets_and_lessons_are_made_from_scores(folder):
         make_plan(BenchmarkRequest(data=words[1], model=words[3], distortions="gradient-sign"))
 
 
-@pytest.mark.parametrize(("kind", "shape", "name"), [("image", (1, 4, 4), "prior"), ("signal", (1, 16), "greedy")])
-def test_a_run_says_which_policy_placed_and_why(tmp_path, kind, shape, name):
-    """In the answer for programs, and so on the page: for each model, by the kind of its data."""
-    target = Recorder(lambda x: threshold(0.7)(x.flatten(1).mean(1)[:, None]), Domain(kind=kind, shape=shape))
-    x = np.full((4, *shape), 0.65, dtype=np.float32)
-    run = run_audit(tmp_path / "run", target, x, np.zeros(4, dtype=np.int64), attack=("rlab?steps=20",), norm="l2", eps="0.5")
-    [result] = summarise(run.manifest, run.records(), str(run.path)).models
-    remarks_by_code = {remark.code: remark.text for remark in result.remarks}
-    assert (
-        remarks_by_code["policy"].startswith(f"placed by the policy {name}: ")
-        and "docs/results/rlab.md" in remarks_by_code["policy"]
-    )
+def test_a_run_says_which_policy_placed_and_why():
+    """The prior where it saves queries, on images, and greedy elsewhere."""
+    for kind, shape, name in (("image", (1, 4, 4), "prior"), ("signal", (1, 16), "greedy")):
+        target = Recorder(lambda x: threshold(0.7)(x.flatten(1).mean(1)[:, None]), Domain(kind=kind, shape=shape))
+        batch, threat = batch_of(torch.full((1, *shape), 0.65), [0]), threat_of(0.5, "l2", target.domain)
+        attack = plugins.build("attack", "rlab", {"steps": "2", "severities": "1", "draws": "1"})
+        ledger = Ledger(target, batch, threat, access=attack.access)
+        remarks = attack(ledger.oracle(), batch, threat, Streams.of(0, batch.ids)).remarks
+        assert [remark.code for remark in remarks] == ["policy"]
+        assert remarks[0].text.startswith(f"placed by the policy {name}: ") and "docs/results/rlab.md" in remarks[0].text
 
 
 @pytest.mark.parametrize(("value", "is_worse"), [(1.3, True), (0.9, False)])

@@ -103,7 +103,7 @@ def declarations(form):
 BOX = [("bound", relation, k, value) for k in range(INPUTS) for relation, value in ((">=", -2.0), ("<=", 2.0))]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(st.lists(formulas, min_size=1, max_size=3), st.integers(1, 2))
 def test_a_query_holds_where_its_formula_does(tmp_path_factory, parts, form):
     path = tmp_path_factory.getbasetemp() / "query.vnnlib"

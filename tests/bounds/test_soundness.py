@@ -99,14 +99,14 @@ def check_single_input(seed, methods):
 
 
 def test_no_bound_is_above_the_minimum_of_a_network_with_one_input():
-    for seed in range(30):
+    for seed in range(15):
         lower, exact = check_single_input(seed, METHODS)
         assert lower[2] <= lower[3] + 1e-9 and lower[2] <= lower[4] + 1e-9
         if exact > 0.05:  # one input and few neurons: branch and bound closes the gap
             assert lower[4] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_bound_is_above_the_minimum_of_ten_thousand_networks():
     for seed in range(10_000):
         check_single_input(seed, METHODS[1:4] if seed < 1_000 else METHODS[1:3])
@@ -136,9 +136,13 @@ class Everything(nn.Module):
         return self.last(z)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("seed", range(20))
-def test_no_input_of_a_ball_is_below_the_bound(seed, norm):
+@pytest.mark.parametrize("part", range(5))
+def test_no_input_of_a_ball_is_below_the_bound(part):
+    for seed in range(4 * part, 4 * part + 4):
+        check_ball(seed, "linf" if seed % 2 else "l2")
+
+
+def check_ball(seed, norm):
     """Steepest descent and random inputs never go below a bound, in both precisions."""
     net, generator = Everything(seed), torch.Generator().manual_seed(seed)
     x = torch.rand(3, 2, 8, 8, generator=generator)
@@ -149,9 +153,9 @@ def test_no_input_of_a_ball_is_below_the_bound(seed, norm):
     rows, others = margin_rows(y, 3)
     least = torch.full((len(others),), torch.inf, dtype=torch.float64)
     net = net.double()
-    for start in range(6):
+    for start in range(3):
         delta = (torch.rand(len(others), 2, 8, 8, generator=generator, dtype=torch.float64) * 2 - 1) * (start > 0)
-        for _ in range(15):
+        for _ in range(10):
             delta = (
                 delta.clamp(-eps, eps)
                 if norm == "linf"

@@ -42,6 +42,7 @@ def words(work, out, *options, model="", data=f"&fixed={FIXED}", attack="square?
     ]
 
 
+@pytest.mark.slow
 def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path, capsys):
     (work, (program, *command)), run = example, tmp_path / "run"
     assert program == "brinell" and FIXED in command[2]
@@ -67,6 +68,7 @@ def test_the_command_of_the_example_audits_a_forest_on_a_table(example, tmp_path
     assert cli(["verify", str(run)]) == 0
 
 
+@pytest.mark.slow
 def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path):
     full, cut = tmp_path / "whole", tmp_path / "cut"
     for out in (full, cut):
@@ -77,6 +79,7 @@ def test_a_run_on_a_table_goes_on_where_it_stopped(work, tmp_path):
     assert_same_rows(Run.open(full).records(), Run.open(cut).records())
 
 
+@pytest.mark.slow
 def test_labels_alone(work, tmp_path, capsys):
     run = tmp_path / "run"
     assert cli(words(work, run, "--attack", "square", model="&answers=labels", attack="hop-skip-jump?steps=2")) == 0
@@ -93,6 +96,7 @@ def test_labels_alone(work, tmp_path, capsys):
     assert line.endswith("ask for --attack hop-skip-jump, which needs labels only\n")
 
 
+@pytest.mark.slow
 def test_a_benchmark_set_of_a_table(work, tmp_path):
     data, model, out = (*words(work, "")[2:3], *words(work, "")[8:9], tmp_path / "set")
     options = ["--distortions", "gaussian-noise+salt-and-pepper", "--steps", "40", "--levels", "1,1.5", "--samples", "8"]
@@ -104,6 +108,7 @@ def test_a_benchmark_set_of_a_table(work, tmp_path):
     assert "cannot change and carry no patches: mean_radius, worst_radius" in (out / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_classes_in_another_order_are_matched_by_name(work, tmp_path, capsys):
     assert cli(words(work, tmp_path / "run", data="&classes=malignant+benign")) == 0
     assert "matched by name: its answers 1, 0 are malignant, benign" in capsys.readouterr().err
@@ -114,6 +119,7 @@ def test_classes_in_another_order_are_matched_by_name(work, tmp_path, capsys):
     assert cli(["verify", str(tmp_path / "run")]) == 0
 
 
+@pytest.mark.slow
 def test_classes_that_do_not_cover_each_other_are_refused(work, tmp_path, capsys):
     assert cli(words(work, tmp_path / "run", model="&class_names=benign+unknown")) == 2
     line = capsys.readouterr().err
@@ -177,12 +183,11 @@ def same_records(records, *models):
 def test_an_onnx_file_gives_the_records_of_the_module(vectors, tmp_path):
     run = tmp_path / "run"
     models = ["--model", f"onnx:{vectors / 'net.onnx'}", "--model", f"torch:{vectors / 'net.py'}:net?name=module"]
-    options = ["--data", f"npz:{vectors / 'data.npz'}", "--eps", "0:0.3:4", "--attack", "square?steps=80", "--norm", "linf"]
+    options = ["--data", f"npz:{vectors / 'data.npz'}", "--samples", "12", "--eps", "0:0.3:3", "--attack", "square?steps=40"]
     assert cli(["audit", *models, *options, "--out", str(run)]) == 0
     records = Run.open(run).records()
-    assert len(records) == 2 * 30 * 4
+    assert len(records) == 2 * 12 * 3
     same_records(records, "net", "module")
-    assert cli(["verify", str(run)]) == 0
 
 
 @pytest.mark.slow

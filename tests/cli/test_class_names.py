@@ -50,7 +50,9 @@ def words(verb, place, model, out, *options):
 AUDIT = ("--eps", "0,4/255", "--attack", "apgd-ce?steps=5", "--samples", "36")
 
 
-@pytest.mark.parametrize("model", ["{0}/named/net.py:net", "{0}/net.py:net?class_names=Red+Green+Blue"])
+@pytest.mark.parametrize(
+    "model", ["{0}/net.py:net?class_names=Red+Green+Blue", pytest.param("{0}/named/net.py:net", marks=pytest.mark.slow)]
+)
 def test_an_audit_is_that_of_the_right_order(place, tmp_path, capsys, model):
     assert cli(words("audit", place, model.format(place), tmp_path / "named", *AUDIT)) == 0
     assert "matched by name: its answers 2, 1, 0 are blue, green, red" in capsys.readouterr().err
@@ -81,6 +83,7 @@ def test_a_class_that_the_model_does_not_know_is_refused_by_every_verb(place, tm
         assert "it has no 'blue'" in line and "class_names=" in line and not out.exists(), line
 
 
+@pytest.mark.slow
 def test_a_hardened_model_keeps_its_order(place, tmp_path):
     options = ("--train", f"image-folder:{place}/training", "--eps", "2/255", "--epochs", "1", "--json")
     assert cli(words("harden", place, f"{place}/named/net.py:net", tmp_path / "hard", "--recipe", "pgd", *options)) == 0
@@ -90,6 +93,7 @@ def test_a_hardened_model_keeps_its_order(place, tmp_path):
     assert np.mean(records.clean_pred == records.label) > 0.8
 
 
+@pytest.mark.slow
 def test_a_classifier_of_hugging_face_is_matched_by_id2label(place, tmp_path, capsys):
     transformers = pytest.importorskip("transformers")
     config = transformers.ResNetConfig(

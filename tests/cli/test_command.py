@@ -1,10 +1,13 @@
 """An option stands in one place: a field of a request is an option, a key of run.toml and a keyword of the Python call."""
 
 import inspect
+import shlex
 
+import numpy as np
 import pytest
 import typer
 from pydantic import Field
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import brinell
@@ -89,13 +92,17 @@ def test_a_file_in_place_of_the_argument(tmp_path, monkeypatch):
     assert "train is missing, and there is no default" in str(invoke(study, "runs/b").exception)
 
 
-def test_the_command_of_a_request_repeats_it():
-    request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3"), samples=3, dry=True)
+def test_the_command_of_a_request_repeats_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     study, calls = wide_study()
-    words = command_of(request, study).replace("'", "").split()
-    assert words[:2] == ["brinell", "audit"]
-    invoke(study, *words[2:])
-    assert [call.request for call in calls] == [request]
+    for data in ("digits", "my data.npz", "it's; rm -r.npz", 'a "b" & $c.npz'):
+        np.savez(data, x=np.zeros((2, 2)), y=np.arange(2))  # what a command names is there
+        request = Wider(hurry=2.0, attack=("fgsm", "pgd?steps=3&restarts=2"), samples=3, dry=True, data=data)
+        words = shlex.split(command_of(request, study))
+        assert words[:2] == ["brinell", "audit"]
+        invoke(study, *words[2:])
+        made = calls.pop().request
+        assert made.data.removeprefix("npz:") == data and made.model_copy(update={"data": data}) == request
 
 
 def test_what_stops_midway_says_how_to_go_on(tmp_path):
@@ -114,11 +121,17 @@ def test_what_stops_midway_says_how_to_go_on(tmp_path):
     assert "--resume needs --out" in str(invoke(study, "--resume").exception)
 
 
-def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keyword():
+@pytest.fixture(scope="module")
+def commands():
+    """All commands, as typer has them."""
+    return get_command(command_line()).commands
+
+
+def test_every_field_is_an_option_with_a_default_that_the_help_names_and_a_keyword(commands):
     faults = []
-    app = command_line()
     for verb, study in register.studies().items():
-        help = " ".join(CliRunner().invoke(app, [verb, "--help"], terminal_width=250).output.split())
+        command = commands[verb]
+        help = " ".join(command.get_help(command.make_context(verb, [], resilient_parsing=True, terminal_width=250)).split())
         parameters = inspect.signature(getattr(brinell, study.name)).parameters if study.call else study.fields()
         for key, field in study.fields().items():
             option = key.upper() if key in study.positional else f"--{key.replace('_', '-')}"
@@ -143,6 +156,7 @@ def test_every_text_of_a_request_says_what_it_names():
     assert Bare.names_of("where") is None
 
 
+@pytest.mark.slow
 def test_help_and_lists_import_neither_torch_nor_the_code_of_a_study():
     import subprocess
     import sys

@@ -70,6 +70,7 @@ def test_records_to_the_page(recipe, root, tmp_path, capsys):
     assert "no record with beats that can be used: record c has no annotations" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_table_to_the_page(recipe, root, tmp_path, capsys, monkeypatch):
     t = np.arange(187) / 125
     beats = [np.exp(-(((t - 0.5) / (0.02 + 0.1 * label)) ** 2)) * (0.8 + 0.01 * row) for row in range(16) for label in (0, 1)]

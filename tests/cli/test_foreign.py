@@ -151,23 +151,27 @@ def hostile(run_folder, folder, setting, text):
     return folder
 
 
-def test_nothing_that_a_hostile_folder_names_is_touched(run_folder, tmp_path_factory, watched_paths, untouched, capsys, subtests):
-    for setting, text in NAMES:
-        with subtests.test(setting=setting):
-            tmp_path = tmp_path_factory.mktemp("case")
-            folder = hostile(run_folder, tmp_path / "theirs", setting, text.format(**watched_paths))
-            tries = {
-                ("verify", folder): 1 if setting == "attack" else 4,  # the stages are no longer those of the request
-                ("detect", folder, "--train", "digits"): 2,
-                ("audit", folder / "run.toml", "--dry-run"): 2,
-                ("audit", folder / "run.toml"): 2,
-                ("audit", "--resume", "--out", folder): 2,
-            }
-            for words, code in tries.items():
+@pytest.mark.parametrize("part", range(4))
+def test_nothing_that_a_hostile_folder_names_is_touched(
+    part, run_folder, tmp_path_factory, watched_paths, untouched, capsys, subtests
+):
+    """Each name by `verify`, and by two of four other ways in turn."""
+    for place, (setting, text) in enumerate(NAMES[part::4]):
+        with subtests.test(setting=setting, text=text):
+            folder = hostile(run_folder, tmp_path_factory.mktemp("case") / "theirs", setting, text.format(**watched_paths))
+            ways = [
+                ("detect", folder, "--train", "digits"),
+                ("audit", folder / "run.toml", "--dry-run"),
+                ("audit", folder / "run.toml"),
+                ("audit", "--resume", "--out", folder),
+            ]
+            verified = 1 if setting == "attack" else 4  # the stages are no longer those of the request
+            for words, code in ((("verify", folder), verified), (ways[place % 4], 2), (ways[(place + 1) % 4], 2)):
                 capsys.readouterr()
                 assert cli([str(word) for word in words]) == code, words
                 error = capsys.readouterr().err
                 assert error.count("\n") == 1 and "trust" in error and "was not made by you, or was moved" in error, error
+            assert ACCESSES == []
 
 
 def test_verbs_that_read_records_name_nothing(run_folder, tmp_path_factory, watched_paths, untouched, subtests):
@@ -257,12 +261,14 @@ def relative_folders(tmp_path, monkeypatch):
     Path("model.py").write_text(source + "\n\ndef net():\n    open('data.npz').close()\n    return parabola()\n")
     names = ["--data", "data.npz", "--model", "model.py:net", "--eps", "0.1"]
     assert cli(["audit", *names, "--attack", "fgsm", "--out", "run"]) == 0
-    assert cli(["smooth", *names[:4], "--draws", "100", "--first", "10", "--out", "smoothed"]) == 0
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "smoothed"])
 def test_relative_names_verify_from_any_directory(relative_folders, tmp_path, monkeypatch, ask, name):
+    names = ["--data", "data.npz", "--model", "model.py:net", "--draws", "100", "--first", "10"]
+    assert name == "run" or cli(["smooth", *names, "--out", name]) == 0
     place, elsewhere = relative_folders / name, tmp_path / "elsewhere"
     elsewhere.mkdir()
     workspace(elsewhere, n=12)
@@ -278,6 +284,13 @@ def test_relative_names_verify_from_any_directory(relative_folders, tmp_path, mo
     assert ask("verify", place, "--data", "../made/data.npz")[0] == 0
     (elsewhere / "model.py").write_text("raise SystemExit('the code of somebody else')")
     assert ask("verify", place)[0] == 0
+
+
+def test_relative_names_verify_from_another_directory(relative_folders, tmp_path, monkeypatch, ask):
+    monkeypatch.chdir(tmp_path)
+    assert ask("verify", "made/run")[0] == 0 and Path.cwd() == tmp_path
+    shutil.copytree("made/run", "copy")
+    assert ask("verify", "copy")[0] == 4
 
 
 def test_resuming_names_the_directory(relative_folders, tmp_path, monkeypatch, refuse):
@@ -312,10 +325,14 @@ def test_what_can_be_said_without_trust(foreign_run, ask):
     assert [problem["description"] for problem in ask("verify", foreign_run)[1]["problems"]] == ["the file is missing"]
 
 
-def test_trust_and_naming_again_allow_it(foreign_run, home, ask, refuse):
-    assert ask("verify", foreign_run, "--trust", foreign_run)[0] == 0
+def test_trust_allows_it(foreign_run, home, ask):
     assert ask("verify", foreign_run, "--trust", foreign_run.parent)[0] == 0
     assert ask("verify", foreign_run, "--trust", home)[0] == 4
+
+
+@pytest.mark.slow
+def test_trust_and_naming_again_allow_it(foreign_run, home, ask, refuse):
+    assert ask("verify", foreign_run, "--trust", foreign_run)[0] == 0
     model, data = f"torch:{home}/model.py:parabola", f"npz:{home}/data.npz"
     assert ask("verify", foreign_run, "--model", model, "--data", data)[0] == 0
     assert ask("verify", foreign_run, "--model", model)[0] == 4

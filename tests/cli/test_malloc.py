@@ -29,6 +29,7 @@ def _unset(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than glibc")
 def test_large_arrays_are_mapped_once():
     """Four arrays of 24 MiB, made and dropped twenty times: their pages once, and not twenty times."""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
+from _helpers import unrefused
 from brinell import plugins
 from brinell.bounds import _relaxations
 from brinell.bounds._bounding import margin_rows
 from brinell.bounds._graph import Activation
-from brinell.core.errors import ContractError
 from brinell.testing import check_bound
 
 CROWN = plugins.load("bound", "crown")
@@ -129,29 +129,27 @@ class Normed(Good):
     norm: str = "linf"
 
 
-@pytest.mark.parametrize(
-    ("plugin", "rule"),
-    [
-        (Midpoint, "above the margin of a linear network"),
-        (SmallerBall, "above the margin of a linear network"),
-        (Unrounded, "above the margin of a linear network in linf and float32"),
-        (OtherOrder, "above the margin of a linear network"),
-        (SteepLines, "above the least margin of a network with one input"),
-        (OnlyPiecewise, "above a margin that an input of the ball has"),
-        (Nothing, "proves nothing in a ball"),
-        (Flat, "something else than real numbers of shape"),
-        (NotANumber, "gives NaN"),
-        (Fails, "failed with ZeroDivisionError: nothing to divide"),
-        (Writes, "wrote into what it was given"),
-        (Global, "drew from a global random generator"),
-        (Drawn, "gave two bounds of the same balls"),
-        (Company, "gave other bounds when the batch was split"),
-        (Normed, "setting norm has another name here"),
-    ],
-)
-def test_each_mistake_is_caught(plugin, rule):
-    with pytest.raises(ContractError, match=rule):
-        check_bound(plugin)
+RULES = [
+    (Midpoint, "above the margin of a linear network"),
+    (SmallerBall, "above the margin of a linear network"),
+    (Unrounded, "above the margin of a linear network in linf and float32"),
+    (OtherOrder, "above the margin of a linear network"),
+    (SteepLines, "above the least margin of a network with one input"),
+    (OnlyPiecewise, "above a margin that an input of the ball has"),
+    (Nothing, "proves nothing in a ball"),
+    (Flat, "something else than real numbers of shape"),
+    (NotANumber, "gives NaN"),
+    (Fails, "failed with ZeroDivisionError: nothing to divide"),
+    (Writes, "wrote into what it was given"),
+    (Global, "drew from a global random generator"),
+    (Drawn, "gave two bounds of the same balls"),
+    (Company, "gave other bounds when the batch was split"),
+    (Normed, "setting norm has another name here"),
+]
+
+
+def test_each_mistake_is_caught():
+    assert not unrefused(check_bound, RULES)
 
 
 def test_the_method_without_mistakes_passes():
@@ -181,6 +179,7 @@ class Ranges:
 '''
 
 
+@pytest.mark.slow
 def test_a_method_from_outside_is_checked_and_used(tmp_path):
     import brinell
 

@@ -1,13 +1,12 @@
 """Planted violators for the checker of defences: each breaks one rule, and is told which."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-import pytest
 import torch
 
+from _helpers import unrefused
 from brinell import plugins
-from brinell.core.errors import ContractError
 from brinell.testing import check_defence
 
 PGD, AWP = (plugins.load("defence", name) for name in ("pgd", "awp"))
@@ -143,11 +142,10 @@ VIOLATORS = [
 ]
 
 
-@pytest.mark.parametrize(("violator", "rule"), VIOLATORS, ids=lambda value: getattr(value, "__name__", ""))
-def test_each_is_caught(violator, rule):
-    settings = SHORT if "steps" in {field.name for field in fields(violator)} else {}
-    with pytest.raises(ContractError, match=rule):
-        check_defence(violator, **settings)
+def test_each_is_caught():
+    weights = [(violator, rule) for violator, rule in VIOLATORS if issubclass(violator, AWP)]
+    assert not unrefused(check_defence, weights)
+    assert not unrefused(check_defence, [row for row in VIOLATORS if row not in weights], **SHORT)
 
 
 def test_what_breaks_no_rule_passes():

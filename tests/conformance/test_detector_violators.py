@@ -4,11 +4,10 @@ import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pytest
 import torch
 
+from _helpers import unrefused
 from brinell.core.domain import KINDS
-from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.testing import check_detector
 
@@ -138,7 +137,5 @@ def test_an_honest_detector_passes():
     check_detector(Honest, scale=2.0)
 
 
-@pytest.mark.parametrize(("violator", "rule"), VIOLATORS.values(), ids=VIOLATORS)
-def test_violator(violator, rule):
-    with pytest.raises(ContractError, match=rule):
-        check_detector(violator)
+def test_violators():
+    assert not unrefused(check_detector, VIOLATORS.values())

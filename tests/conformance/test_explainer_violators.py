@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import pytest
 import torch
 
+from _helpers import unrefused
 from brinell.core.contracts import KINDS, Access
-from brinell.core.errors import ContractError
 from brinell.explainers._asking import class_logit, over_channels, places_of
 from brinell.testing import check_explainer
 from brinell.testing.explainers import ROWS
@@ -82,24 +81,22 @@ class Seeded(Good):
     seed: int = 0
 
 
-@pytest.mark.parametrize(
-    ("plugin", "rule"),
-    [
-        (Flat, "gives maps of shape"),
-        (NotFinite, "gives NaN or infinity"),
-        (Global, "drew from a global random generator"),
-        (Writes, "wrote into what it was given"),
-        (Hooked, "left a hook on the network"),
-        (Counting, "gave two maps of the same inputs"),
-        (Company, "gave other maps when the batch was split"),
-        (Greedy, "has access to scores only"),
-        (Blind, "does not find the band"),
-        (Seeded, "setting seed has another name here"),
-    ],
-)
-def test_each_mistake_is_caught(plugin, rule):
-    with pytest.raises(ContractError, match=rule):
-        check_explainer(plugin)
+RULES = [
+    (Flat, "gives maps of shape"),
+    (NotFinite, "gives NaN or infinity"),
+    (Global, "drew from a global random generator"),
+    (Writes, "wrote into what it was given"),
+    (Hooked, "left a hook on the network"),
+    (Counting, "gave two maps of the same inputs"),
+    (Company, "gave other maps when the batch was split"),
+    (Greedy, "has access to scores only"),
+    (Blind, "does not find the band"),
+    (Seeded, "setting seed has another name here"),
+]
+
+
+def test_each_mistake_is_caught():
+    assert not unrefused(check_explainer, RULES)
 
 
 def test_the_explainer_without_mistakes_passes():

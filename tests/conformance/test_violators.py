@@ -4,15 +4,15 @@ import contextlib
 import gc
 import itertools
 import random
+import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import pytest
 import torch
 
+from _helpers import unrefused
 from _honest import Honest
-from brinell.core.errors import ContractError
 from brinell.core.model import Access
 from brinell.testing import LinearModel, check_attack
 
@@ -81,9 +81,9 @@ class LooksBeyond(Honest):
                 ledger.scores(batch.ids[active], point[active])
 
 
-@pytest.mark.parametrize("honest", [Honest, Noise, LooksBeyond])
-def test_the_honest_ones_pass(honest):
-    check_attack(honest)
+def test_the_honest_ones_pass():
+    for honest in (Honest, Noise, LooksBeyond):
+        check_attack(honest)
 
 
 class LooksFartherThanItSays(LooksBeyond):
@@ -267,7 +267,7 @@ class ShapesThatDoNotFit(Honest):
 
 
 MESSAGES = {
-    NoOp: "missed 24 of 24 at 1.05 times the exact margin in linf",
+    NoOp: "missed 12 of 12 at 1.05 times the exact margin in linf",
     WeakBlackBox: "is weaker than random noise",
     NoOpBlackBox: "is weaker than random noise",
     OverBudget: "left the budget",
@@ -312,11 +312,7 @@ def generators_kept():
         np.random.set_state(states[2])  # noqa: NPY002
 
 
-@pytest.mark.parametrize("violator", MESSAGES, ids=lambda violator: violator.__name__)
-def test_caught(violator):
-    # A violator inherits a frozen dataclass without settings and so is one.
-    with generators_kept(), pytest.raises(ContractError) as refusal:
-        check_attack(violator)
-    assert MESSAGES[violator] in str(refusal.value), str(refusal.value)
-    assert violator.__name__ in str(refusal.value)
-    assert "\n" not in str(refusal.value)
+def test_caught():
+    """A violator inherits a frozen dataclass without settings and so is one."""
+    with generators_kept():
+        assert not unrefused(check_attack, [(each, f"^{each.__name__} .*{re.escape(rule)}") for each, rule in MESSAGES.items()])

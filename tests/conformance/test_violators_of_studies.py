@@ -1,22 +1,21 @@
 """Planted violators for the checker of studies: the example from outside, with one promise broken each."""
 
 import dataclasses
-import itertools
 import sys
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from brinell.core.errors import ContractError
+from brinell.core.errors import ContractError, RequestError
 from brinell.engine.request import BaseRequest
 from brinell.studies import register
 from brinell.testing import check_study
 from brinell.testing import studies as checker
 
 EXAMPLE = {"samples": 8, "size": [0.0, 0.3]}
-COUNT = itertools.count()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -35,6 +34,13 @@ def part(name: str) -> Any:
     return import_module(f"brinell_tally.{name}")
 
 
+@pytest.fixture(scope="module")
+def run(tally, tmp_path_factory):
+    """Its finished example."""
+    return checker.finish(tally, EXAMPLE, tmp_path_factory.mktemp("tally"))
+
+
+@pytest.mark.slow
 def test_the_example_passes(tally):
     check_study(tally, EXAMPLE)
 
@@ -71,13 +77,106 @@ ON_PAPER = {
 }
 
 
-@pytest.mark.parametrize("line", ON_PAPER)
-def test_on_paper(tally, line):
-    with pytest.raises(ContractError, match=line):
-        check_study(ON_PAPER[line](tally), EXAMPLE)
+def test_on_paper(tally):
+    for line, change in ON_PAPER.items():
+        with pytest.raises(ContractError, match=line):
+            check_study(change(tally), EXAMPLE)
 
 
 def test_a_count_without_an_end(tally, monkeypatch):
     monkeypatch.setattr(checker, "_takes", lambda study, name, value: name == "samples")
     with pytest.raises(ContractError, match="has no ceiling for samples"):
         check_study(tally, EXAMPLE)
+
+
+# What a run does
+
+
+class Less(BaseModel):
+    """A schema that describes less than is printed."""
+
+    model: str
+
+
+def other_page(path):
+    """A page that is longer each time."""
+    page = path / "report.html"
+    page.write_text(page.read_text() + "x")
+
+
+def deaf(call):
+    """A study that does nothing, whatever it is asked."""
+
+
+def wordy(call):
+    """A study that refuses in two lines."""
+    raise RequestError("no\nway")
+
+
+def changing(call):
+    """A study that removes the rows of a folder and then refuses it."""
+    (call.out / "rows.parquet").unlink()
+    raise RequestError(f"{call.out} is full")
+
+
+RECORDS = {
+    "opens its folder as another result": lambda run: replace(run, result=run.result.model_copy(update={"model": "x"})),
+    "keeps another request in run.toml": lambda run: replace(run, example=EXAMPLE | {"samples": 9}),
+    "writes another page from the same records": lambda run: replace(run, study=replace(run.study, page=other_page)),
+    "leaves no report.html": lambda run: (run.folder / "report.html").unlink() or run,
+}
+REQUESTS = {
+    "lets itself, without a resume, into": lambda run: replace(
+        run, study=replace(run.study, plan=None, table=None, layout=None, run=deaf)
+    ),
+    "lets another request into its folder": lambda run: replace(run, study=replace(run.study, plan=None, run=deaf)),
+    "refuses another request without one line": lambda run: replace(run, study=replace(run.study, plan=None, run=wordy)),
+    "changes rows as it refuses": lambda run: replace(run, study=replace(run.study, plan=None, run=changing)),
+}
+
+
+def test_records_and_requests(run):
+    for rule, violators in ((checker.check_records, RECORDS), (checker.check_other_request, REQUESTS)):
+        rule(run)
+        for line, change in violators.items():
+            with pytest.raises(ContractError, match=line):
+                rule(change(run))
+
+
+def test_a_folder_without_rows_and_a_result_of_another_type(tally, tmp_path, monkeypatch):
+    with pytest.raises(ContractError, match="something else than its result"):
+        checker.finish(replace(tally, result=dict), EXAMPLE, tmp_path / "result")
+    monkeypatch.setattr(checker, "rows_of", lambda folder: {})
+    with pytest.raises(ContractError, match="leaves no rows"):
+        checker.finish(tally, EXAMPLE, tmp_path / "rows")
+
+
+def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypatch):
+    checker.check_command(replace(run, parent=tmp_path / "good"))
+    with pytest.raises(ContractError, match="was not stopped in the middle"):
+        checker.check_command(replace(run, parent=tmp_path / "fast", writes=10**6))
+    with pytest.raises(ContractError, match="prints more than its schema"):
+        checker.check_command(replace(run, parent=tmp_path / "more", study=replace(run.study, printed=Less)))
+    with pytest.raises(ContractError, match="prints what is not of its schema"):
+        checker.check_command(replace(run, parent=tmp_path / "other", study=replace(run.study, printed=list[int])))
+    predict = part("run").predict
+    monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
+    with pytest.raises(ContractError, match="has other rows after a stop of the call and a resume by the command"):
+        checker.check_command(replace(run, parent=tmp_path / "rows"))
+
+
+def test_shards_with_other_rows_and_one_that_fails(run, tmp_path, monkeypatch):
+    checker.check_shards(replace(run, parent=tmp_path / "good"))
+    predict = part("run").predict
+    monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
+    with pytest.raises(ContractError, match="has other rows in two shards"):
+        checker.check_shards(replace(run, parent=tmp_path / "rows"))
+    monkeypatch.setattr(part("run"), "predict", lambda *inputs: 1 / 0)
+    with pytest.raises(ContractError, match="fails in shards"):
+        checker.check_shards(replace(run, parent=tmp_path / "failure"))
+
+
+def test_a_page_with_a_fault(run, monkeypatch):
+    monkeypatch.setattr(checker, "page_faults", lambda page: ["too long"])
+    with pytest.raises(ContractError, match="has a page with faults: too long"):
+        checker.check_page(run)

@@ -119,3 +119,92 @@ def test_a_picture_without_boxes_or_objects():
     ):
         assert match(*pair)[0].shape == (10, len(pair[0]))
         assert len(judge(*pair).objects) == len(pair[1])
+
+
+# Against a reference that goes box by box
+
+
+def overlap(a, b, crowd=False):
+    """Intersection over union of two boxes, or over the area of the first."""
+    width, height = (max(0.0, min(a[2 + axis], b[2 + axis]) - max(a[axis], b[axis])) for axis in (0, 1))
+    size, other = ((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b))
+    return width * height / (size if crowd else size + other - width * height)
+
+
+def reference_match(boxes, truth, least):
+    """For each box the object that it takes, or -1."""
+    free, partners = set(np.flatnonzero(~truth.crowd)), []
+    for box, label in zip(boxes.boxes, boxes.labels, strict=True):
+        partner = -1
+        for candidates in (sorted(free), np.flatnonzero(truth.crowd)):
+            ratios = {
+                k: overlap(box, truth.boxes[k], truth.crowd[k])
+                for k in candidates
+                if truth.labels[k] == label and overlap(box, truth.boxes[k], truth.crowd[k]) >= least
+            }
+            if ratios:
+                partner = max(ratios, key=ratios.__getitem__)
+                break
+        free.discard(partner)
+        partners.append(partner)
+    return partners
+
+
+def reference_outcomes(boxes, truth):
+    """Outcomes of objects and of boxes."""
+    partners = reference_match(boxes, truth, 0.5)
+    of_object = [IGNORED if crowd else MISSED for crowd in truth.crowd]
+    of_box = [FALSE if k < 0 else IGNORED if truth.crowd[k] else HIT for k in partners]
+    for number, k in enumerate(partners):
+        if of_box[number] == HIT:
+            of_object[k] = HIT
+    for error, same, least, most in ((MISLABELLED, False, 0.5, 2.0), (MISPLACED, True, 0.1, 0.5)):
+        for number, (box, label) in enumerate(zip(boxes.boxes, boxes.labels, strict=True)):
+            ratios = {
+                k: overlap(box, truth.boxes[k])
+                for k, outcome in enumerate(of_object)
+                if outcome == MISSED and (truth.labels[k] == label) == same
+            }
+            near = {k: ratio for k, ratio in ratios.items() if least <= ratio < most}
+            if of_box[number] == FALSE and near:
+                of_box[number] = of_object[max(near, key=near.__getitem__)] = error
+    return of_object, of_box
+
+
+def test_matches_and_outcomes_are_those_of_the_reference():
+    generator = np.random.default_rng(2)
+    for _ in range(60):
+        boxes, truth = random_picture(generator)
+        outcomes = judge(boxes, truth)
+        assert (outcomes.objects.tolist(), outcomes.boxes.tolist()) == reference_outcomes(boxes, truth)
+        partners, ignored = match(boxes, truth, (0.3, 0.5, 0.75))
+        for level, least in enumerate((0.3, 0.5, 0.75)):
+            expected = reference_match(boxes, truth, least)
+            assert partners[level].tolist() == expected
+            assert ignored[level].tolist() == [k >= 0 and bool(truth.crowd[k]) for k in expected]
+        assert truth.count == sum(not crowd for crowd in truth.crowd)
+        assert [outcomes.count(error) for error in (MISSED, FALSE)] == [
+            outcomes.objects.tolist().count(MISSED),
+            outcomes.boxes.tolist().count(FALSE),
+        ]
+
+
+def test_suppression_and_decoding_are_those_of_the_reference():
+    generator = np.random.default_rng(3)
+    for _ in range(30):
+        corners = generator.uniform(0, 30, (20, 2))
+        candidates = np.concatenate([corners, corners + generator.uniform(5, 25, (20, 2)), generator.random((20, 3)) ** 3], 1)
+        remaining = []
+        for row in sorted(candidates, key=lambda row: -max(row[4:])):
+            label, score = int(row[4:].argmax()), max(row[4:])
+            clash = any(label == other and overlap(row[:4], box) > 0.3 for box, other, _ in remaining)
+            if score > 0.2 and not clash and len(remaining) < 6:
+                remaining.append((row[:4], label, score))
+        boxes = decode(candidates, least=0.2, limit=0.3, most=6)
+        assert boxes.labels.tolist() == [label for _, label, _ in remaining]
+        assert boxes.scores.tolist() == [score for *_, score in remaining]
+        assert np.array_equal(boxes.boxes, np.array([box for box, *_ in remaining]).reshape(-1, 4))
+        chosen = boxes.select_above(0.5)
+        assert chosen.scores.tolist() == [score for *_, score in remaining if score >= 0.5]
+    best = decode(np.array([[0, 0, 1, 1, 0.5, 0.5]]))
+    assert best.labels.tolist() == [0] and len(decode(np.array([[0, 0, 1, 1, 0.001]]))) == 0

@@ -37,9 +37,8 @@ def order(model, data, count=None, present=None, synsets=tuple):
     return match_classes("net", model, data, count, range(len(data)) if present is None else present, synsets).order
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "expected"),
-    [
+def test_known_orders(subtests):
+    for model, data, expected in [
         (("cat", "dog"), ("cat", "dog"), ()),
         (("cat", "dog", "frog"), ("dog", "frog", "cat"), (1, 2, 0)),
         (("cat", "dog", "frog"), ("frog", "cat"), (2, 0, 1)),
@@ -57,10 +56,9 @@ def order(model, data, count=None, present=None, synsets=tuple):
         (("-1", "1"), ("0", "1"), ()),
         (("3", "0", "1", "2"), ("0", "1", "2", "3"), (1, 2, 3, 0)),
         (("class 0", "class 1"), ("0", "1"), ()),
-    ],
-)
-def test_known_orders(model, data, expected):
-    assert order(model, data) == expected
+    ]:
+        with subtests.test(model=model, data=data, expected=expected):
+            assert order(model, data) == expected
 
 
 def test_numbers_of_an_estimator_are_values_and_gaps_are_never_answered():
@@ -98,19 +96,17 @@ def test_long_lists_in_other_words_are_one_list():
         order(model, [*reversed(data)])
 
 
-@pytest.mark.parametrize(
-    ("model", "data", "message"),
-    [
+def test_names_that_do_not_cover_each_other_are_refused(subtests):
+    for model, data, message in [
         (("cat", "dog"), ("cat", "bird"), "it has no 'bird'.*class_names="),
         (("cat", "cat", "dog"), ("dog", "cat"), "2 classes of model net match 'cat'"),
         (("cat", "dog"), ("cats", "Cat"), "two classes of the data"),
         (("cat", "dog"), ("cat", "dog", "bird"), "it has no 'bird'"),
         (("1", "2"), ("0", "1"), "tells the classes 1, 2 apart"),
-    ],
-)
-def test_names_that_do_not_cover_each_other_are_refused(model, data, message):
-    with pytest.raises(ModelError, match=message):
-        order(model, data)
+    ]:
+        with subtests.test(model=model, data=data, message=message):
+            with pytest.raises(ModelError, match=message):
+                order(model, data)
 
 
 def spellings(name, rng):
@@ -120,9 +116,14 @@ def spellings(name, rng):
     return rng.choice([str, str.upper, str.title])(text) if not name.startswith("n0") else text
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_every_order_subset_and_spelling_is_matched(seed):
-    rng = random.Random(seed)
+def test_every_order_subset_and_spelling_is_matched(subtests):
+    for seed in range(100):
+        with subtests.test(seed=seed):
+            check_matches(random.Random(seed))
+
+
+def check_matches(rng):
+    """Classes of a model that the data name otherwise, in another order, some of them, and with a stranger."""
     model = rng.sample(WORDS, rng.randint(2, len(WORDS)))
     data = rng.sample(model, rng.randint(2, len(model)))
     places = order(model, [spellings(name, rng) for name in data])

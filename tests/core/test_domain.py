@@ -89,9 +89,8 @@ def test_rounding_per_channel():
     assert domain.round(torch.tensor([[[0.3], [-3.0]]])).flatten().tolist() == [0.25, -5.0]
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
+def test_refuses(subtests):
+    for settings, message in [
         ({"kind": "hologram", "shape": (1,)}, "kind is 'hologram'"),
         ({"kind": "vector", "shape": ()}, "needs at least one axis"),
         ({"kind": "vector", "shape": (0,)}, "no empty one"),
@@ -100,8 +99,7 @@ def test_rounding_per_channel():
         ({"kind": "vector", "shape": (2,), "high": float("nan")}, "the lower one must be the smaller"),
         ({"kind": "image", "shape": (3, 2, 2), "low": (0.0, 0.0)}, "2 bounds for 3 channels"),
         ({"kind": "vector", "shape": (2,), "levels": 1}, "levels is 1"),
-    ],
-)
-def test_refuses(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Domain(**settings)
+    ]:
+        with subtests.test(settings=settings, message=message):
+            with pytest.raises(ValueError, match=message):
+                Domain(**settings)

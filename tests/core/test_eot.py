@@ -74,19 +74,20 @@ def ledger_of(model, eot, n=3, **options):
     return Ledger(model, batch, threat_of(0.5, n=n), eot=eot, **options), batch
 
 
-@pytest.mark.parametrize("rows", [True, False])
-@pytest.mark.parametrize("batch_size", [2, 3, 8, 100])
-def test_logits_loss_and_gradient_are_means(rows, batch_size):
+def test_logits_loss_and_gradient_are_means(subtests):
     """The lead is slope times x0 and negative: loss and gradient of a row are the mean of the slopes that it drew."""
-    model, draws = slopes((-torch.rand(30)).tolist(), rows=rows)
-    ledger, batch = ledger_of(model, 6, batch_size=batch_size)
-    answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
-    slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
-    torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
-    torch.testing.assert_close(answer.loss, slope * X[:, 0])
-    torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
-    torch.testing.assert_close(ledger.best.margin, slope * X[:, 0])
-    assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.queries == 18
+    for rows in [True, False]:
+        for batch_size in [2, 3, 8, 100]:
+            with subtests.test(rows=rows, batch_size=batch_size):
+                model, draws = slopes((-torch.rand(30)).tolist(), rows=rows)
+                ledger, batch = ledger_of(model, 6, batch_size=batch_size)
+                answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
+                slope = torch.tensor([mean_of(draws, x) for x in X[:, 0].tolist()], dtype=torch.float32)
+                torch.testing.assert_close(answer.logits[:, 1], slope * X[:, 0])
+                torch.testing.assert_close(answer.loss, slope * X[:, 0])
+                torch.testing.assert_close(answer.grad, torch.stack([slope, torch.zeros(3)], 1))
+                torch.testing.assert_close(ledger.best.margin, slope * X[:, 0])
+                assert ledger.costs.forwards.tolist() == ledger.costs.backwards.tolist() == [6, 6, 6] and model.queries == 18
 
 
 def test_differences_are_means_and_extra_tensors_go_with_their_copies():

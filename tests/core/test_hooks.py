@@ -69,11 +69,12 @@ def test_the_networks_answer_the_same() -> None:
     assert torch.allclose(plain.predict(X), inplace.predict(X))
 
 
-@pytest.mark.parametrize("layer", ["", *LAYERS])
-@pytest.mark.parametrize("act", [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU])
-def test_grad_cam(layer: str, act: type[nn.Module]) -> None:
-    maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
-    assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
+def test_grad_cam(subtests: pytest.Subtests) -> None:
+    for layer in ["", *LAYERS]:
+        for act in [nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.SiLU, nn.ELU]:
+            with subtests.test(layer=layer, act=act):
+                maps = [explain(model, GradCAM(layer=layer).attach(model.module, IMAGE)) for model in pair(act)]
+                assert maps[0].amax() > 0 and torch.allclose(*maps, atol=1e-6)
 
 
 def test_guided_backpropagation() -> None:
@@ -105,10 +106,11 @@ class Statement(nn.Module):
         return self.fc(h)
 
 
-@pytest.mark.parametrize("form", ["method", "function", "keyword"])
-def test_guided_backpropagation_of_statements(form: str) -> None:
-    maps = [explain(TorchModel(Statement(name), IMAGE), GuidedBackprop()) for name in ("plain", form)]
-    assert torch.allclose(*maps, atol=1e-6)
+def test_guided_backpropagation_of_statements(subtests: pytest.Subtests) -> None:
+    for form in ["method", "function", "keyword"]:
+        with subtests.test(form=form):
+            maps = [explain(TorchModel(Statement(name), IMAGE), GuidedBackprop()) for name in ("plain", form)]
+            assert torch.allclose(*maps, atol=1e-6)
 
 
 def test_features_and_their_gradients() -> None:
@@ -166,47 +168,50 @@ def rounded(inplace: bool, first: bool) -> TorchModel:
     return TorchModel(network, IMAGE, preprocessing={"mean": 0.1, "std": 0.9})
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_culprits_and_every_repair(first: bool) -> None:
-    culprits, gradients = [], []
-    for inplace in (False, True):
-        model, drops = rounded(inplace, first), list[str]()
-        culprits.append(find_culprits(model, X, drops.append))
-        gradients.append({})
-        for name, repair in repair_candidates(model, X, culprits[-1], drops.append):
-            x = X.clone().requires_grad_()
-            answers = repair.predict(x)
-            assert torch.allclose(answers, model.predict(X), atol=1e-5), name
-            gradients[-1][name] = torch.autograd.grad(answers.square().sum(), x)[0]
-        assert not drops
-    assert str(culprits[0]) == str(culprits[1]) and culprits[0]
-    assert list(gradients[0]) == list(gradients[1]) and len(gradients[0]) > 1
-    for name, gradient in gradients[0].items():
-        assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+def test_culprits_and_every_repair(subtests: pytest.Subtests) -> None:
+    for first in [True, False]:
+        with subtests.test(first=first):
+            culprits, gradients = [], []
+            for inplace in (False, True):
+                model, drops = rounded(inplace, first), list[str]()
+                culprits.append(find_culprits(model, X, drops.append))
+                gradients.append({})
+                for name, repair in repair_candidates(model, X, culprits[-1], drops.append):
+                    x = X.clone().requires_grad_()
+                    answers = repair.predict(x)
+                    assert torch.allclose(answers, model.predict(X), atol=1e-5), name
+                    gradients[-1][name] = torch.autograd.grad(answers.square().sum(), x)[0]
+                assert not drops
+            assert str(culprits[0]) == str(culprits[1]) and culprits[0]
+            assert list(gradients[0]) == list(gradients[1]) and len(gradients[0]) > 1
+            for name, gradient in gradients[0].items():
+                assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
 
 
-@pytest.mark.parametrize("function", ["round", "floor", "ceil", "trunc", "sign"])
-def test_straight_through(function: str) -> None:
-    class Net(nn.Module):
-        def __init__(self, inplace: bool) -> None:
-            super().__init__()
-            self.inplace = inplace
+def test_straight_through(subtests: pytest.Subtests) -> None:
+    for function in ["round", "floor", "ceil", "trunc", "sign"]:
+        with subtests.test(function=function):
 
-        def forward(self, x: Tensor) -> Tensor:
-            h = 3 * x.flatten(1)[:, :5] - 1
-            if self.inplace:
-                getattr(h, function + "_")()
-                h.detach_()
-                return h * 2
-            return getattr(h, function)().detach() * 2
+            class Net(nn.Module):
+                def __init__(self, inplace: bool) -> None:
+                    super().__init__()
+                    self.inplace = inplace
 
-    gradients = []
-    for inplace in (False, True):
-        x = X.clone().requires_grad_()
-        answers = with_straight_through(TorchModel(Net(inplace), IMAGE), attach=True).predict(x)
-        assert torch.equal(answers, Net(False)(X))
-        gradients.append(torch.autograd.grad(answers.sum(), x)[0])
-    assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
+                def forward(self, x: Tensor) -> Tensor:
+                    h = 3 * x.flatten(1)[:, :5] - 1
+                    if self.inplace:
+                        getattr(h, function + "_")()
+                        h.detach_()
+                        return h * 2
+                    return getattr(h, function)().detach() * 2
+
+            gradients = []
+            for inplace in (False, True):
+                x = X.clone().requires_grad_()
+                answers = with_straight_through(TorchModel(Net(inplace), IMAGE), attach=True).predict(x)
+                assert torch.equal(answers, Net(False)(X))
+                gradients.append(torch.autograd.grad(answers.sum(), x)[0])
+            assert gradients[0].abs().sum() > 0 and torch.equal(*gradients)
 
 
 def test_a_watcher_gets_copies_and_the_network_its_own_tensors() -> None:

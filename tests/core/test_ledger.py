@@ -262,15 +262,16 @@ def test_queries_that_do_not_fit_together():
             ledger.oracle().scores(ids, x)
 
 
-@pytest.mark.parametrize("ask", ["scores", "gradient"])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-def test_answers_that_are_no_numbers(ask, value):
-    model = Recorder(lambda x: torch.where(x[:, :1] > 0.45, value, 1.0) * x)
-    batch = batch_of(np.full((2, 2), 0.4), [0, 0])
-    ledger = Ledger(model, batch, threat_of(0.2, n=2))
-    extra = (margin,) if ask == "gradient" else ()
-    with pytest.raises(ModelError, match="NaN or infinity"):
-        getattr(ledger.oracle(), ask)(batch.ids, points([0.4, 0.5]), *extra)
+def test_answers_that_are_no_numbers(subtests):
+    for ask in ["scores", "gradient"]:
+        for value in [torch.nan, torch.inf, -torch.inf]:
+            with subtests.test(ask=ask, value=value):
+                model = Recorder(lambda x: torch.where(x[:, :1] > 0.45, value, 1.0) * x)
+                batch = batch_of(np.full((2, 2), 0.4), [0, 0])
+                ledger = Ledger(model, batch, threat_of(0.2, n=2))
+                extra = (margin,) if ask == "gradient" else ()
+                with pytest.raises(ModelError, match="NaN or infinity"):
+                    getattr(ledger.oracle(), ask)(batch.ids, points([0.4, 0.5]), *extra)
 
 
 def test_answers_of_another_shape():
@@ -283,22 +284,23 @@ def test_answers_of_another_shape():
 # What the attack may hold
 
 
-@pytest.mark.parametrize("loss", [cross_entropy, margin, dlr], ids=lambda loss: loss.__name__)
-@pytest.mark.parametrize("batch_size", [2, 5, 64])
-def test_gradients_are_autograds(loss, batch_size):
-    module = mlp()
-    x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
-    y = torch.arange(7) % 3
-    ledger = Ledger(TorchModel(module, SIX), batch_of(x, y), threat_of(0.1, domain=SIX, n=7), batch_size=batch_size)
-    answer = ledger.oracle().gradient(torch.arange(7), x, loss)
-    leaf = x.clone().requires_grad_()
-    value = loss(module(leaf), y)
-    (grad,) = torch.autograd.grad(value.sum(), leaf)
-    torch.testing.assert_close(answer.grad, grad)
-    torch.testing.assert_close(answer.loss, value.detach())
-    torch.testing.assert_close(answer.logits, module(x).detach())
-    assert not any(tensor.requires_grad for tensor in answer)
-    assert all(parameter.grad is None for parameter in module.parameters()), "weights were given gradients"
+def test_gradients_are_autograds(subtests):
+    for loss in [cross_entropy, margin, dlr]:
+        for batch_size in [2, 5, 64]:
+            with subtests.test(loss=loss, batch_size=batch_size):
+                module = mlp()
+                x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
+                y = torch.arange(7) % 3
+                ledger = Ledger(TorchModel(module, SIX), batch_of(x, y), threat_of(0.1, domain=SIX, n=7), batch_size=batch_size)
+                answer = ledger.oracle().gradient(torch.arange(7), x, loss)
+                leaf = x.clone().requires_grad_()
+                value = loss(module(leaf), y)
+                (grad,) = torch.autograd.grad(value.sum(), leaf)
+                torch.testing.assert_close(answer.grad, grad)
+                torch.testing.assert_close(answer.loss, value.detach())
+                torch.testing.assert_close(answer.logits, module(x).detach())
+                assert not any(tensor.requires_grad for tensor in answer)
+                assert all(parameter.grad is None for parameter in module.parameters()), "weights were given gradients"
 
 
 def test_extra_tensors_are_cut_with_the_batches():

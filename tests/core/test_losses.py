@@ -14,17 +14,19 @@ def test_cross_entropy_by_hand():
     assert losses.cross_entropy(logits.repeat(2, 1), torch.tensor([0, 2])).shape == (2,)
 
 
-@pytest.mark.parametrize(
-    ("logits", "y", "expected"),
-    [([5.0, 3.0, 1.0], 0, -2.0), ([5.0, 3.0, 1.0], 1, 2.0), ([5.0, 3.0, 1.0], 2, 4.0), ([2.0, 2.0], 0, 0.0)],
-)
-def test_margin_by_hand(logits, y, expected):
-    assert losses.margin(torch.tensor([logits]), torch.tensor([y])).tolist() == [expected]
+def test_margin_by_hand(subtests):
+    for logits, y, expected in [
+        ([5.0, 3.0, 1.0], 0, -2.0),
+        ([5.0, 3.0, 1.0], 1, 2.0),
+        ([5.0, 3.0, 1.0], 2, 4.0),
+        ([2.0, 2.0], 0, 0.0),
+    ]:
+        with subtests.test(logits=logits, y=y, expected=expected):
+            assert losses.margin(torch.tensor([logits]), torch.tensor([y])).tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("logits", "y", "expected"),
-    [
+def test_dlr_by_hand(subtests):
+    for logits, y, expected in [
         # Croce & Hein 2020, eq. 6: -(z_y - max other) / (z_1st - z_3rd), logits sorted downwards.
         ([7.0, 4.0, 2.0, 1.0], 0, -(7 - 4) / (7 - 2)),
         ([7.0, 4.0, 2.0, 1.0], 1, -(4 - 7) / (7 - 2)),
@@ -36,10 +38,9 @@ def test_margin_by_hand(logits, y, expected):
         # Two classes: the plain margin.
         ([5.0, 3.0], 0, -2.0),
         ([5.0, 3.0], 1, 2.0),
-    ],
-)
-def test_dlr_by_hand(logits, y, expected):
-    assert losses.dlr(torch.tensor([logits]), torch.tensor([y])).tolist() == pytest.approx([expected])
+    ]:
+        with subtests.test(logits=logits, y=y, expected=expected):
+            assert losses.dlr(torch.tensor([logits]), torch.tensor([y])).tolist() == pytest.approx([expected])
 
 
 @given(st.integers(3, 8), st.integers(0, 1000), st.floats(0.1, 100), st.floats(-50, 50))

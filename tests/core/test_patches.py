@@ -81,9 +81,8 @@ def test_a_video_by_hand():
     assert grid.neighbours[0].tolist() == [-1, 2, -1, 1, -1, -1]
 
 
-@pytest.mark.parametrize(
-    ("shape", "patch", "stride", "message"),
-    [
+def test_refused(subtests):
+    for shape, patch, stride, message in [
         ((3, 8, 8), (9, 8), None, "patch .9, 8. does not fit an input of shape .3, 8, 8.: a side must be between 1 and 8"),
         ((3, 8, 8), (0, 8), None, "a side must be between 1 and 8"),
         ((8,), (2, 2), None, "does not fit an input of shape"),
@@ -91,12 +90,11 @@ def test_a_video_by_hand():
         ((8,), (2,), (3,), "stride .3,. with patch .2,.: a stride must be between 1 and the patch's side"),
         ((8,), (2,), (0,), "a stride must be between 1"),
         ((8,), (2,), (1, 1), "does not fit an input of shape"),
-    ],
-)
-def test_refused(shape, patch, stride, message):
-    with pytest.raises(RequestError, match=message) as error:
-        PatchGrid(shape, patch, stride)
-    assert "\n" not in str(error.value)
+    ]:
+        with subtests.test(shape=shape, patch=patch, stride=stride, message=message):
+            with pytest.raises(RequestError, match=message) as error:
+                PatchGrid(shape, patch, stride)
+            assert "\n" not in str(error.value)
 
 
 @settings(max_examples=40)

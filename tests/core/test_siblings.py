@@ -53,9 +53,16 @@ def write(folder: Path, text: str, sibling: str, value: int, init: bool) -> Path
     return file
 
 
-@pytest.mark.parametrize("init", [False, True])
-@pytest.mark.parametrize("text", FORMS)
-def test_every_form_of_import_finds_what_lies_beside_its_own_file(text: str, init: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_every_form_of_import_finds_what_lies_beside_its_own_file(part: int, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, text in enumerate(list(FORMS)[part::4]):
+        for init in (False, True):
+            with subtests.test(text=text, init=init):
+                check_import(text, init, tmp_path / f"{number}{init}")
+
+
+def check_import(text: str, init: bool, tmp_path: Path) -> None:
+    """Two files import siblings of the same name, and each finds its own."""
     values = random.Random(text).sample(range(1000), 2)
     path, names = list(sys.path), {name for name in sys.modules if not name.startswith("brinell_scratch_")}
     files = [write(tmp_path / f"f{n}" / "a" / "b", text, FORMS[text], value, init) for n, value in enumerate(values)]
@@ -95,26 +102,29 @@ def test_a_sibling_runs_anew_for_each_opening(tmp_path: Path) -> None:
     assert [import_file(file).count() for _ in range(2)] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("import nowhere_at_all", ["nowhere_at_all", "pip install nowhere_at_all", "or put nowhere_at_all.py into"]),
-        ("import nowhere.at.all", ["imports nowhere,", "put nowhere.py into"]),
-        ("import layers.conv", ["layers.conv", "layers has no such part"]),
-        ("from layers import Missing", ["cannot import name 'Missing' from 'layers'"]),
-        ("from .nowhere import x", ["nowhere", "put nowhere.py into"]),
-        ("from . import nowhere", ["cannot import name 'nowhere' from 'its folder'"]),
-    ],
-)
-@pytest.mark.parametrize("late", [False, True])
-def test_a_missing_module_is_named_with_what_to_do(text: str, words: list[str], late: bool, tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    (tmp_path / "layers.py").write_text("VALUE = 1\n")
-    file.write_text(f"def net():\n    {text}\n" if late else f"{text}\ndef net(): pass\n")
-    with pytest.raises(RequestError) as error:
-        TorchModule(path=f"{file}:net")(Domain(kind="vector", shape=(4,)))
-    assert all(word in str(error.value) for word in words)
-    assert "brinell_scratch" not in str(error.value)
+MISSING = [
+    ("import nowhere_at_all", ["nowhere_at_all", "pip install nowhere_at_all", "or put nowhere_at_all.py into"]),
+    ("import nowhere.at.all", ["imports nowhere,", "put nowhere.py into"]),
+    ("import layers.conv", ["layers.conv", "layers has no such part"]),
+    ("from layers import Missing", ["cannot import name 'Missing' from 'layers'"]),
+    ("from .nowhere import x", ["nowhere", "put nowhere.py into"]),
+    ("from . import nowhere", ["cannot import name 'nowhere' from 'its folder'"]),
+]
+
+
+def test_a_missing_module_is_named_with_what_to_do(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for number, (text, words) in enumerate(MISSING):
+        for late in (False, True):
+            folder = tmp_path / f"{number}{late}"
+            folder.mkdir()
+            file = folder / "mine.py"
+            (folder / "layers.py").write_text("VALUE = 1\n")
+            file.write_text(f"def net():\n    {text}\n" if late else f"{text}\ndef net(): pass\n")
+            with subtests.test(text=text, late=late):
+                with pytest.raises(RequestError) as error:
+                    TorchModule(path=f"{file}:net")(Domain(kind="vector", shape=(4,)))
+                assert all(word in str(error.value) for word in words)
+                assert "brinell_scratch" not in str(error.value)
 
 
 def test_the_digest_of_a_model_covers_the_files_beside_it(tmp_path: Path) -> None:
@@ -156,20 +166,20 @@ class Shift:
 """
 
 
-@pytest.mark.parametrize("line", ["from helper import offset", "from .helper import offset", "from lib.helper import offset"])
-def test_a_plugin_in_a_child_process_imports_what_lies_beside_it(line: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_process", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_plugin_imports_what_lies_beside_it_also_in_a_child_process(in_process: bool, tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     for place in (tmp_path, tmp_path / "lib"):
         (place / "helper.py").write_text("def offset(x):\n    return 0.25\n")
-    file = tmp_path / "shift.py"
+    file, line = tmp_path / "shift.py", "from lib.helper import offset\nfrom .helper import offset\nfrom helper import offset"
     file.write_text(ATTACK.format(line=line))
-    for in_process in (False, True):
-        plugin = plugins.build("distortion", f"{file}:Shift", {}, in_process=in_process)
-        assert dataclasses.is_dataclass(plugin) or not in_process
+    plugin = plugins.build("distortion", f"{file}:Shift", {}, in_process=in_process)
+    assert dataclasses.is_dataclass(plugin) or not in_process
     assert plugins.source_of(type(plugin)) == hash_code(file, 8)
     assert plugins.origin_of("distortion", f"{file}:Shift") == (type(plugin).__module__, hash_code(file, 8))
 
 
+@pytest.mark.slow
 def test_a_plugin_in_a_child_process_names_a_missing_module(tmp_path: Path) -> None:
     (tmp_path / "shift.py").write_text(ATTACK.format(line="from nowhere_at_all import offset"))
     with pytest.raises(

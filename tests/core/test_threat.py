@@ -35,19 +35,15 @@ def test_projecting_writes_into_nothing():
     assert torch.equal(x, torch.tensor([[1.5, 0.1]])) and torch.equal(x0, torch.tensor([[0.9, 0.5]]))
 
 
-@pytest.mark.parametrize("norm", [*NORMS, "l0"])
-def test_eps_zero_gives_the_clean_input_back(norm):
-    x0 = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
-    threat = threat_of(0.0, norm, n=20)
-    assert torch.equal(threat.project(torch.rand(20, 2, generator=torch.Generator().manual_seed(1)), x0), x0)
+def test_eps_zero_gives_the_clean_input_back():
+    x, x0 = torch.rand(2, 20, 2, generator=torch.Generator().manual_seed(0))
+    assert not [norm for norm in (*NORMS, "l0") if not torch.equal(threat_of(0.0, norm, n=20).project(x, x0), x0)]
 
 
 BOUNDS = [(0.0, 1.0), (0.0, 255.0), (-1.0, 1.0), (-2.5, 3.1), (-5000.3, 5000.3)]
 
 
-@pytest.mark.parametrize("norm", [*NORMS, "l0"])
-@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
-@given(st.floats(1e-4, 0.3), st.integers(0, 500))
+@given(st.sampled_from([*NORMS, "l0"]), st.sampled_from(BOUNDS), st.floats(1e-4, 0.3), st.integers(0, 500))
 def test_what_is_projected_may_be_asked(norm, bounds, share, seed):
     """The ledger takes every input that a threat has projected: rounding at this scale is within the tolerances."""
     low, high = bounds

@@ -20,11 +20,12 @@ class Wrapped:
         return self.values
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's own, of layouts that it means to change
-@pytest.mark.parametrize("made", [lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), torch.Tensor.to_sparse_csr])
-def test_quantised_and_compressed_tensors_are_refused(made):
-    with pytest.raises(RequestError, match="quantised|sparse"):
-        as_tensor(made(torch.eye(3)), "inputs")
+@pytest.mark.filterwarnings("ignore")
+def test_quantised_and_compressed_tensors_are_refused(subtests):
+    for made in [lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.quint8), torch.Tensor.to_sparse_csr]:
+        with subtests.test(made=made):
+            with pytest.raises(RequestError, match="quantised|sparse"):
+                as_tensor(made(torch.eye(3)), "inputs")
 
 
 def packed(rng, values, depth):
@@ -34,28 +35,30 @@ def packed(rng, values, depth):
     return Wrapped(values) if rng.random() < 0.3 and values.ndim else values
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_a_mask_is_refused_at_any_depth_and_values_are_kept_without_one(seed):
-    rng = random.Random(seed)
-    sides = tuple(rng.choice([1, 2, 3]) for _ in range(rng.choice([1, 2, 3])))
-    numbers = np.random.default_rng(seed).random(sides)
-    mask = np.zeros(sides, bool)
-    if hides := rng.random() < 0.5:
-        mask.flat[rng.randrange(mask.size)] = True
-    values = np.ma.array(numbers.astype(rng.choice([">f4", "<f4", "f8"])), mask=mask if hides or rng.random() < 0.5 else False)
-    given = packed(rng, values, 3)
-    if hides:
-        with pytest.raises(RequestError, match="inputs"):
-            as_array(given, "inputs")
-    else:
-        found = as_array(given, "inputs")
-        assert np.array_equal(found, values.data) and found.dtype.isnative and not isinstance(found, np.ma.MaskedArray)
-        assert np.array_equal(as_tensor(given, "inputs").numpy(), values.data)
+def test_a_mask_is_refused_at_any_depth_and_values_are_kept_without_one(subtests):
+    for seed in range(40):
+        with subtests.test(seed=seed):
+            rng = random.Random(seed)
+            sides = tuple(rng.choice([1, 2, 3]) for _ in range(rng.choice([1, 2, 3])))
+            numbers = np.random.default_rng(seed).random(sides)
+            mask = np.zeros(sides, bool)
+            if hides := rng.random() < 0.5:
+                mask.flat[rng.randrange(mask.size)] = True
+            values = np.ma.array(
+                numbers.astype(rng.choice([">f4", "<f4", "f8"])), mask=mask if hides or rng.random() < 0.5 else False
+            )
+            given = packed(rng, values, 3)
+            if hides:
+                with pytest.raises(RequestError, match="inputs"):
+                    as_array(given, "inputs")
+            else:
+                found = as_array(given, "inputs")
+                assert np.array_equal(found, values.data) and found.dtype.isnative and not isinstance(found, np.ma.MaskedArray)
+                assert np.array_equal(as_tensor(given, "inputs").numpy(), values.data)
 
 
-@pytest.mark.parametrize(
-    ("value", "says"),
-    [
+def test_what_is_no_dense_array_of_real_numbers_is_refused(subtests):
+    for value, says in [
         (torch.eye(3).to_sparse(), "sparse"),
         (torch.eye(3, device="meta"), "meta device"),
         (torch.eye(3) * 1j, "complex"),
@@ -64,18 +67,16 @@ def test_a_mask_is_refused_at_any_depth_and_values_are_kept_without_one(seed):
         (np.eye(3).astype("U3"), "<U3"),
         ({"x": 1}, "type dict"),
         (iter([1]), "list_iterator"),
-    ],
-)
-def test_what_is_no_dense_array_of_real_numbers_is_refused(value, says):
-    with pytest.raises(RequestError, match=says) as refusal:
-        as_tensor(value, "inputs")
-    assert "\n" not in str(refusal.value)
+    ]:
+        with subtests.test(value=value, says=says):
+            with pytest.raises(RequestError, match=says) as refusal:
+                as_tensor(value, "inputs")
+            assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    "view", [lambda x: x[::-1], lambda x: x[..., ::2], lambda x: x.T, lambda x: np.broadcast_to(x[:1], x.shape)]
-)
-@pytest.mark.parametrize("kind", [">f4", "f8", "u1", ">i2", "f2"])
-def test_views_and_orders_of_bytes_are_kept_in_value(view, kind):
-    values = view((np.arange(24).reshape(4, 6)).astype(kind))
-    assert np.array_equal(as_tensor(values, "inputs").numpy(), values)
+def test_views_and_orders_of_bytes_are_kept_in_value(subtests):
+    for view in [lambda x: x[::-1], lambda x: x[..., ::2], lambda x: x.T, lambda x: np.broadcast_to(x[:1], x.shape)]:
+        for kind in [">f4", "f8", "u1", ">i2", "f2"]:
+            with subtests.test(view=view, kind=kind):
+                values = view((np.arange(24).reshape(4, 6)).astype(kind))
+                assert np.array_equal(as_tensor(values, "inputs").numpy(), values)

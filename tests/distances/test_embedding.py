@@ -132,6 +132,7 @@ def test_relative_distances_are_told_apart():
     assert tolerance(torch.tensor([1.0]), Embedding(), VECTOR).item() == pytest.approx(1e-5)
 
 
+@pytest.mark.slow
 def test_audit_and_verify(tmp_path, curved):
     """A whole run: attack, smallest budget, records with pixel norms beside, another look; other attacks left out."""
     weight = Streams.of(1, torch.arange(1)).normal(3, 6)[0]

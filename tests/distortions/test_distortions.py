@@ -280,6 +280,7 @@ def test_other_bounds_are_moved_to_the_unit_range_and_back():
         distorted(distortion, x, 6, rng, domain=domain)
 
 
+@pytest.mark.slow
 def test_a_filter_of_ones_own(root):
     """The example file: found by its path, checked, and placed on patches like any other."""
     name = f"{root}/examples/distortions/glare.py:Glare"

@@ -1,8 +1,7 @@
 """The shown margin on the way to the decision boundary: known answers, and scores made at random that decide or do not."""
 
-import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -126,6 +125,7 @@ def test_fixed_values_are_those_of_the_start():
 # Made at random
 
 
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), scale=st.floats(-30, 30), power=st.sampled_from([0.5, 1.0, 2.0]))
 def test_scores_that_decide_pass(seed, scale, power):
     net = network(seed % 50)
@@ -141,6 +141,7 @@ def test_scores_that_decide_pass(seed, scale, power):
     assert finding.passed is not False, finding.text
 
 
+@settings(max_examples=8)
 @given(
     seed=st.integers(0, 10**6),
     weight=st.floats(0, 0.2),
@@ -161,6 +162,7 @@ def test_scores_that_do_not_decide_fail(seed, weight, base, slope, scale):
     assert check(function, x).passed is False
 
 
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_a_single_class_is_seen_and_named(seed):
     net, x = network(seed % 50), inputs(seed)
@@ -188,17 +190,18 @@ def test_a_few_samples_are_seen():
     assert finding.passed is False and finding.figure < 0.5
 
 
-@pytest.mark.parametrize("width", [0.02, 2e-3, 1e-4])
-def test_a_cliff_is_no_slope(width):
+def test_a_cliff_is_no_slope(subtests):
     """The lead is continuous and reaches its height within a small distance of the boundary."""
+    for width in [0.02, 2e-3, 1e-4]:
+        with subtests.test(str((width,))):
 
-    def function(x):
-        z = network(0)(x)
-        top = z.topk(2, 1).values
-        return 0.01 * z + label(z) * 5 * ((top[:, :1] - top[:, 1:]) / width).tanh()
+            def function(x):
+                z = network(0)(x)
+                top = z.topk(2, 1).values
+                return 0.01 * z + label(z) * 5 * ((top[:, :1] - top[:, 1:]) / width).tanh()
 
-    finding = check(function, inputs(0))
-    assert finding.passed is False and "of the way to the decision boundary" in finding.text
+            finding = check(function, inputs(0))
+            assert finding.passed is False and "of the way to the decision boundary" in finding.text
 
 
 # Of the samples that attacks left
@@ -214,6 +217,7 @@ def survivors(function, x, examples=None, model_access=Access.GRADIENTS):
     return result
 
 
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10**6), access=st.sampled_from([Access.GRADIENTS, Access.SCORES]))
 def test_robust_samples_of_a_healthy_network_pass(seed, access):
     net, x = network(seed % 50), inputs(seed, 20)
@@ -275,16 +279,18 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
 # Among the other checks
 
 
-@pytest.mark.parametrize(("access", "made"), [(Access.GRADIENTS, True), (Access.SCORES, True), (Access.LABELS, False)])
-def test_it_takes_scores(access, made):
-    model = Recorder(network(0), CUBE, CLASSES)
-    model.access = access
-    x = inputs(0)
-    batch = batch_of(x, network(0)(x).argmax(1))
-    findings = {
-        finding.code: finding for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
-    }
-    assert findings[Code.BOUNDARY].passed is (True if made else None)
+def test_it_takes_scores(subtests):
+    for access, made in [(Access.GRADIENTS, True), (Access.SCORES, True), (Access.LABELS, False)]:
+        with subtests.test(str((access, made))):
+            model = Recorder(network(0), CUBE, CLASSES)
+            model.access = access
+            x = inputs(0)
+            batch = batch_of(x, network(0)(x).argmax(1))
+            findings = {
+                finding.code: finding
+                for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
+            }
+            assert findings[Code.BOUNDARY].passed is (True if made else None)
 
 
 def test_random_answers_have_no_boundary():

@@ -37,10 +37,11 @@ def outcomes(folder, *attacks):
     return [[cells["recorder", attacks[-1], sample, level] for level in LEVELS] for sample in range(len(X))]
 
 
-@pytest.mark.parametrize("name", [*CASCADES, *PRESETS])
-def test_every_name_builds(name):
-    stages = build_stages((name,))
-    assert [stage.name for stage in stages] == list(CASCADES.get(name, (name,)))
+def test_every_name_builds(subtests):
+    for name in [*CASCADES, *PRESETS]:
+        with subtests.test(str((name,))):
+            stages = build_stages((name,))
+            assert [stage.name for stage in stages] == list(CASCADES.get(name, (name,)))
 
 
 def test_the_standard_cascade_is_the_published_one():
@@ -59,10 +60,11 @@ def test_a_stage_is_spared_what_is_far_from_the_boundary(tmp_path):
     assert wide == [[A, S, E, E], [E, E, E, E], [A, A, A, S], [M, M, M, M], [A, A, S, E]]
 
 
-@pytest.mark.parametrize("value", ["x", "-1", "1.5", "nan"])
-def test_within_is_a_share(value):
-    with pytest.raises(RequestError, match="share of the clean margin"):
-        build_stages((f"fgsm?within={value}",))
+def test_within_is_a_share(subtests):
+    for value in ["x", "-1", "1.5", "nan"]:
+        with subtests.test(str((value,))):
+            with pytest.raises(RequestError, match="share of the clean margin"):
+                build_stages((f"fgsm?within={value}",))
 
 
 CLEAN = np.array([2.0, 1.0, 4.0, 1.0])
@@ -71,9 +73,8 @@ LAST = np.array([-1.0, -np.inf, -0.4, -0.1])
 DRAW = np.array([0.05, 0.2, 0.6, 0.95])
 
 
-@pytest.mark.parametrize(
-    ("turn", "waits", "attacked"),
-    [
+def test_who_gets_a_turn_by_hand(subtests):
+    for turn, waits, attacked in [
         (Turn(), False, [True, True, True, True]),
         (Turn(within=0.1), False, [True, False, False, True]),
         (Turn(within=0.25), False, [True, True, True, True]),
@@ -83,10 +84,9 @@ DRAW = np.array([0.05, 0.2, 0.6, 0.95])
         (Turn(within=0.1, share=0.5), False, [True, False, False, False]),
         (Turn(when="masked"), True, [False] * 4),
         (Turn(when="masked"), False, [True] * 4),
-    ],
-)
-def test_who_gets_a_turn_by_hand(turn, waits, attacked):
-    assert (~turn.spared_samples(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
+    ]:
+        with subtests.test(str((turn, waits, attacked))):
+            assert (~turn.spared_samples(CLEAN, NEAREST, LAST, draw=DRAW, waits=waits)).tolist() == attacked
 
 
 def test_a_stage_follows_the_one_just_before_it(tmp_path):
@@ -137,14 +137,16 @@ def test_the_fast_cascade_spends_the_full_budget_where_gradients_mislead(tmp_pat
     assert bool(warnings & (MASKING | {Code.PROBE_AHEAD})) == (ripple > 0)
 
 
-@pytest.mark.parametrize(("access", "norm", "runs"), [(3, "linf", False), (2, "linf", True), (3, "l1", True)])
-def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path, access, norm, runs):
-    model = Recorder(threshold(0.5))
-    model.access = Access(access)
-    attacks = ("pgd?steps=2", "square?steps=2", "square?steps=5&when=masked")
-    run = run_audit(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
-    records = run.records()
-    assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs
+def test_the_full_budget_is_spent_where_gradient_attacks_cannot_run(tmp_path_factory, subtests):
+    for access, norm, runs in [(3, "linf", False), (2, "linf", True), (3, "l1", True)]:
+        with subtests.test(str((access, norm, runs))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            model = Recorder(threshold(0.5))
+            model.access = Access(access)
+            attacks = ("pgd?steps=2", "square?steps=2", "square?steps=5&when=masked")
+            run = run_audit(tmp_path / "run", model, X, Y, eps="0.001", norm=norm, attack=attacks)
+            records = run.records()
+            assert bool(records.forwards[records.attack == attacks[-1]].sum() > 0) == runs
 
 
 def test_stages_have_names_for_people():

@@ -54,14 +54,15 @@ def check(function, x, y, domain, spec="", classes=CLASSES):
 PLANTED = [(domain, form) for domain in (COLOUR, GREY, BYTES, FLAT, NORMALISED) for form in input_forms(domain)]
 
 
-@pytest.mark.parametrize(("domain", "form"), PLANTED, ids=lambda case: getattr(case, "text", "") or f"{case.shape} {case.high:g}")
-def test_inputs_in_another_form_are_named(domain, form):
-    x, y, base = data(domain)
-    finding, forwards = check(lambda z: base(undo_form(form, z)), x, y, domain)
-    assert finding.code == Code.CLEAN and finding.passed is False
-    # Which of the data's normalisations it was cannot be told from 64 samples: their means and deviations are alike.
-    assert f"with inputs {form.text.split(' of ')[0]}" in finding.text or f"on {SAMPLES} with inputs" in finding.text
-    assert 0 < forwards <= (len(input_forms(domain)) + len(paired_forms(domain, []))) * SAMPLES
+def test_inputs_in_another_form_are_named(subtests):
+    for domain, form in PLANTED:
+        with subtests.test(str((domain, form))):
+            x, y, base = data(domain)
+            finding, forwards = check(lambda z: base(undo_form(form, z)), x, y, domain)
+            assert finding.code == Code.CLEAN and finding.passed is False
+            # Which of the data's normalisations it was cannot be told from 64 samples: their means and deviations are alike.
+            assert f"with inputs {form.text.split(' of ')[0]}" in finding.text or f"on {SAMPLES} with inputs" in finding.text
+            assert 0 < forwards <= (len(input_forms(domain)) + len(paired_forms(domain, []))) * SAMPLES
 
 
 def test_what_a_picture_can_have_been():
@@ -95,25 +96,26 @@ STATED = [
 AFFINE = [form for form in (*input_forms(COLOUR), *paired_forms(COLOUR, [])) if not form.remedy and form.reorder is None]
 
 
-@pytest.mark.parametrize("stated", STATED, ids=str)
-def test_the_advice_takes_the_place_of_what_is_given(stated):
+def test_the_advice_takes_the_place_of_what_is_given(subtests):
     """Typed alone, it prepares the inputs as the form and then the given preprocessing do."""
-    from torch import nn
+    for stated in STATED:
+        with subtests.test(str((stated,))):
+            from torch import nn
 
-    from brinell.inputs import preparation
-    from brinell.models._torch_model import TorchModel
+            from brinell.inputs import preparation
+            from brinell.models._torch_model import TorchModel
 
-    x = data(COLOUR)[0]
-    given = TorchModel(nn.Flatten(), COLOUR, preprocessing=stated)
-    for form in (form for form in AFFINE if form.first is None or form.first.is_affine):
-        advice = form.advice("", COLOUR, given.info.preprocessing)
-        settings = {"preprocessing": None, "mean": None, "std": None}
-        if "leave out" not in advice:
-            typed = advice.split("give ", 1)[1].split(", in place")[0].split(" (the given")[0]
-            settings |= eval(f"dict({typed})")
-        advised = TorchModel(nn.Flatten(), COLOUR, preprocessing=preparation(**settings, domain=COLOUR))
-        expected = given.predict(form(x))
-        assert torch.allclose(advised.predict(x), expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())), advice
+            x = data(COLOUR)[0]
+            given = TorchModel(nn.Flatten(), COLOUR, preprocessing=stated)
+            for form in (form for form in AFFINE if form.first is None or form.first.is_affine):
+                advice = form.advice("", COLOUR, given.info.preprocessing)
+                settings = {"preprocessing": None, "mean": None, "std": None}
+                if "leave out" not in advice:
+                    typed = advice.split("give ", 1)[1].split(", in place")[0].split(" (the given")[0]
+                    settings |= eval(f"dict({typed})")
+                advised = TorchModel(nn.Flatten(), COLOUR, preprocessing=preparation(**settings, domain=COLOUR))
+                expected = given.predict(form(x))
+                assert torch.allclose(advised.predict(x), expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())), advice
 
 
 def test_means_in_units_of_bytes_are_named():
@@ -153,18 +155,16 @@ def test_a_place_that_few_samples_show_is_no_fact(rare):
             assert "too few samples tell 2 of its 10 places" in clause
 
 
-@pytest.mark.parametrize(
-    ("order", "line"),
-    [
+def test_classes_in_another_order_are_named(subtests):
+    for order, line in [
         (lambda y: (y + 1) % CLASSES, "the model's class 0 is the label 4, 1 is the label 0, 2 is the label 1, 3 is the label 2"),
         (lambda y: np.array([3, 0, 4, 1, 2])[y], "with the classes in another order right on"),
         (lambda y: np.array([0, 1, 2, 4, 3])[y], "the model's class 3 is the label 4, 4 is the label 3"),
-    ],
-)
-def test_classes_in_another_order_are_named(order, line):
-    x, y, base = data(COLOUR, n=200)
-    finding, _ = check(lambda z: base(z)[:, np.argsort(order(np.arange(CLASSES)))], x, y, COLOUR)
-    assert finding.passed is False and line in finding.text
+    ]:
+        with subtests.test(str((order, line))):
+            x, y, base = data(COLOUR, n=200)
+            finding, _ = check(lambda z: base(z)[:, np.argsort(order(np.arange(CLASSES)))], x, y, COLOUR)
+            assert finding.passed is False and line in finding.text
 
 
 @pytest.mark.parametrize(("by", "line"), [(1, "take 1 from the labels"), (-1, "add 1 to the labels")])
@@ -257,33 +257,34 @@ def test_a_model_that_is_never_right_is_told_why(tmp_path):
     assert any("label plus 1" in check.text for check in result.checks if check.code == Code.CLEAN)
 
 
-@pytest.mark.parametrize(
-    ("set_", "factory", "weights"),
-    [
+@pytest.mark.slow
+def test_healthy_networks_raise_no_alarm(root, shared, subtests):
+    for set_, factory, weights in [
         ("mnist", "lenet5", "mnist_weights/lenet5_clean"),
         ("cifar10", "resnet2b", "cifar10_robust_weights/resnet2b"),
         ("cifar10", "captum_cnn", "cifar10_weights/captum_cnn_plain"),
-    ],
-)
-def test_healthy_networks_raise_no_alarm(root, shared, set_, factory, weights):
-    model, _, _ = load_network(root, shared, set_, factory, weights, 1)
-    from brinell.datasets.npz import Npz
+    ]:
+        with subtests.test(str((set_, factory, weights))):
+            model, _, _ = load_network(root, shared, set_, factory, weights, 1)
+            from brinell.datasets.npz import Npz
 
-    dataset = Npz(path=str(shared / set_ / f"{set_}_test.npz"))()
-    x, y = dataset.load(range(200)), dataset.labels()[:200]
-    with model.info.session(torch.device("cpu")), torch.no_grad():
-        pred = model.predict(x).argmax(1).numpy()
-        assert check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])[0].passed is True
+            dataset = Npz(path=str(shared / set_ / f"{set_}_test.npz"))()
+            x, y = dataset.load(range(200)), dataset.labels()[:200]
+            with model.info.session(torch.device("cpu")), torch.no_grad():
+                pred = model.predict(x).argmax(1).numpy()
+                assert check_clean_accuracy(model, pred, y, lambda index: x[torch.as_tensor(index)])[0].passed is True
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e-12, 1e-8, 1.0, 1e8, 1e30])
-def test_clean_accuracy_does_not_depend_on_the_scale_of_the_logits(tmp_path, scale):
-    x = np.linspace(0.0, 1.0, 40, dtype=np.float32).reshape(-1, 1).repeat(2, 1)
-    y = (x[:, 0] > 0.5).astype(np.int64)
-    model = Recorder(lambda inputs: scale * torch.stack([0.5 - inputs[:, 0], inputs[:, 0] - 0.5], 1))
-    run = run_audit(tmp_path / "run", model, x, y, eps="0.1", attack=("fgsm",))
-    records = run.records()
-    assert (records.clean_pred == records.label).all()
+def test_clean_accuracy_does_not_depend_on_the_scale_of_the_logits(tmp_path_factory, subtests):
+    for scale in [1e-30, 1e30]:
+        with subtests.test(str((scale,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            x = np.linspace(0.0, 1.0, 40, dtype=np.float32).reshape(-1, 1).repeat(2, 1)
+            y = (x[:, 0] > 0.5).astype(np.int64)
+            model = Recorder(lambda inputs: scale * torch.stack([0.5 - inputs[:, 0], inputs[:, 0] - 0.5], 1))
+            run = run_audit(tmp_path / "run", model, x, y, eps="0.1", attack=("fgsm",))
+            records = run.records()
+            assert (records.clean_pred == records.label).all()
 
 
 PAIRS = [
@@ -294,18 +295,19 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("words", PAIRS, ids=" and ".join)
-def test_two_faults_at_once_are_named_together(words):
-    x, y, base = data(COLOUR, n=300)
-    forms = [next(form for form in input_forms(COLOUR) if word in form.text) for word in words]
+def test_two_faults_at_once_are_named_together(subtests):
+    for words in PAIRS:
+        with subtests.test(str((words,))):
+            x, y, base = data(COLOUR, n=300)
+            forms = [next(form for form in input_forms(COLOUR) if word in form.text) for word in words]
 
-    def behind(z):  # the scale is the last that a user would apply
-        for form in forms:
-            z = undo_form(form, z)
-        return base(z)
+            def behind(z):  # the scale is the last that a user would apply
+                for form in forms:
+                    z = undo_form(form, z)
+                return base(z)
 
-    finding, _ = check(behind, x, y, COLOUR)
-    assert finding.passed is False and all(word.split()[0] in finding.text for word in words), finding.text
+            finding, _ = check(behind, x, y, COLOUR)
+            assert finding.passed is False and all(word.split()[0] in finding.text for word in words), finding.text
 
 
 def test_another_form_and_another_order_of_classes():
@@ -360,15 +362,18 @@ def test_rare_classes_count_as_much_as_common_ones():
 UNITS = Domain(kind="signal", shape=(1, 60), low=-5.0, high=5.0)
 
 
-@pytest.mark.parametrize("form", input_forms(UNITS), ids=lambda form: form.text)
-def test_signals_in_another_unit_are_named(form):
-    rng = torch.Generator().manual_seed(0)
-    templates = torch.randn(CLASSES, 1, 60, generator=rng)
-    y = torch.arange(200) % CLASSES
-    x = (templates[y] + 0.1 * torch.randn(200, 1, 60, generator=rng)).clamp(-5, 5)
-    expected = form(templates)
-    finding, _ = check(lambda z: -(z[:, None] - expected[None]).flatten(2).square().sum(2) / expected.var(), x, y.numpy(), UNITS)
-    assert finding.passed or "with inputs" in finding.text
+def test_signals_in_another_unit_are_named(subtests):
+    for form in input_forms(UNITS):
+        with subtests.test(str((form,))):
+            rng = torch.Generator().manual_seed(0)
+            templates = torch.randn(CLASSES, 1, 60, generator=rng)
+            y = torch.arange(200) % CLASSES
+            x = (templates[y] + 0.1 * torch.randn(200, 1, 60, generator=rng)).clamp(-5, 5)
+            expected = form(templates)
+            finding, _ = check(
+                lambda z: -(z[:, None] - expected[None]).flatten(2).square().sum(2) / expected.var(), x, y.numpy(), UNITS
+            )
+            assert finding.passed or "with inputs" in finding.text
 
 
 def test_a_model_that_needs_float64_is_told_so():

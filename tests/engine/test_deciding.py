@@ -55,17 +55,25 @@ def find(module, x):
     return model, repair, forwards
 
 
-@pytest.mark.parametrize("show", [by_mean, bonus])
-@pytest.mark.parametrize("grad", [True, False], ids=["with gradients", "without"])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_scores_that_decide_are_found(show, grad, seed):
-    network, x = mlp(FEATURES, CLASSES, seed), inputs(seed)
-    _, repair, forwards = find(Shown(network, show, grad=grad), x)
-    assert repair is not None and repair.substitute == DECIDING_SCORES and repair.disagreement <= GOOD and forwards > 0
-    leaf = x.clone().requires_grad_()
-    found = torch.autograd.grad(repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
-    true = torch.autograd.grad(network(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
-    assert F.cosine_similarity(found, true, dim=1).min() > 0.99
+def test_the_scores_that_decide_are_found(subtests):
+    for show in [by_mean, bonus]:
+        for grad in [True, False]:
+            for seed in range(1):
+                with subtests.test(str((show, grad, seed))):
+                    network, x = mlp(FEATURES, CLASSES, seed), inputs(seed)
+                    _, repair, forwards = find(Shown(network, show, grad=grad), x)
+                    assert (
+                        repair is not None
+                        and repair.substitute == DECIDING_SCORES
+                        and repair.disagreement <= GOOD
+                        and forwards > 0
+                    )
+                    leaf = x.clone().requires_grad_()
+                    found = torch.autograd.grad(repair.model.predict(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[
+                        0
+                    ]
+                    true = torch.autograd.grad(network(leaf).gather(1, network(x).argmax(1)[:, None]).sum(), leaf)[0]
+                    assert F.cosine_similarity(found, true, dim=1).min() > 0.99
 
 
 def test_scores_that_do_not_decide_are_not_taken():
@@ -99,6 +107,7 @@ def gain(x, z):
     return z * torch.exp(3 * torch.sin(9 * (x[:, 4:5] - x[:, 5:6])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_scores_that_pass_every_check_are_not_the_only_ones_attacked(seed, tmp_path):
     network, x = mlp(FEATURES, CLASSES, seed).eval(), inputs(seed + 1, 48)
@@ -110,12 +119,14 @@ def test_scores_that_pass_every_check_are_not_the_only_ones_attacked(seed, tmp_p
     assert audit["robust_accuracy"][-1]["k"] <= truth["robust_accuracy"][-1]["k"] + 1
 
 
-@pytest.mark.parametrize("show", [lambda x, z: z.softmax(1), lambda x, z: 3 * z - 1, lambda x, z: z.log_softmax(1)])
-def test_scores_that_say_the_same_are_no_others(show):
-    _, repair, _ = find(Shown(mlp(FEATURES, CLASSES, 0), show), inputs(0))
-    assert repair is None
+def test_scores_that_say_the_same_are_no_others(subtests):
+    for show in [lambda x, z: z.softmax(1), lambda x, z: 3 * z - 1, lambda x, z: z.log_softmax(1)]:
+        with subtests.test(str((show,))):
+            _, repair, _ = find(Shown(mlp(FEATURES, CLASSES, 0), show), inputs(0))
+            assert repair is None
 
 
+@pytest.mark.slow
 def test_an_audit_follows_them(tmp_path):
     network, x = mlp(FEATURES, CLASSES, 0).eval(), inputs(1, 48)
     y = network(x).argmax(1)
@@ -140,18 +151,23 @@ class Hidden(nn.Module):
         return 100 * by_mean(x, logits)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("labels", [False, True])
-def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(seed, labels, tmp_path):
+@pytest.mark.slow
+def test_a_surrogate_leads_where_the_shown_scores_do_not_decide(tmp_path_factory, subtests):
     """Attacks along the network of the decision do as well by its label alone as by its logits."""
-    network, x = mlp(FEATURES, CLASSES, seed), inputs(seed + 20, 200)
-    file = tmp_path / "surrogate.py"
-    file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, {seed})\n")
-    data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
-    settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
-    own = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
-    along = (f"{attack}&gradient=surrogate",)
-    answering = (lambda x: network(torch.as_tensor(x)).argmax(1).numpy()) if labels else Hidden(network).eval()
-    hidden = brinell.audit(answering, data, attack=along, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings)
-    robust = [result.models[0].robust_accuracy[-1].k for result in (own, hidden)]
-    assert robust[1] <= robust[0] + 2
+    for seed in [0]:
+        for labels in [False, True]:
+            with subtests.test(str((seed, labels))):
+                tmp_path = tmp_path_factory.mktemp("row")
+                network, x = mlp(FEATURES, CLASSES, seed), inputs(seed + 20, 80)
+                file = tmp_path / "surrogate.py"
+                file.write_text(f"from _helpers import mlp\n\n\ndef make():\n    return mlp({FEATURES}, {CLASSES}, {seed})\n")
+                data, attack = (x, network(x).argmax(1)), "apgd-ce?steps=20"
+                settings = {"eps": 0.1, "norm": "linf", "samples": len(x), "progress": False}
+                own = brinell.audit(network, data, attack=(attack,), out=tmp_path / "own", **settings)
+                along = (f"{attack}&gradient=surrogate",)
+                answering = (lambda x: network(torch.as_tensor(x)).argmax(1).numpy()) if labels else Hidden(network).eval()
+                hidden = brinell.audit(
+                    answering, data, attack=along, surrogate=f"torch:{file}:make", out=tmp_path / "hidden", **settings
+                )
+                robust = [result.models[0].robust_accuracy[-1].k for result in (own, hidden)]
+                assert robust[1] <= robust[0] + 2

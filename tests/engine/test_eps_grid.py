@@ -12,9 +12,8 @@ from brinell.core.errors import RequestError
 from brinell.engine.eps_grid import budget_notes, parse_eps
 
 
-@pytest.mark.parametrize(
-    ("text", "values", "texts"),
-    [
+def test_reads(subtests):
+    for text, values, texts in [
         ("8/255", [8 / 255], ["8/255"]),
         ("0.3", [0.3], ["0.3"]),
         ("0", [0.0], ["0"]),
@@ -28,12 +27,11 @@ from brinell.engine.eps_grid import budget_notes, parse_eps
         # Distinct and ascending, whatever the order and however often a budget is named.
         ("0.3,8/255,0.3,0:8/255:2", [0, 8 / 255, 0.3], ["0", "8/255", "0.3"]),
         ("2/4,0.5", [0.5], ["2/4"]),
-    ],
-)
-def test_reads(text, values, texts):
-    budgets = parse_eps(text)
-    assert budgets.values == pytest.approx(values, abs=1e-15)
-    assert list(budgets.texts) == texts
+    ]:
+        with subtests.test(str((text, values, texts))):
+            budgets = parse_eps(text)
+            assert budgets.values == pytest.approx(values, abs=1e-15)
+            assert list(budgets.texts) == texts
 
 
 def test_points_are_exact():
@@ -50,9 +48,8 @@ def test_ranges_are_even(low, width, points):
     np.testing.assert_allclose(np.diff(values), width / 255 / (points - 1), rtol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_refuses(subtests):
+    for text, message in [
         ("eight", "eps 'eight' is no number: write 0.3, 8/255"),
         ("", "is no number"),
         ("1,", "joins budgets by something other than commas"),
@@ -74,22 +71,23 @@ def test_ranges_are_even(low, width, points):
         ("0:1:-3", "at least 2"),
         ("1:0:3", "does not rise"),
         ("1:1:3", "does not rise"),
-    ],
-)
-def test_refuses(text, message):
-    with pytest.raises(RequestError, match=message.replace("(", r"\(")):
-        parse_eps(text)
+    ]:
+        with subtests.test(str((text, message))):
+            with pytest.raises(RequestError, match=message.replace("(", r"\(")):
+                parse_eps(text)
 
 
-@pytest.mark.parametrize("text", ["0,03", "1,5", "0.1, 0,25", "0,03,0,1"])
-def test_a_decimal_comma_is_recognised(text):
-    with pytest.raises(RequestError, match="may be a decimal comma: write [01].(03|5|25), or"):
-        parse_eps(text)
+def test_a_decimal_comma_is_recognised(subtests):
+    for text in ["0,03", "1,5", "0.1, 0,25", "0,03,0,1"]:
+        with subtests.test(str((text,))):
+            with pytest.raises(RequestError, match="may be a decimal comma: write [01].(03|5|25), or"):
+                parse_eps(text)
 
 
-@pytest.mark.parametrize("text", ["0, 3", "1,2,3", "1/255,2/255", "0.1,0.2", "0,0.1"])
-def test_a_list_is_no_decimal_comma(text):
-    assert len(parse_eps(text).values) == len(text.split(","))
+def test_a_list_is_no_decimal_comma(subtests):
+    for text in ["0, 3", "1,2,3", "1/255,2/255", "0.1,0.2", "0,0.1"]:
+        with subtests.test(str((text,))):
+            assert len(parse_eps(text).values) == len(text.split(","))
 
 
 UNIT = Domain(kind="image", shape=(1, 8, 8), levels=256)
@@ -97,9 +95,8 @@ BYTES = Domain(kind="image", shape=(1, 8, 8), low=0, high=255, levels=256)
 FLOATS = Domain(kind="image", shape=(1, 8, 8), low=0, high=255)
 
 
-@pytest.mark.parametrize(
-    ("text", "norm", "domain", "line"),
-    [
+def test_a_budget_that_makes_no_sense_is_refused(subtests):
+    for text, norm, domain, line in [
         ("8", "linf", UNIT, "did you mean 8/255"),
         ("2", "linf", UNIT, "did you mean 2/255"),
         ("300", "linf", BYTES, "did you mean 8/255 of the range"),
@@ -114,16 +111,14 @@ FLOATS = Domain(kind="image", shape=(1, 8, 8), low=0, high=255)
         ("65", "l1", UNIT, "is more than any change can be, 64"),
         ("8/255", "l0", UNIT, "changes no value"),
         ("65", "l0", UNIT, "more than the 64 values"),
-    ],
-)
-def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
-    with pytest.raises(RequestError, match=re.escape(line)):
-        budget_notes(parse_eps(text), distance(norm), domain)
+    ]:
+        with subtests.test(str((text, norm, domain, line))):
+            with pytest.raises(RequestError, match=re.escape(line)):
+                budget_notes(parse_eps(text), distance(norm), domain)
 
 
-@pytest.mark.parametrize(
-    ("text", "norm", "domain", "lines"),
-    [
+def test_an_odd_budget_is_told(subtests):
+    for text, norm, domain, lines in [
         ("8/255", "linf", UNIT, 0),
         ("8", "linf", BYTES, 0),
         ("0.5", "linf", UNIT, 1),
@@ -142,13 +137,13 @@ def test_a_budget_that_makes_no_sense_is_refused(text, norm, domain, line):
         ("32", "l0", UNIT, 1),
         ("1e-05", "linf", UNIT, 0),
         ("0.1", "linf", Domain(kind="signal", shape=(1, 9), low=-5.0, high=5.0), 0),
-    ],
-)
-def test_an_odd_budget_is_told(text, norm, domain, lines):
-    assert len(budget_notes(parse_eps(text), distance(norm), domain)) == lines
+    ]:
+        with subtests.test(str((text, norm, domain, lines))):
+            assert len(budget_notes(parse_eps(text), distance(norm), domain)) == lines
 
 
-@pytest.mark.parametrize("text", ["0:1:100000000", "0:1:" + "9" * 5000, ",".join(["0.1"] * 10_001)])
-def test_a_grid_has_a_ceiling(text):
-    with pytest.raises(RequestError, match="more than 10000 points|lists 10001 budgets"):
-        parse_eps(text)
+def test_a_grid_has_a_ceiling(subtests):
+    for text in ["0:1:100000000", "0:1:" + "9" * 5000, ",".join(["0.1"] * 10_001)]:
+        with subtests.test(str((text,))):
+            with pytest.raises(RequestError, match="more than 10000 points|lists 10001 budgets"):
+                parse_eps(text)

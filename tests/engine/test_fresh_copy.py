@@ -135,26 +135,31 @@ def stateful(seed):
     return name, members[name]()
 
 
-@pytest.mark.parametrize("seed", range(21))
-def test_a_stateful_model_fails(seed, tmp_path):
-    name, model = stateful(seed)
-    finding = check_of(audit(model, tmp_path / "run"))
-    assert finding.passed is False, (name, finding.text)
+@pytest.mark.parametrize("seeds", [(2, 4), pytest.param(range(21), marks=pytest.mark.nightly)], ids=len)
+def test_a_stateful_model_fails(seeds, tmp_path):
+    """A counter and a first batch; at night every kind three times."""
+    for seed in seeds:
+        name, model = stateful(seed)
+        small = {"samples": 16, "attack": "fgsm"} if len(seeds) < 21 else {}
+        finding = check_of(audit(model, tmp_path / f"run{seed}", **small))
+        assert finding.passed is False, (name, finding.text)
 
 
-@pytest.mark.parametrize("kind", ["module", "function", "partial", "double", "dropout in evaluation"])
-def test_a_healthy_model_passes(kind, tmp_path):
-    net = mlp(6, 3)
-    models = {
-        "module": net,
-        "function": lambda x: net(x),
-        "partial": functools.partial(lambda scale, x: net(x) * scale, 2.0),
-        "double": nn.Sequential(mlp(6, 3), nn.Identity()).double(),
-        "dropout in evaluation": nn.Sequential(nn.Dropout(0.5), net),
-    }
-    finding = check_of(audit(models[kind], tmp_path / "run"))
-    assert finding.passed is True, finding.text
-    assert finding.figure == 0
+def test_a_healthy_model_passes(tmp_path_factory, subtests):
+    for kind in ["module", "partial", "dropout in evaluation"]:
+        with subtests.test(str((kind,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            net = mlp(6, 3)
+            models = {
+                "module": net,
+                "function": lambda x: net(x),
+                "partial": functools.partial(lambda scale, x: net(x) * scale, 2.0),
+                "double": nn.Sequential(mlp(6, 3), nn.Identity()).double(),
+                "dropout in evaluation": nn.Sequential(nn.Dropout(0.5), net),
+            }
+            finding = check_of(audit(models[kind], tmp_path / "run", attack="fgsm", samples=12))
+            assert finding.passed is True, finding.text
+            assert finding.figure == 0
 
 
 class Rounded(Wrapper):
@@ -226,35 +231,43 @@ def make():
 """
 
 
-@pytest.mark.parametrize(
-    ("settings", "passed", "words"),
-    [
+def test_files_are_opened_again(tmp_path_factory, subtests):
+    for settings, passed, words in [
         ({"late": 1.0, "draw": ""}, True, "same answers"),
         ({"late": 3.0, "draw": ""}, False, "counts, remembers or adapts"),
         ({"late": 1.0, "draw": "torch.seed(); nn.init.normal_(self.net[2].weight)"}, False, "each time it is opened"),
-    ],
-)
-def test_files_are_opened_again(settings, passed, words, tmp_path):
-    (tmp_path / "model.py").write_text(FACTORY.format(**settings))
-    np.savez(tmp_path / "data.npz", x=X, y=Y)
-    result = brinell.audit(
-        f"torch:{tmp_path}/model.py:make", f"npz:{tmp_path}/data.npz", eps=EPS, attack="apgd-ce?steps=10", out=tmp_path / "run"
-    )
-    finding = check_of(result)
-    assert finding.passed is passed, finding.text
-    assert words in finding.text
+    ]:
+        with subtests.test(str((settings, passed, words))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            (tmp_path / "model.py").write_text(FACTORY.format(**settings))
+            np.savez(tmp_path / "data.npz", x=X, y=Y)
+            result = brinell.audit(
+                f"torch:{tmp_path}/model.py:make",
+                f"npz:{tmp_path}/data.npz",
+                eps=EPS,
+                attack="apgd-ce?steps=10",
+                out=tmp_path / "run",
+            )
+            finding = check_of(result)
+            assert finding.passed is passed, finding.text
+            assert words in finding.text
 
 
-@pytest.mark.parametrize("kind", ["memory", "counter", "first batch"])
-def test_fresh_copies_judge_a_model_with_state(kind, tmp_path):
-    net = mlp(6, 3)
-    model = {"memory": Memory(net, 2 * EPS, 1.0), "counter": Counter(net, 5, 0.0), "first batch": FirstBatch(net, 0.0)}[kind]
-    truth = audit(net, tmp_path / "truth").models[0].robust_accuracy[-1].k
-    size = {"batch_size": 1} if kind == "memory" else {}  # its batches have company
-    result = audit(model, tmp_path / "run", fresh=8, **size)
-    assert abs(result.models[0].robust_accuracy[-1].k - truth) <= 1
-    assert check_of(result).passed is True
-    assert brinell.verify(tmp_path / "run", model=model, data=(X, Y)).status == "proved"
+@pytest.mark.slow
+def test_fresh_copies_judge_a_model_with_state(tmp_path_factory, subtests):
+    for kind in ["memory", "counter", "first batch"]:
+        with subtests.test(str((kind,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            net = mlp(6, 3)
+            model = {"memory": Memory(net, 2 * EPS, 1.0), "counter": Counter(net, 5, 0.0), "first batch": FirstBatch(net, 0.0)}[
+                kind
+            ]
+            truth = audit(net, tmp_path / "truth").models[0].robust_accuracy[-1].k
+            size = {"batch_size": 1} if kind == "memory" else {}  # its batches have company
+            result = audit(model, tmp_path / "run", fresh=8, **size)
+            assert abs(result.models[0].robust_accuracy[-1].k - truth) <= 1
+            assert check_of(result).passed is True
+            assert brinell.verify(tmp_path / "run", model=model, data=(X, Y)).status == "proved"
 
 
 def test_copies_share_no_state():

@@ -93,19 +93,17 @@ def verdict_of(net, change, **options):
 # Known answers
 
 
-@pytest.mark.parametrize(
-    ("real", "predicted_change", "expected"),
-    [
+def test_disagreement_by_hand(subtests):
+    for real, predicted_change, expected in [
         ([1.0, -2.0, 0.5], [1.0, -2.0, 0.5], 0.0),
         ([1.0, -2.0, 0.5], [0.0, 0.0, 0.0], 1.0),
         ([1.0, -2.0, 0.5], [-1.0, 2.0, -0.5], 2.0),
         # (3 - 4)^2 / 5 + 0 over 5 + sqrt(2)
         ([3.0, 1.0], [4.0, 1.0], 0.2 / (5 + 2**0.5)),
-    ],
-)
-def test_disagreement_by_hand(real, predicted_change, expected):
-    result = agreement(torch.tensor(real), torch.tensor(predicted_change), torch.zeros(len(real)))
-    assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
+    ]:
+        with subtests.test(str((real, predicted_change, expected))):
+            result = agreement(torch.tensor(real), torch.tensor(predicted_change), torch.zeros(len(real)))
+            assert result.disagreement == pytest.approx(expected) and result.samples == len(real)
 
 
 def test_what_is_rounding_is_not_judged():
@@ -118,11 +116,12 @@ def test_a_slope_that_is_half_the_true_one():
     assert agreement(2 * predicted_change, predicted_change, torch.zeros(3)).slope == pytest.approx(2)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
-def test_a_smooth_network_passes_at_every_budget(net, norm):
-    for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
-        doubtful, verdict = verdict_of(net, lambda x: x, eps=eps, norm=norm)
-        assert not doubtful and not verdict.wrong and verdict.disagreement < 0.02
+def test_a_smooth_network_passes_at_every_budget(net, subtests):
+    for norm in ["linf", "l2", "l1"]:
+        with subtests.test(str((norm,))):
+            for eps in (1e-3, 0.03, 0.3, 5.0, torch.inf):
+                doubtful, verdict = verdict_of(net, lambda x: x, eps=eps, norm=norm)
+                assert not doubtful and not verdict.wrong and verdict.disagreement < 0.02
 
 
 def test_the_glance_costs_what_it_says(net):
@@ -187,12 +186,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_wrong_gradient_is_found_and_named(net, name):
-    change, cause = FAULTS[name]
-    doubtful, verdict = verdict_of(net, change)
-    assert doubtful and verdict.wrong
-    assert cause in "; ".join(verdict.causes)
+def test_a_wrong_gradient_is_found_and_named(net, subtests):
+    for name in FAULTS:
+        with subtests.test(str((name,))):
+            change, cause = FAULTS[name]
+            doubtful, verdict = verdict_of(net, change)
+            assert doubtful and verdict.wrong
+            assert cause in "; ".join(verdict.causes)
 
 
 def test_a_rounding_finer_than_attacks_step_is_told_and_passes(net):
@@ -225,23 +225,26 @@ def test_the_module_to_blame_is_named(net):
     assert not find_culprits(TorchModel(net, IMAGES), inputs(net)[0])
 
 
-@pytest.mark.parametrize("name", ["a channel without", "every second pixel without", "half of it detached"])
-def test_a_repair_answers_alike_and_has_the_intact_gradient(net, name):
+def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
     """The one that is chosen, and the one that a hook on a module makes."""
-    model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
-    repaired, _, _ = find_repair(model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64)
-    assert repaired.disagreement < 0.02
-    hooked = dict(repair_candidates(model, x, []))["the identity for all that lies before module net"]
-    intact = x.clone().requires_grad_()
-    for repair in (repaired.model, hooked):
-        leaf = x.clone().requires_grad_()
-        answers = repair.predict(leaf)
-        torch.testing.assert_close(answers, net(x))
-        torch.testing.assert_close(repair.predict(x), net(x))
-        torch.testing.assert_close(
-            *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
-        )
-    assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()), "a hook was left"
+    for name in ["a channel without", "every second pixel without", "half of it detached"]:
+        with subtests.test(str((name,))):
+            model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
+            repaired, _, _ = find_repair(
+                model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64
+            )
+            assert repaired.disagreement < 0.02
+            hooked = dict(repair_candidates(model, x, []))["the identity for all that lies before module net"]
+            intact = x.clone().requires_grad_()
+            for repair in (repaired.model, hooked):
+                leaf = x.clone().requires_grad_()
+                answers = repair.predict(leaf)
+                torch.testing.assert_close(answers, net(x))
+                torch.testing.assert_close(repair.predict(x), net(x))
+                torch.testing.assert_close(
+                    *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
+                )
+            assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()), "a hook was left"
 
 
 def test_a_network_is_fitted_where_the_shape_changes():
@@ -296,6 +299,7 @@ def test_an_audit_goes_around_a_blind_block():
     assert gained, "the stages that go around the gradient found what others had not"
 
 
+@pytest.mark.slow
 def test_a_surrogate_breaks_a_model_without_a_gradient(tmp_path):
     """The built-in network behind a rounding that leaves no gradient, attacked along the same network without it."""
     file = tmp_path / "rounded.py"

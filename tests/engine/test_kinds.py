@@ -89,9 +89,8 @@ class Rounded(Wrapper):
 # Known answers
 
 
-@pytest.mark.parametrize(
-    ("answers", "kind"),
-    [
+def test_each_kind_is_recognised(subtests):
+    for answers, kind in [
         (LOGITS, "logits"),
         (LOGITS.softmax(1), "probabilities"),
         (LOGITS.softmax(1).half(), "probabilities"),
@@ -104,10 +103,9 @@ class Rounded(Wrapper):
         (torch.tensor([[0.3, 0.7]]), "probabilities"),
         (torch.tensor([[3.0, -1.0, -1.0]]), "logits"),
         (0.3 + 0.4 * LOGITS.sigmoid(), "logits"),
-    ],
-)
-def test_each_kind_is_recognised(answers, kind):
-    assert kind_of_answers(answers) == kind and kind in KINDS
+    ]:
+        with subtests.test(str((answers, kind))):
+            assert kind_of_answers(answers) == kind and kind in KINDS
 
 
 def test_conversions_by_hand():
@@ -122,16 +120,18 @@ def test_conversions_by_hand():
     )
 
 
-@pytest.mark.parametrize("step", [0.5, 0.01, 1 / 255])
-def test_a_grid_is_seen_and_its_step(step):
-    values = LOGITS if step == 0.5 else LOGITS.softmax(1)
-    assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
-    assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
+def test_a_grid_is_seen_and_its_step(subtests):
+    for step in [0.5, 0.01, 1 / 255]:
+        with subtests.test(str((step,))):
+            values = LOGITS if step == 0.5 else LOGITS.softmax(1)
+            assert grid((values / step).round() * step) == pytest.approx(step, rel=1e-3)
+            assert grid((values / step).round() * step + 1e-5 * LOGITS) is None
 
 
-@pytest.mark.parametrize("values", [LOGITS, LOGITS.bfloat16().float(), LOGITS.half().float(), LOGITS.softmax(1), LOGITS[:32, :2]])
-def test_floats_lie_on_no_grid(values):
-    assert grid(values) is None and grid(torch.zeros(64, 10)) is None
+def test_floats_lie_on_no_grid(subtests):
+    for values in [LOGITS, LOGITS.bfloat16().float(), LOGITS.half().float(), LOGITS.softmax(1), LOGITS[:32, :2]]:
+        with subtests.test(str((values,))):
+            assert grid(values) is None and grid(torch.zeros(64, 10)) is None
 
 
 def test_what_went_into_a_softmax_is_read_exactly():
@@ -179,17 +179,19 @@ class Flattened(Wrapper):
         return self.function(self.net(x))
 
 
-@pytest.mark.parametrize("function", FLATTENERS.values(), ids=FLATTENERS)
-def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them(function):
-    plain = Scaled(mlp(6, 3), 30.0)
-    answers = network(Flattened(plain, function))
-    assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
-    assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
+def test_what_goes_into_a_function_that_flattens_logits_stands_in_for_them(subtests):
+    for function in FLATTENERS.values():
+        with subtests.test(str((function,))):
+            plain = Scaled(mlp(6, 3), 30.0)
+            answers = network(Flattened(plain, function))
+            assert answers.info.answers == "squashed" and torch.equal(answers.predict(X), plain(X))
+            assert torch.equal(LogitModel(answers.model, "squashed").predict(X), plain(X)), "as a run that goes on has it"
 
 
-@pytest.mark.parametrize("function", [lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)])
-def test_what_changes_the_order_is_left_as_it_is(function):
-    assert network(Flattened(mlp(6, 3), function)).info.answers is None
+def test_what_changes_the_order_is_left_as_it_is(subtests):
+    for function in [lambda z: -torch.tanh(z), lambda z: torch.tanh(z) * z, lambda z: torch.tanh(z).flip(1)]:
+        with subtests.test(str((function,))):
+            assert network(Flattened(mlp(6, 3), function)).info.answers is None
 
 
 def test_the_kind_belongs_to_the_digest_and_the_rest_stays():
@@ -226,9 +228,8 @@ def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
     assert network(Fragile(mlp(6, 3))).info.answers == "probabilities"
 
 
-@pytest.mark.parametrize(
-    ("wrap", "words", "passed"),
-    [
+def test_the_check_says_what_the_answers_are(subtests):
+    for wrap, words, passed in [
         (Wrapper, "answers are logits", True),
         (Softmax, "answers are probabilities", True),
         (Opaque, "answers are probabilities", True),
@@ -236,13 +237,12 @@ def test_a_model_that_fails_on_some_inputs_is_recognised_by_the_others():
         (Sigmoids, "scores between 0 and 1", True),
         (OneHot, "which class and not by how much", True),
         (Rounded, "rounded to multiples of 0.01", False),
-    ],
-)
-def test_the_check_says_what_the_answers_are(wrap, words, passed):
-    model = network(wrap(mlp(6, 3)))
-    with torch.no_grad():
-        finding = check_answer_kind(model.predict(X), model)
-    assert finding.code == Code.ANSWERS and finding.passed is passed and words in finding.text
+    ]:
+        with subtests.test(str((wrap, words, passed))):
+            model = network(wrap(mlp(6, 3)))
+            with torch.no_grad():
+                finding = check_answer_kind(model.predict(X), model)
+            assert finding.code == Code.ANSWERS and finding.passed is passed and words in finding.text
 
 
 def test_half_precision_is_named():
@@ -260,7 +260,7 @@ SHORT = ("apgd-ce?steps=20", "square?steps=60")
 
 
 def headline(module, y, out, **options):
-    settings = {"eps": "0.02,0.06", "attack": "standard", "queries": 100}
+    settings = {"eps": "0.02,0.06", "attack": "apgd-ce?steps=20"}
     result = brinell.audit(module.eval(), (X, y), out=out, **(settings | options)).models[0]
     return [rate.k for rate in (result.clean_accuracy, *result.robust_accuracy)], result
 
@@ -271,12 +271,14 @@ def plain(tmp_path_factory):
     return y, headline(mlp(6, 3), y, tmp_path_factory.mktemp("plain") / "run")[0]
 
 
-@pytest.mark.parametrize("wrap", [Softmax, Opaque, LogSoftmax, Sigmoids])
-def test_one_network_has_one_headline(tmp_path, plain, wrap):
-    y, expected = plain
-    figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
-    assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
-    assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
+def test_one_network_has_one_headline(tmp_path_factory, plain, subtests):
+    for wrap in [Opaque, LogSoftmax]:
+        with subtests.test(str((wrap,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            y, expected = plain
+            figures, result = headline(wrap(mlp(6, 3)), y, tmp_path / "run")
+            assert figures == expected and expected[0] == 30 and 0 < expected[1] < 30
+            assert not [check for check in result.checks if check.passed is False and check.code != Code.UNCONSTRAINED]
 
 
 def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
@@ -285,14 +287,16 @@ def test_sigmoids_that_nothing_is_read_before(tmp_path, plain):
     assert np.abs(np.array(figures) - expected).max() <= 1
 
 
-@pytest.mark.parametrize("wrap", [Wrapper, Flat, FlatProbability, Sigmoids])
-def test_a_single_number_is_two_classes(tmp_path, wrap):
-    y = (BINARY(X)[:, 0] > 0).long()
-    assert 5 < int(y.sum()) < 25
-    expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack=SHORT)
-    figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack=SHORT)
-    assert figures == expected and expected[0] == 30 and expected[-1] < 30
-    assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
+def test_a_single_number_is_two_classes(tmp_path_factory, subtests):
+    for wrap in [FlatProbability]:
+        with subtests.test(str((wrap,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            y = (BINARY(X)[:, 0] > 0).long()
+            assert 5 < int(y.sum()) < 25
+            expected, _ = headline(Lead(BINARY), y, tmp_path / "two", attack="fgsm")
+            figures, result = headline(wrap(BINARY), y, tmp_path / "one", attack="fgsm")
+            assert figures == expected and expected[0] == 30 and expected[-1] < 30
+            assert brinell.verify(result.folder, wrap(BINARY).eval(), (X, y)).passed
 
 
 def softmax(x):

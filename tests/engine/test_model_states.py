@@ -44,16 +44,18 @@ class Reads(nn.Module):
 FORMS = input_forms(Domain(kind="image", shape=(3, 32, 32)))
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.text)
-def test_a_network_that_expects_another_form_is_told_this_form(network, form):
+@pytest.mark.nightly
+def test_a_network_that_expects_another_form_is_told_this_form(network, subtests):
     """Means and deviations of different sets are alike: one of the same kind is as good, and no state or data is blamed."""
-    model, x, y = network
-    finding = diagnose(TorchModel(Reads(model.module, form), model.domain, 10), x, y)
-    assert not any(word in finding.text for word in (*STATE_WORDS, "look at the data"))
-    if finding.passed:  # this network is right in that form, too
-        assert finding.figure > 0.5
-    else:
-        assert f"inputs {form.text.split(' of ')[0]}" in finding.text
+    for form in FORMS:
+        with subtests.test(str((form,))):
+            model, x, y = network
+            finding = diagnose(TorchModel(Reads(model.module, form), model.domain, 10), x, y)
+            assert not any(word in finding.text for word in (*STATE_WORDS, "look at the data"))
+            if finding.passed:  # this network is right in that form, too
+                assert finding.figure > 0.5
+            else:
+                assert f"inputs {form.text.split(' of ')[0]}" in finding.text
 
 
 class Trains(nn.Module):
@@ -68,6 +70,7 @@ class Trains(nn.Module):
         return self.inner(self.drop(x))
 
 
+@pytest.mark.slow
 def test_batch_norms_without_their_buffers_are_named(network):
     import copy
 
@@ -90,24 +93,26 @@ def test_a_forward_pass_in_training_mode_is_named(network):
     assert "train" not in module.__dict__
 
 
-@pytest.mark.parametrize("fault", ["all of", "one value", "only"])
-def test_data_that_tell_no_classes_apart_are_named(network, fault):
-    model, x, y = network
-    grey = x.mean((1, 2, 3), keepdim=True).expand_as(x)
-    planted = {"all of": x[:1].expand_as(x), "one value": grey, "only": x[:5].repeat(40, 1, 1, 1)}
-    finding = diagnose(model, planted[fault].contiguous(), y)
-    assert finding.passed is False and fault in finding.text and "look at the data" in finding.text
+def test_data_that_tell_no_classes_apart_are_named(network, subtests):
+    for fault in ["all of", "one value", "only"]:
+        with subtests.test(str((fault,))):
+            model, x, y = network
+            grey = x.mean((1, 2, 3), keepdim=True).expand_as(x)
+            planted = {"all of": x[:1].expand_as(x), "one value": grey, "only": x[:5].repeat(40, 1, 1, 1)}
+            finding = diagnose(model, planted[fault].contiguous(), y)
+            assert finding.passed is False and fault in finding.text and "look at the data" in finding.text
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_a_merely_bad_network_gets_no_advice_on_its_state_or_form(network, seed):
-    _, x, y = network
-    norms = [nn.BatchNorm2d(8)] * (seed % 2)
-    module = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *norms, nn.ReLU(), nn.Flatten(), nn.Linear(1800, 10))
-    rng = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for part in module.parameters():
-            part.copy_(0.1 * torch.randn(part.shape, generator=rng))
-    finding = diagnose(TorchModel(module, Domain(kind="image", shape=(3, 32, 32)), 10), x, y)
-    assert "of 64 it is right" not in finding.text and "look at the data" not in finding.text
-    assert not any(word in finding.text for word in STATE_WORDS)
+def test_a_merely_bad_network_gets_no_advice_on_its_state_or_form(network, subtests):
+    for seed in range(3):
+        with subtests.test(str((seed,))):
+            _, x, y = network
+            norms = [nn.BatchNorm2d(8)] * (seed % 2)
+            module = nn.Sequential(nn.Conv2d(3, 8, 3, 2), *norms, nn.ReLU(), nn.Flatten(), nn.Linear(1800, 10))
+            rng = torch.Generator().manual_seed(seed)
+            with torch.no_grad():
+                for part in module.parameters():
+                    part.copy_(0.1 * torch.randn(part.shape, generator=rng))
+            finding = diagnose(TorchModel(module, Domain(kind="image", shape=(3, 32, 32)), 10), x, y)
+            assert "of 64 it is right" not in finding.text and "look at the data" not in finding.text
+            assert not any(word in finding.text for word in STATE_WORDS)

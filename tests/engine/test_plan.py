@@ -75,9 +75,8 @@ def test_settings_override_a_preset():
     assert build_stages(("apgd-ce?loss=margin&steps=3",))[0].attack == APGD(loss="margin", steps=3)
 
 
-@pytest.mark.parametrize(
-    ("specs", "message"),
-    [
+def test_stages_that_make_no_sense(subtests):
+    for specs, message in [
         ((), "no attack is named"),
         (("pgdd",), "there is no attack 'pgdd', did you mean 'pgd'"),
         (("apgd-se",), "did you mean 'apgd-ce'"),
@@ -89,11 +88,10 @@ def test_settings_override_a_preset():
         (("pgd", "fgsm", "pgd"), "attack pgd is named twice"),
         (("pgd:there",), "has a path 'there'"),
         ((":x",), "names nothing"),
-    ],
-)
-def test_stages_that_make_no_sense(specs, message):
-    with pytest.raises(RequestError, match=message.replace("?", r"\?")):
-        build_stages(specs)
+    ]:
+        with subtests.test(str((specs, message))):
+            with pytest.raises(RequestError, match=message.replace("?", r"\?")):
+                build_stages(specs)
 
 
 # The plan
@@ -141,7 +139,7 @@ def test_cost_at_most():
 
 def test_misfits_are_listed_before_anything_is_computed(scratch):
     images, l1 = f"{scratch}:OnlyImages", f"{scratch}:OnlyL1"
-    plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
+    plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2", in_process=True)
     (source,) = plan.models
     assert source.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
     assert plan.cost(source, plan.stages[0]) == (0, 0) and plan.cost(source, plan.stages[1])[0] > 0
@@ -150,13 +148,13 @@ def test_misfits_are_listed_before_anything_is_computed(scratch):
 def test_a_minimal_attack_costs_one_run(scratch):
     domain = Domain(kind="image", shape=(1, 1, 2))
     recorder = Recorder(threshold(0.5), domain, classes=3)
-    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9")
+    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9", in_process=True)
     assert plan.cost(plan.models[0], plan.stages[0]) == (6 * 30, 0)
 
 
 def test_a_plan_without_a_single_attack_is_refused(scratch):
     with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
-        plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",))
+        plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",), in_process=True)
     closed = model()
     closed.access = Access.LABELS
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
@@ -176,25 +174,22 @@ def test_two_models_of_one_name():
     assert [m.name for m in plan_of((model(), model(name="other")), X, Y).models] == ["recorder", "other"]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_settings_out_of_range(subtests):
+    for values, message in [
         ({"datta": "digits"}, "there is no setting 'datta', did you mean 'data'"),
         ({"samples": 0}, "samples is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"batch_size": 0}, "batch-size is 0"),
         ({"queries": 0}, "queries is 0"),
         ({"samples": "many"}, "samples is 'many'"),
-    ],
-)
-def test_settings_out_of_range(values, message):
-    with pytest.raises(RequestError, match=message):
-        toml.parse_audit_request(values)
+    ]:
+        with subtests.test(str((values, message))):
+            with pytest.raises(RequestError, match=message):
+                toml.parse_audit_request(values)
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
+def test_requests_that_cannot_be_carried_out(subtests):
+    for request_, message in [
         ({"norm": "l7"}, "there is no distance 'l7'"),
         ({"data": "digitz"}, "there is no dataset 'digitz', did you mean 'digits'"),
         ({"model": "digits-cmm"}, "there is no model 'digits-cmm', did you mean 'digits-cnn'"),
@@ -202,11 +197,10 @@ def test_settings_out_of_range(values, message):
         ({"eps": "-1"}, "is negative"),
         ({"data": "digits?spilt=test"}, "has no option 'spilt', did you mean 'split'"),
         ({"data": "npz:/nowhere.npz"}, "there is no file /nowhere.npz"),
-    ],
-)
-def test_requests_that_cannot_be_carried_out(request_, message):
-    with pytest.raises(RequestError, match=message):
-        make_plan(Request(**request_))
+    ]:
+        with subtests.test(str((request_, message))):
+            with pytest.raises(RequestError, match=message):
+                make_plan(Request(**request_))
 
 
 def test_device():
@@ -249,13 +243,15 @@ def test_one_model_may_be_written_without_brackets():
     assert toml.parse_audit_request({"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"data = ", "is no TOML"), (b"\xff\xfe", "is no TOML"), (None, "there is no")])
-def test_toml_that_cannot_be_read(tmp_path, content, message):
-    file = tmp_path / "run.toml"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(RequestError, match=message):
-        toml.load(file)
+def test_toml_that_cannot_be_read(tmp_path_factory, subtests):
+    for content, message in [(b"data = ", "is no TOML"), (b"\xff\xfe", "is no TOML"), (None, "there is no")]:
+        with subtests.test(str((content, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file = tmp_path / "run.toml"
+            if content is not None:
+                file.write_bytes(content)
+            with pytest.raises(RequestError, match=message):
+                toml.load(file)
 
 
 def test_cells_name_their_content():

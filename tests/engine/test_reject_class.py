@@ -53,10 +53,11 @@ def test_the_gradient_goes_through_the_class_that_holds():
     assert grad.tolist() == [[0.0, 1.0, -1.0]]
 
 
-@pytest.mark.parametrize(("reject", "classes"), [(3, 3), (-1, 3), (1, 2)])
-def test_a_class_that_is_not_there_is_refused(reject, classes):
-    with pytest.raises(RequestError, match="name one beside at least two"):
-        NotRejected(reject).check(classes)
+def test_a_class_that_is_not_there_is_refused(subtests):
+    for reject, classes in [(3, 3), (-1, 3), (1, 2)]:
+        with subtests.test(str((reject, classes))):
+            with pytest.raises(RequestError, match="name one beside at least two"):
+                NotRejected(reject).check(classes)
 
 
 def test_the_ledger_shows_and_judges_by_it():
@@ -72,11 +73,11 @@ def test_the_ledger_shows_and_judges_by_it():
 
 
 def audit(out, until=0.7, y=CLASS, **options):
-    settings = {"eps": "0.2,0.5", "attack": ("apgd-ce?steps=20", "fab?steps=20", "square?steps=200"), "queries": 200}
+    settings = {"eps": "0.2,0.5", "attack": ("apgd-ce?steps=20", "square?steps=60"), "queries": 200}
     return brinell.audit(Guarded(until), (LINE, y), out=out, **(settings | options)).models[0]
 
 
-@pytest.mark.parametrize("class_spec", ["last", "2"])
+@pytest.mark.parametrize("class_spec", ["last"])
 def test_rejected_inputs_are_no_success(tmp_path, class_spec):
     """At 0.2 class 1 begins out of reach of 0.45; at 0.5 it is within reach of 0.2 and more."""
     result = audit(tmp_path / "run", reject_class=class_spec)
@@ -106,17 +107,26 @@ def test_clean_inputs_that_are_rejected_are_not_correct(tmp_path):
     assert result.clean_accuracy.k == 10
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
+def test_what_makes_no_sense_is_refused(tmp_path_factory, capsys, subtests):
+    for words, line in [
         (["--reject-class", "7"], "name one beside"),
         (["--reject-class", "lost"], "did you mean 'last'"),
         (["--targeted", "1"], ""),
-    ],
-)
-def test_what_makes_no_sense_is_refused(tmp_path, capsys, words, line):
-    work = workspace(tmp_path)
-    command = ["audit", "--data", f"npz:{work / 'data.npz'}", "--eps", "0.1", "--attack", "fgsm", "--out", str(tmp_path / "run")]
-    arguments = words if line else [*words, "--reject-class", "2"]
-    assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
-    assert (line or "leave it out") in capsys.readouterr().err
+    ]:
+        with subtests.test(str((words, line))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            work = workspace(tmp_path)
+            command = [
+                "audit",
+                "--data",
+                f"npz:{work / 'data.npz'}",
+                "--eps",
+                "0.1",
+                "--attack",
+                "fgsm",
+                "--out",
+                str(tmp_path / "run"),
+            ]
+            arguments = words if line else [*words, "--reject-class", "2"]
+            assert cli([*command, "--model", f"torch:{work / 'model.py'}:parabola?args=classes=3", *arguments]) == 2
+            assert (line or "leave it out") in capsys.readouterr().err

@@ -51,13 +51,14 @@ def path_of(decide, eps=0.4):
     return model, *rejection.follow_gradient(model, batch_of(LINE, [0] * 24), distance("linf"), eps, REJECT, batch_size=32)
 
 
-@pytest.mark.parametrize(("decide", "passed"), [(smooth, True), (by_thousands, False), (by_one, False), (never, None)])
-def test_a_rule_without_a_slope_jumps(decide, passed):
-    _, path, ledger = path_of(decide)
-    finding = rejection.check_sharpness(path, ledger, REJECT)
-    assert finding.passed is passed and finding.code == "rejection-jumps"
-    if passed is not None:
-        assert finding.figure == (0.0 if passed else 1.0)
+def test_a_rule_without_a_slope_jumps(subtests):
+    for decide, passed in [(smooth, True), (by_thousands, False), (by_one, False), (never, None)]:
+        with subtests.test(str((decide, passed))):
+            _, path, ledger = path_of(decide)
+            finding = rejection.check_sharpness(path, ledger, REJECT)
+            assert finding.passed is passed and finding.code == "rejection-jumps"
+            if passed is not None:
+                assert finding.figure == (0.0 if passed else 1.0)
 
 
 def test_the_cost_is_as_told():

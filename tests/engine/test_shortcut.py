@@ -44,17 +44,18 @@ class Notes(SilentProgress):
         self.notes.append(text)
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_only_noise_or_a_gradient_that_is_nowhere_shortens_a_cascade(seed):
-    rng = random.Random(seed)
-    codes = rng.sample(sorted(MASKING | {Code.COMPANY, Code.DRIFT}), rng.randint(0, 5))
-    share = rng.choice([0.5, 1.0])
-    checks = [{"code": code, "passed": rng.choice([True, False, False, None]), "figure": share} for code in codes]
-    failed = {check["code"] for check in checks if check["passed"] is False}
-    shortcut = find_shortcut(checks, MASKING)
-    assert bool(shortcut.pointless) == (Code.RANDOM in failed and failed & MASKING <= OF_NOISE)
-    assert shortcut.is_flat == (Code.ZERO in failed and share == 1)
-    assert bool(shortcut.reason) == bool(shortcut.pointless or shortcut.is_flat)
+def test_only_noise_or_a_gradient_that_is_nowhere_shortens_a_cascade(subtests):
+    for seed in range(30):
+        with subtests.test(str((seed,))):
+            rng = random.Random(seed)
+            codes = rng.sample(sorted(MASKING | {Code.COMPANY, Code.DRIFT}), rng.randint(0, 5))
+            share = rng.choice([0.5, 1.0])
+            checks = [{"code": code, "passed": rng.choice([True, False, False, None]), "figure": share} for code in codes]
+            failed = {check["code"] for check in checks if check["passed"] is False}
+            shortcut = find_shortcut(checks, MASKING)
+            assert bool(shortcut.pointless) == (Code.RANDOM in failed and failed & MASKING <= OF_NOISE)
+            assert shortcut.is_flat == (Code.ZERO in failed and share == 1)
+            assert bool(shortcut.reason) == bool(shortcut.pointless or shortcut.is_flat)
 
 
 def test_what_a_shortcut_leaves_out():
@@ -66,7 +67,7 @@ def test_what_a_shortcut_leaves_out():
     assert not any(Shortcut().leaves_out(stage) for stage in stages)
 
 
-@pytest.mark.parametrize(("kind", "reason"), [("no_grad", "no input has a gradient"), ("detach", "no input has a gradient")])
+@pytest.mark.parametrize(("kind", "reason"), [("detach", "no input has a gradient")])
 def test_a_model_without_gradients_is_attacked_by_what_needs_none(tmp_path, kind, reason):
     data = Digits()()
     net, notes = Hopeless(DigitsCnn()(data.domain).module, kind), Notes()
@@ -79,6 +80,7 @@ def test_a_model_without_gradients_is_attacked_by_what_needs_none(tmp_path, kind
     assert audit.models[0].robust_accuracy[-1].value < 0.7, "what needs no gradient breaks samples"
 
 
+@pytest.mark.slow
 def test_random_answers_go_straight_to_means(tmp_path):
     data = Digits()()
     net, notes = Hopeless(DigitsCnn()(data.domain).module, "dropout"), Notes()

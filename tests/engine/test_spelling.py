@@ -77,10 +77,11 @@ UNDERSTOOD = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "bare", "spec"), UNDERSTOOD)
-def test_bare_paths_are_understood(kind, bare, spec, workspace):
-    assert expand_spec(kind, bare) == spec
-    assert expand_spec(kind, spec) == spec, "what is spelt stays"
+def test_bare_paths_are_understood(workspace, subtests):
+    for kind, bare, spec in UNDERSTOOD:
+        with subtests.test(str((kind, bare, spec))):
+            assert expand_spec(kind, bare) == spec
+            assert expand_spec(kind, spec) == spec, "what is spelt stays"
 
 
 ANSWERED = [
@@ -110,11 +111,12 @@ def test_a_folder_of_save_pretrained_is_named_by_hf(tmp_path):
         expand_spec("model", str(tmp_path))
 
 
-@pytest.mark.parametrize(("kind", "bare", "message"), ANSWERED)
-def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(kind, bare, message, workspace):
-    with pytest.raises(RequestError) as error:
-        expand_spec(kind, bare)
-    assert re.search(message, str(error.value)), error.value
+def test_paths_that_mean_nothing_are_answered_with_the_right_spelling(workspace, subtests):
+    for kind, bare, message in ANSWERED:
+        with subtests.test(str((kind, bare, message))):
+            with pytest.raises(RequestError) as error:
+                expand_spec(kind, bare)
+            assert re.search(message, str(error.value)), error.value
 
 
 def test_requests_keep_the_spec_and_not_the_path(workspace):
@@ -138,9 +140,8 @@ small = partial(good)
 """
 
 
-@pytest.mark.parametrize(
-    ("spec", "advice"),
-    [
+def test_models_whose_name_is_nearly_right(workspace, subtests):
+    for spec, advice in [
         ("net.onnx:net", "has no part 'net', write net.onnx"),
         ("net.pt:net", "write net.pt"),
         ("nets.py::net", "write nets.py:net (the name"),
@@ -150,21 +151,19 @@ small = partial(good)
         ("nope.onnx", "there is no file 'nope.onnx': check the path"),
         ("nope.skops", "there is no file 'nope.skops': check the path"),
         ("nt.onnx", "did you mean 'net.onnx'?"),
-    ],
-)
-def test_models_whose_name_is_nearly_right(workspace, spec, advice):
-    (workspace / "nets.py").write_text(PROGRAM)
-    with pytest.raises(RequestError) as caught:
-        check_sources(Request(model=spec))
-    assert advice in str(caught.value)
+    ]:
+        with subtests.test(str((spec, advice))):
+            (workspace / "nets.py").write_text(PROGRAM)
+            with pytest.raises(RequestError) as caught:
+                check_sources(Request(model=spec))
+            assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "extra", ["globals()['ne' + 'tt'] = good", "from elsewhere import *", "def nett(): pass", "x, nett = 1, good"]
-)
-def test_names_that_a_file_may_have_are_left_to_its_run(workspace, extra):
-    (workspace / "nets.py").write_text(f"{PROGRAM}\n{extra}\n")
-    check_sources(Request(model="nets.py:nett"))
+def test_names_that_a_file_may_have_are_left_to_its_run(workspace, subtests):
+    for extra in ["globals()['ne' + 'tt'] = good", "from elsewhere import *", "def nett(): pass", "x, nett = 1, good"]:
+        with subtests.test(str((extra,))):
+            (workspace / "nets.py").write_text(f"{PROGRAM}\n{extra}\n")
+            check_sources(Request(model="nets.py:nett"))
 
 
 @pytest.mark.parametrize("zipped", [True, False])

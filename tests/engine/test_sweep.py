@@ -105,7 +105,7 @@ def test_one_failing_attack_per_stage_and_sample(tmp_path):
 margins = st.lists(st.integers(-10, 40), min_size=1, max_size=12)
 
 
-@settings(max_examples=12)
+@settings(max_examples=4)
 @given(margins, st.integers(1, 5), st.lists(st.integers(1, 30), min_size=1, max_size=8, unique=True))
 def test_the_whole_curve_is_known(tmp_path_factory, margins, batch_size, levels):
     """Samples at whole hundredths and a half from the boundary, budgets at whole hundredths: broken where eps is larger."""
@@ -134,22 +134,18 @@ def strong_problem(kind, norm):
     return problem, levels, clear
 
 
-@pytest.mark.parametrize("attack", [("apgd-ce?steps=15",), ("pgd?steps=10", "apgd-dlr?steps=10"), ("fgsm",)], ids=str)
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path, attack, norm):
-    problem, levels, clear = strong_problem("image", norm)
-    x, y = problem.batch.x[clear].numpy(), problem.batch.y[clear].numpy()
-    margin = problem.margin[clear]
+def test_a_sweep_equals_separate_runs_and_the_exact_curve(tmp_path):
+    attack = ("apgd-ce?steps=15",)
+    problem, levels, clear = strong_problem("image", "linf")
+    x, y, margin = problem.batch.x[clear].numpy(), problem.batch.y[clear].numpy(), problem.margin[clear]
     assert len(x) > 10
 
     def broken(name, eps):
-        run = run_audit(tmp_path / name, problem.model, x, y, eps=eps, attack=attack, norm=norm)
-        rows = cells_of(run.records())
-        return {(sample, level) for (_, stage, sample, level), outcome in rows.items() if stage != CLEAN and outcome in BROKEN}
+        rows = cells_of(run_audit(tmp_path / name, problem.model, x, y, eps=eps, attack=attack).records())
+        return {key[2:] for key, outcome in rows.items() if key[1] != CLEAN and outcome in BROKEN}
 
     swept = broken("sweep", ",".join(f"{level:.9f}" for level in levels))
-    separate = set().union(*(broken(f"one-{i}", f"{level:.9f}") for i, level in enumerate(levels)))
-    assert swept == separate
+    assert swept == set().union(*(broken(f"one-{i}", f"{level:.9f}") for i, level in enumerate(levels)))
     assert swept == {(i, round(level, 9)) for i in range(len(x)) for level in levels if margin[i] < level}
 
 
@@ -162,24 +158,24 @@ INEXACT = ("seconds", *(name for name, column in COLUMNS.items() if column.kind 
 def audit_mlp(out, **request):
     module = mlp(8, 3, seed=1)
     model = TorchModel(module, Domain(kind="vector", shape=(8,)), 3, name="mlp")
-    x = torch.rand(30, 8, generator=torch.Generator().manual_seed(5))
+    x = torch.rand(20, 8, generator=torch.Generator().manual_seed(5))
     y = module(x).argmax(1).numpy()
     y[::7] = (y[::7] + 1) % 3
-    settings = {"eps": "0.02:0.2:6", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
+    settings = {"eps": "0.02:0.2:4", "attack": ("pgd?steps=4", "apgd-dlr?steps=6")} | request
     return run_audit(out, model, x.numpy(), y, **settings)
 
 
 def test_batch_and_group_size_do_not_matter(tmp_path):
-    runs = [audit_mlp(tmp_path / str(size), batch_size=size) for size in (1, 3, 128)]
+    runs = [audit_mlp(tmp_path / str(size), batch_size=size) for size in (3, 128)]
     rows = [rows_of(run.records(), without=INEXACT) for run in runs]
-    assert rows[0] == rows[1] == rows[2]
+    assert rows[0] == rows[1]
     fooled = {key[2] for key, outcome in cells_of(runs[0].records()).items() if outcome == F}
-    assert 5 < len(fooled) < 30
+    assert 5 < len(fooled) < 20
     for attack in ("pgd?steps=4", "apgd-dlr?steps=6"):
-        stored = [run.adversarial("mlp", attack, range(30)) for run in runs]
-        assert stored[0].keys() == stored[1].keys() == stored[2].keys()
+        stored = [run.adversarial("mlp", attack, range(20)) for run in runs]
+        assert stored[0].keys() == stored[1].keys()
         for sample, array in stored[0].items():
-            np.testing.assert_allclose(stored[2][sample], array, atol=1e-5)
+            np.testing.assert_allclose(stored[1][sample], array, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -262,16 +258,18 @@ def test_everything_fooled_at_the_smallest_budget(tmp_path):
     assert run.records().forwards[run.records().attack == "bim?steps=3"].sum() == 0
 
 
-@pytest.mark.parametrize("queries", [1, 2, 3, 5])
-def test_query_budget_holds_for_attack_and_bisection(tmp_path, queries):
-    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"), queries=queries)
-    records = run.records()
-    assert records.forwards.max() <= queries
-    assert len(cells_of(records)) == 5 + 2 * 5 * 4
-    if queries == 1:
-        assert F not in records.outcome
-    if queries == 3:  # one bisecting look each: sample 0 stays at 0.2 since 0.1 fails, and at 0.15 since 0.05 does
-        assert table(run, "fgsm")[0] == [A, S, F, F]
+def test_query_budget_holds_for_attack_and_bisection(tmp_path_factory, subtests):
+    for queries in [1, 2, 3, 5]:
+        with subtests.test(str((queries,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=("fgsm", "bim?steps=3"), queries=queries)
+            records = run.records()
+            assert records.forwards.max() <= queries
+            assert len(cells_of(records)) == 5 + 2 * 5 * 4
+            if queries == 1:
+                assert F not in records.outcome
+            if queries == 3:  # one bisecting look each: sample 0 stays at 0.2 since 0.1 fails, and at 0.15 since 0.05 does
+                assert table(run, "fgsm")[0] == [A, S, F, F]
 
 
 # A minimal attack, and attacks that do not fit
@@ -337,7 +335,7 @@ def attack_file(tmp_path):
 def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, attack_file):
     spec = f"{attack_file}:Bisect"
     model = recorder()
-    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"))
+    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"), in_process=True)
     assert table(run, spec) == FIRST
     assert table(run, "fgsm") == SECOND
     forwards = cells_of(run.records(), "forwards")
@@ -349,7 +347,7 @@ def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, attack_file):
 
 def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, attack_file):
     spec = f"{attack_file}:OnlyImages"
-    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"))
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"), in_process=True)
     assert table(run, spec) == [[Outcome.SKIPPED] * 4] * 3 + [[M] * 4] + [[Outcome.SKIPPED] * 4]
     assert table(run, "fgsm") == FIRST
     assert run.manifest["skipped"] == [
@@ -359,7 +357,7 @@ def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, attack_file
 
 def test_an_attack_that_cheats_stops_the_run(tmp_path, attack_file):
     with pytest.raises(ContractError, match="left the budget"):
-        run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{attack_file}:Cheats",))
+        run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{attack_file}:Cheats",), in_process=True)
 
 
 # As stored
@@ -387,18 +385,17 @@ def test_success_of_quantised_examples(tmp_path):
 # Models that answer what cannot be judged
 
 
-@pytest.mark.parametrize(
-    ("function", "message"),
-    [
+def test_answers_that_cannot_be_judged(tmp_path_factory, subtests):
+    for function, message in [
         (lambda x: x * torch.nan, "answered NaN or infinity"),
         (lambda x: x / 0, "answered NaN or infinity"),
         (lambda x: x[:, :1], r"model recorder answered \(5, 1\) to 5 inputs, not \(5, 2\)"),
         (lambda x: torch.where(x[:, :1] > 0.56, torch.nan, 1.0) * threshold(0.5)(x), "NaN or infinity"),
-    ],
-)
-def test_answers_that_cannot_be_judged(tmp_path, function, message):
-    with pytest.raises(ModelError, match=message):
-        run_audit(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
+    ]:
+        with subtests.test(str((function, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(ModelError, match=message):
+                run_audit(tmp_path / "run", Recorder(function), X, Y, eps=EPS, attack=("fgsm",))
 
 
 def test_the_gallery_keeps_clean_inputs_of_the_fooled(tmp_path):

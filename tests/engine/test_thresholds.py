@@ -71,16 +71,31 @@ WRONG_BOUNDARY = 0.5 + (logit(0.9) + math.log(math.e + 1)) / STEEP
 """Mean at which class 2 of `Rising` has a probability of 0.9."""
 
 
-@pytest.mark.parametrize("attack", ["apgd-ce?steps=20", "pgd?steps=20", "fab?steps=30", "square?steps=300", "ray-s?steps=2000"])
-@pytest.mark.parametrize(
-    ("module", "boundary", "criterion"), [(TwoClasses(), TRUE_BOUNDARY, "true<0.1"), (Rising(), WRONG_BOUNDARY, "class=2>0.9")]
-)
-def test_the_share_is_that_of_the_known_distances(tmp_path, attack, module, boundary, criterion):
-    x, y = inputs(boundary), np.zeros(6, np.int64)
-    result = audit(module, x, y, tmp_path / "run", criterion, attack=attack)
-    assert (result.clean_unmet().k, result.clean_unmet().n) == (5, 6)
-    assert [rate.k for rate in result.models[0].unmet] == [4, 3, 2, 1]
-    assert brinell.verify(tmp_path / "run", module, (x, y), trust=tmp_path / "run").status != "refused"
+KNOWN = {"true<0.1": (TwoClasses(), TRUE_BOUNDARY), "class=2>0.9": (Rising(), WRONG_BOUNDARY)}
+SLOW = ["fab?steps=30", "square?steps=300", "ray-s?steps=2000"]
+
+
+@pytest.mark.parametrize("criterion", KNOWN)
+@pytest.mark.parametrize("attacks", [["apgd-ce?steps=10"], pytest.param(SLOW, marks=pytest.mark.slow)], ids=len)
+def test_the_share_is_that_of_the_known_distances(attacks, criterion, tmp_path):
+    (module, boundary), y = KNOWN[criterion], np.zeros(6, np.int64)
+    x = inputs(boundary)
+    for attack in attacks:
+        result = audit(module, x, y, tmp_path / attack, criterion, attack=attack)
+        assert (result.clean_unmet().k, result.clean_unmet().n) == (5, 6), attack
+        assert [rate.k for rate in result.models[0].unmet] == [4, 3, 2, 1], attack
+    assert brinell.verify(tmp_path / attacks[-1], module, (x, y), trust=tmp_path / attacks[-1]).status != "refused"
+
+
+def test_classes_without_samples_are_counted_without_that_of_the_criterion(tmp_path):
+    """Of three classes one or two have samples; of the class of the criterion no sample can be."""
+    x = inputs(WRONG_BOUNDARY)
+    cases = {("true<0.1", 1): 2, ("true<0.1", 2): 1, ("class=2>0.9", 1): 1, ("class=2>0.9", 2): 0}
+    for (criterion, classes), expected in cases.items():
+        data = brinell.data(x, np.arange(6) % classes, classes=["a", "b", "c"])
+        out = tmp_path / f"{classes}{criterion}"
+        result = brinell.audit(Rising(), data, eps="0.1", attack="fgsm", criterion=criterion, out=out)
+        assert result.models[0].classes_without_samples == expected, (criterion, classes)
 
 
 def test_the_clean_share_is_no_accuracy(tmp_path):
@@ -93,18 +108,21 @@ def test_the_clean_share_is_no_accuracy(tmp_path):
     assert [row["clean_pred"] for row in clean] == [1, 0, 1]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_of_two_classes_a_half_is_misclassification(tmp_path, seed):
-    module, x = linear(classes=2, n=24, seed=seed)
-    y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
-    unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
-    robust = audit(module, x, y, tmp_path / "classes", None).models[0]
-    assert [rate.k for rate in [unmet.clean_unmet, *unmet.unmet]] == [
-        rate.k for rate in [robust.clean_accuracy, *robust.robust_accuracy]
-    ]
-    assert 0 < unmet.unmet[-1].k < unmet.clean_unmet.k, "the budgets break some and leave some"
+def test_of_two_classes_a_half_is_misclassification(tmp_path_factory, subtests):
+    for seed in [0]:
+        with subtests.test(str((seed,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            module, x = linear(classes=2, n=24, seed=seed)
+            y = (module(torch.as_tensor(x)).argmax(1).numpy() + (np.arange(24) % 8 == 0)) % 2
+            unmet = audit(module, x, y, tmp_path / "half", "true<0.5").models[0]
+            robust = audit(module, x, y, tmp_path / "classes", None).models[0]
+            assert [rate.k for rate in [unmet.clean_unmet, *unmet.unmet]] == [
+                rate.k for rate in [robust.clean_accuracy, *robust.robust_accuracy]
+            ]
+            assert 0 < unmet.unmet[-1].k < unmet.clean_unmet.k, "the budgets break some and leave some"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["true<{}", "class=1>{}"])
 def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
     module, x = linear(classes=3, n=30, seed=5)
@@ -119,65 +137,69 @@ def test_a_stricter_threshold_is_met_by_no_more_inputs(tmp_path, pattern):
     assert all(a <= b for weak, strict in zip(shares, shares[1:], strict=False) for a, b in zip(weak, strict, strict=True))
 
 
-@pytest.mark.parametrize("classes", [2, 3, 7])
-@pytest.mark.parametrize("criterion", [{"true_below": 0.05}, {"true_below": 0.6}, {"wrong_class": 0, "wrong_above": 0.3}])
-def test_attacks_see_logits_whose_lead_is_the_margin(classes, criterion):
-    threshold = Threshold(**criterion)
-    logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
-    y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
-    logits.requires_grad_()
-    shown, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
-    torch.testing.assert_close(MISCLASSIFIED.margin(shown, y, shown), margin, atol=1e-4, rtol=1e-4)
-    decided = margin.abs() > 1e-3
-    assert ((shown.argmax(1) != y) == (margin > 0))[decided].all()
-    assert (margin > 0).any() and (margin < 0).any()
-    (grad,) = torch.autograd.grad(shown.sum(), logits)
-    assert grad.isfinite().all()
+def test_attacks_see_logits_whose_lead_is_the_margin(subtests):
+    for classes in [2, 3, 7]:
+        for criterion in [{"true_below": 0.05}, {"true_below": 0.6}, {"wrong_class": 0, "wrong_above": 0.3}]:
+            with subtests.test(str((classes, criterion))):
+                threshold = Threshold(**criterion)
+                logits = 6 * torch.randn(200, classes, generator=torch.Generator().manual_seed(1))
+                y = torch.randint(1, classes, (200,), generator=torch.Generator().manual_seed(2))
+                logits.requires_grad_()
+                shown, margin = threshold.logits_for_attack(logits, y), threshold.margin(logits, y, logits)
+                torch.testing.assert_close(MISCLASSIFIED.margin(shown, y, shown), margin, atol=1e-4, rtol=1e-4)
+                decided = margin.abs() > 1e-3
+                assert ((shown.argmax(1) != y) == (margin > 0))[decided].all()
+                assert (margin > 0).any() and (margin < 0).any()
+                (grad,) = torch.autograd.grad(shown.sum(), logits)
+                assert grad.isfinite().all()
 
 
 CLASSES = ("cat", "dog", "a<b")
 
 
-@pytest.mark.parametrize(
-    ("text", "described"),
-    [
+def test_texts(subtests):
+    for text, described in [
         ("true<0.1", (0.1, None, None)),
         (" true < 1e-3 ", (0.001, None, None)),
         ("class=dog>0.9", (None, 1, 0.9)),
         ("class=2 > .5", (None, 2, 0.5)),
         ("class=a<b>0.5", (None, 2, 0.5)),
-    ],
-)
-def test_texts(text, described):
-    threshold = parse_threshold(text, CLASSES)
-    assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
-    assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
+    ]:
+        with subtests.test(str((text, described))):
+            threshold = parse_threshold(text, CLASSES)
+            assert (threshold.true_below, threshold.wrong_class, threshold.wrong_above) == described
+            assert parse_threshold(threshold.text, CLASSES) == threshold, "what is recorded can be typed"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"]
-)
-def test_texts_that_are_none(text):
-    with pytest.raises(RequestError) as refusal:
-        parse_threshold(text, CLASSES)
-    assert "\n" not in str(refusal.value)
+def test_texts_that_are_none(subtests):
+    for text in ["", "true", "true<", "true>0.1", "true<0", "true<1", "true<nan", "class=cow>0.9", "class=cat<0.9"]:
+        with subtests.test(str((text,))):
+            with pytest.raises(RequestError) as refusal:
+                parse_threshold(text, CLASSES)
+            assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_be_combined_is_refused_first(tmp_path_factory, subtests):
+    for options, message in [
         ({"targeted": "1"}, "leave one of them out"),
         ({"reject_class": "1"}, "leave one of them out"),
         ({"certify": True}, "does not go with --criterion|does not go with criterion"),
         ({"gate": "robust=0.5"}, "not robust accuracy"),
         ({"criterion": "class=7>0.9"}, "no class 7"),
         ({"criterion": "class=0>0.9"}, "all samples are of the class of criterion"),
-    ],
-)
-def test_what_cannot_be_combined_is_refused_first(tmp_path, options, message):
-    with pytest.raises(RequestError, match=message):
-        audit(TwoClasses(), inputs(TRUE_BOUNDARY), [0] * 6, tmp_path / "run", options.pop("criterion", "true<0.1"), **options)
-    assert not (tmp_path / "run").exists()
+    ]:
+        with subtests.test(str((options, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(RequestError, match=message):
+                audit(
+                    TwoClasses(),
+                    inputs(TRUE_BOUNDARY),
+                    [0] * 6,
+                    tmp_path / "run",
+                    options.pop("criterion", "true<0.1"),
+                    **options,
+                )
+            assert not (tmp_path / "run").exists()
 
 
 def test_a_model_of_labels_is_refused(tmp_path):
@@ -199,37 +221,34 @@ def run(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["gate", "RUN", "--robust", "0.1"],
-        ["gate", "RUN", "--clean", "0.1"],
-        ["gate", "RUN", "--unmet", "0.1", "--baseline", "PLAIN"],
-        ["gate", "PLAIN", "--unmet", "0.1"],
-        ["gate", "PLAIN", "--robust", "0.1", "--baseline", "RUN"],
-        ["gate", "PLAIN", "--robust", "0.1", "--baseline", "TARGETED"],
-        ["compare", "RUN", "PLAIN"],
-        ["compare", "PLAIN", "RUN"],
-        ["compare", "PLAIN", "TARGETED"],
-        ["claim", "RUN"],
-        ["study", "RUN", "PLAIN"],
-        ["export", "RUN", "--to", "csv"],
-        ["export", "RUN", "--to", "robustbench"],
-        ["transfer", "RUN", "--samples", "12"],
-        ["detect", "RUN", "--train", "digits?split=train"],
-        ["review", "digits", "--change", "run:RUN"],
-        ["explain", "--run", "RUN"],
-    ],
-    ids=" ".join,
-)
-def test_whoever_means_robust_accuracy_refuses_the_run(run, capsys, monkeypatch, tmp_path, arguments):
+REFUSED = ["gate RUN --robust 0.1", "compare PLAIN RUN", "export RUN --to robustbench"]
+REFUSED_TOO = [
+    "gate RUN --clean 0.1",
+    "gate RUN --unmet 0.1 --baseline PLAIN",
+    "gate PLAIN --unmet 0.1",
+    "gate PLAIN --robust 0.1 --baseline RUN",
+    "gate PLAIN --robust 0.1 --baseline TARGETED",
+    "compare RUN PLAIN",
+    "compare PLAIN TARGETED",
+    "claim RUN",
+    "study RUN PLAIN",
+    "export RUN --to csv",
+    "transfer RUN --samples 12",
+    "detect RUN --train digits?split=train",
+    "review digits --change run:RUN",
+    "explain --run RUN",
+]
+
+
+@pytest.mark.parametrize("commands", [REFUSED, pytest.param(REFUSED_TOO, marks=pytest.mark.slow)], ids=len)
+def test_whoever_means_robust_accuracy_refuses_the_run(run, capsys, monkeypatch, tmp_path, commands, subtests):
     monkeypatch.chdir(tmp_path)
     names = {"RUN": run, "PLAIN": run.parent / "plain", "TARGETED": run.parent / "targeted"}
-    known = [str(names.get(word, word)) for word in arguments]
-    known = [word.replace("run:RUN", f"run:{run}") for word in known]
-    assert cli(known) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.search("not robust accuracy|criterion|counts inputs", error), error
+    for command in commands:
+        with subtests.test(command):
+            assert cli([re.sub("RUN|PLAIN|TARGETED", lambda name: str(names[name[0]]), word) for word in command.split()]) == 2
+            error = capsys.readouterr().err.strip().splitlines()[-1]
+            assert re.search("not robust accuracy|criterion|counts inputs", error), error
 
 
 def test_a_board_says_why_it_leaves_the_run_out(run, tmp_path, capsys):

@@ -66,6 +66,7 @@ def test_a_module_that_cannot_be_called_alone_is_told_and_the_others_are_tried()
     assert drops == []
 
 
+@pytest.mark.slow
 def test_short_memory_is_no_fault_of_a_module():
     """A module with memory for four inputs is checked with four; one without memory for one raises."""
     drops = []

@@ -1,6 +1,7 @@
 """The networks of examples/models with the weights that were published for them."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,8 +20,8 @@ SMALL = [
     ("mnist", "lenet5", "mnist_weights/lenet5_advtrained", 0.9864),
     ("mnist", "cnn4", "mnist_weights/cnn4_pgd", 0.9899),
     ("cifar10", "resnet20", "cifar10_weights/resnet20", 0.9173),
-    pytest.param("cifar10", "resnet32", "cifar10_weights/resnet32", 0.9263, marks=pytest.mark.slow),
-    pytest.param("cifar10", "resnet44", "cifar10_weights/resnet44", 0.9310, marks=pytest.mark.slow),
+    ("cifar10", "resnet32", "cifar10_weights/resnet32", 0.9263),
+    ("cifar10", "resnet44", "cifar10_weights/resnet44", 0.9310),
     ("cifar10", "captum_cnn", "cifar10_weights/captum_cnn_plain", 0.5907),
     ("cifar10", "resnet4b", "cifar10_robust_weights/resnet4b", 0.7720),
     ("cifar10", "resnet2b", "cifar10_robust_weights/resnet2b", 0.6925),
@@ -37,9 +38,10 @@ def accuracy(root: Path, data: Dataset, file: str, factory: str, weights: Path, 
         return float((model.predict(data.load(indices)).argmax(1) == labels).float().mean())
 
 
-def test_small_networks(root: Path, shared: Path, subtests: pytest.Subtests) -> None:
-    for data, factory, weights, published in SMALL:
-        with subtests.test(data=data):
+@pytest.mark.parametrize("rows", [SMALL[1::4], pytest.param(SMALL, marks=pytest.mark.slow)])
+def test_small_networks(rows: list[Any], root: Path, shared: Path, subtests: pytest.Subtests) -> None:
+    for data, factory, weights, published in rows:
+        with subtests.test(weights=weights):
             dataset = Npz(path=str(shared / data / f"{data}_test.npz"))()
             measured = accuracy(root, dataset, data, factory, shared / f"{weights}.safetensors", range(200))
             # Three standard errors of 200 samples: a wrong normalisation costs more than that.
@@ -60,7 +62,7 @@ def test_large_networks(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_shapes_without_weights(root: Path, subtests: pytest.Subtests) -> None:
     rows = [("mnist", factory, (1, 28, 28)) for factory in ("lenet5", "cnn4")]
-    +[
+    rows += [
         ("cifar10", factory, (3, 32, 32))
         for factory in ("resnet20", "resnet32", "resnet44", "captum_cnn", "resnet2b", "resnet4b", "cnn_wide_kw")
     ]

@@ -240,7 +240,10 @@ def fuzz(seed, draws, runs, usual_seconds, tmp_path_factory):
     return problems
 
 
-@pytest.mark.parametrize(("seed", "draws"), [(1, 40), pytest.param(2, 500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("seed", "draws"),
+    [pytest.param(1, 40, marks=pytest.mark.slow), pytest.param(2, 500, marks=pytest.mark.nightly)],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_hostile_arguments_give_a_figure_or_one_line(seed, draws, runs, usual_seconds, tmp_path_factory, closed_input):
     problems = fuzz(seed, draws, runs, usual_seconds, tmp_path_factory)

@@ -7,25 +7,20 @@ import shutil
 import pytest
 
 import brinell
-from _cli import audit_arguments
-from _helpers import workspace
-from brinell.cli import run as cli
 from brinell.core.errors import BrinellError
 from brinell.pages import html
 from brinell.store.run import LAYOUT
 
-SAMPLES = 10
+SAMPLES = 24
 SEED = 430
 WORDS = "certified by an independent laboratory for 99 % of all inputs".split()
 CLAIMED = ("seconds", "versions", "hardware", "traffic")
 """Tables of claims, in which entries may be added."""
 
 
-@pytest.fixture(scope="module")
-def honest(tmp_path_factory):
-    work = workspace(tmp_path_factory.mktemp("work"), n=SAMPLES)
-    assert cli(audit_arguments(work, work / "run")) == 0
-    return work / "run"
+@pytest.fixture
+def honest(audit_run):
+    return audit_run
 
 
 def tables_of(value, path=()):
@@ -76,20 +71,25 @@ def restate(manifest, rng):
         manifest["repairs"] = {name: {"forwards": 3, "backwards": 3, "way": "finite differences"}}
 
 
-@pytest.mark.parametrize("edit", [add_entry, restate])
-@pytest.mark.parametrize("seed", range(SEED, SEED + 12))
-def test_an_entry_is_refused(honest, tmp_path, edit, seed):
-    folder = shutil.copytree(honest, tmp_path / "run")
+def is_refused(folder, edit, seed):
+    """Edit a copy of a run, and verify it."""
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest.pop("seal")
     edit(manifest, random.Random(seed))
     try:
         LAYOUT.save(folder, manifest)
         html.write(folder)
-        result = brinell.verify(folder, replay=SAMPLES, trust=folder)
+        return brinell.verify(folder, replay=SAMPLES, trust=folder).status == "refused"
     except BrinellError:
-        return
-    assert result.status == "refused", f"seed {seed} verifies"
+        return True
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(SEED, SEED + 4), pytest.param(range(SEED + 4, SEED + 16), marks=pytest.mark.slow)], ids=len
+)
+@pytest.mark.parametrize("edit", [add_entry, restate])
+def test_an_entry_is_refused(honest, tmp_path, edit, seeds):
+    assert not [seed for seed in seeds if not is_refused(shutil.copytree(honest, tmp_path / str(seed)), edit, seed)]
 
 
 def test_another_machine_alone_is_proved(honest, tmp_path):
@@ -98,7 +98,7 @@ def test_another_machine_alone_is_proved(honest, tmp_path):
     manifest.pop("seal")
     manifest["versions"]["numpy"] = "1.99.0"
     for check in manifest["checks"][manifest["models"][0]["name"]]:
-        check["text"] = check["text"].replace("10", "9")
+        check["text"] = check["text"].replace("24", "23")
     LAYOUT.save(folder, manifest)
     html.write(folder)
     result = brinell.verify(folder, replay=SAMPLES, trust=folder)

@@ -40,13 +40,16 @@ def test_every_study_with_a_folder_is_verified():
     assert set(STUDIES) | {"audit"} == {verb for verb, study in register.studies().items() if study.layout is not None}
 
 
-@pytest.mark.parametrize("verb", STUDIES)
-def test_an_honest_folder_verifies(verb, honest):
-    result = brinell.verify(honest(verb))
-    assert result.passed, result.problems
-    assert result.unverified_claims
+@pytest.mark.slow
+def test_an_honest_folder_verifies(honest, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            result = brinell.verify(honest(verb))
+            assert result.passed, result.problems
+            assert result.unverified_claims
 
 
+@pytest.mark.slow
 def test_the_figures_of_an_agent_are_measured_again(tmp_path):
     policy, forged = tmp_path / "policy.safetensors", tmp_path / "forged.safetensors"
     brinell.train_agent(**AGENT, out=policy)
@@ -69,6 +72,7 @@ def test_everything_claimed_is_documented(root):
             assert reason.lower() in text, f"{study.verb}: {reason}"
 
 
+@pytest.mark.slow
 def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     folder = tmp_path / "theirs"
     shutil.copytree(honest("harden"), folder)
@@ -83,9 +87,9 @@ def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     assert not result.passed and mark.exists() and any("request.model" in problem.description for problem in result.problems)
 
 
-def test_a_foreign_folder_verifies_with_a_model_of_ours(honest, tmp_path):
+def test_a_foreign_folder_verifies_with_a_model_of_ours(harden_run, tmp_path):
     folder = tmp_path / "theirs"
-    shutil.copytree(honest("harden"), folder)
+    shutil.copytree(harden_run, folder)
     manifest = differences.read_manifest(folder)
     ours = {name: manifest["request"][name] for name in ("model", "data")}
     save_manifest(folder, manifest | {"made_here": None})
@@ -93,9 +97,9 @@ def test_a_foreign_folder_verifies_with_a_model_of_ours(honest, tmp_path):
     assert "train" in refusal and "model.py" not in refusal
 
 
-def test_audits_before_and_after_a_training_are_not_exchanged(honest, tmp_path):
+def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_path):
     folder = tmp_path / "swapped"
-    shutil.copytree(honest("harden"), folder)
+    shutil.copytree(harden_run, folder)
     (folder / "before").rename(folder / "x")
     (folder / "after").rename(folder / "before")
     (folder / "x").rename(folder / "after")
@@ -105,9 +109,9 @@ def test_audits_before_and_after_a_training_are_not_exchanged(honest, tmp_path):
     assert result.status == "refused", result
 
 
-def test_another_version_proves_no_pages(honest, tmp_path):
+def test_another_version_proves_no_pages(corrupt_run, tmp_path):
     folder = tmp_path / "old"
-    shutil.copytree(honest("corrupt"), folder)
+    shutil.copytree(corrupt_run, folder)
     (folder / "report.html").write_text("<p>robust</p>")
     save_manifest(folder, differences.read_manifest(folder) | {"brinell": "0.0.9"})
     result = brinell.verify(folder)
@@ -129,12 +133,17 @@ def check_edits(verb, folder, tmp_path, seeds):
         shutil.rmtree(copy)
 
 
-@pytest.mark.parametrize("verb", STUDIES)
-def test_random_edits_are_noticed(verb, honest, tmp_path):
-    check_edits(verb, honest(verb), tmp_path, range(EDITS))
+@pytest.mark.nightly
+def test_random_edits_are_noticed(honest, tmp_path_factory, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            check_edits(verb, honest(verb), tmp_path, range(EDITS))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", STUDIES)
-def test_more_random_edits_are_noticed(verb, honest, tmp_path):
-    check_edits(verb, honest(verb), tmp_path, range(EDITS, EDITS + 20))
+@pytest.mark.nightly
+def test_more_random_edits_are_noticed(honest, tmp_path_factory, subtests):
+    for verb in STUDIES:
+        with subtests.test(str((verb,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            check_edits(verb, honest(verb), tmp_path, range(EDITS, EDITS + 20))

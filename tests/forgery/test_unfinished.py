@@ -28,20 +28,19 @@ def test_a_comparison_says_it(runs):
     assert any("is not finished" in note for note in brinell.compare(*runs).notes)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
+def test_a_study_refuses_it(runs, tmp_path_factory, subtests):
+    for call in [
         lambda run, out: brinell.review(data="digits", change=f"run:{run}", trials=4, out=out),
         lambda run, out: brinell.epsilon(
             data="digits", samples=12, pairs=0, norm="linf", conditions="perception", evidence=run, out=out
         ),
         lambda run, out: brinell.explain(run=run, samples=2, method="gradient", out=out),
         lambda run, out: brinell.detect(run, train="digits?split=train", detector="background", fit=40, out=out),
-    ],
-)
-def test_a_study_refuses_it(runs, tmp_path, call):
-    with pytest.raises(RequestError, match="is not finished"):
-        call(runs[1], tmp_path / "out")
+    ]:
+        with subtests.test(str((call,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(RequestError, match="is not finished"):
+                call(runs[1], tmp_path / "out")
 
 
 def test_a_folder_with_a_link_is_refused(runs, tmp_path):

@@ -5,6 +5,7 @@ import os
 import random
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,7 +177,6 @@ SLOW = {
     ),
     "an array of many axes": raw('{"op":"done","fields":{"remarks":[],"legend":{}},"arrays":{"a":["<f4",[' + "1," * 80 + "1]]}}"),
 }
-NAMES = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
 def data() -> tuple[Any, Any]:
@@ -211,37 +211,46 @@ def judge(run: Run, calls: list[Any], attack: str) -> None:
     assert all(text.isprintable() for text in [*texts, *texts.values()])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "names", [pytest.param(QUICK, marks=pytest.mark.slow), pytest.param(SLOW, marks=pytest.mark.nightly)], ids=len
+)
 def test_no_attack_gives_a_false_figure(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    names: dict[str, Cheat],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    subtests: pytest.Subtests,
 ) -> None:
-    file, out = tmp_path / "cheat.py", tmp_path / "run"
-    file.write_text((QUICK | SLOW)[name].text(out))
-    (x, y), recorder, attack = data(), Recorder(mlp(), CUBE, classes=3), f"{file}:Cheat"
-    calls: list[Any] = []
     call = IsolatedAttack.__call__
+    for name in names:
+        with subtests.test(name):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file, out = tmp_path / "cheat.py", tmp_path / "run"
+            file.write_text((QUICK | SLOW)[name].text(out))
+            (x, y), recorder, attack = data(), Recorder(mlp(), CUBE, classes=3), f"{file}:Cheat"
+            calls: list[Any] = []
 
-    def watch(self: Any, *arguments: Any) -> Any:
-        before = len(recorder.calls)
-        try:
-            return call(self, *arguments)
-        finally:
-            calls.extend(recorder.calls[before:])
+            def watch(self: Any, *arguments: Any) -> Any:
+                before = len(recorder.calls)
+                try:
+                    return call(self, *arguments)
+                finally:
+                    calls.extend(recorder.calls[before:])
 
-    monkeypatch.setattr(IsolatedAttack, "__call__", watch)
-    try:
-        run = run_audit(out, recorder, x, y, eps=",".join(map(str, EPS)), attack=(attack,))
-    except BrinellError as error:
-        assert str(error).isprintable()
-        if (out / "manifest.json").exists():
-            judge(Run.open(out), calls, attack)  # the groups before the one that was refused
-    else:
-        judge(run, calls, attack)
-        records = run.records()
-        # And more for the shrinking to lower budgets.
-        assert int(records.forwards[records.attack == attack].sum()) >= sum(map(len, calls))
-    assert "robust" not in "".join(capfd.readouterr())
-    assert {path.name for path in tmp_path.iterdir()} <= {"cheat.py", "run"} and not list(out.rglob("*planted*"))
+            monkeypatch.setattr(IsolatedAttack, "__call__", watch)
+            try:
+                run = run_audit(out, recorder, x, y, eps=",".join(map(str, EPS)), attack=(attack,))
+            except BrinellError as error:
+                assert str(error).isprintable()
+                if (out / "manifest.json").exists():
+                    judge(Run.open(out), calls, attack)  # the groups before the one that was refused
+            else:
+                judge(run, calls, attack)
+                records = run.records()
+                # And more for the shrinking to lower budgets.
+                assert int(records.forwards[records.attack == attack].sum()) >= sum(map(len, calls))
+            assert "robust" not in "".join(capfd.readouterr())
+            assert {path.name for path in tmp_path.iterdir()} <= {"cheat.py", "run"} and not list(out.rglob("*planted*"))
 
 
 # Random messages, with a thread of this process in place of the child
@@ -286,12 +295,12 @@ def draw_message(rng: random.Random) -> bytes:
     return len(content).to_bytes(8, "little") + content + b"".join(part for _, _, part in arrays.values())
 
 
-@pytest.fixture
-def far_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@contextmanager
+def far_end(patch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A process without a child, and the descriptors at the far end of its pipe."""
     first, second = os.pipe(), os.pipe()
     process = PluginProcess("attack", "a.py:A", {}, AttackProperties)
-    monkeypatch.setattr(process, "end", lambda: None)
+    patch.setattr(process, "end", lambda: None)
     process._pipe = Pipe(first[0], second[1], most=1 << 20, seconds=5.0)
     yield process, second[0], first[1]
     for descriptor in (*first, *second):
@@ -301,9 +310,8 @@ def far_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             pass
 
 
-@pytest.mark.parametrize("seed", [*range(100), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(100, 1000))])
-def test_random_messages_give_no_false_figure(seed: int, far_end: Any) -> None:
-    process, reader, writer = far_end
+def hear(seed: int, process: Any, writer: int) -> None:
+    """Answer random messages, and judge what came of them."""
     rng, (x, y) = random.Random(seed), data()
     x, y = x[:4], y[:4]
     messages = b"".join(draw_message(rng) for _ in range(rng.randrange(1, 12)))
@@ -328,6 +336,13 @@ def test_random_messages_give_no_false_figure(seed: int, far_end: Any) -> None:
     for sample in ledger.fooled.nonzero()[:, 0].tolist():
         found = ledger.best.closest[sample]
         assert (found - batch.x[sample]).abs().max() <= 0.3 + 1e-6 and int(mlp()(found[None]).argmax()) != y[sample]
+
+
+@pytest.mark.parametrize("seeds", [range(15), pytest.param(range(15, 1000), marks=pytest.mark.nightly)], ids=len)
+def test_random_messages_give_no_false_figure(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        with far_end(monkeypatch) as (process, _, writer):
+            hear(seed, process, writer)
 
 
 # Distortions, detectors and explainers, whose answers depend on their inputs alone
@@ -404,24 +419,32 @@ def answers_of(kind: str, file: Path) -> list[Any]:
     return [found[0] | found[1], found[2] | found[3]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["detector", "distortion"])
 @pytest.mark.parametrize(
-    "name", [name if name in ("honest", "counts its calls") else pytest.param(name, marks=pytest.mark.slow) for name in HOWS]
+    "names", [("honest", "counts its calls"), pytest.param(tuple(HOWS)[2:], marks=pytest.mark.nightly)], ids=len
 )
-def test_answers_depend_on_inputs_alone(kind: str, name: str, tmp_path: Path) -> None:
-    file = write_other(tmp_path, name)
-    try:
-        first, second = answers_of(kind, file)
-    except BrinellError as error:
-        assert name != "honest" and str(error).isprintable()
-    else:
-        assert all(first[row] == pytest.approx(second[row], rel=1e-3, abs=1e-3) for row in first)
+def test_answers_depend_on_inputs_alone(kind: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    for name in names:
+        file = write_other(tmp_path, name)
+        try:
+            first, second = answers_of(kind, file)
+        except BrinellError as error:
+            assert name != "honest" and str(error).isprintable()
+        else:
+            assert all(first[row] == pytest.approx(second[row], rel=1e-3, abs=1e-3) for row in first), name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in HOWS if name != "asks whether gradients are wanted"])
-def test_maps_depend_on_inputs_alone(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write_other(tmp_path, name)
-    code = cli(["explain", "--samples", "12", "--method", f"{file}:OwnExplainer", "--out", str(tmp_path / "out"), "--quiet"])
-    error = capsys.readouterr().err
-    assert (code == 0) == (name == "honest") and (code == 0 or error.count("\n") == 1), error
+@pytest.mark.nightly
+def test_maps_depend_on_inputs_alone(
+    tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
+) -> None:
+    for name in [name for name in HOWS if name != "asks whether gradients are wanted"]:
+        with subtests.test(str((name,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file = write_other(tmp_path, name)
+            code = cli(
+                ["explain", "--samples", "12", "--method", f"{file}:OwnExplainer", "--out", str(tmp_path / "out"), "--quiet"]
+            )
+            error = capsys.readouterr().err
+            assert (code == 0) == (name == "honest") and (code == 0 or error.count("\n") == 1), error

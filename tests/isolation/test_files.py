@@ -104,12 +104,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-@pytest.fixture(autouse=True)
-def no_trace(work: Path) -> None:
-    """Start without a trace of earlier tests."""
-    (work / "trace").unlink(missing_ok=True)
-
-
 def tables(out: Path) -> dict[str, Any]:
     """The rows below a folder, without times."""
     files = {str(path.relative_to(out)): parquet.read_table(path).to_pydict() for path in sorted(out.rglob("*.parquet"))}
@@ -127,22 +121,28 @@ def test_each_setting_that_names_files_has_a_command() -> None:
     assert settings - inherited <= COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", COMMANDS, ids=lambda name: "-".join(name))
-def test_no_command_imports_the_file(work: Path, name: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    trace, outs = work / "trace", [work / f"{'-'.join(name)}-{place}" for place in ("apart", "here")]
-    for out, words in zip(outs, ([], ["--in-process"]), strict=True):
-        trace.unlink(missing_ok=True)
-        line = COMMANDS[name].format(file=work / "plant.py", out=out, run=work / "run", foreign=work / "foreign", work=work)
-        code = cli([*line.split(), *words])
-        assert code == 0, capsys.readouterr().err
-        assert trace.exists() == bool(words)
-    first, second = (tables(out) for out in outs)
-    assert list(map(str, first.values())) == list(map(str, second.values()))
-    if name[0] not in ("train-agent", "falsify", "verify"):
-        assert first
+@pytest.mark.nightly
+def test_no_command_imports_the_file(work: Path, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests) -> None:
+    for name in COMMANDS:
+        with subtests.test(str((name,))):
+            trace, outs = work / "trace", [work / f"{'-'.join(name)}-{place}" for place in ("apart", "here")]
+            for out, words in zip(outs, ([], ["--in-process"]), strict=True):
+                trace.unlink(missing_ok=True)
+                line = COMMANDS[name].format(
+                    file=work / "plant.py", out=out, run=work / "run", foreign=work / "foreign", work=work
+                )
+                code = cli([*line.split(), *words])
+                assert code == 0, capsys.readouterr().err
+                assert trace.exists() == bool(words)
+            first, second = (tables(out) for out in outs)
+            assert list(map(str, first.values())) == list(map(str, second.values()))
+            if name[0] not in ("train-agent", "falsify", "verify"):
+                assert first
 
 
+@pytest.mark.slow
 def test_a_dry_run_and_calls_import_nothing(work: Path) -> None:
+    (work / "trace").unlink(missing_ok=True)
     attack = f"{work / 'plant.py'}:OwnAttack?steps=3"
     assert cli(["audit", "--dry-run", "--samples", "8", "--attack", attack]) == 0
     x, y = np.random.default_rng(0).random((8, 6), dtype=np.float32), np.arange(8) % 2
@@ -156,10 +156,12 @@ def test_a_dry_run_and_calls_import_nothing(work: Path) -> None:
     assert not (work / "trace").exists()
 
 
+@pytest.mark.slow
 def test_a_plugin_of_an_installed_package(
     work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is listed, described and run without an import."""
+    (work / "trace").unlink(missing_ok=True)
     site = work / "site"
     (site / "own-1.dist-info").mkdir(parents=True)
     (site / "own_plugins.py").write_text((work / "plant.py").read_text())
@@ -178,6 +180,7 @@ def test_a_plugin_of_an_installed_package(
         plugins._installed.cache_clear()
 
 
+@pytest.mark.slow
 def test_an_explainer_that_opens_the_network_says_what_to_do(work: Path) -> None:
     with pytest.raises(RequestError, match="opens the network, .* add --in-process"):
         plugins.build("explainer", "brinell.explainers.grad_cam:GradCAM", {})

@@ -65,9 +65,8 @@ def test_a_damaged_cache_is_replaced(
     subtests: pytest.Subtests,
 ) -> None:
     for damage in [lambda raw: raw[:1000], lambda raw: raw[:-4] + b"\0\0\1\1", lambda raw: b""]:
-        with subtests.test(damage=damage):
-            tmp_path = tmp_path_factory.mktemp("case")
-            file = copied(tmp_path, monkeypatch)
+        with subtests.test(damage=damage), monkeypatch.context() as patch:
+            file = copied(tmp_path_factory.mktemp("case"), patch)
             assert accuracy(DigitsCnn()(DOMAIN)) >= 0.97, "from the cache, since nothing is trained here"
             assert not caplog.records
             file.write_bytes(damage(file.read_bytes()))  # type: ignore[operator]

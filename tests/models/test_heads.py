@@ -48,7 +48,7 @@ def test_timm(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtest
 
 
 def test_torchvision(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
-    for name in ["squeezenet1_1", "mobilenet_v3_small", "googlenet", "shufflenet_v2_x0_5"]:
+    for name in ["squeezenet1_1", "googlenet"]:
         with subtests.test(name=name):
             tmp_path = tmp_path_factory.mktemp("case")
             models, classes = library("torchvision").models, random.Random(name).randint(2, 20)

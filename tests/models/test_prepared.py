@@ -93,7 +93,7 @@ def test_as_timm_prepares_pictures(subtests: pytest.Subtests) -> None:
                     x = pixels(height, width)
                     picture = Image.fromarray(x[0].mul(255).round().byte().permute(1, 2, 0).numpy())
                     reference = data.create_transform(**config)(picture)
-                    # timm rounds to 8 bits after each axis, also the mean of the border, and clips what bicubic interpolation overshoots.
+                    # timm rounds to 8 bits after each axis, also the border, and clips what bicubic interpolation overshoots.
                     levels = (prepare_input(view_of(config), x)[0] - reference).abs() * 255 * 0.22
                     assert float(levels.max()) < (1.05 if interpolation == "bilinear" else 3.5)
                     assert float(levels.mean()) < 0.35

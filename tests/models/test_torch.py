@@ -185,7 +185,7 @@ def test_damaged_weights(tmp_path_factory: pytest.TempPathFactory, subtests: pyt
                     (save_file if name.endswith("s") else lambda w, f: torch.save(w, f))({"a": torch.zeros(1000)}, file)
                     content = file.read_bytes()[:500]
                 file.write_bytes(content)
-                with pytest.raises(RequestError, match="damaged|never loaded") as error:
+                with pytest.raises(RequestError, match="damaged|never loaded|no file of torch") as error:
                     read_weights(file)
                 assert "\n" not in str(error.value)
 

@@ -1,14 +1,20 @@
-"""The audit's page in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort and save."""
+"""Pages in a real browser: nothing is cut off, values by pointer, keys and touch, tables that sort and save.
 
+Each rule of `brinell.testing.pages` has a page that breaks it, and audits of random size keep them all.
+"""
+
+import random
 import re
 
 import numpy as np
 import pytest
 
+import brinell
 from _browser import ALL_VIEWS, check_everywhere, chromium, open_page
 from brinell.pages import html
+from brinell.testing.pages import faults_in
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 EPS = [i / 40 for i in range(9)]
 CLASSES = ["=1+1", "+dog", "great white shark, Carcharodon carcharias", "hen", *"efghij"]
 
@@ -150,3 +156,72 @@ def test_on_paper_what_is_folded_is_there_and_colours_are_light(browser, single_
         tab.emulate_media(media="print")
         assert tab.locator("#study table").is_visible() and tab.locator(".tools").first.is_hidden()
         assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(26, 28, 31)"
+
+
+FRAME = '<!doctype html><html lang="en"><body style="margin:0"><main>{before}<p data-answer>{answer}</p>{after}</main></html>'
+SCROLL = '<div class="scroll" aria-label="T" style="overflow-x:auto">'
+TALL = '<div style="height:{}px"></div>'
+LABEL = (
+    '<svg class="figure" width="{}" height="20" aria-label="F" style="font:10px serif"><text x="4" y="15">a label</text>{}</svg>'
+)
+
+
+def test_each_rule_has_a_page_that_breaks_it(browser, tmp_path):
+    def faults(before: str, after: str, answer: str = "The result.") -> str:
+        page = tmp_path / "page.html"
+        page.write_text(FRAME.format(before=before, after=after, answer=answer), encoding="utf-8")
+        return "; ".join(faults_in(browser, page))
+
+    folded = f"<details><summary>More</summary>{TALL.format(9000)}</details>"
+    wide_table = f'{SCROLL}<table class="many" style="width:3000px"><tr><td>1</td></tr></table></div>'
+    assert faults("", folded + wide_table + LABEL.format(90, '<text x="64" y="15">0</text>')) == ""
+    assert "must" in faults("", "", answer="")
+    missed = {
+        fault: faults(before, after)
+        for before, after, fault in (
+            (TALL.format(870), "", "beyond 900"),
+            (TALL.format(1390), "", "beyond 1400"),
+            ("", TALL.format(5000), "above 5000"),
+            ("", "<p data-answer>Another result.</p>", "2 elements hold the result"),
+            ("", '<div style="width:1400px">x</div>', 'at 1280 pixels <div> "x" is wider'),
+            ("", '<div style="overflow:hidden"><p style="width:500px">x</p></div>', 'at 390 pixels <p> "x" is wider'),
+            ("", f'{SCROLL}<p style="width:1300px">x</p></div>', "T (1300 in 1280) runs off"),
+            ("", LABEL.format(20, ""), '"a label" leaves its figure: F, the font at hand'),
+            ("", LABEL.format(60, ""), '"a label" leaves its figure: F, letters 0.85 wide'),
+            ("", LABEL.format(90, '<text x="60" y="15">0</text>'), '"a label" lies on top of "0": F, letters 0.85 wide'),
+            ("", "<script>throw new Error('planted')</script>", "planted"),
+        )
+    }
+    assert {fault: text for fault, text in missed.items() if fault not in text} == {}
+
+
+def test_audits_of_random_size_answer_first(browser, make, tmp_path):
+    """Models, classes, budgets and the lengths of names vary."""
+    for seed in range(3):
+        rng, sizes = np.random.default_rng(seed), random.Random(seed)
+        models, classes, budgets = sizes.randint(1, 12), sizes.randint(2, 60), sizes.randint(1, 12)
+        names = [f"class-{index}-" + "x" * sizes.randint(0, 30) for index in range(classes)]
+        breaks = {f"model-{index}-" + "m" * sizes.randint(0, 30): rng.lognormal(size=(2, 80)) * 0.1 for index in range(models)}
+        run = make(breaks, np.arange(80) % classes, [(index + 1) / 20 for index in range(budgets)], names)
+        assert faults_in(browser, html.write(run)) == [], seed
+        run.rename(tmp_path / str(seed))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(2))
+def test_studies_of_random_size_answer_first(browser, tmp_path, seed):
+    """The number of models, samples and budgets varies."""
+    sizes = random.Random(seed)
+    models = [f"digits-cnn?width=4&seed={index}" for index in range(sizes.randint(2, 9))]
+    calls = {
+        "study": lambda out: brinell.study(
+            model=models, samples=sizes.randint(10, 30), eps=f"0:0.3:{sizes.randint(2, 9)}", attack="fgsm", out=out
+        ),
+        "transfer": lambda out: brinell.transfer(model=models, samples=10, eps="0.1", out=out),
+        "corrupt": lambda out: brinell.corrupt(
+            model=models[:4], samples=5, severity=sorted(sizes.sample(range(1, 6), 2)), reference="digits-cnn-w4", out=out
+        ),
+    }
+    for name, call in calls.items():
+        call(tmp_path / name)
+        assert faults_in(browser, tmp_path / name / "report.html") == [], name

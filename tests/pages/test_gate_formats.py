@@ -12,33 +12,51 @@ RESULT = GateResult(
         Check(code="clean-accuracy", name="clean accuracy", passed=True, observed=0.9, low=0.8, required=0.7, text="fine"),
         Check(**ROBUST, name="robust accuracy at eps 8/255", observed=0.5, low=0.4, text='40 < 60 & "\x07"'),
         Check(**ROBUST, name="robust accuracy at eps 1/255", observed=None, low=None, text="missing"),
+        Check(code="checks", name="checks", passed=None, observed=None, low=None, required=None, text="not asked"),
+        Check(code="drop", name="drop of a class", passed=False, observed=0.2, low=0.1, required=0.3, text="dropped"),
     ],
 )
 
 
 def test_junit_has_one_case_per_check():
-    root = ElementTree.fromstring(junit(RESULT).encode())
-    suite = root.find("testsuite")
-    assert suite is not None and (suite.get("tests"), suite.get("failures")) == ("3", "2")
+    text = junit(RESULT)
+    root = ElementTree.fromstring(text.encode())
+    (suite,) = root.findall("testsuite")
+    counts = {"tests": "5", "failures": "3", "errors": "0", "skipped": "1", "time": "0"}
+    assert (
+        text.startswith('<?xml version="1.0" encoding="utf-8"?>\n<testsuites') and suite.attrib == {"name": "runs/a b"} | counts
+    )
+    assert root.attrib == {"name": "brinell gate", "tests": "5", "failures": "3"}
     cases = suite.findall("testcase")
-    assert [case.get("name") for case in cases] == [check.name for check in RESULT.checks]
-    assert [case.find("failure") is not None for case in cases] == [False, True, True]
-    assert cases[1].find("failure").get("message") == '40 < 60 & "\ufffd"'
+    assert [(case.get("name"), case.get("classname")) for case in cases] == [(c.name, "brinell.gate") for c in RESULT.checks]
+    assert [(part.tag, part.get("message"), part.text) for case in cases for part in case] == [
+        ("system-out", None, "fine"),
+        ("failure", '40 < 60 & "\ufffd"', '40 < 60 & "\ufffd"'),
+        ("failure", "missing", "missing"),
+        ("skipped", "not asked", None),
+        ("failure", "dropped", "dropped"),
+    ]
 
 
 def test_sarif_has_one_result_per_failure():
     log = json.loads(sarif(RESULT))
-    assert log["version"] == "2.1.0"
     (run,) = log["runs"]
     rules = run["tool"]["driver"]["rules"]
-    assert [rule["id"] for rule in rules] == ["brinell/robust-accuracy"]
-    assert len(run["results"]) == 2
-    for finding in run["results"]:
-        assert rules[finding["ruleIndex"]]["id"] == finding["ruleId"]
-        assert finding["level"] == "error" and finding["message"]["text"]
-        assert finding["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "runs/a%20b/run.toml"
-    fingerprints = {json.dumps(finding["partialFingerprints"]) for finding in run["results"]}
-    assert len(fingerprints) == 2
+    assert log["version"] == "2.1.0" and run["invocations"] == [{"executionSuccessful": True}]
+    assert [(rule["id"], rule["name"], rule["shortDescription"]["text"]) for rule in rules] == [
+        ("brinell/robust-accuracy", *["robust accuracy at eps 8/255"] * 2),
+        ("brinell/drop", *["drop of a class"] * 2),
+    ]
+    failed = [RESULT.checks[index] for index in (1, 2, 4)]
+    for finding, check, rule in zip(run["results"], failed, (0, 0, 1), strict=True):
+        assert (finding["ruleIndex"], finding["ruleId"]) == (rule, f"brinell/{check.code}")
+        assert (finding["level"], finding["message"]["text"]) == ("error", f"{check.name}: {check.text}")
+        assert finding["properties"] == {"observed": check.observed, "low": check.low, "required": check.required}
+        place = finding["locations"][0]["physicalLocation"]
+        assert place == {"artifactLocation": {"uri": "runs/a%20b/run.toml"}, "region": {"startLine": 1}}
+    fingerprints = {finding["partialFingerprints"]["brinellCheck/v1"] for finding in run["results"]}
+    assert len(fingerprints) == 3 and {len(mark) for mark in fingerprints} == {32}
+    assert "a%20b/run.toml" in sarif(RESULT.model_copy(update={"run": "runs/a b/"})) and sarif(RESULT).endswith("}\n")
 
 
 def test_a_passed_gate_has_no_findings():

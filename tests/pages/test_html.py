@@ -9,7 +9,6 @@ import pytest
 from brinell.analysis.indicators import checks_of, not_made
 from brinell.core.errors import RequestError
 from brinell.pages import html
-from brinell.pages.tables import csv_text
 from brinell.store.run import Run
 
 INF = np.inf
@@ -162,12 +161,6 @@ def test_a_table_carries_the_headings_of_its_columns_for_narrow_screens():
     )
     small_table = table.format(heads.partition("</th>")[0] + "</th>", "<td>1</td>")
     assert html.labelled(small_table) == small_table
-
-
-def test_text_that_a_spreadsheet_would_run_is_neutralised_and_numbers_are_not():
-    rows = [("=1+1", -0.5, None), ("-cmd", "+x", "@y"), ("a", "-3", "\tb")]
-    text = csv_text(("name", "b", "c"), rows)
-    assert text == "name,b,c\n'=1+1,-0.5,\n'-cmd,'+x,'@y\na,-3,\\u0009b\n"
 
 
 def test_a_thousand_classes(make):

@@ -225,7 +225,7 @@ def episodes_of(*, slots, batch_size=1024, queries=None, eps=0.6, norm="l2", n=9
     return model, ledger, outcomes
 
 
-@pytest.mark.parametrize("room", [1, 500, 3000])
+@pytest.mark.parametrize("room", [1, 500])
 def test_what_is_compared_together_is_bounded_and_changes_nothing(room, monkeypatch):
     _, _, reference = episodes_of(slots=12, clean=None, n=24)
     best, sizes = Predictions._best, []
@@ -272,18 +272,21 @@ def test_batches_stay_full_until_the_queue_is_empty():
     assert len(full) > 20 and sum(full) / len(full) >= 0.9
 
 
-@pytest.mark.parametrize(("slots", "batch_size"), [(32, 1024), (90, 7)])
-@pytest.mark.parametrize("settings", [{}, {"refine": 6}, {"norm": "linf", "eps": 0.12}], ids=str)
+@pytest.mark.parametrize(
+    ("slots", "batch_size", "settings"),
+    [(32, 1024, {}), (90, 7, {"refine": 6}), (5, 7, {"norm": "linf", "eps": 0.12})],
+    ids=str,
+)
 def test_results_do_not_depend_on_slots_or_batch_size(slots, batch_size, settings):
     settings = {"eps": 0.4} | settings
-    _, first, outcomes = episodes_of(slots=4, n=24, **settings)
-    _, second, repeated = episodes_of(slots=slots, batch_size=batch_size, n=24, **settings)
+    _, first, outcomes = episodes_of(slots=4, n=12, **settings)
+    _, second, repeated = episodes_of(slots=slots, batch_size=batch_size, n=12, **settings)
     assert torch.equal(first.costs.forwards, second.costs.forwards) and torch.equal(
         first.best.first_success, second.best.first_success
     )
     assert torch.equal(outcomes.variant, repeated.variant) and torch.equal(outcomes.steps, repeated.steps)
     assert torch.allclose(first.best.closest, second.best.closest, atol=1e-5)
-    assert 0 < int(first.fooled.sum()) < 24 or "norm" in settings, "some samples stand, so that whole episodes are compared"
+    assert 0 < int(first.fooled.sum()) < 12 or "norm" in settings, "some samples stand, so that whole episodes are compared"
 
 
 def test_results_do_not_depend_on_the_company():
@@ -295,14 +298,13 @@ def test_results_do_not_depend_on_the_company():
     )
 
 
-@pytest.mark.parametrize("policy", [Greedy, Random])
-@pytest.mark.parametrize("queries", [1, 2, 9, 30])
-@pytest.mark.parametrize("refine", [0, 15])
-def test_the_budget_is_kept_and_every_forward_counted(policy, queries, refine):
-    model, ledger, outcomes = episodes_of(slots=7, queries=queries, refine=refine, n=20, policy=policy)
-    assert int(ledger.costs.forwards.max()) <= queries and int(ledger.costs.forwards.min()) >= 1
-    assert model.queries == int(ledger.costs.forwards.sum())
-    assert torch.equal(outcomes.success, ledger.fooled)
+def test_the_budget_is_kept_and_every_forward_counted(subtests):
+    for policy, queries, refine in ((Greedy, 1, 15), (Random, 2, 15), (Greedy, 9, 0), (Random, 30, 0), (Greedy, 30, 15)):
+        with subtests.test(policy=policy, queries=queries, refine=refine):
+            model, ledger, outcomes = episodes_of(slots=7, queries=queries, refine=refine, n=6, policy=policy)
+            assert int(ledger.costs.forwards.max()) <= queries and int(ledger.costs.forwards.min()) >= 1
+            assert model.queries == int(ledger.costs.forwards.sum())
+            assert torch.equal(outcomes.success, ledger.fooled)
 
 
 @pytest.mark.parametrize("refine", [0, 4])
@@ -322,8 +324,8 @@ def test_refinement_comes_closer_and_never_loses_the_goal():
 
 
 def test_a_refinement_without_a_number_uses_the_steps_that_are_left_while_it_comes_closer():
-    _, fixed, _ = episodes_of(slots=7, n=20, refine=0, eps=2.0, clean=None, steps=80)
-    _, ledger, outcomes = episodes_of(slots=7, n=20, refine=None, eps=2.0, clean=None, steps=80)
+    _, fixed, _ = episodes_of(slots=7, n=10, refine=0, eps=2.0, clean=None, steps=80)
+    _, ledger, outcomes = episodes_of(slots=7, n=10, refine=None, eps=2.0, clean=None, steps=80)
     before, queries = (part.costs.forwards[outcomes.success] - 1 for part in (fixed, ledger))
     assert int(queries.max()) <= 80 and bool((queries >= before + 80 // IDLE).any()) and bool((queries > before).all())
     assert ledger.best.distance.mean() < 0.6 * fixed.best.distance.mean()
@@ -331,9 +333,9 @@ def test_a_refinement_without_a_number_uses_the_steps_that_are_left_while_it_com
 
 def test_a_refinement_without_a_number_ends_where_it_brings_nothing():
     """Once the boundary is reached, a quarter of the steps passes without a closer success, and the other steps are not used."""
-    _, ledger, outcomes = episodes_of(slots=7, n=20, refine=None, eps=2.0, clean=None, steps=2000)
+    _, ledger, outcomes = episodes_of(slots=6, n=6, refine=None, eps=2.0, clean=None, steps=240)
     queries = ledger.costs.forwards[outcomes.success]
-    assert int(queries.max()) <= 2001 and int(queries.min()) > 2000 // IDLE and float(queries.float().mean()) < 1800
+    assert int(queries.max()) <= 241 and int(queries.min()) > 240 // IDLE and float(queries.float().mean()) < 220
 
 
 def test_every_forward_of_an_audit_is_counted(tmp_path):

@@ -104,7 +104,7 @@ class Stubborn:
 
 def test_played_by_a_policy_that_is_broken_and_one_that_is_not():
     """A margin that the budget cannot reach: greedy looks widely and fills the budget; the stubborn one hits one patch alone."""
-    n, margins = 20, {}
+    n, margins = 12, {}
     for policy in (Stubborn, Greedy):
         batch = batch_of(GRAY.expand(n, -1, -1), torch.zeros(n, dtype=torch.int64))
         threat = threat_of(0.3, "l2", SIGNAL, n=n)

@@ -58,6 +58,7 @@ def queries(agent):
     return float(torch.where(env.outcomes.success, env.outcomes.steps, 16).double().mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reward", get_args(RewardName))
 def test_the_shortest_way_is_learned(reward):
     network = PatchNetwork(1, width=16, scale=ADVANTAGE)

@@ -168,6 +168,7 @@ def guide(weight, name="guide"):
     return Recorder(lambda x: torch.stack([-(x.flatten(1) @ weight), x.flatten(1) @ weight], 1), WIDE, name=name)
 
 
+@pytest.mark.slow
 def test_a_surrogate_of_its_kind_saves_queries_and_one_of_another_kind_costs_next_to_none():
     alone, kind, other = [], [], []
     for seed in range(4):
@@ -267,22 +268,22 @@ def networks(tmp_path):
 AUDIT = ["audit", "--samples", "6", "--norm", "l2", "--eps", "1.5", "--attack", "rlab?steps=40&refine=10", "--json"]
 
 
-@pytest.mark.parametrize(
-    ("surrogates", "message"),
-    [
+@pytest.mark.slow
+def test_bad_surrogates_are_refused_in_one_line(networks, tmp_path, capsys, subtests):
+    for surrogates, message in (
         (["fewer"], "tells 4 classes apart, and digits-cnn 10"),
         (["wide"], "wide cannot take the data, images of shape (1, 8, 8)"),
         (["guide", "guide"], "is named twice"),
-    ],
-)
-def test_bad_surrogates_are_refused_in_one_line(networks, tmp_path, capsys, surrogates, message):
-    options = [text for name in surrogates for text in ("--surrogate", f"{networks}:{name}")]
-    assert main([*AUDIT, *options, "--out", str(tmp_path / "run")]) == 2
-    error = capsys.readouterr().err.strip().splitlines()
-    assert len(error) == 1 and message in error[0]
-    assert not (tmp_path / "run").exists()
+    ):
+        with subtests.test(surrogates=surrogates):
+            options = [text for name in surrogates for text in ("--surrogate", f"{networks}:{name}")]
+            assert main([*AUDIT, *options, "--out", str(tmp_path / "run")]) == 2
+            error = capsys.readouterr().err.strip().splitlines()
+            assert len(error) == 1 and message in error[0]
+            assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_surrogate_that_nothing_follows_is_refused(networks, tmp_path, capsys):
     arguments = ["audit", "--samples", "6", "--surrogate", f"{networks}:guide", "--out", str(tmp_path / "run")]
     for attack in ("square", "rlab?policy=random-search"):
@@ -290,6 +291,7 @@ def test_a_surrogate_that_nothing_follows_is_refused(networks, tmp_path, capsys)
         assert "no attack follows it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_records_manifest_page_and_verification_name_the_surrogates(networks, tmp_path, capsys):
     folder, again, other = (tmp_path / name for name in ("run", "again", "other"))
     options = ["--surrogate", f"{networks}:guide", "--surrogate", f"{networks}:other"]
@@ -315,6 +317,7 @@ def test_records_manifest_page_and_verification_name_the_surrogates(networks, tm
     assert open_folder(str(folder)).models[0].stages[0].surrogate_passes == stage["surrogate_passes"]
 
 
+@pytest.mark.slow
 def test_the_model_under_test_as_its_own_surrogate_is_called_white_box(networks, tmp_path, capsys):
     folder = tmp_path / "run"
     arguments = [*AUDIT, "--model", f"{networks}:guide", "--surrogate", f"{networks}:guide", "--out", str(folder)]

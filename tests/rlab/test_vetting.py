@@ -108,6 +108,7 @@ class UserDistortion:
 """
 
 
+@pytest.mark.slow
 def test_a_plan_tries_it_on_the_data(tmp_path):
     model, x, y = TorchModel(mlp(16, 2), IMAGE), np.asarray(REAL), np.zeros(4, int)
     file = tmp_path / "own.py"

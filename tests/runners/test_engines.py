@@ -55,29 +55,32 @@ def test_submitit_on_this_machine(single_run, tmp_path):
     equal(single_run, tmp_path / "run")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["benchmark", "transfer", "explain"])
-def test_any_verb_in_shards(single_run, tmp_path, verb):
+@pytest.mark.nightly
+def test_any_verb_in_shards(single_run, tmp_path_factory, subtests):
     """A worker's command line is that of the verb."""
-    arguments = [
-        "--data",
-        f"npz:{single_run / 'data.npz'}",
-        "--model",
-        f"torch:{single_run / 'model.py'}:parabola",
-        "--samples",
-        "4",
-    ]
-    extra_arguments = {
-        "benchmark": ["--steps", "5", "--refine", "0"],
-        "transfer": ["--eps", "0.1"],
-        "explain": ["--method", "random"],
-    }
-    words = [verb, *arguments, *extra_arguments[verb], "--quiet", "--out", str(tmp_path / "out")]
-    task.check_arguments(words)
-    assert task.run_command([*words, "--shard", "2/2"]) == (0, "")
-    assert (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "shards").exists()
+    for verb in ["benchmark", "transfer", "explain"]:
+        with subtests.test(str((verb,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            arguments = [
+                "--data",
+                f"npz:{single_run / 'data.npz'}",
+                "--model",
+                f"torch:{single_run / 'model.py'}:parabola",
+                "--samples",
+                "4",
+            ]
+            extra_arguments = {
+                "benchmark": ["--steps", "5", "--refine", "0"],
+                "transfer": ["--eps", "0.1"],
+                "explain": ["--method", "random"],
+            }
+            words = [verb, *arguments, *extra_arguments[verb], "--quiet", "--out", str(tmp_path / "out")]
+            task.check_arguments(words)
+            assert task.run_command([*words, "--shard", "2/2"]) == (0, "")
+            assert (tmp_path / "out" / "manifest.json").exists() and not (tmp_path / "out" / "shards").exists()
 
 
+@pytest.mark.slow
 def test_a_job_that_fails_says_so(capfd):
     with pytest.raises(RuntimeError, match="brinell plugins ended with exit code 2: .*nosuch"):
         slurm.CommandJob(["plugins", "--nosuch"])()
@@ -106,7 +109,7 @@ for out in (first, second):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ray_on_this_machine(single_run, tmp_path, no_token):
     """Twice in a child process, so that what Ray leaves behind does not affect other tests."""
     pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
@@ -133,7 +136,7 @@ sys.exit(max(outcome.code for outcome in outcomes))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_cluster_of_ray_by_its_address(single_run, tmp_path, no_token, monkeypatch):
     """Two nodes on this machine that share a token."""
     pytest.importorskip("ray", reason="ray is not installed: pip install brinell[ray]")
@@ -176,14 +179,17 @@ def test_without_an_address_no_cluster_is_looked_for(no_token, monkeypatch, addr
     assert settings["address"] == is_asked
 
 
-@pytest.mark.parametrize(
-    ("tasks", "begin"),
-    [(None, ["1/4", "2/4", "3/4", "4/4"]), (4, ["1/4", "2/4", "3/4", "4/4"]), (2, ["1/4", "3/4"]), (1, ["1/4"])],
-)
-def test_fewer_tasks_than_shards_begin_apart(no_token, monkeypatch, tasks, begin):
-    stand_in(monkeypatch)
-    commands = ray.run(["audit", "run.toml", "--out", "x"], 4, tasks=tasks)
-    assert commands == [["audit", "run.toml", "--out", "x", "--shard", number] for number in begin]
+def test_fewer_tasks_than_shards_begin_apart(no_token, monkeypatch, subtests):
+    for tasks, begin in [
+        (None, ["1/4", "2/4", "3/4", "4/4"]),
+        (4, ["1/4", "2/4", "3/4", "4/4"]),
+        (2, ["1/4", "3/4"]),
+        (1, ["1/4"]),
+    ]:
+        with subtests.test(str((tasks, begin))):
+            stand_in(monkeypatch)
+            commands = ray.run(["audit", "run.toml", "--out", "x"], 4, tasks=tasks)
+            assert commands == [["audit", "run.toml", "--out", "x", "--shard", number] for number in begin]
 
 
 @pytest.mark.parametrize("tasks", [0, 5])

@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pytest
 
 from _helpers import Recorder, plan_of, threshold
 from brinell.runners import local, progress
@@ -47,11 +46,13 @@ def test_the_file_holds_the_counts_of_the_run(tmp_path, monkeypatch):
     assert any("FGSM" in snapshot["brinell_samples_open"][2] for snapshot in snapshots)
 
 
-@pytest.mark.parametrize("name", ['a "quoted" one', "back\\slash", "two\nlines"])
-def test_names_are_quoted(tmp_path, name):
-    file = tmp_path / "run.prom"
-    MetricsFile(file, LiveProgress(quiet=True)).stage(name, "stage", 3, 9)
-    assert read(file)["brinell_stage_samples"][0] == 3.0
+def test_names_are_quoted(tmp_path_factory, subtests):
+    for name in ['a "quoted" one', "back\\slash", "two\nlines"]:
+        with subtests.test(str((name,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            file = tmp_path / "run.prom"
+            MetricsFile(file, LiveProgress(quiet=True)).stage(name, "stage", 3, 9)
+            assert read(file)["brinell_stage_samples"][0] == 3.0
 
 
 def test_it_is_written_no_more_often_than_every_few_seconds(tmp_path, monkeypatch):

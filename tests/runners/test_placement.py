@@ -53,6 +53,7 @@ def audit_words(work, out):
     return [*words, "--eps", "0.05, 0.1", "--attack", "pgd?steps=2", "--batch-size", "2", "--out", str(out)]
 
 
+@pytest.mark.nightly
 def test_a_run_on_ray_is_that_of_one_process(tmp_path, monkeypatch, capsys):
     """The answer too; relative paths mean those of the folder where the command was typed."""
     work = workspace(folder(tmp_path / "work"))
@@ -86,32 +87,34 @@ def test_a_run_as_jobs_of_submitit(tmp_path, monkeypatch):
     assert cli([*audit_words(work, tmp_path / "other"), "--on", "slurm", "--tasks", "2"]) == 2
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("on", ["ray", "ray:auto", "slurm", "slurm:gpu"])
-def test_every_verb_with_shards_hands_its_settings_on(verb, on, tmp_path, monkeypatch, capsys):
+def test_every_verb_with_shards_hands_its_settings_on(tmp_path_factory, monkeypatch, capsys, subtests):
     """The command of a task means the same settings: typed again, it becomes itself."""
-    commands = []
+    for verb in VERBS:
+        for on in ["ray", "ray:auto", "slurm", "slurm:gpu"]:
+            with subtests.test(str((verb, on))):
+                tmp_path = tmp_path_factory.mktemp("row")
+                commands = []
 
-    def record(self, arguments, *, device, message):
-        commands.append((list(arguments), device))
-        raise StoppedError("recorded")
+                def record(self, arguments, *, device, message):
+                    commands.append((list(arguments), device))
+                    raise StoppedError("recorded")
 
-    monkeypatch.setattr(placement.Placement, "carry_out", record)
-    fields = register.load(verb).request.model_fields
-    words = ["--seed", "7"] * ("seed" in fields) + ["--device", "cuda:0"] * ("device" in fields) + ["--samples", "9"]
-    ending = ["--out", str(tmp_path / "run"), "--on", on, "--tasks", "3"]
-    data = ["digits"] if register.load(verb).positional[:1] == ("data",) else ["--data", "digits"]
-    if verb == "dense":
-        pictures, network = write_pictures(tmp_path / "pictures")
-        data = ["--data", pictures, "--model", network]
-    if verb == "dense-transfer":
-        pictures, network = write_pictures(tmp_path / "pictures")
-        data = ["--data", pictures, "--model", f"{network}?name=one", "--model", f"{network}?name=two"]
-    assert cli([verb, *words, *data, *ending]) == 3
-    assert cli([*commands[0][0], *ending]) == 3
-    assert commands[0] == commands[1] and "cuda:0" in commands[0][1]
-    assert not {"--on", "--tasks", "--shard", "--out"} & set(commands[0][0])
-    capsys.readouterr()
+                monkeypatch.setattr(placement.Placement, "carry_out", record)
+                fields = register.load(verb).request.model_fields
+                words = ["--seed", "7"] * ("seed" in fields) + ["--device", "cuda:0"] * ("device" in fields) + ["--samples", "9"]
+                ending = ["--out", str(tmp_path / "run"), "--on", on, "--tasks", "3"]
+                data = ["digits"] if register.load(verb).positional[:1] == ("data",) else ["--data", "digits"]
+                if verb == "dense":
+                    pictures, network = write_pictures(tmp_path / "pictures")
+                    data = ["--data", pictures, "--model", network]
+                if verb == "dense-transfer":
+                    pictures, network = write_pictures(tmp_path / "pictures")
+                    data = ["--data", pictures, "--model", f"{network}?name=one", "--model", f"{network}?name=two"]
+                assert cli([verb, *words, *data, *ending]) == 3
+                assert cli([*commands[0][0], *ending]) == 3
+                assert commands[0] == commands[1] and "cuda:0" in commands[0][1]
+                assert not {"--on", "--tasks", "--shard", "--out"} & set(commands[0][0])
+                capsys.readouterr()
 
 
 def test_verbs_without_shards_have_no_place(capsys):
@@ -124,9 +127,8 @@ def test_verbs_without_shards_have_no_place(capsys):
 OUT = ["--out", "run"]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
+def test_refusals_in_one_line(tmp_path_factory, monkeypatch, capsys, subtests):
+    for words, message in [
         (["--on", "rya", "--tasks", "2", *OUT], "--on is 'rya', did you mean 'ray'?: write ray, ray:ADDRESS, slurm or slurm:"),
         (["--on", "ray:", "--tasks", "2", *OUT], "--on is 'ray:': write ray, ray:ADDRESS"),
         (["--on", "ray", *OUT], "--tasks is missing: give the number of processes to start"),
@@ -137,15 +139,15 @@ OUT = ["--out", "run"]
         (["--on", "ray", "--tasks", "2", "--metrics", "m.prom", *OUT], "--metrics is for one process"),
         (["--on", "ray", "--tasks", "2", *OUT], "started by Ray, which is not installed: pip install brinell[ray]"),
         (["--on", "slurm", "--tasks", "2", *OUT], "queued by submitit, which is not installed: pip install brinell[slurm]"),
-    ],
-)
-def test_refusals_in_one_line(words, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for module in ("ray", "submitit"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert cli(["audit", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
+    ]:
+        with subtests.test(str((words, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            monkeypatch.chdir(tmp_path)
+            for module in ("ray", "submitit"):
+                monkeypatch.setitem(sys.modules, module, None)
+            assert cli(["audit", *words]) == 2
+            error = capsys.readouterr().err
+            assert message in error and error.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 def test_slurm_needs_sbatch(tmp_path, monkeypatch, capsys):
@@ -155,9 +157,8 @@ def test_slurm_needs_sbatch(tmp_path, monkeypatch, capsys):
     assert "this machine has no sbatch" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("outcomes", "code", "message"),
-    [
+def test_tasks_that_fail(tmp_path_factory, monkeypatch, capsys, subtests):
+    for outcomes, code, message in [
         ([Outcome(2, "there is no file x"), Outcome(2, "")], 2, "2 of 2 tasks on ray failed (there is no file x): correct the"),
         (
             [Outcome(-9, ""), Outcome(3, "the disk is full")],
@@ -165,12 +166,12 @@ def test_slurm_needs_sbatch(tmp_path, monkeypatch, capsys):
             "2 of 2 tasks on ray failed (the disk is full): start the command",
         ),
         ([Outcome(-9, ""), Outcome(-9, "")], 3, "failed (exit code -9)"),
-    ],
-)
-def test_tasks_that_fail(outcomes, code, message, tmp_path, monkeypatch, capsys):
-    fake_ray(monkeypatch, outcomes)
-    assert cli(["audit", "--on", "ray", "--tasks", "2", "--out", str(tmp_path / "run")]) == code
-    assert message in capsys.readouterr().err
+    ]:
+        with subtests.test(str((outcomes, code, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            fake_ray(monkeypatch, outcomes)
+            assert cli(["audit", "--on", "ray", "--tasks", "2", "--out", str(tmp_path / "run")]) == code
+            assert message in capsys.readouterr().err
 
 
 def test_a_cluster_that_is_not_there(tmp_path, monkeypatch, capsys):

@@ -149,6 +149,7 @@ def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
     assert capsys.readouterr().err == "brinell: warning: look out\n"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(4.24, "4.2 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")])
-def test_times_read_well(seconds, text):
-    assert duration(seconds) == text
+def test_times_read_well(subtests):
+    for seconds, text in [(4.24, "4.2 s"), (185, "3 min 05 s"), (7800, "2 h 10 min")]:
+        with subtests.test(str((seconds, text))):
+            assert duration(seconds) == text

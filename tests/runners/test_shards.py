@@ -61,11 +61,12 @@ def run_all(plans, out):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=run_shard, args=(number, plan)) for number, plan in enumerate(plans, 1)]
+    threads = [threading.Thread(target=run_shard, args=(number, plan), daemon=True) for number, plan in enumerate(plans, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(300)
+    assert not any(thread.is_alive() for thread in threads), "a worker waits for what nobody does"
     return answers, errors
 
 
@@ -86,8 +87,9 @@ def equal(first, second):
         assert first.manifest.get(key) == second.manifest.get(key), key
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_run_is_that_of_one_process(tmp_path, full_run, workers):
+@pytest.mark.slow
+def test_the_run_is_that_of_one_process(tmp_path, full_run):
+    workers = 3
     out = tmp_path / "run"
     answers, errors = run_all([small_plan() for _ in range(workers)], out)
     assert not errors and len(answers) == workers
@@ -97,6 +99,7 @@ def test_the_run_is_that_of_one_process(tmp_path, full_run, workers):
     assert Run.open(out).manifest["seconds"]["recorder"] > 0
 
 
+@pytest.mark.slow
 def test_in_a_store_that_is_no_folder(tmp_path, full_run):
     address = f"memory://{tmp_path.name}"
     answers, errors = run_all([small_plan(), small_plan()], address)
@@ -110,6 +113,7 @@ def test_in_a_store_that_is_no_folder(tmp_path, full_run):
     assert store.names("shards") == [] and store.names("shards/claims") == []
 
 
+@pytest.mark.slow
 def test_the_work_is_shared_and_none_of_it_is_done_twice(tmp_path):
     single_model, models = Recorder(parabola), [Recorder(parabola) for _ in range(2)]
     run_plan(small_plan(single_model), tmp_path / "alone")
@@ -133,17 +137,21 @@ class Dies(Recorder):
         return super().predict(x)
 
 
-@pytest.mark.parametrize("interruption", [0, 3, 20, 150])
-def test_one_that_is_interrupted_leaves_its_work_to_the_next(tmp_path, full_run, interruption):
-    out = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        work(small_plan(Dies(interruption)), out, "3/4")
-    assert (out / "shards" / "plan.json").exists() and FolderStore(out).names("shards/claims") == []
-    model = Recorder(parabola)
-    work(small_plan(model), out, "1/4")
-    equal(Run.open(out), full_run)
+@pytest.mark.slow
+def test_one_that_is_interrupted_leaves_its_work_to_the_next(tmp_path_factory, full_run, subtests):
+    for interruption in [0, 3, 20, 150]:
+        with subtests.test(str((interruption,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            out = tmp_path / "run"
+            with pytest.raises(KeyboardInterrupt):
+                work(small_plan(Dies(interruption)), out, "3/4")
+            assert (out / "shards" / "plan.json").exists() and FolderStore(out).names("shards/claims") == []
+            model = Recorder(parabola)
+            work(small_plan(model), out, "1/4")
+            equal(Run.open(out), full_run)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_computed_again(tmp_path):
     out, single_model, second = tmp_path / "run", Recorder(parabola), Recorder(parabola)
     run_plan(small_plan(single_model), tmp_path / "alone")
@@ -183,7 +191,7 @@ def killed(out, change, monkeypatch):
     return count
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_killed_before_a_change_of_the_store(tmp_path, monkeypatch):
     """At claims, rows, what is done, the assembly and the clearing away: after each kill a new process ends the run."""
     full_run = run_plan(small_plan(samples=6), tmp_path / "whole")
@@ -240,6 +248,7 @@ class Fails(Recorder):
         return super().predict(x)
 
 
+@pytest.mark.slow
 def test_samples_that_cannot_be_judged_are_told_of_once(tmp_path):
     single_run = run_plan(small_plan(Fails(parabola), samples=9), tmp_path / "alone")
     _, errors = run_all([small_plan(Fails(parabola), samples=9) for _ in range(2)], tmp_path / "run")
@@ -247,19 +256,18 @@ def test_samples_that_cannot_be_judged_are_told_of_once(tmp_path):
     equal(Run.open(tmp_path / "run"), single_run)
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
+def test_another_run_is_refused(tmp_path_factory, subtests):
+    for changed, reason in [
         ({"eps": "0.1:0.2:2"}, "eps was '0.05:0.2:3' and is '0.1:0.2:2'"),
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"samples": 5}, "samples was None and is 5"),
-    ],
-)
-def test_another_run_is_refused(tmp_path, changed, reason):
-    with pytest.raises(KeyboardInterrupt):
-        work(small_plan(Dies(20)), tmp_path / "run")
-    with pytest.raises(RequestError, match=f"holds another run .*{reason}"):
-        work(small_plan(**changed), tmp_path / "run")
+    ]:
+        with subtests.test(str((changed, reason))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with pytest.raises(KeyboardInterrupt):
+                work(small_plan(Dies(20)), tmp_path / "run")
+            with pytest.raises(RequestError, match=f"holds another run .*{reason}"):
+                work(small_plan(**changed), tmp_path / "run")
 
 
 def test_another_number_of_shards_is_refused(tmp_path):
@@ -308,10 +316,11 @@ def test_more_shards_than_samples_cut_no_group_to_pieces(tmp_path, full_run):
     assert [peers(16, 256).last_group_size(30, under_way) for under_way in (0, 1, 2, 9)] == [10, 10, 0, 0]
 
 
-@pytest.mark.parametrize("text", ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"])
-def test_shards_are_two_numbers(text):
-    with pytest.raises(RequestError, match="give a number from 1 and how many there are, such as 3/16"):
-        Shard.parse(text)
+def test_shards_are_two_numbers(subtests):
+    for text in ["", "3", "0/4", "5/4", "a/b", "1/0", "-1/4", "1/1000000", "1/4/2"]:
+        with subtests.test(str((text,))):
+            with pytest.raises(RequestError, match="give a number from 1 and how many there are, such as 3/16"):
+                Shard.parse(text)
 
 
 def test_a_run_in_shards_is_not_begun_without(tmp_path):
@@ -342,6 +351,7 @@ class Served(Recorder):
         return {"inputs": new} if new else {}
 
 
+@pytest.mark.slow
 def test_what_a_server_was_asked_by_all_is_counted(tmp_path):
     settings = {"attack": ("square?steps=6",), "samples": 9}
     single_model, models = Served(), [Served(), Served()]
@@ -355,6 +365,7 @@ def test_what_a_server_was_asked_by_all_is_counted(tmp_path):
     assert 0.5 * single_model.queries < inputs <= queries
 
 
+@pytest.mark.slow
 def test_a_model_of_labels_alone(tmp_path):
     class Labels(Recorder):
         access = Access.LABELS
@@ -366,6 +377,7 @@ def test_a_model_of_labels_alone(tmp_path):
     equal(Run.open(tmp_path / "run"), single_run)
 
 
+@pytest.mark.slow
 def test_the_command_line_goes_on_with_nothing_but_an_address(tmp_path, monkeypatch, capsys):
     """The command that an interrupted run prints resumes it, and a late process sees the same figures."""
     work, out = workspace(tmp_path), f"memory://{tmp_path.name}"

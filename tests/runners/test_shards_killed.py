@@ -33,10 +33,9 @@ def _short_lease(monkeypatch):
 
 
 # At which of the calls of an undisturbed run, as a share: first the check of the clean samples, then the checks, then the attack.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize(
-    "shares", [(0.6,), pytest.param((0.02, 0.3, 0.5), marks=pytest.mark.slow), pytest.param((0.8, 0.02), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("shares", [(0.6,), pytest.param((0.02, 0.3, 0.5), marks=pytest.mark.nightly)])
 def test_one_after_the_other_is_killed(single_run, tmp_path, shares):
     out, calls = tmp_path / "run", int((single_run / "calls").read_text())
     for number, share in enumerate(shares, 1):
@@ -49,7 +48,7 @@ def test_one_after_the_other_is_killed(single_run, tmp_path, shares):
     assert not (out / "shards").exists() and (out / "report.html").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_two_at_once_of_which_one_is_killed(single_run, tmp_path):
     out, context, calls = tmp_path / "run", multiprocessing.get_context("fork"), int((single_run / "calls").read_text())

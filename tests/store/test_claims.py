@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 
 import pytest
 
@@ -111,16 +110,28 @@ def test_who_was_stolen_from_knows_it_and_takes_nothing_away(store):
     assert store.names("claims") == ["one.1"], "the claim of the other is as it was"
 
 
-def test_a_claim_is_renewed_while_its_work_goes_on(store):
+def watched(store, monkeypatch, write, times):
+    """An event that is set once a claim was written so many times, each time by `write`."""
+    event, calls = threading.Event(), []
+
+    def count(key, content):
+        try:
+            write(key, content)
+        finally:
+            calls.append(key)
+            if len(calls) == times:
+                event.set()
+
+    monkeypatch.setattr(store, "write", count)
+    return event
+
+
+def test_a_claim_is_renewed_while_its_work_goes_on(store, monkeypatch):
     claim, _ = claims(store, "a", lease=0.2).first(["one"])
+    renewed = watched(store, monkeypatch, store.write, times=2)
     with claim:
-        end = time.monotonic() + 5
-        while json.loads(store.read("claims/one.0"))["beat"] < 2:
-            assert time.monotonic() < end, "no sign of life"
-            time.sleep(0.01)
-    before = threading.active_count()
+        assert renewed.wait(30) and json.loads(store.read("claims/one.0"))["beat"] >= 2
     assert store.read("claims/one.0") is None and not any(thread.name == "brinell-claim" for thread in threading.enumerate())
-    assert before == threading.active_count()
 
 
 def test_a_store_that_is_gone_does_not_end_the_work(store, monkeypatch):
@@ -129,9 +140,9 @@ def test_a_store_that_is_gone_does_not_end_the_work(store, monkeypatch):
     def fail_to_write(key, content):
         raise StoppedError("gone")
 
+    failed = watched(store, monkeypatch, fail_to_write, times=1)
     with claim:
-        monkeypatch.setattr(store, "write", fail_to_write)
-        time.sleep(0.1)
+        assert failed.wait(30)
     assert store.names("claims") == []
 
 

@@ -53,19 +53,20 @@ def files(tmp_path, monkeypatch):
     return [tmp_path / f"{number}.parquet" for number in range(len(parts))]
 
 
-@pytest.mark.parametrize("cache_bytes", [0, 200, 8 << 20])
-def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, cache_bytes):
-    monkeypatch.setattr(in_place, "CACHE_BYTES", cache_bytes)
-    actual, expected = in_place.records(files), parquet.read(files)
-    for _ in range(2):
-        assert_same_records(actual, expected)
-    assert len(actual) == 35 and set(actual.attack) == {"fgsm", "pgd"}
-    mask = actual.sample_id == 3
-    assert_same_records(rows.take(actual, mask), rows.take(expected, mask))
-    assert_same_records(rows.concatenate([actual, expected]), rows.concatenate([expected, expected]))
-    with pytest.raises(AttributeError):
-        actual.nothing  # noqa: B018
-    assert_same_records(in_place.records([]), parquet.read([]))
+def test_they_are_the_rows_that_are_read_whole(files, monkeypatch, subtests):
+    for cache_bytes in [0, 200, 8 << 20]:
+        with subtests.test(str((cache_bytes,))):
+            monkeypatch.setattr(in_place, "CACHE_BYTES", cache_bytes)
+            actual, expected = in_place.records(files), parquet.read(files)
+            for _ in range(2):
+                assert_same_records(actual, expected)
+            assert len(actual) == 35 and set(actual.attack) == {"fgsm", "pgd"}
+            mask = actual.sample_id == 3
+            assert_same_records(rows.take(actual, mask), rows.take(expected, mask))
+            assert_same_records(rows.concatenate([actual, expected]), rows.concatenate([expected, expected]))
+            with pytest.raises(AttributeError):
+                actual.nothing  # noqa: B018
+            assert_same_records(in_place.records([]), parquet.read([]))
 
 
 def test_little_is_kept(files, monkeypatch):
@@ -142,22 +143,25 @@ def holding(records_by_shard):
     return {sample: name for name in sorted(records_by_shard) for sample in records_by_shard[name].sample_id.tolist()}
 
 
-@pytest.mark.parametrize("block", [1, 2, 9, 64, 10_000])
-def test_blocks_of_any_size_make_the_same_part(tmp_path, monkeypatch, block):
-    paths, ids = shards_of(tmp_path, 60, 10), np.arange(60)
-    monkeypatch.setattr(joining, "BLOCK_ROWS", block)
-    blocks = list(joining.blocks(paths, ids, 2, fill(ids), holding))
-    joined = rows.concatenate([joined_block.records for joined_block in blocks])
-    assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 60
-    stored = parquet.read(paths)
-    order = np.lexsort((stored.eps, stored.sample_id))
-    is_stored = np.isin(joined.sample_id + joined.eps, stored.sample_id + stored.eps)
-    for name in ("best_margin", "forwards", "outcome"):
-        np.testing.assert_array_equal(getattr(joined, name)[is_stored], getattr(stored, name)[order])
-    holders = {sample: holder for joined_block in blocks for sample, holder in joined_block.holders.items()}
-    assert holders == holding({path.stem: parquet.read([path]) for path in paths}) and len(holders) == 60
+def test_blocks_of_any_size_make_the_same_part(tmp_path_factory, monkeypatch, subtests):
+    for block in [1, 9, 10_000]:
+        with subtests.test(str((block,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            paths, ids = shards_of(tmp_path, 40, 10), np.arange(40)
+            monkeypatch.setattr(joining, "BLOCK_ROWS", block)
+            blocks = list(joining.blocks(paths, ids, 2, fill(ids), holding))
+            joined = rows.concatenate([joined_block.records for joined_block in blocks])
+            assert joined.sample_id.tolist() == np.repeat(ids, 2).tolist() and joined.eps.tolist() == [0.1, 0.2] * 40
+            stored = parquet.read(paths)
+            order = np.lexsort((stored.eps, stored.sample_id))
+            is_stored = np.isin(joined.sample_id + joined.eps, stored.sample_id + stored.eps)
+            for name in ("best_margin", "forwards", "outcome"):
+                np.testing.assert_array_equal(getattr(joined, name)[is_stored], getattr(stored, name)[order])
+            holders = {sample: holder for joined_block in blocks for sample, holder in joined_block.holders.items()}
+            assert holders == holding({path.stem: parquet.read([path]) for path in paths}) and len(holders) == 40
 
 
+@pytest.mark.slow
 def test_no_more_is_in_memory_of_a_long_stage_than_of_a_short_one(tmp_path, monkeypatch):
     monkeypatch.setattr(joining, "BLOCK_ROWS", 256)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 256)

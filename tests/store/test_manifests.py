@@ -41,7 +41,7 @@ def one_line(capsys: pytest.CaptureFixture[str], label: str, arguments: list[str
     return code
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.nightly)])
 def test_a_run(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int | None) -> None:
     shutil.copytree(run, tmp_path / "run")
     file = tmp_path / "run/manifest.json"

@@ -20,11 +20,6 @@ Y = np.zeros(10, dtype=int)
 EPS = "0.05:0.2:4"
 
 
-def slow(*values):
-    """A case of a rule that others are tried on every time."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 def parabola(x):
     import torch
 
@@ -85,7 +80,7 @@ def test_the_whole_run_has_several_units_and_rounds(full_run):
     assert {"fooled", "fooled_below", "survived", "survived_above", "misclassified"} <= outcomes
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["replace", "unlink"])
 def test_killed_at_every_write(tmp_path, monkeypatch, full_run, name):
     """Before every file that is put in its place, and before every one that is deleted: the folder changes at no other moment."""
@@ -130,34 +125,34 @@ def test_what_is_there_is_not_computed_again(tmp_path, full_run):
     same_run(full_run, resumed)
 
 
-@pytest.mark.parametrize("batch_size", [2, 64])
-@pytest.mark.parametrize("k", [4, 7, 12])
-def test_with_another_batch_size(tmp_path, monkeypatch, full_run, batch_size, k):
-    with monkeypatch.context() as patch:
-        StopAt(k, Path.replace).patch(patch, "replace")
-        with pytest.raises(Killed):
-            run_plan(small_plan(), tmp_path / "run")
-    same_run(full_run, run_plan(small_plan(batch_size=batch_size), tmp_path / "run", resume=True))
+def test_with_another_batch_size(tmp_path_factory, monkeypatch, full_run, subtests):
+    for batch_size, k in [(2, 7), (64, 12)]:
+        with subtests.test(str((batch_size, k))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            with monkeypatch.context() as patch:
+                StopAt(k, Path.replace).patch(patch, "replace")
+                with pytest.raises(Killed):
+                    run_plan(small_plan(), tmp_path / "run")
+            same_run(full_run, run_plan(small_plan(batch_size=batch_size), tmp_path / "run", resume=True))
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_another_run_is_refused(tmp_path_factory, full_run, subtests):
+    for changed, message in [
         ({"eps": "0.05:0.2:3"}, "eps was '0.05:0.2:4' and is '0.05:0.2:3'"),
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"attack": ATTACKS[:1]}, "attack was"),
         ({"norm": "l2"}, "norm was 'linf' and is 'l2'"),
         ({"samples": 5}, "samples was None and is 5"),
         ({"queries": 9}, "queries was None and is 9"),
-    ],
-)
-def test_another_run_is_refused(tmp_path, full_run, changed, message):
-    out = tmp_path / "run"
-    shutil.copytree(full_run.path, out)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    with pytest.raises(RequestError, match="holds another run .*" + message):
-        run_plan(small_plan(**changed), out, resume=True)
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    ]:
+        with subtests.test(str((changed, message))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            out = tmp_path / "run"
+            shutil.copytree(full_run.path, out)
+            before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+            with pytest.raises(RequestError, match="holds another run .*" + message):
+                run_plan(small_plan(**changed), out, resume=True)
+            assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 def test_other_data_and_other_weights_are_refused(tmp_path, full_run):
@@ -217,20 +212,23 @@ def _no_calls_yet(monkeypatch):
     monkeypatch.setenv("TEST_CALLS", "0")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("call_index", [1, slow(3), 12, slow(25), 45])
-def test_sigkill(tmp_path, work, reference, call_index, capfd):
+def test_sigkill(tmp_path_factory, work, reference, capfd, subtests):
     """Killed at this call of the model, resumed with nothing but the folder, killed once more, and resumed to the end."""
-    out = tmp_path / "run"
-    assert run_in_process(command(work, out), TEST_KILL_AT=str(call_index), TEST_CALLS="0") == -9
-    if not (out / "manifest.json").exists():
-        assert cli(command(work, out)) == 0
-    else:
-        resume = ["audit", "--resume", "--out", str(out)]
-        assert run_in_process(resume, TEST_KILL_AT="9", TEST_CALLS="0") == -9
-        assert cli(resume) == 0
-    same_run(reference, Run.open(out))
-    assert (out / "report.html").exists()
+    for call_index in [1, 12, 45]:
+        with subtests.test(str((call_index,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            out = tmp_path / "run"
+            assert run_in_process(command(work, out), TEST_KILL_AT=str(call_index), TEST_CALLS="0") == -9
+            if not (out / "manifest.json").exists():
+                assert cli(command(work, out)) == 0
+            else:
+                resume = ["audit", "--resume", "--out", str(out)]
+                assert run_in_process(resume, TEST_KILL_AT="9", TEST_CALLS="0") == -9
+                assert cli(resume) == 0
+            same_run(reference, Run.open(out))
+            assert (out / "report.html").exists()
 
 
 @pytest.mark.parametrize("call_index", [4, 30])
@@ -245,24 +243,26 @@ def test_interrupted(tmp_path, work, reference, call_index, monkeypatch, capsys)
     same_run(reference, Run.open(out))
 
 
-@pytest.mark.parametrize("k", [1, slow(2), 3, slow(6), 15, slow(40)])
-def test_a_full_disk_and_then_room(tmp_path, work, reference, k, monkeypatch, capsys):
+def test_a_full_disk_and_then_room(tmp_path_factory, work, reference, monkeypatch, capsys, subtests):
     """At the k-th file: exit code 3, one line with what to type, and after that line was typed the run is whole."""
-    out = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop = StopAt(k, os.fsync, OSError(28, "No space left on device"))
-        patch.setattr("os.fsync", stop)
-        assert cli(command(work, out)) == 3
-    lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
-    assert len(lines) == 1 and "the disk is full" in lines[0]
-    assert f"brinell audit --resume --out {out}" in lines[0]
-    if k == 1:  # not even the request was written
-        assert cli(["audit", "--resume", "--out", str(out)]) == 2
-        assert f"{out} holds no run to resume" in capsys.readouterr().err
-        assert cli(command(work, out, "--resume")) == 0
-    else:
-        assert cli(["audit", "--resume", "--out", str(out)]) == 0
-    same_run(reference, Run.open(out))
+    for k in [1, 15]:
+        with subtests.test(str((k,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            out = tmp_path / "run"
+            with monkeypatch.context() as patch:
+                stop = StopAt(k, os.fsync, OSError(28, "No space left on device"))
+                patch.setattr("os.fsync", stop)
+                assert cli(command(work, out)) == 3
+            lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
+            assert len(lines) == 1 and "the disk is full" in lines[0]
+            assert f"brinell audit --resume --out {out}" in lines[0]
+            if k == 1:  # not even the request was written
+                assert cli(["audit", "--resume", "--out", str(out)]) == 2
+                assert f"{out} holds no run to resume" in capsys.readouterr().err
+                assert cli(command(work, out, "--resume")) == 0
+            else:
+                assert cli(["audit", "--resume", "--out", str(out)]) == 0
+            same_run(reference, Run.open(out))
 
 
 def test_resume_needs_a_folder(capsys):

@@ -155,19 +155,17 @@ def test_a_store_that_creates_twice_is_refused(tmp_path):
         check_exclusive(Forgetful(tmp_path), "shards", "it")
 
 
-@pytest.mark.parametrize(
-    ("out", "address"),
-    [
+def test_addresses(subtests):
+    for out, address in [
         ("runs/mine", None),
         ("/runs/mine:2", None),
         ("file:///data/run", None),
         ("s3://bucket/run", "s3://bucket/run"),
         (Path("s3://bucket/run"), "s3://bucket/run"),
         (Path("memory://x"), "memory://x"),
-    ],
-)
-def test_addresses(out, address):
-    assert address_of(out) == address
+    ]:
+        with subtests.test(str((out, address))):
+            assert address_of(out) == address
 
 
 def test_a_folder_named_by_its_address(tmp_path):

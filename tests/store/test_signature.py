@@ -2,9 +2,11 @@
 
 import base64
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -174,23 +176,20 @@ def test_every_kind_of_key_signs(run: Path, tmp_path: Path, kind: str) -> None:
 
 def test_a_key_of_an_agent_signs_without_its_passphrase(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = key_of(tmp_path, "held")
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(tmp_path / "agent")], stdout=subprocess.DEVNULL)
+    started = subprocess.run(["ssh-agent", "-s", "-a", str(tmp_path / "agent")], check=True, capture_output=True, text=True)
     try:
         monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
-        while not (tmp_path / "agent").exists():
-            assert agent.poll() is None
-            time.sleep(0.01)
         subprocess.run(["ssh-add", "-q", str(key)], check=True, capture_output=True)
         key.unlink()
         assert sign(run, tmp_path / "held.pub") == signed_by(run, tmp_path / "held.pub")
     finally:
-        agent.terminate()
-        agent.wait()
+        os.kill(int(re.search(r"SSH_AGENT_PID=(\d+)", started.stdout)[1]), signal.SIGTERM)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_file_of_signers_that_is_not_understood_allows_nobody(
+    run: Path, keys: Path, tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests
+) -> None:
+    for line in [
         "ann cert-authority KEY",
         'ann valid-before="20200101" KEY',
         'ann what="else" KEY',
@@ -198,10 +197,10 @@ def test_a_key_of_an_agent_signs_without_its_passphrase(run: Path, tmp_path: Pat
         "ann ssh-ed25519 AAAA",
         "# nobody",
         'ann namespaces="file,git" KEY',
-    ],
-)
-def test_a_file_of_signers_that_is_not_understood_allows_nobody(run: Path, keys: Path, tmp_path: Path, line: str) -> None:
-    sign(run, keys / "ann")
-    (tmp_path / "signers").write_text(line.replace("KEY", (keys / "ann.pub").read_text().strip()) + "\n")
-    with pytest.raises(RequestError, match="which is none of the signers for brinell-run in"):
-        signed_by(run, tmp_path / "signers")
+    ]:
+        with subtests.test(str((line,))):
+            tmp_path = tmp_path_factory.mktemp("row")
+            sign(run, keys / "ann")
+            (tmp_path / "signers").write_text(line.replace("KEY", (keys / "ann.pub").read_text().strip()) + "\n")
+            with pytest.raises(RequestError, match="which is none of the signers for brinell-run in"):
+                signed_by(run, tmp_path / "signers")

@@ -2,7 +2,6 @@
 
 from fnmatch import fnmatch
 
-import brinell
 from brinell.core.record import COLUMNS
 from brinell.store.run_manifest import RunManifest
 from brinell.store.standing import RUN_COLUMNS, RUN_FILES, RUN_KEYS
@@ -16,8 +15,7 @@ def test_every_key_of_a_manifest_has_a_standing():
     assert set(RUN_KEYS) == {field.alias or name for name, field in RunManifest.model_fields.items()}
 
 
-def test_every_file_of_a_run_has_a_standing(tmp_path):
-    brinell.audit("digits-cnn", "digits", eps="0.2", attack="fgsm", samples=6, out=tmp_path / "run")
-    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and not path.name.startswith(".")]
-    names = {path.relative_to(tmp_path / "run").as_posix() for path in files}
+def test_every_file_of_a_run_has_a_standing(audit_run):
+    files = [path for path in audit_run.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    names = {path.relative_to(audit_run).as_posix() for path in files}
     assert {name for name in names if not any(fnmatch(name, pattern) for pattern in RUN_FILES)} == {"manifest.json"}

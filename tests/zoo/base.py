@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -42,40 +41,18 @@ def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> B
     if name == "digits":
         return _digits(samples, keep)
     subject = measure.subject(name)
-    x, y = images(subject.data, samples)
-    folder = subject.data.partition("/")[0]
+    x, y = subject.first(samples)
+    train = "mnist/mnist_train.npz" if subject.data.startswith("mnist") else "cifar10/cifar10_train_a.npz"
     return Base(
         name=name,
         net=subject.module(),
         x=x,
         y=y,
         eps=EPS.get(name, subject.eps_text),
-        train=lambda n: images("mnist/mnist_train.npz" if folder == "mnist" else "cifar10/cifar10_train_a.npz", n),
-        empty=lambda: _empty(subject),
+        train=lambda n: measure.images(train, slice(n)),
+        empty=subject.empty,
         keep=keep,
     )
-
-
-def images(file: str, n: int) -> tuple[Tensor, Tensor]:
-    """The first n images of a file of the shared data with their labels.
-
-    Raises:
-        SystemExit: the data are not there.
-    """
-    if not (measure.SHARED / file).is_file():
-        raise SystemExit(f"no {file} in {measure.SHARED}: set BRINELL_SHARED to the folder of the shared data")
-    with np.load(measure.SHARED / file) as arrays:
-        pixels, labels = arrays["images"][:n], arrays["labels"][:n]
-    x = torch.from_numpy(pixels).reshape(len(pixels), *pixels.shape[1:3], -1).movedim(-1, 1).float().div(255).contiguous()
-    return x, torch.from_numpy(labels.astype(np.int64))
-
-
-def _empty(subject: measure.Subject) -> nn.Module:
-    from brinell.core.user_files import import_file
-
-    file, _, name = subject.factory.partition(":")
-    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / file), name)()
-    return net
 
 
 def _digits(samples: int, keep: Path | None) -> Base:

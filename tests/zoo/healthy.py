@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from benchmarks import measure
 from brinell.core.domain import Domain
-from brinell.core.user_files import import_file
 from zoo import base
 from zoo.pair import Around
 
@@ -57,21 +56,6 @@ def shared(name: str, change: Callable[[nn.Module], nn.Module] = lambda net: net
     return load
 
 
-def weights(factory: str, file: str) -> nn.Module:
-    """An example network with weights of the shared data."""
-    from safetensors.torch import load_file
-
-    module_file, _, name = factory.partition(":")
-    net: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / module_file), name)()
-    net.load_state_dict(load_file(measure.SHARED / file))
-    return net
-
-
-def cifar(make: Callable[[], nn.Module]) -> Callable[[int], Loaded]:
-    """A network on the first CIFAR-10 test images."""
-    return lambda n: (make().eval().requires_grad_(False), *base.images("cifar10/cifar10_test.npz", n))
-
-
 def photographs(name: str, side: int) -> Callable[[int], Loaded]:
     """An ImageNet network on the first photographs, brought to its side."""
 
@@ -82,8 +66,7 @@ def photographs(name: str, side: int) -> Callable[[int], Loaded]:
         rows = [line.split(",") for line in (folder / "labels.csv").read_text().splitlines()[1:]][: min(n, 32)]
         pictures = [Image.open(folder / "images" / row[0]).convert("RGB").resize((side, side)) for row in rows]
         x = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures])).movedim(-1, 1).float().div(255).contiguous()
-        net = weights(f"imagenet.py:{name}", f"imagenet_weights/{name}.safetensors")
-        return net.eval().requires_grad_(False), x, torch.tensor([int(row[1]) for row in rows])
+        return measure.subject(name).module(), x, torch.tensor([int(row[1]) for row in rows])
 
     return load
 
@@ -113,7 +96,7 @@ def library(package: str, name: str, **settings: object) -> Callable[[int], Load
         make = (lambda: module.create_model(name, num_classes=10, **settings)) if package == "timm" else (
             lambda: getattr(module.models, name)(num_classes=10, **settings)
         )  # fmt: skip
-        return untrained(make, base.images("cifar10/cifar10_test.npz", n)[0])
+        return untrained(make, measure.images("cifar10/cifar10_test.npz", slice(n))[0])
 
     return load
 
@@ -122,14 +105,14 @@ def heartbeats(n: int) -> Loaded:
     """The network of examples/models/ecg.py, random weights, on beats brought to [0, 1]."""
     with np.load(measure.SHARED / "ecg_mitbih" / "mitbih_beats_test_ds2.npz") as arrays:
         beats = torch.from_numpy(arrays["beats_uV"][:: len(arrays["labels"]) // n][:n]).float()[:, None]
-    return untrained(import_file(measure.ROOT / "examples" / "models" / "ecg.py").BeatNet, (beats / 8000 + 0.5).clamp(0, 1))
+    return untrained(measure.import_example("models/ecg.py").BeatNet, (beats / 8000 + 0.5).clamp(0, 1))
 
 
 def clips(n: int) -> Loaded:
     """The network of examples/models/video.py, random weights, on gesture clips."""
     with np.load(measure.SHARED / "video" / "asl_gesture_clips.npz") as arrays:
         x = torch.from_numpy(arrays["clips"][:: 160 // min(n, 32)][: min(n, 32)]).permute(0, 4, 1, 2, 3).float().div(255)
-    network = import_file(measure.ROOT / "examples" / "models" / "video.py").R2Plus1D
+    network = measure.import_example("models/video.py").R2Plus1D
     return untrained(lambda: network(8), x.contiguous())
 
 
@@ -139,7 +122,7 @@ def onnx(file: str, data: str, **settings: object) -> Callable[[int], Loaded]:
     def load(n: int) -> Loaded:
         from brinell.models.onnx import Onnx
 
-        x, y = base.images(data, n)
+        x, y = measure.images(data, slice(n))
         domain = Domain(kind="image", shape=tuple(x.shape[1:]), levels=256)
         return Onnx(path=str(measure.SHARED / "onnx" / file), **settings)(domain), x, y
 
@@ -161,9 +144,7 @@ def networks() -> Iterator[Healthy]:
     for name in ("lenet5_clean", "lenet5_advtrained", "cnn4_pgd"):
         yield Healthy(name, shared(name), (*linf("0.1", "0.2", "0.3"), ("l2", "1.5")))
     for name in ("resnet20", "resnet32", "resnet44", "captum_cnn"):
-        file = f"cifar10_weights/{'captum_cnn_plain' if name == 'captum_cnn' else name}.safetensors"
-        loaded = cifar(lambda name=name, file=file: weights(f"cifar10.py:{name}", file))
-        yield Healthy(name, loaded, (*linf("0.5/255", "2/255"), ("l2", "0.25")))
+        yield Healthy(name, shared(name), (*linf("0.5/255", "2/255"), ("l2", "0.25")))
     for name in ("resnet4b", "resnet2b", "cnn_wide_kw"):
         yield Healthy(name, shared(name), (*linf("2/255", "4/255", "8/255"), ("l2", "0.5")))
     for name, side in (("mcunet_144", 144), ("squeezenet1_0", 224), ("mobilenet_v1", 224), ("mobilenet_v2", 224)):

@@ -53,6 +53,7 @@ class APGDMap(EveryKind):
     access = Access.GRADIENTS
     distances = frozenset({"linf", "l2"})
     family = "budgeted"
+    targeted = False  # the losses of single pixels are flat where a pixel is not yet of the target class
 
     def __post_init__(self) -> None:
         at_least(self, steps=1)

@@ -64,7 +64,7 @@ def parse_decimal(text: str) -> float:
     if percent := _PERCENT.fullmatch(plain):
         return float(Fraction(percent[1]) / 100)
     try:
-        value = float(Fraction("".join(plain.split()))) if _FRACTION.fullmatch(plain) else float(plain)
+        value = float(_quotient(plain)) if _FRACTION.fullmatch(plain) else float(plain)
         if math.isfinite(value):
             return value
     except (ValueError, ZeroDivisionError):
@@ -75,3 +75,9 @@ def parse_decimal(text: str) -> float:
     if first := _FIRST.search(plain):
         raise NumberError("this takes one number", first[0])
     raise NumberError("this takes a number")
+
+
+def _quotient(plain: str) -> Fraction:
+    """The value of a fraction, whose numbers may be decimals, such as 0.5/255."""
+    above, below = plain.split("/")
+    return Fraction(above.strip()) / Fraction(below.strip())

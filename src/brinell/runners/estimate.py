@@ -46,6 +46,8 @@ PILOT = 0.6
 NORMAL = 1.96
 ROW = 60
 """Bytes of memory per row when a page reads all rows."""
+clock = time.perf_counter
+"""The clock of all calibrations."""
 
 
 class _TimeOver(Exception):
@@ -97,7 +99,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         source: one of its models.
         seconds: approximate time for the estimate, most of it for the pilot.
     """
-    start = time.perf_counter()
+    start = clock()
     model = source.open()
     if model.info.server is not None or not len(plan.ids) or not len(plan.levels):
         return None
@@ -106,7 +108,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         small = replace(source, open=lambda: model)
         size = _pilot_size(plan, source, model, seconds)
         while True:
-            pilot_start = time.perf_counter()
+            pilot_start = clock()
             index = _draw_samples(plan, min(len(plan.ids), size))
             part = replace(plan, ids=plan.ids[index], labels=plan.labels[index], units=plan.units[index], models=(small,))
             watch = _PilotProgress(PILOT * seconds - (pilot_start - start))
@@ -114,8 +116,8 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
                 run = local.run(part, Path(folder) / str(size), watch, command="a calibration")
             except _TimeOver:
                 run = Run.open(Path(folder) / str(size), thresholds=True)
-            remaining = PILOT * seconds - (time.perf_counter() - start)
-            next_size = int(size * remaining / (time.perf_counter() - pilot_start))
+            remaining = PILOT * seconds - (clock() - start)
+            next_size = int(size * remaining / max(1e-9, clock() - pilot_start))
             if size >= min(MAX_SAMPLES, len(plan.ids)) or next_size < 2 * size:
                 break
             size = min(next_size, MAX_SAMPLES)
@@ -135,7 +137,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
         alarm_seconds=sum(stage.seconds for stage in stages if stage.name in masked and not stage.expected),
         memory=peak_memory(plan.device) + ROW * n * len(plan.budgets.values) * (1 + len(plan.stages)),
         samples=m,
-        calibration_seconds=time.perf_counter() - start,
+        calibration_seconds=clock() - start,
     )
 
 
@@ -150,9 +152,9 @@ def _pilot_size(plan: Plan, source: ModelSource, model: Model, seconds: float) -
     """Number of samples for which there is time, if a third of the largest possible cost is spent."""
     x = plan.dataset.load(plan.ids[consistency.evenly_spaced(len(plan.ids), min(16, len(plan.ids)))].tolist()).to(plan.device)
     predict(model, x, plan.request.batch_size)
-    start = time.perf_counter()
+    start = clock()
     predict(model, x, plan.request.batch_size)
-    pace = (time.perf_counter() - start) / len(x)
+    pace = (clock() - start) / len(x)
     passes = sum(
         sum(plan.cost_once(source, stage)) for stage in plan.stages if not stage.waits and stage.name not in source.skipped
     )
@@ -170,7 +172,7 @@ class _PilotProgress(SilentProgress):
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._start = time.perf_counter()
+        self._start = clock()
         self.check_seconds = 0.0
         """Seconds until the first attack began."""
         self.expected: dict[str, int] = {}
@@ -179,13 +181,13 @@ class _PilotProgress(SilentProgress):
     def forecast(self, stages: Mapping[str, int], models: int) -> None:
         """Note the stages that are expected to run."""
         if not self.expected:
-            self.check_seconds = time.perf_counter() - self._start
+            self.check_seconds = clock() - self._start
         self.expected = dict(stages)
 
     def count_passes(self, forwards: int, backwards: int) -> None:
         """End the calibration after its time."""
         # The checks always run, and attacks get at least half of the time.
-        if self.expected and time.perf_counter() - self._start > max(self._seconds, self.check_seconds + self._seconds / 2):
+        if self.expected and clock() - self._start > max(self._seconds, self.check_seconds + self._seconds / 2):
             raise _TimeOver
 
 
@@ -284,7 +286,7 @@ class _Clock:
 
     def __call__(self, forwards: int, backwards: int) -> None:
         self._calls += 1
-        self._last = time.perf_counter()
+        self._last = clock()
         if self._calls <= WARM:
             self._first = self._last
             return
@@ -305,7 +307,7 @@ def _extrapolate(plan: Plan, model: Model, pilot: _Pilot, until: float) -> tuple
     total = {name: float(forwards.sum() + backwards.sum()) for name, (forwards, backwards) in passes.items()}
     expected = [stage_ for stage_ in stages if total[stage_.name] and not pilot.waits(stage_)]
     scale, m = len(plan.ids) / len(pilot.plan.ids), len(pilot.plan.ids)
-    moment = max(MOMENT / 4, (until - time.perf_counter()) / max(1, len(expected)))
+    moment = max(MOMENT / 4, (until - clock()) / max(1, len(expected)))
     paces = _Paces(plan, pilot.source, model, moment)
     paces_by_plugin: dict[str, float] = {}
     estimates, sample_seconds = [], np.zeros(m)

@@ -73,17 +73,24 @@ def page_faults(page: Path) -> list[str]:
         return []
     from playwright.sync_api import sync_playwright
 
-    faults: list[str] = []
     with sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-background-networking"])
-        for width in ANSWER_WITHIN:
-            tab = browser.new_page(viewport={"width": width, "height": 900})
-            tab.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
-            tab.on("pageerror", lambda error: faults.append(str(error)))
-            tab.goto(page.as_uri())
-            faults.extend(f"at {width} pixels {fault}" for fault in _faults(width, tab.evaluate(MEASURES)))
-            faults.extend(f"at {width} pixels {fault}" for letter in LETTERS for fault in tab.evaluate(LABELS, letter)[:3])
+        faults = faults_in(browser, page)
         browser.close()
+    return faults
+
+
+def faults_in(browser: Any, page: Path) -> list[str]:
+    """The same in an open browser of playwright."""
+    faults: list[str] = []
+    for width in ANSWER_WITHIN:
+        tab = browser.new_page(viewport={"width": width, "height": 900})
+        tab.on("console", lambda message: faults.append(message.text) if message.type in ("error", "warning") else None)
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.goto(page.as_uri())
+        faults.extend(f"at {width} pixels {fault}" for fault in _faults(width, tab.evaluate(MEASURES)))
+        faults.extend(f"at {width} pixels {fault}" for letter in LETTERS for fault in tab.evaluate(LABELS, letter)[:3])
+        tab.close()
     return faults
 
 

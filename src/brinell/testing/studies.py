@@ -5,9 +5,8 @@ import inspect
 import json
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
@@ -91,8 +90,49 @@ def check_settings(study: Study) -> None:
         _demand(study, not (_counts(field.annotation) and _takes(study, name, ENDLESS)), f"has no ceiling for {name}")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A small run of a study that has ended: the rules of `RULES` are checked on it one by one."""
+
+    study: Study
+    example: Mapping[str, Any]
+    """Its settings."""
+    parent: Path
+    """The folder of its folder, and of those that the rules make."""
+    result: Any
+    rows: Mapping[str, Any]
+    """What `rows_of` reads from its folder."""
+    writes: int
+    """Files that it put in place."""
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return self.parent / "whole"
+
+    def call(self, **settings: Any) -> Any:
+        """Call the study with the example and further settings."""
+        return calls.call_of(self.study)(**self.example, progress=SilentProgress(), **settings)
+
+
+def finish(study: Study, example: Mapping[str, Any], folder: Path) -> FinishedRun:
+    """Run the example of a study in a folder within `folder`.
+
+    Raises:
+        ContractError: the folder lacks manifest or rows, or the result has another type.
+    """
+    full = folder / "whole"
+    with _writes() as written:
+        result = calls.call_of(study)(**example, progress=SilentProgress(), out=full)
+    _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
+    _demand(study, isinstance(result, study.resolve(study.result)), "returns something else than its result")
+    rows = rows_of(full)
+    _demand(study, bool(rows), "leaves no rows")
+    return FinishedRun(study=study, example=example, parent=folder, result=result, rows=rows, writes=len(written))
+
+
 def check_runs(study: Study, example: Mapping[str, Any], folder: Path) -> None:
-    """Check that the example leaves the same records when run in one go, stopped and resumed, in shards, and by the command.
+    """Run the example, and check every rule of `RULES` on it.
 
     Args:
         study: the record.
@@ -100,24 +140,11 @@ def check_runs(study: Study, example: Mapping[str, Any], folder: Path) -> None:
         folder: parent of the runs' folders.
 
     Raises:
-        ContractError: the records differ.
+        ContractError: the first rule that is broken.
     """
-    full, call = folder / "whole", partial(calls.call_of(study), **example, progress=SilentProgress())
-    with _writes() as written:
-        result = call(out=full)
-    _demand(study, (full / MANIFEST).exists(), f"leaves no {MANIFEST}")
-    _demand(study, isinstance(result, study.resolve(study.result)), "returns something else than its result")
-    rows = rows_of(full)
-    _demand(study, bool(rows), "leaves no rows")
-    _check_again(study, result, full)
-    _check_other_request(study, call, example, full)
-    if study.resume:
-        _check_file(study, example, full)
-        _check_resume(study, call, folder / "resumed", rows, len(written))
-    if study.shards:
-        _check_shards(study, call, folder / "shards", rows)
-    _check_command(study, example, folder / "command", rows)
-    _check_page(study, full)
+    run = finish(study, example, folder)
+    for rule in RULES:
+        rule(run)
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
@@ -167,42 +194,48 @@ def _in_order(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in sorted(keys, key=floats.__contains__)])
 
 
-def _check_again(study: Study, result: Any, full: Path) -> None:
-    """The records alone give the result and the page again."""
+def check_records(run: FinishedRun) -> None:
+    """Check that the records alone give result, page and request again.
+
+    Raises:
+        ContractError: they do not.
+    """
+    study, full = run.study, run.folder
     if study.open is not None:
-        _demand(study, study.resolve(study.open)(full) == result, "opens its folder as another result than it returned")
+        _demand(study, study.resolve(study.open)(full) == run.result, "opens its folder as another result than it returned")
     if study.page is not None:
         page = full / PAGE
         _demand(study, page.exists(), f"leaves no {PAGE}")
         before = page.read_bytes()
         study.resolve(study.page)(full)
         _demand(study, page.read_bytes() == before, "writes another page from the same records")
+    if study.resume:
+        recorded = {name: value for name, value in toml.load(full / "run.toml").items() if name in study.request.model_fields}
+        expected = toml.parse_request(study.request, _settings(study, run.example))
+        _demand(study, toml.parse_request(study.request, recorded) == expected, "keeps another request in run.toml")
 
 
-def _check_other_request(study: Study, call: Callable[..., Any], example: Mapping[str, Any], full: Path) -> None:
-    """Check that a folder refuses another request, and the same request without a resume."""
-    before = rows_of(full)
+def check_other_request(run: FinishedRun) -> None:
+    """Check that a folder refuses another request, and the same request without a resume.
+
+    Raises:
+        ContractError: it takes one of them, changes, or says so in more than a line.
+    """
+    study, full = run.study, run.folder
     requests: list[dict[str, Any]] = [{}]
     if study.resume and "seed" in study.request.model_fields:
-        requests.append({"seed": int(example.get("seed", 0)) + 1, "resume": True})
+        requests.append({"seed": int(run.example.get("seed", 0)) + 1, "resume": True})
     for settings in requests:
         request = "another request" if settings else "itself, without a resume,"
         try:
-            call(out=full, **settings)
+            run.call(out=full, **settings)
         except BrinellError as error:
             _demand(
                 study, "\n" not in str(error) and str(full) in str(error), f"refuses {request} without one line about the folder"
             )
         else:
             _demand(study, False, f"lets {request} into its folder")
-    _demand(study, rows_match(rows_of(full), before), "changes rows as it refuses")
-
-
-def _check_file(study: Study, example: Mapping[str, Any], full: Path) -> None:
-    """The file of settings in the folder says the request again."""
-    recorded = {name: value for name, value in toml.load(full / "run.toml").items() if name in study.request.model_fields}
-    expected = toml.parse_request(study.request, _settings(study, example))
-    _demand(study, toml.parse_request(study.request, recorded) == expected, "keeps another request in run.toml")
+    _demand(study, rows_match(rows_of(full), run.rows), "changes rows as it refuses")
 
 
 class _Stopped(BaseException):
@@ -230,47 +263,23 @@ def _writes(most: int | None = None) -> Iterator[list[str]]:
         yield written
 
 
-def _check_resume(study: Study, call: Callable[..., Any], out: Path, rows: Mapping[str, Any], writes: int) -> None:
-    """A stopped run resumes and ends with the rows of an uninterrupted run."""
-    try:
-        with _writes(writes // 2):
-            call(out=out)
-    except _Stopped:
-        pass
-    else:
-        _demand(study, False, "was not stopped in the middle: it writes less the second time")
-    call(out=out, resume=True)
-    _demand(study, rows_match(rows_of(out), rows), "has other rows after a stop and a resume")
+def check_command(run: FinishedRun) -> None:
+    """Check that the command ends a call that was stopped in the middle with the rows of an uninterrupted one.
 
+    A study without a resume begins anew. What the command prints is what the schema describes.
 
-def _check_shards(study: Study, call: Callable[..., Any], out: Path, rows: Mapping[str, Any]) -> None:
-    """Two processes in one folder make the rows of one; here they are threads."""
-    answers: list[Any] = []
-
-    def work(number: int) -> None:
-        """Run one shard and keep its answer."""
-        try:
-            answers.append(call(out=out, shard=f"{number}/2"))
-        except Exception as error:
-            answers.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for answer in answers:
-        _demand(study, not isinstance(answer, Exception), f"fails in shards: {answer!r}")
-    _demand(study, rows_match(rows_of(out), rows), "has other rows in two shards")
-
-
-def _check_command(study: Study, example: Mapping[str, Any], out: Path, rows: Mapping[str, Any]) -> None:
-    """The command makes the same rows, and what it prints is what the schema describes."""
-    values = toml.parse_request(study.request, _settings(study, example)).model_dump(exclude_unset=True)
-    options = settings_texts({name: value for name, value in example.items() if name not in values})
+    Raises:
+        ContractError: rows or schema differ.
+    """
+    study, out = run.study, run.parent / "command"
+    if study.resume:
+        _stop(run, out)
+    values = toml.parse_request(study.request, _settings(study, run.example)).model_dump(exclude_unset=True)
+    options = settings_texts({name: value for name, value in run.example.items() if name not in values})
     with redirect_stdout(StringIO()) as printed, mock.patch.object(LOUDNESS, "quiet", True):
-        Command(study, values, options, None, out, False, True, None, None).execute()
-    _demand(study, rows_match(rows_of(out), rows), "has other rows by the command than by the call")
+        Command(study, values, options, None, out, bool(study.resume), True, None, None).execute()
+    way = "after a stop of the call and a resume by the command" if study.resume else "by the command than by the call"
+    _demand(study, rows_match(rows_of(out), run.rows), f"has other rows {way}")
     printed_type = TypeAdapter[Any](study.resolve(study.printed or study.result))
     try:
         answer = json.loads(printed.getvalue())
@@ -281,10 +290,57 @@ def _check_command(study: Study, example: Mapping[str, Any], out: Path, rows: Ma
         _demand(study, round_trip == answer, "prints more than its schema describes")
 
 
-def _check_page(study: Study, full: Path) -> None:
-    """The page keeps the rules of pages, if there is a browser to measure it in."""
-    faults = page_faults(full / PAGE) if study.page is not None else []
-    _demand(study, not faults, f"has a page with faults: {'; '.join(faults)[:300]}")
+def _stop(run: FinishedRun, out: Path) -> None:
+    """Stop a call in the middle."""
+    try:
+        with _writes(run.writes // 2):
+            run.call(out=out)
+    except _Stopped:
+        pass
+    else:
+        _demand(run.study, False, "was not stopped in the middle: it writes less the second time")
+
+
+def check_shards(run: FinishedRun) -> None:
+    """Check that two processes in one folder make the rows of one; here they are threads.
+
+    Raises:
+        ContractError: a process fails, or the rows differ.
+    """
+    study, out = run.study, run.parent / "shards"
+    answers: list[Any] = []
+
+    def work(number: int) -> None:
+        """Run one shard and keep its answer."""
+        try:
+            answers.append(run.call(out=out, shard=f"{number}/2"))
+        except Exception as error:
+            answers.append(error)
+
+    if not study.shards:
+        return
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for answer in answers:
+        _demand(study, not isinstance(answer, Exception), f"fails in shards: {answer!r}")
+    _demand(study, rows_match(rows_of(out), run.rows), "has other rows in two shards")
+
+
+def check_page(run: FinishedRun) -> None:
+    """Check that the page keeps the rules of pages, if there is a browser to measure it in.
+
+    Raises:
+        ContractError: it does not.
+    """
+    faults = page_faults(run.folder / PAGE) if run.study.page is not None else []
+    _demand(run.study, not faults, f"has a page with faults: {'; '.join(faults)[:300]}")
+
+
+RULES = (check_records, check_other_request, check_command, check_shards, check_page)
+"""What holds for a finished run, in the order in which `check_runs` checks it."""
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:

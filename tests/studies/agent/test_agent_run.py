@@ -57,14 +57,15 @@ def _train(algorithm, model, batch, start=None, **config):
 @pytest.mark.parametrize("algorithm", ["none", "dqn"])
 def test_every_training_query_is_counted(algorithm):
     model, batch = _linear()
-    agent = _train(algorithm, model, batch, steps=300)
+    agent = _train(algorithm, model, batch, steps=100)
     counted = agent.about["training_queries"]
     assert counted["probes"] == len(batch) * 5  # the clean input and four probes
     assert sum(counted.values()) == model.queries
-    assert (counted["steps"] > 200) == (algorithm != "none")
+    assert (counted["steps"] > 60) == (algorithm != "none")
     assert (agent.network is None) == (algorithm == "none")
 
 
+@pytest.mark.slow
 def test_training_for_steps_repeats_exactly():
     agents = [_train("dqn", *_linear(), steps=200) for _ in range(2)]
     first, second = (agent.network.state_dict() for agent in agents)
@@ -72,6 +73,7 @@ def test_training_for_steps_repeats_exactly():
     assert any(bool(value.abs().sum() > 0) for name, value in first.items() if name.startswith("patch."))
 
 
+@pytest.mark.slow
 def test_the_prior_finds_the_corner_that_matters():
     model, batch = _linear(n=64)
     agent = _train("none", model, batch, probes=12, fits=300)
@@ -80,6 +82,7 @@ def test_the_prior_finds_the_corner_that_matters():
     assert agent.prior.covariance_for(3) is None
 
 
+@pytest.mark.slow
 def test_a_training_that_goes_on_counts_from_where_it_stopped():
     """The prior is not learned anew, the network is the one that was left, and every query of both parts is counted."""
     model, batch = _linear()
@@ -99,9 +102,9 @@ def test_a_training_that_goes_on_counts_from_where_it_stopped():
 
 def test_a_training_that_was_long_enough_is_left_as_it_is():
     model, batch = _linear()
-    first = _train("dqn", model, batch, steps=200)
+    first = _train("dqn", model, batch, steps=80)
     queries, weights = model.queries, {name: value.clone() for name, value in first.network.state_dict().items()}
-    resumed = _train("dqn", model, batch, steps=200, start=first)
+    resumed = _train("dqn", model, batch, steps=80, start=first)
     assert model.queries == queries and all(
         torch.equal(value, weights[name]) for name, value in resumed.network.state_dict().items()
     )
@@ -120,6 +123,7 @@ def test_fewer_inputs_than_slots_fill_as_many():
     assert 100 <= agent.about["curve"][-1]["steps"] < 400 and agent.about["config"]["slots"] == 64
 
 
+@pytest.mark.slow
 def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     out = tmp_path / "agent.safetensors"
     short = {"probes": 4, "fits": 20, "slots": 8, "steps": 300, "episode_steps": 20, "surrogates": 0}
@@ -137,6 +141,7 @@ def test_a_policy_file_is_what_the_attack_plays(tmp_path):
     assert agent.network.families == facts["families"] if "families" in facts else agent.network is not None
 
 
+@pytest.mark.slow
 def test_resume_goes_on_with_the_same_training_and_no_other(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
     words = [
@@ -174,40 +179,35 @@ def _umask():
     return mask
 
 
-def test_bad_policies_are_refused(tmp_path):
-    second_file = tmp_path / "other.safetensors"
-    second_file.write_bytes(b"not a policy")
-    with pytest.raises(RequestError, match="is no policy"):
-        find_agent(str(second_file))
-    with pytest.raises(RequestError, match="is no policy"):
-        find_agent(str(tmp_path / "missing.safetensors"))
+BAD_REQUESTS = [
+    (["--attack", "square"], "agents are trained for rlab"),
+    (["--algorithm", "sarsa"], "algorithm is 'sarsa': it is dqn or none"),
+    (["--eps", "1, 2"], "names 2 budgets"),
+    (["--eps", "0"], "need a budget above 0"),
+    (["--reward", "fame"], "reward is 'fame'"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--attack", "square"], "agents are trained for rlab"),
-        (["--algorithm", "sarsa"], "algorithm is 'sarsa': it is dqn or none"),
-        (["--eps", "1, 2"], "names 2 budgets"),
-        (["--eps", "0"], "need a budget above 0"),
-        (["--reward", "fame"], "reward is 'fame'"),
-        (["--samples", "3"], "too few"),
-    ],
-)
-def test_bad_requests_end_in_one_line(tmp_path, capsys, arguments, message):
-    out = tmp_path / "agent.safetensors"
-    assert run(["train-agent", "--out", str(out), *arguments]) == 2
-    error_lines = capsys.readouterr().err.strip().splitlines()
-    assert len(error_lines) == 1
-    assert message in error_lines[0]
-    assert not out.exists()
-
-
-def test_the_file_needs_its_ending(tmp_path, capsys):
+def test_bad_requests_end_in_one_line(tmp_path, capsys, subtests):
+    for number, (arguments, message) in enumerate(BAD_REQUESTS):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            out = folder / "agent.safetensors"
+            assert run(["train-agent", "--out", str(out), *arguments]) == 2
+            error_lines = capsys.readouterr().err.strip().splitlines()
+            assert len(error_lines) == 1
+            assert message in error_lines[0]
+            assert not out.exists()
     assert run(["train-agent", "--out", str(tmp_path / "agent.pkl")]) == 2
     assert "end it with .safetensors" in capsys.readouterr().err
+    (tmp_path / "other.safetensors").write_bytes(b"not a policy")
+    for name in ("other", "missing"):
+        with pytest.raises(RequestError, match="is no policy"):
+            find_agent(str(tmp_path / f"{name}.safetensors"))
 
 
+@pytest.mark.slow
 def test_train_agent_prints_json(tmp_path, capsys):
     out = tmp_path / "agent.safetensors"
     arguments = [

@@ -44,7 +44,7 @@ def test_every_training_query_is_counted(tmp_path):
     domain = Domain(kind="image", shape=data.domain.shape, levels=data.domain.levels)
     model = Recorder(lambda x: network(x).flatten(1), domain, classes=28)
     model.info = ModelInfo(output=BoxForm(candidates=4, classes=3))
-    result = brinell.train_agent(model, data, out=tmp_path / "p.safetensors", attack=f"rlab?{PLACED}", steps=80, **SHORT)
+    result = brinell.train_agent(model, data, out=tmp_path / "p.safetensors", attack=f"rlab?{PLACED}", steps=30, **SHORT)
     counted = result.training_queries
     assert result.inputs == 18 and not result.surrogates
     assert counted["first_looks"] == 18 + 1 and counted["probes"] == 18 * 7 and counted["steps"] > 0
@@ -52,6 +52,7 @@ def test_every_training_query_is_counted(tmp_path):
     assert result.validation is not None and result.validation.inputs == 3
 
 
+@pytest.mark.slow
 def test_the_policy_attacks_pictures_with_boxes(tmp_path):
     data = objects_data()
     policy = tmp_path / "p.safetensors"
@@ -63,6 +64,7 @@ def test_the_policy_attacks_pictures_with_boxes(tmp_path):
         assert "missed:0.5" not in str(file.metadata())  # the default is resolved by the data, not written as a wish
 
 
+@pytest.mark.slow
 def test_the_prior_learns_which_channel_the_masks_depend_on(tmp_path):
     x, masks = make_pictures(40)
     data = brinell.data(x, masks=masks, classes=["dark", "bright"])
@@ -91,17 +93,20 @@ def test_inputs_without_an_effect_leave_the_prior_as_it_is():
     assert all(parameter.grad is None or not parameter.grad.any() for parameter in prior.parameters())
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write"),
-        ({"criterion": "missed+false"}, "one kind of error ends the search"),
-    ],
-)
-def test_a_criterion_of_other_answers_is_refused(tmp_path, settings, message):
-    with pytest.raises(BrinellError, match=message):
-        brinell.train_agent(Spots(), objects_data(), out=tmp_path / "p.safetensors", **SHORT | settings)
-    assert not (tmp_path / "p.safetensors").exists()
+CRITERIA = [
+    ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write"),
+    ({"criterion": "missed+false"}, "one kind of error ends the search"),
+]
+
+
+def test_a_criterion_of_other_answers_is_refused(tmp_path, subtests):
+    for number, (settings, message) in enumerate(CRITERIA):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            with pytest.raises(BrinellError, match=message):
+                brinell.train_agent(Spots(), objects_data(), out=folder / "p.safetensors", **SHORT | settings)
+            assert not (folder / "p.safetensors").exists()
 
 
 def test_pictures_without_objects_are_no_data(tmp_path, capsys):

@@ -37,6 +37,7 @@ def plan_of(work):
 
 
 @pytest.mark.parametrize("address", [False, True])
+@pytest.mark.slow
 def test_the_set_is_that_of_one_process(work, benchmark_set, tmp_path, monkeypatch, address):
     starts, answers, errors = [], [], []
     monkeypatch.setattr(
@@ -78,7 +79,8 @@ def test_the_set_is_that_of_one_process(work, benchmark_set, tmp_path, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("calls", [60, pytest.param(2, marks=pytest.mark.slow), pytest.param(75, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [2, 60])
+@pytest.mark.slow
 def test_one_that_is_killed_leaves_its_work_to_the_next(work, benchmark_set, tmp_path, calls):
     out = tmp_path / "set"
     assert run_in_process(benchmark_arguments(work, out, "--shard", "2/2"), TEST_KILL_AT=str(calls), TEST_CALLS="0") == -9
@@ -90,6 +92,7 @@ def test_one_that_is_killed_leaves_its_work_to_the_next(work, benchmark_set, tmp
     assert not (out / "shards").exists()
 
 
+@pytest.mark.slow
 def test_blocks_of_a_part_are_shared(work, tmp_path, monkeypatch):
     monkeypatch.setattr(f"{BENCH}.BLOCK_SECONDS", 0.0)
     small = ["--samples", "6"]
@@ -110,6 +113,7 @@ def refusal(arguments, capsys):
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_refused_in_a_line(work, benchmark_set, tmp_path, monkeypatch, capsys):
     out = tmp_path / "set"
 

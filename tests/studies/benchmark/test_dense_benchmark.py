@@ -22,7 +22,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError
 from brinell.core.model import MapOutput, ModelInfo
 
-SETTINGS = {"distortions": "contrast+occlusion", "steps": 150, "refine": 10, "levels": "1,2"}
+SETTINGS = {"distortions": "contrast+occlusion", "steps": 80, "refine": 10, "levels": "1,2"}
 
 
 class Threshold(nn.Module):
@@ -120,23 +120,26 @@ def test_a_set_is_data_for_other_models(name, request, tmp_path):
     assert (untouched.pixel_accuracy if name == "masks" else untouched.recall)[0].value == 1
 
 
-@pytest.mark.parametrize("task", ["segmentation", "detection"])
-def test_every_forward_is_counted(task, tmp_path):
-    if task == "segmentation":
-        x, masks = masked()
-        data = brinell.data(x, masks=masks, classes=["dark", "bright"])
-        output, network = MapOutput(classes=2, height=12, width=12), Threshold()
-    else:
-        x, objects = spots([(0, 0), (3, 1)], [(1, 2)], [(2, 0), (0, 2)])
-        data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
-        output, network = BoxForm(candidates=4, classes=3), Spots()
-    domain = Domain(kind="image", shape=data.domain.shape, levels=data.domain.levels)
-    model = Recorder(lambda x: network(x).flatten(1), domain, classes=int(np.prod(output.shape)))
-    model.info = ModelInfo(output=output)
-    result = brinell.benchmark(model, data, out=tmp_path / "set", **SETTINGS | {"steps": 40})
-    rows = rows_of(tmp_path / "set", "samples")
-    assert result.queries == model.queries
-    assert all(row["queries"] > row["queries_to_success"] for row in rows if row["queries_to_success"])
+def test_every_forward_is_counted(tmp_path, subtests):
+    for number, task in enumerate(["segmentation", "detection"]):
+        with subtests.test(str(task)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            if task == "segmentation":
+                x, masks = masked()
+                data = brinell.data(x, masks=masks, classes=["dark", "bright"])
+                output, network = MapOutput(classes=2, height=12, width=12), Threshold()
+            else:
+                x, objects = spots([(0, 0), (3, 1)], [(1, 2)], [(2, 0), (0, 2)])
+                data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
+                output, network = BoxForm(candidates=4, classes=3), Spots()
+            domain = Domain(kind="image", shape=data.domain.shape, levels=data.domain.levels)
+            model = Recorder(lambda x: network(x).flatten(1), domain, classes=int(np.prod(output.shape)))
+            model.info = ModelInfo(output=output)
+            result = brinell.benchmark(model, data, out=folder / "set", **SETTINGS | {"steps": 40})
+            rows = rows_of(folder / "set", "samples")
+            assert result.queries == model.queries
+            assert all(row["queries"] > row["queries_to_success"] for row in rows if row["queries_to_success"])
 
 
 def test_shards_make_the_same_set_and_the_card_says_what_it_holds(tmp_path):
@@ -154,53 +157,63 @@ def test_shards_make_the_same_set_and_the_card_says_what_it_holds(tmp_path):
     assert fields["truth"]["dataType"] == "sc:ImageObject" and "label" not in fields
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"criterion": "lost"}, "criterion is 'lost': write"),
-        ({"criterion": "missed+false"}, "one kind of error ends the search"),
-        ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write criterion=.* for data with boxes"),
-        ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write criterion=.* for data with boxes"),
-    ],
-)
-def test_what_boxes_cannot_have_is_refused_before_anything_is_computed(tmp_path, settings, message):
-    x, objects = spots([(0, 0)])
-    data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
-    with pytest.raises(BrinellError, match=message):
-        brinell.benchmark(Spots(), data, out=tmp_path / "set", **settings)
-    assert not (tmp_path / "set").exists()
+BOX_CRITERIA = [
+    ({"criterion": "lost"}, "criterion is 'lost': write"),
+    ({"criterion": "missed+false"}, "one kind of error ends the search"),
+    ({"criterion": "true<0.1"}, "criterion is 'true<0.1': write criterion=.* for data with boxes"),
+    ({"criterion": "pixels:0.5"}, "criterion is 'pixels:0.5': write criterion=.* for data with boxes"),
+]
 
 
-@pytest.mark.parametrize("criterion", ["pixels:0.5", "missed:0.5"])
-def test_classes_have_no_criterion_of_masks_or_boxes(tmp_path, capsys, criterion):
-    command = ["benchmark", "--samples", "2", "--out", str(tmp_path / "set"), "--criterion", criterion]
-    assert cli(command) == 2
-    assert f"criterion '{criterion}' is no threshold on a probability: write --criterion" in capsys.readouterr().err
-    assert not (tmp_path / "set").exists()
+def test_what_boxes_cannot_have_is_refused_before_anything_is_computed(tmp_path, subtests):
+    for number, (settings, message) in enumerate(BOX_CRITERIA):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            x, objects = spots([(0, 0)])
+            data = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue"])
+            with pytest.raises(BrinellError, match=message):
+                brinell.benchmark(Spots(), data, out=folder / "set", **settings)
+            assert not (folder / "set").exists()
 
 
-@pytest.mark.parametrize("criterion", ["true<0.1", "class=bright>0.9", "missed:0.5"])
-def test_masks_have_no_criterion_of_classes_or_boxes(tmp_path, capsys, criterion):
-    data, model = write_pictures(tmp_path)
-    command = ["benchmark", "--data", data, "--model", model, "--out", str(tmp_path / "set"), "--criterion", criterion]
-    assert cli(command) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1 and f"criterion is '{criterion}': write --criterion pixels" in message
-    assert "for data with masks" in message and not (tmp_path / "set").exists()
+def test_classes_have_no_criterion_of_masks_or_boxes(tmp_path, capsys, subtests):
+    for number, criterion in enumerate(["pixels:0.5", "missed:0.5"]):
+        with subtests.test(str(criterion)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            command = ["benchmark", "--samples", "2", "--out", str(folder / "set"), "--criterion", criterion]
+            assert cli(command) == 2
+            assert f"criterion '{criterion}' is no threshold on a probability: write --criterion" in capsys.readouterr().err
+            assert not (folder / "set").exists()
 
 
-@pytest.mark.parametrize("damage", ["size", "class"])
-def test_a_truth_that_does_not_fit_the_pictures_is_refused(damage, masks_set, monkeypatch):
+def test_masks_have_no_criterion_of_classes_or_boxes(tmp_path, capsys, subtests):
+    for number, criterion in enumerate(["true<0.1", "class=bright>0.9", "missed:0.5"]):
+        with subtests.test(str(criterion)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            data, model = write_pictures(folder)
+            command = ["benchmark", "--data", data, "--model", model, "--out", str(folder / "set"), "--criterion", criterion]
+            assert cli(command) == 2
+            message = capsys.readouterr().err
+            assert message.count("\n") == 1 and f"criterion is '{criterion}': write --criterion pixels" in message
+            assert "for data with masks" in message and not (folder / "set").exists()
+
+
+def test_a_truth_that_does_not_fit_the_pictures_is_refused(masks_set, monkeypatch, subtests):
     from brinell.datasets import bench
 
     read = bench._tensor
+    for damage in ["size", "class"]:
+        with subtests.test(str(damage)):
 
-    def damaged(file, name):
-        array = read(file, name)
-        if not name.endswith("/truth"):
-            return array
-        return array[:-1] if damage == "size" else array * 0 + 7
+            def damaged(file, name):
+                array = read(file, name)
+                if not name.endswith("/truth"):
+                    return array
+                return array[:-1] if damage == "size" else array * 0 + 7
 
-    monkeypatch.setattr(bench, "_tensor", damaged)
-    with pytest.raises(BrinellError, match="has shape" if damage == "size" else "holds the class 7"):
-        bench.Bench(path=str(masks_set.folder))()
+            monkeypatch.setattr(bench, "_tensor", damaged)
+            with pytest.raises(BrinellError, match="has shape" if damage == "size" else "holds the class 7"):
+                bench.Bench(path=str(masks_set.folder))()

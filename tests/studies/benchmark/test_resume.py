@@ -16,7 +16,8 @@ def test_another_batch_size(work, benchmark_set, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("calls", [2, 70])
+@pytest.mark.parametrize("calls", [70])
+@pytest.mark.slow
 def test_sigkill(work, benchmark_set, tmp_path, calls):
     out = tmp_path / "set"
     assert run_in_process(benchmark_arguments(work, out), TEST_KILL_AT=str(calls), TEST_CALLS="0") == -9
@@ -31,6 +32,7 @@ class Killed(BaseException):
     """An interruption that no except clause of the program catches."""
 
 
+@pytest.mark.slow
 def test_killed_before_every_file(work, tmp_path, monkeypatch):
     """The folder changes only when a file is moved to its final name, so these moments cover all kills."""
     monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 1)
@@ -64,15 +66,7 @@ def test_killed_before_every_file(work, tmp_path, monkeypatch):
         assert_same_set(tmp_path / "whole", out)
 
 
-def test_interrupted(work, benchmark_set, tmp_path, monkeypatch, capsys):
-    out = tmp_path / "set"
-    monkeypatch.setenv("TEST_INTERRUPT_AT", "40")
-    assert cli(benchmark_arguments(work, out)) == 130
-    assert f"go on with brinell benchmark --resume --out {out}" in capsys.readouterr().err
-    assert cli(["benchmark", "--resume", "--out", str(out)]) == 0
-    assert_same_set(benchmark_set, out)
-
-
+@pytest.mark.slow
 def test_what_is_done_of_a_part_is_kept(work, tmp_path, monkeypatch):
     """With blocks of four in parts of five, a resumed run loads the finished blocks and makes the same set."""
     monkeypatch.setattr("brinell.studies.benchmark.run.BLOCK_SECONDS", 0.0)

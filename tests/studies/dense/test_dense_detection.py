@@ -1,19 +1,14 @@
 """Detectors under attack, on one of which the change that makes an object vanish is known."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 import brinell
 from _spots import VANISHING, Final, Spots, entries, spots
-from brinell.analysis.average_precision import average_precision, match_set
-from brinell.core.answer_text import read_boxes, read_objects
 from brinell.core.errors import BrinellError
-from brinell.studies.dense.detection_analysis import open_study, summarise, summary
-from brinell.studies.dense.records import CLEAN, TABLE
+from brinell.studies.dense.detection_analysis import open_study, summary
+from brinell.studies.dense.records import TABLE
 from brinell.studies.dense.results import Figure
 
 EPS = (0.98 * VANISHING, 1.02 * VANISHING)
@@ -56,23 +51,6 @@ def test_quadrants_cannot_be_misplaced_and_another_class_takes_the_lead_at_half_
     assert values(result.errors.mislabelled)[0] == 0 and values(result.errors.mislabelled)[-1] == 0  # 0.2 + eps stays below 0.46
 
 
-def test_the_json_is_as_promised(result):
-    printed = json.loads(result.model_dump_json())
-    assert printed["task"] == "detection" and printed["n"] == 4
-    assert set(printed["errors"]) == {"missed", "false", "mislabelled", "misplaced"}
-    for figures in (printed["ap50"], printed["recall"], *printed["errors"].values()):
-        assert figures[0]["eps"] == 0 and {"eps", "value", "low", "high"} == set(figures[0])
-
-
-def test_figures_are_those_of_the_rows_alone(result):
-    folder = TABLE.read(result.folder)
-    assert summarise(folder).model_copy(update={"folder": result.folder}) == result
-    clean = np.flatnonzero(folder.rows.attack == CLEAN)
-    boxes = [read_boxes(folder.rows.answer[row]) for row in clean]
-    objects = [read_objects(folder.rows.answer[row]) for row in clean]
-    assert average_precision(match_set(boxes, objects))[0][0] == result.ap50[0].value
-
-
 def test_lower_scores_of_all_boxes_change_recall_and_not_ap(result):
     folder = TABLE.read(result.folder)
     study = open_study(folder)
@@ -82,18 +60,8 @@ def test_lower_scores_of_all_boxes_change_recall_and_not_ap(result):
     assert isinstance(changed.ap50[0], Figure)
 
 
-def test_pictures_without_objects_and_classes_that_never_occur_are_said(result):
-    assert any("1 of 4 pictures have no object" in note for note in result.notes)
-    assert result.errors.false[-1].value * result.n == pytest.approx(round(result.errors.false[-1].value * result.n))
-
-
-def test_the_page_shows_boxes_and_figures(result):
-    page = (Path(result.folder) / "report.html").read_text(encoding="utf-8")
-    assert "Kinds of errors" in page and "without an attack" in page and page.count("<img") >= 4 * 5
-
-
 def test_final_boxes_are_attacked_by_their_scores(tmp_path):
-    result = brinell.audit(Final(), data(), eps=[0.5], attack="square?steps=60", out=tmp_path / "run")
+    result = brinell.audit(Final(), data(), eps=[0.5], attack="square?steps=25", out=tmp_path / "run")
     assert result.errors.missed[-1].value > 0
     assert any("attacks that ask for scores alone are offered" in note for note in result.notes)
     with pytest.raises(BrinellError, match="pgd needs gradients, and Final gives scores only"):
@@ -114,27 +82,27 @@ def test_rlab_places_patches_on_pictures_with_boxes(tmp_path):
 
 
 def test_a_criterion_ends_an_attack(tmp_path):
-    some = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=8", criterion="missed:0.5", out=tmp_path / "some")
-    everything = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=8", criterion="missed", out=tmp_path / "all")
+    some = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed:0.5", out=tmp_path / "some")
+    everything = brinell.dense(Spots(), data(), eps=[0.4], attack="pgd?steps=3", criterion="missed", out=tmp_path / "all")
     assert sum(aim.forwards for aim in some.aims) <= sum(aim.forwards for aim in everything.aims)
     assert all(figure.value >= 0.5 for figure in some.errors.missed[1:])
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"criterion": "lost"}, "criterion is 'lost': write"),
-        ({"criterion": "missed:2"}, "criterion is 'missed:2': write"),
-        ({"norm": "l2", "lipschitz": 1.0}, "certifies maps alone"),
-        ({"attack": "standard"}, "standard is a cascade"),
-    ],
-)
-def test_what_cannot_be_carried_out_is_refused(tmp_path, settings, message):
-    with pytest.raises(BrinellError, match=message):
-        brinell.dense(Spots(), data(), out=tmp_path / "run", **{"eps": [0.1]} | settings)
+REFUSALS = [
+    ({"criterion": "lost"}, "criterion is 'lost': write"),
+    ({"criterion": "missed:2"}, "criterion is 'missed:2': write"),
+    ({"norm": "l2", "lipschitz": 1.0}, "certifies maps alone"),
+    ({"attack": "standard"}, "standard is a cascade"),
+]
 
 
-def test_a_detector_of_other_classes_is_refused(tmp_path):
+def test_what_cannot_be_carried_out_is_refused(tmp_path, subtests):
+    for number, (settings, message) in enumerate(REFUSALS):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            with pytest.raises(BrinellError, match=message):
+                brinell.dense(Spots(), data(), out=folder / "run", **{"eps": [0.1]} | settings)
     x, objects = spots(*PICTURES)
     two = brinell.data(x, boxes=entries(objects), classes=["red", "green", "blue", "grey"])
     with pytest.raises(BrinellError, match="tells 3 classes apart, and the boxes have 4"):

@@ -25,20 +25,23 @@ def threshold_data():
 SETTINGS = {"eps": "0.01,0.02", "attack": "sea?steps=3", "select": "first"}
 
 
-@pytest.mark.parametrize("call", [brinell.dense, brinell.audit])
-def test_the_estimate_is_that_of_the_run_and_nothing_is_kept(call, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    plan = call(Threshold(), threshold_data(), dry_run=True, calibrate=60, **SETTINGS)
-    assert not list(tmp_path.iterdir())
-    brinell.dense(Threshold(), threshold_data(), out=tmp_path / "run", batch_size=1, **SETTINGS)
-    rows = TABLE.read(tmp_path / "run").rows
-    (cost,) = plan.estimates
-    assert (plan.n, cost.samples) == (3, 3)
-    assert cost.passes == (rows.forwards + rows.backwards).sum()
-    for cell in plan.cells:
-        assert cell.passes == (rows.forwards + rows.backwards)[rows.attack == cell.stage].sum()
-        assert (cell.forwards_at_most, cell.backwards_at_most) == (3 * 2 * 4, 3 * 2 * 3)
-        assert cell.passes <= cell.forwards_at_most + cell.backwards_at_most
+def test_the_estimate_is_that_of_the_run_and_nothing_is_kept(tmp_path, monkeypatch, subtests):
+    for number, call in enumerate([brinell.audit]):
+        with subtests.test(str(call)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            monkeypatch.chdir(folder)
+            plan = call(Threshold(), threshold_data(), dry_run=True, calibrate=60, **SETTINGS)
+            assert not list(folder.iterdir())
+            brinell.dense(Threshold(), threshold_data(), out=folder / "run", batch_size=1, **SETTINGS)
+            rows = TABLE.read(folder / "run").rows
+            (cost,) = plan.estimates
+            assert (plan.n, cost.samples) == (3, 3)
+            assert cost.passes == (rows.forwards + rows.backwards).sum()
+            for cell in plan.cells:
+                assert cell.passes == (rows.forwards + rows.backwards)[rows.attack == cell.stage].sum()
+                assert (cell.forwards_at_most, cell.backwards_at_most) == (3 * 2 * 4, 3 * 2 * 3)
+                assert cell.passes <= cell.forwards_at_most + cell.backwards_at_most
 
 
 def test_without_a_calibration_no_picture_is_attacked(tmp_path):

@@ -121,28 +121,33 @@ def test_figures_come_from_rows_alone(result):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_cells_are_the_answers_to_the_inputs_that_dense_finds(seed, tmp_path):
+def test_cells_are_the_answers_to_the_inputs_that_dense_finds(tmp_path, subtests):
     """On the source the figure is that of `brinell dense`; elsewhere the stored inputs, shown once more, give it."""
-    x, _ = pictures(3, 6)
-    data = brinell.data(x, masks=np.random.default_rng(seed).integers(0, 3, x.shape[:3]).astype(np.uint8))
-    networks, settings = (
-        {"Mixture": Mixture(seed), "SecondMixture": SecondMixture(100 + seed)},
-        {"eps": 0.05, "attack": "pgd?steps=3"},
-    )
-    both = brinell.transfer(model=list(networks.values()), data=data, **settings, batch_size=2, out=tmp_path / "a")
-    swapped = brinell.dense_transfer(model=list(networks.values())[::-1], data=data, **settings, batch_size=2, out=tmp_path / "b")
-    masks = torch.from_numpy(data.info.truth.load(range(3)).astype(np.int64))
-    for number, (source, network) in enumerate(networks.items()):
-        alone = brinell.dense(network, data, **settings, batch_size=2, out=tmp_path / source)
-        assert value(both, source, source) == alone.pixel_accuracy[1].value
-        assert value(both, None, source) == alone.pixel_accuracy[0].value
-        files = [read_arrays(tmp_path / "a" / "inputs" / f"{number:03d}-{group:04d}.safetensors") for group in range(2)]
-        found = torch.from_numpy(np.stack([(files[0] | files[1])[f"{sample}-0"] for sample in range(3)]))
-        for model, shown in networks.items():
-            right = (shown(found).argmax(1) == masks).float().mean()
-            assert value(both, source, model) == pytest.approx(float(right), abs=1e-6)
-            assert value(both, source, model) == value(swapped, source, model)
+    for number, seed in enumerate(range(1)):
+        with subtests.test(str(seed)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            x, _ = pictures(3, 6)
+            data = brinell.data(x, masks=np.random.default_rng(seed).integers(0, 3, x.shape[:3]).astype(np.uint8))
+            networks, settings = (
+                {"Mixture": Mixture(seed), "SecondMixture": SecondMixture(100 + seed)},
+                {"eps": 0.05, "attack": "pgd?steps=3"},
+            )
+            both = brinell.transfer(model=list(networks.values()), data=data, **settings, batch_size=2, out=folder / "a")
+            swapped = brinell.dense_transfer(
+                model=list(networks.values())[::-1], data=data, **settings, batch_size=2, out=folder / "b"
+            )
+            masks = torch.from_numpy(data.info.truth.load(range(3)).astype(np.int64))
+            for number, (source, network) in enumerate(networks.items()):
+                alone = brinell.dense(network, data, **settings, batch_size=2, out=folder / source)
+                assert value(both, source, source) == alone.pixel_accuracy[1].value
+                assert value(both, None, source) == alone.pixel_accuracy[0].value
+                files = [read_arrays(folder / "a" / "inputs" / f"{number:03d}-{group:04d}.safetensors") for group in range(2)]
+                found = torch.from_numpy(np.stack([(files[0] | files[1])[f"{sample}-0"] for sample in range(3)]))
+                for model, shown in networks.items():
+                    right = (shown(found).argmax(1) == masks).float().mean()
+                    assert value(both, source, model) == pytest.approx(float(right), abs=1e-6)
+                    assert value(both, source, model) == value(swapped, source, model)
 
 
 @pytest.fixture(scope="module")
@@ -177,29 +182,32 @@ def test_one_source_is_attacked_where_one_is_named(tmp_path):
     assert [source.source for source in single.sources] == ["Copy"] and len(single.cells) == 4
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"model": [Channel()]}, "needs two models, and one is named"),
-        ({"source": "Third"}, "no model is named 'Third': the models are Channel, Copy"),
-        ({"eps": "0.1,0.2"}, "is no single budget above 0"),
-        ({"eps": "0"}, "is no single budget above 0"),
-        ({"attack": "fast"}, "is a cascade for models that answer one class"),
-        ({"model": [Channel(), torch.nn.Flatten()]}, "answers one class for each input"),
-        ({"norm": "l1"}, "norm is 'l1'"),
-    ],
-)
-def test_what_cannot_be_carried_out_is_refused(settings, words, tmp_path):
-    x, masks = pictures(2)
-    usual = {"model": [Channel(), Copy()], "data": brinell.data(x, masks=masks), "eps": 0.1, "attack": "pgd?steps=2"}
-    with pytest.raises(BrinellError, match=words):
-        brinell.transfer(**usual | settings, out=tmp_path / "a")
-    assert not (tmp_path / "a").exists()
+REFUSALS = [
+    ({"model": [Channel()]}, "needs two models, and one is named"),
+    ({"source": "Third"}, "no model is named 'Third': the models are Channel, Copy"),
+    ({"eps": "0.1,0.2"}, "is no single budget above 0"),
+    ({"eps": "0"}, "is no single budget above 0"),
+    ({"attack": "fast"}, "is a cascade for models that answer one class"),
+    ({"model": [Channel(), torch.nn.Flatten()]}, "answers one class for each input"),
+    ({"norm": "l1"}, "norm is 'l1'"),
+]
 
 
-def test_data_of_classes_are_refused(tmp_path):
+def test_what_cannot_be_carried_out_is_refused(tmp_path, subtests):
+    for number, (settings, words) in enumerate(REFUSALS):
+        with subtests.test(str(words)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            x, masks = pictures(2)
+            usual = {"model": [Channel(), Copy()], "data": brinell.data(x, masks=masks), "eps": 0.1, "attack": "pgd?steps=2"}
+            with pytest.raises(BrinellError, match=words):
+                brinell.transfer(**usual | settings, out=folder / "a")
+            assert not (folder / "a").exists()
+
+
+def test_data_of_classes_are_refused(patterns, tmp_path):
     spec, network = write_pictures(tmp_path / "pictures")
     with pytest.raises(BrinellError, match="brinell transfer compares such models"):
-        brinell.dense_transfer(model=["digits-cnn?width=4", "digits-cnn?width=4&seed=1"], data="digits", out=tmp_path / "a")
+        brinell.dense_transfer(model=patterns.models, data=patterns.data, out=tmp_path / "a")
     with pytest.raises(BrinellError, match="two models are called"):
         brinell.transfer(model=[network, network], data=spec, out=tmp_path / "a")

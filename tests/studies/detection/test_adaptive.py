@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import pytest
 import torch
 from torch import nn
 
@@ -50,14 +49,15 @@ def run(suspicion, threshold, eps=0.5, norm="linf", **settings):
     return SearchOutcome(x, wrong, suspicion(x), ledger.fooled, ledger.costs.backwards)
 
 
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_finds_the_corner_that_both_leave_open(norm):
+def test_finds_the_corner_that_both_leave_open(subtests):
     """An alarm below y = 0.2 everywhere: the way out is right and up. The third point cannot turn within eps."""
-    outcome = run(lambda x: -x[:, 1], -0.2, norm=norm)
-    assert outcome.wrong.tolist() == outcome.succeeded.tolist() == [True, True, False]
-    assert (outcome.score[:2] <= -0.2).all() and (outcome.x[:2, 0] > 0).all()
-    size = (outcome.x - X).abs().amax(1) if norm == "linf" else (outcome.x - X).norm(dim=1)
-    assert (size <= 0.5 + 1e-5).all()
+    for norm in ["linf", "l2"]:
+        with subtests.test(str(norm)):
+            outcome = run(lambda x: -x[:, 1], -0.2, norm=norm)
+            assert outcome.wrong.tolist() == outcome.succeeded.tolist() == [True, True, False]
+            assert (outcome.score[:2] <= -0.2).all() and (outcome.x[:2, 0] > 0).all()
+            size = (outcome.x - X).abs().amax(1) if norm == "linf" else (outcome.x - X).norm(dim=1)
+            assert (size <= 0.5 + 1e-5).all()
 
 
 def test_no_way_out():

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 import torch
@@ -12,7 +11,6 @@ from torch import nn
 
 import brinell
 from _browser import check_everywhere, chromium
-from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.models._torch_model import TorchModel
@@ -90,6 +88,7 @@ def result(files, tmp_path_factory):
 
 
 @pytest.mark.browser
+@pytest.mark.slow
 def test_the_page_in_a_browser(result):
     with chromium() as browser:
         check_everywhere(browser, Path(result.folder) / "report.html")
@@ -133,16 +132,6 @@ def test_every_figure_can_be_computed_from_the_rows(result):
     assert load_maps(table.path, [0])[METHODS[0], 0].shape == (SIDE, SIDE)
 
 
-def test_the_page_shows_every_method_and_the_conclusions(result):
-    table = TABLE.read(result.folder)
-    text = page.render(table)
-    for name in METHODS:
-        assert f"<b>{name}</b>" in text
-    assert text.count("<img") >= (1 + len(METHODS)) * page.MOST_SAMPLES
-    assert "A faithful method beats both its blurred copy and its inverse" in text and "In Dice" in text
-    assert "how far the means hold" not in text, "ten groups allow intervals"
-
-
 def test_what_is_said_follows_from_corrected_p_values(result):
     """Property: the headline counts the methods that the column of corrected p-values keeps, whatever the p-values."""
     rng = np.random.default_rng(0)
@@ -157,29 +146,20 @@ def test_what_is_said_follows_from_corrected_p_values(result):
         assert (f"Against {alike} of the {len(plain)} methods no difference is shown" in sentence) == (alike > 0)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3, 5])
-def test_a_few_groups_allow_no_interval(groups, files, tmp_path):
+def test_a_few_groups_allow_no_interval(files, tmp_path, subtests):
     """Property: with fewer than six groups no measure has an interval, and the conclusions say so."""
-    np.savez(tmp_path / "masks.npz", masks=np.load(files / "masks.npz")["masks"], groups=np.arange(N) % groups)
-    settings = {"truth": f"npz:{tmp_path / 'masks.npz'}", "method": ("gradient", "centre"), "steps": 2, "copies": 0}
-    result = brinell.explain(Halves(), str(files / "data.npz"), samples=N, **settings, out=tmp_path / "run")
-    assert result.groups == groups
-    for method in result.methods:
-        assert all(getattr(method, name) is None or getattr(method, name).low is None for name in MEASURES)
-        assert not method.faithful
-    assert f"These are {groups} groups of related samples: how far the means hold" in " ".join(describe(result))
-
-
-def test_out_of_the_box(tmp_path, root, capsys):
-    command = ["explain", *"--samples 3 --steps 3 --copies 0 --method rlab?questions=32 --method centre".split()]
-    assert cli([*command, "--out", str(tmp_path / "run"), "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    jsonschema.validate(answer, json.loads((root / "docs" / "schema" / "explain.json").read_text()))
-    assert answer["n"] == 3 and answer["methods"][0]["dice"] is None and answer["methods"][0]["deletion"]["n"] == 3
-    page = (tmp_path / "run" / "report.html").read_text()
-    assert Path(brinell.report(tmp_path / "run")).read_text() == page, "brinell report writes the same page"
-    assert cli([*command, "--out", str(tmp_path / "run")]) == 2
-    assert "holds an explanation: add --resume to go on with it, or choose another --out" in capsys.readouterr().err
+    for number, groups in enumerate([1, 5]):
+        with subtests.test(str(groups)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            np.savez(folder / "masks.npz", masks=np.load(files / "masks.npz")["masks"], groups=np.arange(N) % groups)
+            settings = {"truth": f"npz:{folder / 'masks.npz'}", "method": ("gradient", "centre"), "steps": 2, "copies": 0}
+            result = brinell.explain(Halves(), str(files / "data.npz"), samples=N, **settings, out=folder / "run")
+            assert result.groups == groups
+            for method in result.methods:
+                assert all(getattr(method, name) is None or getattr(method, name).low is None for name in MEASURES)
+                assert not method.faithful
+            assert f"These are {groups} groups of related samples: how far the means hold" in " ".join(describe(result))
 
 
 def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
@@ -200,26 +180,28 @@ def test_a_model_with_scores_gets_the_methods_that_need_scores(files, tmp_path):
             brinell.explain(scores, str(files / "data.npz"), method="centre", **settings, out=tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        ({"method": "grad-cam?layer=cnov"}, "the network has no layer 'cnov'; its last ones are conv"),
-        ({"method": "grad-came"}, "there is no explainer 'grad-came', did you mean 'grad-cam'"),
-        ({"truth": "wide.npz"}, r"has shape \(20, 12, 13\), and the data need \(20, 12, 12\)"),
-        ({"truth": "masks:."}, "finds files by the names of pictures, and .* has none: use npz:FILE"),
-        ({"truth": "mask:x"}, "there is no ground truth 'mask', did you mean 'masks'"),
-        ({"truth": "npz:none.npz"}, "there is no none.npz for truth npz"),
-        ({"truth": "beat"}, "truth beat is for signals"),
-        ({"only": "wrong"}, "no sample remains to explain .* the model gets right"),
-    ],
-    ids=str,
-)
-def test_impossible_requests_are_refused_in_one_line(settings, line, files, tmp_path):
-    if settings.get("truth") == "wide.npz":
-        settings = {"truth": f"npz:{files / 'wide.npz'}"}
-    with pytest.raises(RequestError, match=line) as error:
-        brinell.explain(Halves(), str(files / "data.npz"), **({"method": "centre"} | settings), out=tmp_path / "run")
-    assert "\n" not in str(error.value)
+IMPOSSIBLE_REQUESTS = [
+    ({"method": "grad-cam?layer=cnov"}, "the network has no layer 'cnov'; its last ones are conv"),
+    ({"method": "grad-came"}, "there is no explainer 'grad-came', did you mean 'grad-cam'"),
+    ({"truth": "wide.npz"}, r"has shape \(20, 12, 13\), and the data need \(20, 12, 12\)"),
+    ({"truth": "masks:."}, "finds files by the names of pictures, and .* has none: use npz:FILE"),
+    ({"truth": "mask:x"}, "there is no ground truth 'mask', did you mean 'masks'"),
+    ({"truth": "npz:none.npz"}, "there is no none.npz for truth npz"),
+    ({"truth": "beat"}, "truth beat is for signals"),
+    ({"only": "wrong"}, "no sample remains to explain .* the model gets right"),
+]
+
+
+def test_impossible_requests_are_refused_in_one_line(files, tmp_path, subtests):
+    for number, (settings, line) in enumerate(IMPOSSIBLE_REQUESTS):
+        with subtests.test(str(line)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            if settings.get("truth") == "wide.npz":
+                settings = {"truth": f"npz:{files / 'wide.npz'}"}
+            with pytest.raises(RequestError, match=line) as error:
+                brinell.explain(Halves(), str(files / "data.npz"), **({"method": "centre"} | settings), out=folder / "run")
+            assert "\n" not in str(error.value)
 
 
 @pytest.fixture(scope="module")
@@ -248,47 +230,62 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("spec", ["masks:masks", "masks:masks?value=7", "masks:trimaps?form=trimap", "coco:coco.json", "voc:voc"])
-def test_ground_truth_of_pictures_in_every_format(spec, folder, tmp_path):
-    name, _, path = spec.partition(":")
-    result = brinell.explain(
-        Halves(),
-        f"image-folder:{folder / 'data'}?mode=L",
-        truth=f"{name}:{folder / path}",
-        method="centre",
-        samples=4,
-        steps=0,
-        copies=0,
-        out=tmp_path / "run",
-    )
-    table, (_, _, masks) = TABLE.read(result.folder), pictures()
-    assert result.n == 4
-    for sample, index in enumerate([0, 2, 1, 3]):  # by folder
-        assert np.array_equal(load_truths(table.path, [sample])[sample] == 1, masks[index] == 1)
+TRUTHS = [
+    "masks:masks",
+    "masks:masks?value=7",
+    "masks:trimaps?form=trimap",
+    "coco:coco.json",
+    "voc:voc",
+]
 
 
-@pytest.mark.parametrize("harm", ["none", "cut", "objects", "xml", "json"])
-def test_a_damaged_file_of_ground_truth_is_reported_in_one_line(harm, files, folder, tmp_path):
+def test_ground_truth_of_pictures_in_every_format(folder, tmp_path, subtests):
+    for number, spec in enumerate(TRUTHS):
+        with subtests.test(str(spec)):
+            place = tmp_path / str(number)
+            place.mkdir()
+            name, _, path = spec.partition(":")
+            result = brinell.explain(
+                Halves(),
+                f"image-folder:{folder / 'data'}?mode=L",
+                truth=f"{name}:{folder / path}",
+                method="centre",
+                samples=4,
+                steps=0,
+                copies=0,
+                out=place / "run",
+            )
+            table, (_, _, masks) = TABLE.read(result.folder), pictures()
+            assert result.n == 4
+            for sample, index in enumerate([0, 2, 1, 3]):  # by folder
+                assert np.array_equal(load_truths(table.path, [sample])[sample] == 1, masks[index] == 1)
+
+
+def test_a_damaged_file_of_ground_truth_is_reported_in_one_line(files, folder, tmp_path, subtests):
     """Some files are read when the study starts, others when their sample is explained."""
-    archive = (files / "masks.npz").read_bytes()
-    data, truth = str(files / "data.npz"), f"npz:{tmp_path / 'm.npz'}"
-    if harm == "none":
-        (tmp_path / "m.npz").write_bytes(b"no archive")
-    elif harm == "cut":
-        (tmp_path / "m.npz").write_bytes(archive[: len(archive) // 2])
-    elif harm == "objects":
-        np.savez(tmp_path / "m.npz", masks=np.array([None] * N))
-    else:
-        data, truth = f"image-folder:{folder / 'data'}?mode=L", f"voc:{tmp_path}"
-        if harm == "json":
-            (tmp_path / "c.json").write_text("[[[")
-            truth = f"coco:{tmp_path / 'c.json'}"
-        for index in range(4):
-            (tmp_path / f"p{index}.xml").write_text("<annotation><size>")
-    line = r"damaged or cut short|cannot be read|Python objects"
-    with pytest.raises(RequestError, match=line) as error:
-        brinell.explain(Halves(), data, truth=truth, method="centre", steps=0, copies=0, out=tmp_path / "run")
-    assert "\n" not in str(error.value) and "allow_pickle" not in str(error.value)
+    for number, harm in enumerate(["none", "cut", "objects", "xml", "json"]):
+        with subtests.test(str(harm)):
+            place = tmp_path / str(number)
+            place.mkdir()
+            archive = (files / "masks.npz").read_bytes()
+            data, truth = str(files / "data.npz"), f"npz:{place / 'm.npz'}"
+            if harm == "none":
+                (place / "m.npz").write_bytes(b"no archive")
+            elif harm == "cut":
+                (place / "m.npz").write_bytes(archive[: len(archive) // 2])
+            elif harm == "objects":
+                np.savez(place / "m.npz", masks=np.array([None] * N))
+            else:
+                data, truth = f"image-folder:{folder / 'data'}?mode=L", f"voc:{place}"
+                if harm == "json":
+                    (place / "c.json").write_text("[[[")
+                    truth = f"coco:{place / 'c.json'}"
+                for index in range(4):
+                    (place / f"p{index}.xml").write_text("<annotation><size>")
+            line = r"damaged or cut short|cannot be read|Python objects"
+            with pytest.raises(RequestError, match=line) as error:
+                brinell.explain(Halves(), data, truth=truth, method="centre", steps=0, copies=0, out=place / "run")
+            assert "\n" not in str(error.value) and "allow_pickle" not in str(error.value)
 
 
 def test_ground_truth_of_signals(tmp_path):
@@ -308,6 +305,7 @@ def test_ground_truth_of_signals(tmp_path):
     assert "<svg" in page.render(table)
 
 
+@pytest.mark.slow
 def test_a_blank_map_is_reported_and_excluded_from_the_measures(files, tmp_path):
     plugin_file = tmp_path / "own.py"
     plugin_file.write_text(BLANK.replace("SUM", repr(float(pictures()[0][0].sum()))))

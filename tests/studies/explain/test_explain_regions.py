@@ -122,38 +122,31 @@ def test_the_page_and_the_terminal_name_the_region(of_class, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["region"] == "class:bright"
 
 
-def test_shards_give_the_same_rows(tmp_path):
-    data, model = write_pictures(tmp_path, n=2)
-    command = ["explain", "--data", data, "--model", model, "--region", "class:bright", "--method", "rlab?questions=16"]
-    assert cli([*command, "--out", str(tmp_path / "run")]) == 0
-    assert cli([*command, "--out", str(tmp_path / "shards"), "--shard", "1/1"]) == 0
-    first, second = (TABLE.read(tmp_path / name).rows for name in ("run", "shards"))
-    for name in ("dice", "insertion", "infidelity", "forwards"):
-        assert np.ma.allequal(getattr(first, name), getattr(second, name)), name
+REFUSALS = [
+    (squares, {}, "holds masks, of which one part is explained: add region=, class:NAME for the pixels of a class"),
+    (objects_data, {}, "holds boxes, of which one part is explained: add region=, class:NAME for the largest object"),
+    (squares, {"region": "class:blue"}, "there is no class 'blue': the data have dark, bright"),
+    (squares, {"region": "object:1"}, "region is 'object:1': write class:NAME"),
+    (objects_data, {"region": "box:0,0,4,4"}, "region is 'box:0,0,4,4': write class:NAME"),
+    (squares, {"region": "box:0,0,4"}, "write box:X0,Y0,X1,Y1 with whole pixels"),
+    (squares, {"region": "box:4,0,4,9"}, "a picture has 16 x 16 pixels: give a rectangle in it"),
+    (squares, {"region": "box:0,0,16,16"}, "smaller than the picture"),
+    (squares, {"region": "class:dark", "truth": "masks:DIR"}, "truth= does not go with region=, since the region is"),
+    (squares, {"region": "class:dark", "randomise": True}, "shuffled weights are compared for classifiers alone"),
+    (squares, {"region": "class:dark", "method": "gradient"}, "a region is explained by scores alone"),
+    (objects_data, {"region": "object:7"}, "no sample remains to explain"),
+]
 
 
-@pytest.mark.parametrize(
-    ("data", "settings", "message"),
-    [
-        (squares, {}, "holds masks, of which one part is explained: add region=, class:NAME for the pixels of a class"),
-        (objects_data, {}, "holds boxes, of which one part is explained: add region=, class:NAME for the largest object"),
-        (squares, {"region": "class:blue"}, "there is no class 'blue': the data have dark, bright"),
-        (squares, {"region": "object:1"}, "region is 'object:1': write class:NAME"),
-        (objects_data, {"region": "box:0,0,4,4"}, "region is 'box:0,0,4,4': write class:NAME"),
-        (squares, {"region": "box:0,0,4"}, "write box:X0,Y0,X1,Y1 with whole pixels"),
-        (squares, {"region": "box:4,0,4,9"}, "a picture has 16 x 16 pixels: give a rectangle in it"),
-        (squares, {"region": "box:0,0,16,16"}, "smaller than the picture"),
-        (squares, {"region": "class:dark", "truth": "masks:DIR"}, "truth= does not go with region=, since the region is"),
-        (squares, {"region": "class:dark", "randomise": True}, "shuffled weights are compared for classifiers alone"),
-        (squares, {"region": "class:dark", "method": "gradient"}, "a region is explained by scores alone"),
-        (objects_data, {"region": "object:7"}, "no sample remains to explain"),
-    ],
-)
-def test_what_cannot_be_explained_is_refused_in_one_line(data, settings, message, tmp_path):
-    model = Pooled() if data is squares else Spots()
-    with pytest.raises(BrinellError) as refusal:
-        brinell.explain(model, data(), out=tmp_path / "run", **{"method": "centre"} | settings)
-    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+def test_what_cannot_be_explained_is_refused_in_one_line(tmp_path, subtests):
+    for number, (data, settings, message) in enumerate(REFUSALS):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            model = Pooled() if data is squares else Spots()
+            with pytest.raises(BrinellError) as refusal:
+                brinell.explain(model, data(), out=folder / "run", **{"method": "centre"} | settings)
+            assert message in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_classes_have_no_region(capsys, tmp_path):

@@ -91,6 +91,7 @@ def assert_equal(folder, expected):
 
 
 @pytest.mark.parametrize("address", [False, True])
+@pytest.mark.slow
 def test_the_maps_are_those_of_one_process(reference, tmp_path, address):
     out, answers, errors = f"memory://{tmp_path.name}" if address else tmp_path / "e", [], []
     models = [Halves(), Halves()]
@@ -123,7 +124,8 @@ class Interruption(Exception):
     """Stops a study in the middle of its work."""
 
 
-@pytest.mark.parametrize("shard", [None, "2/3"])
+@pytest.mark.parametrize("shard", ["2/3"])
+@pytest.mark.slow
 def test_finished_parts_do_not_run_again(reference, tmp_path, monkeypatch, shard):
     out, calls, explain = tmp_path / "e", [], group.ExplainTask.explain
 
@@ -167,15 +169,9 @@ def test_a_damaged_part_is_named(tmp_path, monkeypatch):
     explain_samples(tmp_path / "e", resume=True)
 
 
-def test_bad_shards_are_refused_in_one_line(tmp_path):
-    with pytest.raises(RequestError, match="shard= needs out=: the folder or address where the processes meet"):
-        explain_samples(None, shard="1/2")
-    with pytest.raises(RequestError, match="give a number from 1 and how many there are"):
-        explain_samples(tmp_path / "e", shard="0/4")
-
-
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("shard", [("--shard", "1/2"), pytest.param((), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("shard", [("--shard", "1/2")])
+@pytest.mark.slow
 def test_a_killed_process_loses_only_its_current_part(tmp_path, monkeypatch, capsys, shard):
     monkeypatch.setenv("TEST_CALLS", "0")
     np.savez(tmp_path / "data.npz", x=X, y=Y)

@@ -65,54 +65,66 @@ def confirmed(network, query_x, shape):
     return session.run(None, {"x": x})[0].ravel()
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_thresholds_around_the_maximum_of_a_network_of_one_input(tmp_path, seed):
-    rng = np.random.default_rng(seed)
-    layers = random_layers(rng, (1, 6, 2))
-    network = saved(tmp_path / "net.onnx", layers, shape=(1, 1))
-    low, high = -1.0, 1.5
-    top = largest([(w.astype(np.float32).astype(float), b.astype(np.float32).astype(float)) for w, b in layers], low, high)
-    for gap, verdicts in ((-0.02, {"sat"}), (0.02, {"unsat", "unknown"})):
-        query = written(tmp_path / "q.vnnlib", [low], [high], f"(>= (- Y_0 Y_1) {top + gap!r})", 2)
-        answer = tmp_path / "answer.txt"
-        result = brinell.falsify(
-            str(query), network=str(network), timeout=20 if gap < 0 else 1, bound="beta-crown?parts=200", answer=str(answer)
-        )
-        assert result.verdict in verdicts, f"{gap}"
-        lines = answer.read_text().splitlines()
-        assert lines[0] == result.verdict
-        if result.verdict == "sat":
-            y = confirmed(network, result.x, (1, 1))
-            assert y[0] - y[1] >= top + gap - 1e-6 and low <= result.x["X_0"] <= high
-            assert lines[1] == f"((X_0 {result.x['X_0']!r})" and lines[-1].endswith("))")
-            assert np.allclose(y, list(result.y.values()))
-    assert result.verdict == "unsat"  # branch and bound is exact on six neurons
+def test_thresholds_around_the_maximum_of_a_network_of_one_input(tmp_path, subtests):
+    for number, seed in enumerate(range(2)):
+        with subtests.test(str(seed)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            rng = np.random.default_rng(seed)
+            layers = random_layers(rng, (1, 6, 2))
+            network = saved(folder / "net.onnx", layers, shape=(1, 1))
+            low, high = -1.0, 1.5
+            top = largest(
+                [(w.astype(np.float32).astype(float), b.astype(np.float32).astype(float)) for w, b in layers], low, high
+            )
+            for gap, verdicts in ((-0.02, {"sat"}), (0.02, {"unsat", "unknown"})):
+                query = written(folder / "q.vnnlib", [low], [high], f"(>= (- Y_0 Y_1) {top + gap!r})", 2)
+                answer = folder / "answer.txt"
+                result = brinell.falsify(
+                    str(query),
+                    network=str(network),
+                    timeout=20 if gap < 0 else 1,
+                    bound="beta-crown?parts=200",
+                    answer=str(answer),
+                )
+                assert result.verdict in verdicts, f"{gap}"
+                lines = answer.read_text().splitlines()
+                assert lines[0] == result.verdict
+                if result.verdict == "sat":
+                    y = confirmed(network, result.x, (1, 1))
+                    assert y[0] - y[1] >= top + gap - 1e-6 and low <= result.x["X_0"] <= high
+                    assert lines[1] == f"((X_0 {result.x['X_0']!r})" and lines[-1].endswith("))")
+                    assert np.allclose(y, list(result.y.values()))
+            assert result.verdict == "unsat"  # branch and bound is exact on six neurons
 
 
-@pytest.mark.parametrize("bound", ["none", "crown"])
-def test_a_linear_network_in_both_forms(tmp_path, bound):
-    rng = np.random.default_rng(3)
-    layers = random_layers(rng, (4, 3))
-    network = saved(tmp_path / "net.onnx", layers)
-    weight, bias = (part.astype(np.float32).astype(float) for part in layers[0])
-    row, low, high = weight[0] - weight[2], np.zeros(4), np.full(4, 0.5)
-    top = float(bias[0] - bias[2] + np.maximum(row, 0).sum() * 0.5)
-    second = tmp_path / "second.vnnlib"
-    second.write_text(
-        "(vnnlib-version <2.0>) (declare-network f (declare-input X float32 [1,4]) (declare-output Y float32 [1,3]))"
-        + "".join(f"(assert (<= 0.0 X[0,{k}])) (assert (<= X[0,{k}] 0.5))" for k in range(4))
-        + f"(assert (or (>= Y[0,1] 1e9) (> Y[0,0] (+ Y[0,2] {top - 0.01!r}))))"
-    )
-    first = written(tmp_path / "first.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top - 0.01!r}))", 3)
-    for query, name in ((first, str(network)), (second, f"f={network}")):
-        result = brinell.falsify(str(query), network=name, timeout=20, bound=bound)
-        assert result.verdict == "sat" and result.slack >= 0 and result.gradients
-        y = confirmed(network, result.x, (1, 4))
-        assert y[0] - y[2] >= top - 0.01 - 1e-6
-    above = written(tmp_path / "above.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top + 0.01!r}))", 3)
-    result = brinell.falsify(str(above), network=str(network), timeout=0.2, bound=bound)
-    assert result.verdict == {"none": "unknown", "crown": "unsat"}[bound]
-    assert -0.02 < result.slack < 0 if bound == "none" else result.slack is None
+def test_a_linear_network_in_both_forms(tmp_path, subtests):
+    for number, bound in enumerate(["none", "crown"]):
+        with subtests.test(str(bound)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            rng = np.random.default_rng(3)
+            layers = random_layers(rng, (4, 3))
+            network = saved(folder / "net.onnx", layers)
+            weight, bias = (part.astype(np.float32).astype(float) for part in layers[0])
+            row, low, high = weight[0] - weight[2], np.zeros(4), np.full(4, 0.5)
+            top = float(bias[0] - bias[2] + np.maximum(row, 0).sum() * 0.5)
+            second = folder / "second.vnnlib"
+            second.write_text(
+                "(vnnlib-version <2.0>) (declare-network f (declare-input X float32 [1,4]) (declare-output Y float32 [1,3]))"
+                + "".join(f"(assert (<= 0.0 X[0,{k}])) (assert (<= X[0,{k}] 0.5))" for k in range(4))
+                + f"(assert (or (>= Y[0,1] 1e9) (> Y[0,0] (+ Y[0,2] {top - 0.01!r}))))"
+            )
+            first = written(folder / "first.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top - 0.01!r}))", 3)
+            for query, name in ((first, str(network)), (second, f"f={network}")):
+                result = brinell.falsify(str(query), network=name, timeout=20, bound=bound)
+                assert result.verdict == "sat" and result.slack >= 0 and result.gradients
+                y = confirmed(network, result.x, (1, 4))
+                assert y[0] - y[2] >= top - 0.01 - 1e-6
+            above = written(folder / "above.vnnlib", low.tolist(), high.tolist(), f"(>= Y_0 (+ Y_2 {top + 0.01!r}))", 3)
+            result = brinell.falsify(str(above), network=str(network), timeout=0.2, bound=bound)
+            assert result.verdict == {"none": "unknown", "crown": "unsat"}[bound]
+            assert -0.02 < result.slack < 0 if bound == "none" else result.slack is None
 
 
 def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):

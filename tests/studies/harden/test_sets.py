@@ -13,9 +13,9 @@ from brinell.studies.harden.request import HardenRequest
 
 @pytest.fixture(scope="module")
 def benchmark_set(workspace):
-    """A benchmark set of the correctly classified among a hundred training samples."""
+    """A benchmark set of the correctly classified among forty training samples."""
     spec = f"{workspace / 'model.py'}:network"
-    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 100, "levels": "1"}
+    settings = {"eps": "2", "distortions": "gaussian-noise+salt-and-pepper", "steps": 20, "samples": 40, "levels": "1"}
     return brinell.benchmark(
         spec, str(workspace / "train.npz"), out=workspace / "set", progress=SilentProgress(), device="cpu", patch="1", **settings
     ).folder
@@ -46,6 +46,7 @@ def test_examples_of_validation_samples_are_left_out(workspace, benchmark_set):
     assert trained == sources - validation and trained
 
 
+@pytest.mark.slow
 def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp_path):
     recipe = f"plain+benchmark-set(path={benchmark_set})"
     assert (
@@ -56,6 +57,7 @@ def test_distortions_of_the_set_are_marked_as_seen(workspace, benchmark_set, tmp
     assert not rows["PGD, 20 steps, linf 0.15"], "the training had no eps"
 
 
+@pytest.mark.slow
 def test_a_set_of_validation_samples_only_is_rejected(workspace, benchmark_set, tmp_path, capsys):
     x, y = samples(256, 0)
     plan = plan_with_set(workspace, benchmark_set)

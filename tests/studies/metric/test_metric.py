@@ -58,25 +58,26 @@ def test_batches_hold_classes_alike_often():
         assert len(labels) == 16 and count.max() <= 4 and len(rows.unique()) == len(rows)
 
 
-@pytest.mark.parametrize(
-    "domain",
-    [
-        Domain(kind="image", shape=(1, 28, 28)),
-        Domain(kind="image", shape=(3, 224, 224)),
-        Domain(kind="image", shape=(1, 1, 3)),
-        Domain(kind="signal", shape=(12, 1000)),
-        Domain(kind="video", shape=(1, 8, 30, 40)),
-        Domain(kind="vector", shape=(20_000,)),
-        Domain(kind="vector", shape=(3,)),
-    ],
-)
-def test_networks_are_small_for_every_kind(domain):
-    network = embedding.build(embedding.layers_for(domain, 0.5, 0.2))
-    assert sum(4 * one.numel() for one in network.parameters()) < 1e6
-    initial(network, torch.Generator().manual_seed(0))
-    points = network(torch.rand(2, *domain.shape, generator=torch.Generator().manual_seed(1)))
-    assert points.shape == (2, embedding.DIMENSIONS)
-    torch.testing.assert_close(points.norm(dim=1), torch.ones(2))
+DOMAINS = [
+    Domain(kind="image", shape=(1, 28, 28)),
+    Domain(kind="image", shape=(3, 224, 224)),
+    Domain(kind="image", shape=(1, 1, 3)),
+    Domain(kind="signal", shape=(12, 1000)),
+    Domain(kind="video", shape=(1, 8, 30, 40)),
+    Domain(kind="vector", shape=(20_000,)),
+    Domain(kind="vector", shape=(3,)),
+]
+
+
+def test_networks_are_small_for_every_kind(subtests):
+    for domain in DOMAINS:
+        with subtests.test(str(domain)):
+            network = embedding.build(embedding.layers_for(domain, 0.5, 0.2))
+            assert sum(4 * one.numel() for one in network.parameters()) < 1e6
+            initial(network, torch.Generator().manual_seed(0))
+            points = network(torch.rand(2, *domain.shape, generator=torch.Generator().manual_seed(1)))
+            assert points.shape == (2, embedding.DIMENSIONS)
+            torch.testing.assert_close(points.norm(dim=1), torch.ones(2))
 
 
 @pytest.mark.slow
@@ -98,19 +99,22 @@ def test_digits_through_the_command_line(tmp_path, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["passed"]
 
 
-@pytest.mark.parametrize(
-    ("arrays", "settings", "message"),
-    [
-        ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
-        ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
-        ({"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])}, {}, "no pair within a class"),
-        ({}, {"neighbours": 1000}, "cannot vote among 96"),
-        ({}, {"test": "digits"}, "other shapes"),
-    ],
-)
-def test_data_that_cannot_teach_are_named(tmp_path, arrays, settings, message):
-    with pytest.raises(RequestError, match=message):
-        trained(tmp_path, clusters(tmp_path / "odd.npz", **arrays), steps=2, **settings)
+UNUSABLE_DATA = [
+    ({"y": np.zeros(120, np.int64)}, {}, "two samples of one class and one of another"),
+    ({"x": np.full((120, 2), 0.5, np.float32)}, {}, "one value only"),
+    ({"x": np.zeros((4, 2), np.float32), "y": np.array([0, 0, 1, 1])}, {}, "no pair within a class"),
+    ({}, {"neighbours": 1000}, "cannot vote among 96"),
+    ({}, {"test": "digits"}, "other shapes"),
+]
+
+
+def test_data_that_cannot_teach_are_named(tmp_path, subtests):
+    for number, (arrays, settings, message) in enumerate(UNUSABLE_DATA):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            with pytest.raises(RequestError, match=message):
+                trained(folder, clusters(folder / "odd.npz", **arrays), steps=2, **settings)
 
 
 def test_a_class_of_one_is_named(tmp_path):

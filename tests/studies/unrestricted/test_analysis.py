@@ -1,11 +1,17 @@
 """Rates of an unrestricted attack from rows that were written by hand."""
 
-import numpy as np
-import pytest
+import itertools
+import zlib
+from types import SimpleNamespace
 
+import numpy as np
+
+from approval import approve, page_text
 from brinell.core.intervals import wilson
+from brinell.studies.unrestricted import page
 from brinell.studies.unrestricted.analysis import FRACTION, summarise
-from brinell.studies.unrestricted.records import COLUMNS, Outcome
+from brinell.studies.unrestricted.records import COLUMNS, Outcome, UnrestrictedRun
+from brinell.studies.unrestricted.terminal import lines
 from brinell.studies.unrestricted.words import reading
 
 
@@ -45,26 +51,27 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_the_sentence_says_what_the_tables_say(seed):
+def test_the_sentence_says_what_the_tables_say(subtests):
     """Property: its numbers add up to the clear attempts, and it speaks of no witness that decides no outcome."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for attempt, outcome in enumerate(rng.choice(list(Outcome), 30)):
-        distances = (1.0, 3.0, 2.0, 4.0) if rng.random() < 0.5 else (5.0, 3.0, 2.0, 4.0)
-        rows.append(row(attempt, outcome, distances=distances, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5))
-    judges = [{"name": "j"}] if seed % 2 else []
-    result = summarise(manifest(attempts=30, judges=judges), rows, "run")
-    ((_, text),) = reading(result)
-    total = result.results[0].total
-    assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
-    assert text.startswith(
-        f"{total.clear.k} of 30 plain samples are clear. Of these the model classifies {total.plain_accuracy.k}"
-    )
-    assert f"and {total.searched_accuracy.k} after it: on {total.adversarial.k} it errs" in text
-    assert "every witness" not in text and ("every judge" in text) == bool(judges)
-    nearest = result.results[0].witnesses[-2]
-    assert f"is of the intended class for {100 * nearest.found.value:.1f}" in text
+    for seed in range(20):
+        with subtests.test(str(seed)):
+            rng = np.random.default_rng(seed)
+            rows = []
+            for attempt, outcome in enumerate(rng.choice(list(Outcome), 30)):
+                distances = (1.0, 3.0, 2.0, 4.0) if rng.random() < 0.5 else (5.0, 3.0, 2.0, 4.0)
+                rows.append(row(attempt, outcome, distances=distances, latent_l2=1.0, moved_l2=2.0, moved_linf=0.5))
+            judges = [{"name": "j"}] if seed % 2 else []
+            result = summarise(manifest(attempts=30, judges=judges), rows, "run")
+            ((_, text),) = reading(result)
+            total = result.results[0].total
+            assert total.searched_accuracy.k + total.adversarial.k + total.contested.k + total.generalisation.k == total.clear.k
+            assert text.startswith(
+                f"{total.clear.k} of 30 plain samples are clear. Of these the model classifies {total.plain_accuracy.k}"
+            )
+            assert f"and {total.searched_accuracy.k} after it: on {total.adversarial.k} it errs" in text
+            assert "every witness" not in text and ("every judge" in text) == bool(judges)
+            nearest = result.results[0].witnesses[-2]
+            assert f"is of the intended class for {100 * nearest.found.value:.1f}" in text
 
 
 def test_two_kinds_of_failure_and_their_denominators():
@@ -102,29 +109,30 @@ def test_who_sees_the_intended_class():
     }
 
 
-@pytest.mark.parametrize(
-    ("distances", "constant", "own_only"),
-    [
-        ((1.0, 3.0, 2.0, 4.0), True, True),
-        ((1.9, 3.0, 1.5, 4.0), True, False),  # another sample of the class is nearer than the change is long
-        ((2.0, 3.0, 2.5, 4.0), False, True),  # as near to the other class as may be
-        ((3.0, 2.0, 2.0, 4.0), False, False),
-    ],
-)
-def test_the_conditions_by_hand(distances, constant, own_only):
-    assert FRACTION == 0.5
-    (result,) = summarise(manifest(), [row(0, Outcome.FOOLED, distances=distances)], "run").results
-    for conditions in (*result.found, *result.plain):
-        assert (conditions.label_constant.k, conditions.no_interpolation.k, conditions.both.k) == (
-            constant,
-            own_only,
-            constant and own_only,
-        )
-        assert (
-            conditions.nearer_to_own.k == (distances[0] < distances[1])
-            and conditions.same == distances[0]
-            and conditions.training_other == distances[3]
-        )
+THE_CONDITIONS_BY_HAND = [
+    ((1.0, 3.0, 2.0, 4.0), True, True),
+    ((1.9, 3.0, 1.5, 4.0), True, False),  # another sample of the class is nearer than the change is long
+    ((2.0, 3.0, 2.5, 4.0), False, True),  # as near to the other class as may be
+    ((3.0, 2.0, 2.0, 4.0), False, False),
+]
+
+
+def test_the_conditions_by_hand(subtests):
+    for distances, constant, own_only in THE_CONDITIONS_BY_HAND:
+        with subtests.test(str(distances)):
+            assert FRACTION == 0.5
+            (result,) = summarise(manifest(), [row(0, Outcome.FOOLED, distances=distances)], "run").results
+            for conditions in (*result.found, *result.plain):
+                assert (conditions.label_constant.k, conditions.no_interpolation.k, conditions.both.k) == (
+                    constant,
+                    own_only,
+                    constant and own_only,
+                )
+                assert (
+                    conditions.nearer_to_own.k == (distances[0] < distances[1])
+                    and conditions.same == distances[0]
+                    and conditions.training_other == distances[3]
+                )
 
 
 def test_no_data_is_not_zero():
@@ -137,3 +145,36 @@ def test_warnings():
     warnings = summarise(manifest(judges=[], generator={"same_data": False}), [row(0, Outcome.UNCLEAR)], "run").warnings
     assert [text.split()[0] for text in warnings] == ["No", "There", "The", "Only"]
     assert len(summarise(manifest(), [row(0, Outcome.FOOLED)], "run").warnings) == 1
+
+
+def test_what_is_shown(unrestricted_run, monkeypatch):
+    """Two models under two variants on attempts that differ in everything, with pictures of noise."""
+    rng, rows = np.random.default_rng(0), []
+    for attempt in range(40):
+        for model, variant in itertools.product(("m", "net"), ("latent", "noise")):
+            outcome, intended = rng.choice(list(Outcome)), int(rng.integers(2))
+            numbers = {
+                name: rng.random() for name in ("latent_l2", "latent_linf", "moved_l2", "moved_linf", "confidence", "seconds")
+            }
+            counts = {name: int(rng.integers(1, 99)) for name in ("forwards", "backwards", "queries_to_success")}
+            answers = {name: int(rng.integers(2)) for name in ("plain_pred", "pred", "aux", "plain_aux")}
+            judges = {name: rng.integers(0, 2, 2).tolist() for name in ("judges", "plain_judges")}
+            places = {f"l2_{name}_at": int(rng.integers(100)) for name in ("same", "other")}
+            columns = numbers | counts | answers | places | {"model": model, "variant": variant}
+            rows.append(row(attempt, outcome, intended=intended, distances=tuple(rng.random(4)), **columns) | judges)
+    names = [[{"name": name, "digest": "-"} for name in pair] for pair in (("m", "net"), ("ann", "bob"))]
+    facts = {"models": names[0], "judges": names[1]}
+    run = UnrestrictedRun.open(unrestricted_run)
+    data = run.manifest["data"] | {"classes": ["zero", "one"]}
+    run.manifest = (
+        run.manifest | facts | {"attempts": 40, "data": data, "variants": {"latent": {"noise": 0.0}, "noise": {"noise": 0.25}}}
+    )
+    run.rows = lambda: rows
+    run.arrays = lambda names: {name: np.random.default_rng(zlib.crc32(name.encode())).random((1, 8, 8)) for name in names}
+    pages = []
+    monkeypatch.setattr(page, "UnrestrictedRun", SimpleNamespace(open=lambda path: run))
+    monkeypatch.setattr(page, "save_page", lambda path, text, tables: pages.append(text))
+    page.write(unrestricted_run)
+    result = summarise(run.manifest, rows, str(unrestricted_run))
+    texts = ["\n".join(lines(result)), page_text(pages[0]), *page.tables(result).values(), result.model_dump_json(indent=0)]
+    approve("unrestricted", "\n\n".join(texts))

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import brinell
-from _browser import check_everywhere, chromium
 from _mutations import count_refused
 from brinell import plugins
 from brinell.cli import run as cli
@@ -40,7 +39,7 @@ def _work_in_folder(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory):
     file = tmp_path_factory.mktemp("generator") / "digits.safetensors"
-    assert cli(["train-generator", "--out", str(file), "--width", "8", "--steps", "500", "--rate", "0.004"]) == 0
+    assert cli(["train-generator", "--out", str(file), "--width", "8", "--steps", "320", "--rate", "0.004"]) == 0
     return file
 
 
@@ -84,16 +83,6 @@ def refusal_line(capsys, arguments):
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("brinell: error: ") and err.count("\n") == 1
     return err
-
-
-def test_the_answers_have_their_schemas(generator, root, tmp_path, capsys):
-    trained = answer(
-        capsys, root, ["train-generator", "--out", "g.safetensors", "--width", "4", "--steps", "2"], "train-generator"
-    )
-    assert trained["steps"] == 2 and trained["bytes"] == (tmp_path / "g.safetensors").stat().st_size
-    answer_json = answer(capsys, root, words(generator, tmp_path / "run", "--noise", "0"), "unrestricted")
-    assert [one["variant"] for one in answer_json["results"]] == ["latent"] and answer_json["attempts"] == 30
-    assert answer(capsys, root, ["report", str(tmp_path / "run")], "report")["report"].endswith("report.html")
 
 
 def test_what_the_rows_claim_holds(run_folder, generator):
@@ -155,12 +144,7 @@ def test_the_page_stands_alone(run_folder):
     assert {path.name for path in (run_folder / "tables").iterdir()} == {"failures.csv", "witnesses.csv", "distances.csv"}
 
 
-@pytest.mark.browser
-def test_the_page_in_a_browser(run_folder):
-    with chromium() as browser:
-        check_everywhere(browser, run_folder / "report.html")
-
-
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("brinell.studies.unrestricted.run.BLOCK", 16)
     out = tmp_path / "run"
@@ -182,6 +166,7 @@ def test_a_run_goes_on_where_it_stopped(run_folder, generator, tmp_path, monkeyp
     assert "seed was 0 and is 1" in refusal_line(capsys, words(generator, out, "--seed", "1", "--resume"))
 
 
+@pytest.mark.slow
 def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root, capsys):
     (tmp_path / "judge.py").write_text(JUDGE)
     spec = f"torch:{tmp_path / 'judge.py'}:judge"
@@ -203,18 +188,21 @@ def test_judges_contest_and_models_stand_side_by_side(generator, tmp_path, root,
     assert all(row["pred"] == 3 for row in rows if row["outcome"] == Outcome.FOOLED)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--generator", "none.safetensors"], "there is no generator"),
-        (["--towards", "ten"], "there is no class 'ten'"),
-        (["--sure", "1.5"], "sure is 1.5"),
-        (["--model", "digits-cnn", "--model", "digits-cnn"], "two models are called"),
-        (["--per-class", "0"], "per-class is 0"),
-    ],
-)
-def test_bad_requests(options, message, generator, tmp_path, capsys):
-    assert message in refusal_line(capsys, words(generator, tmp_path / "run", *options))
+BAD_REQUESTS = [
+    (["--generator", "none.safetensors"], "there is no generator"),
+    (["--towards", "ten"], "there is no class 'ten'"),
+    (["--sure", "1.5"], "sure is 1.5"),
+    (["--model", "digits-cnn", "--model", "digits-cnn"], "two models are called"),
+    (["--per-class", "0"], "per-class is 0"),
+]
+
+
+def test_bad_requests(generator, tmp_path, capsys, subtests):
+    for number, (options, message) in enumerate(BAD_REQUESTS):
+        with subtests.test(str(message)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            assert message in refusal_line(capsys, words(generator, folder / "run", *options))
 
 
 def test_data_that_do_not_fit(generator, tmp_path, capsys):
@@ -246,7 +234,6 @@ def test_the_cell_names_what_decides_the_rows(generator):
         assert make_plan(request.model_copy(update=change)).cell != cell
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_manifest_of_another_form(run_folder, tmp_path, count):
+def test_a_manifest_of_another_form(run_folder, tmp_path):
     shutil.copytree(run_folder, tmp_path / "run")
-    assert count_refused(count, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20
+    assert count_refused(40, tmp_path / "run/manifest.json", lambda: brinell.report(tmp_path / "run")) > 20

@@ -156,7 +156,11 @@ def test_the_untargeted_loss_by_hand():
     torch.testing.assert_close(nearest_wrong(logits, torch.tensor([0, 2])), torch.log(torch.tensor([0.3, 0.2])))
 
 
-@pytest.mark.parametrize("bad", [{"steps": 0}, {"rate": 0.0}, {"noise": -0.1}, {"sure": 1.0}])
-def test_settings_that_make_no_sense_are_refused(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        UnrestrictedRequest(**bad)
+BAD_SETTINGS = [{"steps": 0}, {"rate": 0.0}, {"noise": -0.1}, {"sure": 1.0}]
+
+
+def test_settings_that_make_no_sense_are_refused(subtests):
+    for bad in BAD_SETTINGS:
+        with subtests.test(str(bad)):
+            with pytest.raises(ValueError, match=next(iter(bad))):
+                UnrestrictedRequest(**bad)

@@ -1,0 +1,134 @@
+"""Checks pages and lists that people write (CONTRIBUTING.md): `python scripts/check_docs.py`. It imports nothing of Brinell.
+
+Links lead somewhere, prose keeps to its width, pages are short, and every page is found: in the navigation of the site, on the
+first page, among the files of the site. The citation is of this version, constraints are exact, `make` lists every target.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 100
+GENERATED = frozenset(f"docs/reference/{name}.md" for name in ("benchmark-sets", "cli", "json", "plugins", "records", "settings"))
+"""Pages whose lines are written in the code."""
+LINES = {"docs/guides": 120, "docs/results": 150}
+README_BYTES = 4608
+CONSTRAINTS = (
+    "constraints.txt",
+    *(f"benchmarks/{name}.txt" for name in ("constraints", "server-constraints", "extras-constraints")),
+)
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a page, with their numbers, that are neither table nor code nor a comment."""
+    fenced = code = commented = False
+    before = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("```"):
+            fenced = not fenced
+        # An indented block is code where it follows an empty line; otherwise it continues an item of a list.
+        code = line.startswith("    ") and (code or not before.strip())
+        commented = commented or line.startswith("<!--")
+        if not (fenced or code or commented or line.startswith(("|", "```"))):
+            yield number, line
+        commented = commented and "-->" not in line
+        before = line
+
+
+def wide_lines(text: str) -> list[str]:
+    """Lines of prose above the width; one that is a long link or name cannot be broken."""
+    return [f"line {number}: {len(line)} characters" for number, line in prose(text) if len(line) > WIDTH and " " in line.strip()]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links: small letters, dashes for spaces, no other punctuation."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def dead_links(page: Path) -> list[str]:
+    """The relative links of a page to a file or heading that is not there."""
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
+    return [
+        f"{link}#{anchor} leads nowhere"
+        for link, anchor in links
+        if not (page.parent / link).exists() or (anchor and anchor not in anchors(page.parent / link if link else page))
+    ]
+
+
+def page_faults() -> Iterator[str]:
+    """What is wrong with a page by itself."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("design/*.md")]
+    for page in pages:
+        name, text = page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8")
+        yield from (f"{name}: {fault}" for fault in dead_links(page))
+        yield from (f"{name}, {fault}" for fault in wide_lines(text) if name not in GENERATED)
+        most = LINES.get(page.parent.relative_to(ROOT).as_posix(), len(text))
+        if len(text.splitlines()) > most:
+            yield f"{name}: more than {most} lines"
+    if (ROOT / "README.md").stat().st_size > README_BYTES:
+        yield f"README.md: more than {README_BYTES} bytes"
+
+
+def list_faults() -> Iterator[str]:
+    """Pages that a list lacks."""
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
+    targets = re.findall(r"^ +- .*: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    navigation = pages | {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"}
+    yield from (f"mkdocs.yml: {page} is missing, stale or twice" for page in navigation ^ set(targets))
+    if len(targets) != len(set(targets)):
+        yield "mkdocs.yml names a page twice"
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    listed = [page for page in pages if page.startswith(("guides/", "results/"))]
+    yield from (f"docs/index.md has no link to {page}" for page in listed if f"]({page})" not in index)
+    yield from site_faults()
+
+
+def site_faults() -> Iterator[str]:
+    """Links of the site's pages to files beside `docs` that the site does not have (`BESIDE` in site_files.py)."""
+    tree = ast.parse((ROOT / "scripts" / "site_files.py").read_text(encoding="utf-8"))
+    values = {ast.unparse(node.targets[0]): node.value for node in tree.body if isinstance(node, ast.Assign)}
+    files = {path for pattern in ast.literal_eval(values["BESIDE"]) for path in ROOT.glob(pattern)}
+    for page in [*(ROOT / "docs").rglob("*.md"), *(path for path in files if path.suffix == ".md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            path = (page.parent / link).resolve()
+            if "://" not in link and path.is_file() and ROOT / "docs" not in path.parents and path not in files:
+                yield f"{page.relative_to(ROOT)}: {link} is no file of the site (BESIDE in scripts/site_files.py)"
+
+
+def other_faults() -> Iterator[str]:
+    """What is wrong with the citation, the constraints and the targets of make."""
+    (version,) = re.findall(r'VERSION = "([^"]+)"', (ROOT / "src/brinell/core/version.py").read_text(encoding="utf-8"))
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    keys = dict(re.findall(r"^([a-z-]+): (\S.*)$", citation, flags=re.MULTILINE))
+    if (keys.get("version"), keys.get("license")) != (version, "Apache-2.0") or not {
+        "cff-version",
+        "message",
+        "title",
+    } <= keys.keys():
+        yield f"CITATION.cff is not of version {version}"
+    for name in CONSTRAINTS:
+        comment, *lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        loose = [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", line)]
+        yield from (f"{name}: {line} is not exact" for line in loose)
+        if not comment.startswith("# "):
+            yield f"{name}: the first line does not say how it is made"
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = set(re.findall(r"^\.PHONY: (.*)$", text, flags=re.MULTILINE)[0].split())
+    yield from (
+        f"Makefile: {name} has no help or is not phony" for name in phony ^ set(re.findall(r"^([a-z]+):.*## ", text, re.M))
+    )
+
+
+def main() -> int:
+    """Print every fault; returns the exit code."""
+    faults = [*page_faults(), *list_faults(), *other_faults()]
+    print(*faults, f"{len(faults)} faults of pages", sep="\n")
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Figures of a run with a criterion of probability: those of an audit under other names, and sentences that claim no accuracy."""
+
+import numpy as np
+import pytest
+
+from brinell.analysis.robust_accuracy import model_figures
+from brinell.analysis.thresholds import check_metrics, meaning, summarise, summarise_model
+from brinell.core.checks import Code
+from brinell.core.errors import RequestError
+
+EPS = [0.0, 0.1, 0.2]
+INF = np.inf
+TRUE = {"name": "probability", "true_below": 0.1, "wrong_class": None, "wrong_above": None, "text": "true<0.1"}
+WRONG = {"name": "probability", "true_below": None, "wrong_class": 2, "wrong_above": 0.9, "text": "class=two>0.9"}
+BREAKS = np.array([[0, 0.05, INF, INF, INF, INF], [0, 0.02, 0.1, 0.15, INF, INF]])
+
+
+def run(synthetic, criterion=TRUE, breaks=BREAKS, **changes):
+    """Six samples of two of four classes: one meets the criterion untouched, three are made to, two are not."""
+    rows = synthetic.records("m", np.array([0, 0, 0, 1, 1, 1]), EPS, breaks, classes=4)
+    return synthetic.manifest(["m"], EPS, 6, ["zero", "one", "two", "three"], criterion=criterion, **changes), rows
+
+
+def test_every_figure_is_that_of_the_audit(synthetic):
+    manifest, rows = run(synthetic)
+    result, figures = summarise_model(manifest, rows, "runs/x", "m"), model_figures(manifest, rows, "runs/x", "m")
+    same = "model distance criterion eps eps_text n complete remarks seconds warnings checks weak attacks".split()
+    assert [getattr(result, name) for name in same] == [getattr(figures, name) for name in same]
+    assert (result.folder, result.criterion, result.meaning) == ("runs/x", "true<0.1", meaning(manifest))
+    assert (result.clean_unmet.k, result.clean_unmet.n) == (5, 6)
+    assert [rate.k for rate in result.unmet] == [5, 3, 2] and result.unmet == figures.robust_accuracy
+    for mine, theirs in zip(result.per_class, figures.per_class, strict=True):
+        assert (mine.class_, mine.name, mine.n) == (theirs.class_, theirs.name, theirs.n)
+        assert (mine.clean_unmet, mine.unmet) == (theirs.clean, theirs.robust) and mine.unmet != [mine.clean_unmet] * 3
+    names = "attack title broken forwards backwards judge_forwards surrogate_passes seconds finished skipped".split()
+    for mine, theirs in zip(result.stages, figures.stages, strict=True):
+        assert [getattr(mine, name) for name in names] == [getattr(theirs, name) for name in names] and mine.unmet == theirs.curve
+    assert result.stages[0].unmet != result.stages[1].unmet
+
+
+def test_the_class_of_the_criterion_is_not_missed(synthetic):
+    for criterion, missing in ((TRUE, 2), (WRONG, 1)):
+        assert summarise_model(*run(synthetic, criterion), "r", "m").classes_without_samples == missing
+    assert meaning(run(synthetic)[0]) == "the predicted class is wrong, and the true class has a probability below 0.1"
+    assert meaning(run(synthetic, WRONG)[0]) == "an input of another class has a probability above 0.9 for two"
+
+
+def test_statements(synthetic):
+    def statement(breaks=BREAKS, eps=None, **changes):
+        manifest, rows = run(synthetic, breaks=breaks, **changes)
+        if eps is not None:
+            manifest, rows = manifest | {"eps": eps, "eps_text": ["0"]}, synthetic.keep(rows, rows.eps <= eps[-1])
+        return summarise_model(manifest, rows, "r", "m").statement
+
+    assert statement() == (
+        "At most 33.3 % of the inputs do not meet true<0.1 at 51/255: 1 of 6 meet it untouched, and attacks made 3 more meet it."
+    )
+    assert (
+        statement(state="running")
+        == "At most 33.3 % of the inputs do not meet true<0.1 at 51/255 so far: the run is not finished."
+    )
+    assert statement(np.zeros((2, 6))) == "Every clean input meets true<0.1, so nothing was attacked."
+    assert statement(np.full((2, 6), 0.05)) == "Every input meets true<0.1 at 51/255."
+    assert statement(eps=[0.0]).endswith("; nothing was attacked, since no budget is above 0.")
+    manifest, rows = run(synthetic)
+    nothing = summarise_model(manifest, synthetic.keep(rows, rows.attack == "none"), "r", "m")
+    assert nothing.statement == "No attack is finished, so nothing is known about true<0.1." and nothing.notes == []
+
+
+def test_notes_say_what_failed_and_what_is_missing(synthetic):
+    checks = {"m": [{"code": code, "passed": code != Code.ZERO, "text": "fine"} for code in Code]}
+    manifest, rows = run(synthetic, checks=checks)
+    result = summarise_model(manifest, rows, "r", "m")
+    assert result.notes[0] == "zero-gradients failed, so attacks may have missed inputs that meet the criterion."
+    assert any("black-box-better" in note and "could not be checked" in note for note in result.notes)
+    manifest["checks"]["m"] = [check | {"passed": False} for check in checks["m"]]
+    first = summarise_model(manifest, rows, "r", "m").notes[0]
+    assert first.startswith(", ".join(list(Code)[:3]) + " and ") and " more failed, so" in first
+    failed = (rows.sample_id == 5) & (rows.attack == "apgd-dlr")
+    notes = summarise_model(manifest, synthetic.change(rows, failed, outcome="failed"), "r", "m").notes
+    assert "5 of 6 samples could be judged; the figure is of these." in notes
+    assert summarise_model(manifest | {"state": "running"}, rows, "r", "m").notes == []
+
+
+def test_models_stand_side_by_side_and_one_stands_alone(synthetic):
+    manifest, rows = run(synthetic)
+    alone = summarise(manifest, rows, "r")
+    assert alone.reported == alone.models[0] and alone.payload()["run"] == "r" and "models" not in alone.payload()
+    other = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=4)
+    warned = [{"code": "odd", "model": None, "text": "words"}]
+    both = synthetic.manifest(["m", "o"], EPS, 6, ["a", "b", "c", "d"], criterion=TRUE, warnings=warned)
+    result = summarise(both, synthetic.join(rows, other), "r")
+    assert [model.unmet[-1].k for model in result.models] == [2, 6] and (result.criterion, result.n) == ("true<0.1", 6)
+    assert result.reported is result and result.complete and [warning.code for warning in result.warnings].count("odd") == 1
+    missing = synthetic.keep(other, other.sample_id != 3)
+    assert not summarise(both, synthetic.join(rows, missing), "r").complete
+
+
+def test_thresholds_of_another_criterion_are_refused():
+    check_metrics({"unmet"}, "true<0.1")
+    check_metrics({"robust", "clean"}, None)
+    with pytest.raises(RequestError, match="the audit has none"):
+        check_metrics({"clean", "unmet"}, None)
+    with pytest.raises(RequestError, match="runs/x has none"):
+        check_metrics({"unmet"}, None, "runs/x")
+    with pytest.raises(
+        RequestError, match=r"do not meet true<0.1, which is not robust accuracy: demand .*unmet.* in place of .*robust"
+    ):
+        check_metrics({"robust", "unmet"}, "true<0.1")

@@ -1,0 +1,67 @@
+"""Exact and score intervals, and ratios of means with their bootstrap intervals."""
+
+import numpy as np
+import pytest
+
+from _lazy import library
+from brinell.core.intervals import MIN_PAIRS, clopper_pearson_low, deviations, ratio, ratio_text, score_interval, wilson
+
+stats = library("scipy.stats")
+
+
+def test_the_exact_lower_end_is_the_quantile_of_the_beta_distribution():
+    for k, n in ((0, 5), (1, 1), (1, 5), (5, 5), (17, 40), (99, 100), (990, 1000)):
+        for alpha in (0.001, 0.05, 0.5):
+            expected = 0.0 if k == 0 else stats.beta.ppf(alpha, k, n - k + 1)
+            assert clopper_pearson_low(k, n, alpha) == pytest.approx(expected, abs=1e-9), (k, n, alpha)
+
+
+def test_what_has_no_interval_is_refused():
+    for k, n, alpha in ((2, 1, 0.1), (-1, 1, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)):
+        with pytest.raises(ValueError, match="no proportion|alpha"):
+            clopper_pearson_low(k, n, alpha)
+    for confidence in (0.0, 1.0):
+        with pytest.raises(ValueError, match="confidence"):
+            deviations(confidence)
+
+
+def test_score_intervals_of_effective_numbers():
+    assert deviations(0.95) == pytest.approx(1.959964, abs=1e-6) and deviations(0.5) == pytest.approx(0.67449, abs=1e-5)
+    assert score_interval(0.3, 50, deviations(0.95)) == pytest.approx(wilson(15, 50))
+    low, high = score_interval(0.4, 12.5, 2.0)
+    # The ends solve (p - end)^2 = z^2 end (1 - end) / n.
+    for end in (low, high):
+        assert (0.4 - end) ** 2 == pytest.approx(4 * end * (1 - end) / 12.5)
+    assert score_interval(0.0, 10, 2.0).low == 0.0 and score_interval(1.0, 10, 2.0).high == 1.0
+
+
+def test_ratio_of_means_by_hand_and_its_interval():
+    rng = np.random.default_rng(0)
+    below = rng.gamma(5.0, size=200)
+    above = 2 * below * rng.lognormal(0, 0.2, 200)
+    value, interval = ratio(above, below)
+    assert value == pytest.approx(above.mean() / below.mean()) and interval.low < value < interval.high
+    # The delta method: the standard error of the logarithm of the ratio.
+    error = (above / above.mean() - below / below.mean()).std(ddof=1) / np.sqrt(200)
+    assert np.log(interval) == pytest.approx(np.log(value) + 1.96 * error * np.array([-1, 1]), abs=0.25 * error)
+    turned, mirrored = ratio(below, above)
+    assert turned == pytest.approx(1 / value) and mirrored == pytest.approx((1 / interval.high, 1 / interval.low))
+    assert ratio(3 * above, below) == (pytest.approx(3 * value), pytest.approx((3 * interval.low, 3 * interval.high)))
+    assert (
+        ratio_text(value, interval) == f"{value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+        and ratio_text(2.0, None) == "2.00"
+    )
+
+
+def test_ratio_of_medians_holds_the_middle_of_the_draws():
+    rng = np.random.default_rng(1)
+    above, below = rng.exponential(size=(2, 60)) + 0.1
+    value, interval = ratio(above, below, np.median)
+    assert value == np.median(above) / np.median(below) and interval.low < value < interval.high
+    assert interval.high - interval.low > 0.1
+
+
+def test_too_few_pairs_or_one_ratio_have_no_interval():
+    values = np.linspace(1, 2, MIN_PAIRS)
+    assert ratio(values[1:], values[:0:-1])[1] is None and ratio(values, values[::-1])[1] is not None
+    assert ratio(3 * values, values) == (pytest.approx(3), None)

@@ -1,0 +1,79 @@
+"""Marks on the types of settings, and limits of their values."""
+
+from typing import Annotated, Literal
+
+import pytest
+
+from brinell.core.settings import (
+    PLAIN,
+    Names,
+    Plain,
+    above_zero,
+    at_least,
+    at_most,
+    is_closed,
+    is_text,
+    listed_words,
+    mark_of,
+    number_type,
+    one_of,
+)
+
+MODEL, DATA = Names("model"), Names("dataset", ("same",))
+Model, Data, Word = Annotated[str, MODEL], Annotated[str, DATA], Literal["a", "b"]
+HINTS = [
+    # type, mark, closed, type of numbers, listed words
+    (int, PLAIN, True, int, ()),
+    (float | None, PLAIN, True, float, ()),
+    (bool, PLAIN, True, None, ()),
+    (str, None, False, None, ()),
+    (Plain, PLAIN, False, None, ()),
+    (Model, MODEL, False, None, ()),
+    (Model | None, MODEL, False, None, ()),
+    (tuple[Model, ...], MODEL, False, None, ()),
+    (list[Data], DATA, False, None, ()),
+    (Model | Data, None, False, None, ()),
+    (Model | str, None, False, None, ()),
+    (Word, PLAIN, True, None, ("a", "b")),
+    (Word | Literal["c", 3], PLAIN, True, None, ("a", "b", "c")),
+    (int | Literal["all"], PLAIN, True, int, ("all",)),
+    (int | Plain, PLAIN, False, None, ()),
+    (tuple[float, ...], PLAIN, True, float, ()),
+    (tuple[int, float], PLAIN, True, None, ()),
+    (Annotated[int, "a count"], PLAIN, True, int, ()),
+    (dict[str, int], None, False, None, ()),
+]
+
+
+def test_marks_and_kinds_of_types():
+    found = [(hint, mark_of(hint), is_closed(hint), number_type(hint), listed_words(hint)) for hint, *_ in HINTS]
+    assert found == HINTS
+    assert mark_of(str, ["other", DATA]) == DATA, "the mark of a field comes before that of its type"
+
+
+class Settings:
+    zero, three, none, word = 0, 3, None, "a"
+
+
+def test_limits_hold_at_their_ends_and_refuse_beyond():
+    at_least(Settings, zero=0, three=3, none=9)
+    at_most(Settings, zero=0, three=3, none=-9)
+    above_zero(Settings, "three", "none")
+    one_of(Settings, word=("b", "a"))
+    refusals = [
+        (lambda: at_least(Settings, zero=0, three=4), "three is 3; it must be at least 4"),
+        (lambda: at_most(Settings, three=2), "three is 3; it must be at most 2"),
+        (lambda: above_zero(Settings, "three", "zero"), "zero is 0; it must be above 0"),
+        (lambda: one_of(Settings, word=("b", "c")), "word is 'a', not b or c"),
+    ]
+    for refuse, message in refusals:
+        with pytest.raises(ValueError, match=message):
+            refuse()
+
+
+def test_texts_that_a_file_can_hold():
+    assert [text for text in ("", "Größe", "a\0b", "a\ud800", "\udfff", "\ue000") if not is_text(text)] == [
+        "a\0b",
+        "a\ud800",
+        "\udfff",
+    ]

@@ -1,0 +1,200 @@
+"""A folder and its repetition: each changed value is named with its file, its place and its samples, and rounding is none."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from brinell.core.errors import RequestError
+from brinell.store import seal
+from brinell.store.differences import Claims, Comparison, compare_folders, compare_texts, is_data, json_differences, list_files
+from brinell.store.files import digest, write_arrays
+from brinell.store.parquet import write_table
+
+N = 1500
+ROWS = {
+    "sample_id": list(range(100, 100 + N)),
+    "margin": [number / 7 for number in range(N)],
+    "outcome": ["fooled", "survived", "fooled"] * (N // 3),
+    "size": [None if number % 2 else 0.5 for number in range(N)],
+}
+MANIFEST = {"seed": 3, "eps": [0.1, 0.2], "models": [{"name": "a", "seconds": 1.5}], "text": "no place", "flag": True}
+ARRAYS = {"a": np.arange(6.0), "b": np.array([True, False])}
+
+
+def write(folder, rows=ROWS, manifest=MANIFEST, arrays=ARRAYS, page="<p>1</p>", archive=ARRAYS, listed=True):
+    """A folder with data of each kind, and a page."""
+    folder.mkdir(parents=True)
+    write_table(folder / "rows.parquet", pa.table(rows))
+    write_arrays(folder / "arrays.safetensors", arrays)
+    np.savez(folder / "archive.npz", **archive)
+    (folder / "report.html").write_text(page)
+    files = {"files": {"rows.parquet": digest(folder / "rows.parquet")}} if listed else {}
+    content = json.dumps(manifest | files | {"seal": seal.BLANK}).encode()
+    (folder / "manifest.json").write_bytes(seal.sealed(content))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def repetition(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("repetition") / "run")
+
+
+def compared(folder, repetition, claims=()):
+    comparison = Comparison()
+    compare_folders(folder, repetition, Claims(dict.fromkeys(claims, "it is a claim")), comparison)
+    return comparison
+
+
+def rows(column, *changes):
+    values = list(ROWS[column])
+    for row, value in changes:
+        values[row] = value
+    return {"rows": ROWS | {column: values}}
+
+
+CHANGES = [
+    # What is changed, the file and the words of the difference, samples, their number.
+    (
+        {"rows": {name: values[:-1] for name, values in ROWS.items()}},
+        "rows.parquet",
+        f"{N - 1} rows, and the request makes {N}",
+        (),
+        0,
+    ),
+    ({"rows": ROWS | {"more": [1] * N}}, "rows.parquet", "other columns", (), 0),
+    (rows("outcome", (7, "x")), "rows.parquet", "column outcome comes out differently in 1 of 1500", (107,), 1),
+    (rows("margin", (7, -1.0)), "rows.parquet", "column margin", (107,), 1),
+    (rows("margin", (7, 1e6)), "rows.parquet", "column margin", (107,), 1),
+    (rows("size", (1, 0.6)), "rows.parquet", "column size", (101,), 1),
+    (
+        rows("margin", *((row, 0.0) for row in (3, 5, 8, 9, 12, 14, 20))),
+        "rows.parquet",
+        "in 7 of 1500",
+        (103, 105, 108, 109, 112),
+        7,
+    ),
+    ({"arrays": ARRAYS | {"a": np.arange(6.0) + 0.1}}, "arrays.safetensors", "", None, None),
+    ({"arrays": {"a": ARRAYS["a"]}}, "arrays.safetensors", "", None, None),
+    ({"arrays": ARRAYS | {"b": np.array([False, False])}}, "arrays.safetensors", "", None, None),
+    ({"arrays": ARRAYS | {"a": np.arange(6.0).reshape(2, 3)}}, "arrays.safetensors", "", None, None),
+    ({"archive": ARRAYS | {"a": np.arange(6.0)[::-1]}}, "archive.npz", "", None, None),
+    ({"archive": {"a": ARRAYS["a"]}}, "archive.npz", "", None, None),
+    ({"manifest": MANIFEST | {"seed": 4}}, "manifest.json", "seed is 4, and comes out as 3", (), 0),
+    ({"manifest": MANIFEST | {"seed": 3.0}}, "manifest.json", "seed is 3.0", (), 0),
+    ({"manifest": MANIFEST | {"flag": 1}}, "manifest.json", "flag is 1", (), 0),
+    ({"manifest": MANIFEST | {"eps": [0.1, 0.21]}}, "manifest.json", "eps.1 is 0.21, and comes out as 0.2", (), 0),
+    ({"manifest": MANIFEST | {"eps": [0.1]}}, "manifest.json", "eps is", (), 0),
+    ({"manifest": MANIFEST | {"more": 1}}, "manifest.json", "more is 1, and comes out as missing", (), 0),
+    ({"manifest": {key: MANIFEST[key] for key in MANIFEST if key != "text"}}, "manifest.json", "text is missing", (), 0),
+    ({"manifest": MANIFEST | {"models": [{"name": "b", "seconds": 1.5}]}}, "manifest.json", "models.0.name is 'b'", (), 0),
+    ({"listed": False}, "manifest.json", "files comes out differently", (), 0),
+]
+
+
+def test_each_change_is_named(tmp_path, repetition):
+    problems = []
+    for number, (change, location, words, samples, count) in enumerate(CHANGES):
+        found = compared(write(tmp_path / str(number), **change), repetition).differences
+        right = [each for each in found if each.location == location and words in each.description]
+        if len(found) != 1 or not right or (samples is not None and (found[0].samples, found[0].count) != (samples, count)):
+            problems.append((change if location == "manifest.json" else location, words, found))
+    assert not problems, problems
+
+
+def test_rounding_and_a_few_samples_at_the_boundary_are_no_difference(tmp_path, repetition):
+    same = compared(write(tmp_path / "same"), repetition)
+    assert (same.differences, same.rows, same.boundary, same.arrays) == ([], N, 0, 4)
+    rounded = {"manifest": MANIFEST | {"eps": [0.1000001, 0.2]}, "arrays": ARRAYS | {"a": np.arange(6.0) * (1 + 1e-5)}}
+    assert compared(write(tmp_path / "rounded", **rows("margin", (7, 1.00001)), **rounded), repetition).differences == []
+    # Three of 1500, and not four, may come out as another one does.
+    three = compared(write(tmp_path / "three", **rows("outcome", *((row, "survived") for row in (0, 3, 6)))), repetition)
+    assert (three.differences, three.boundary) == ([], 3)
+    four = compared(write(tmp_path / "four", **rows("outcome", *((row, "survived") for row in (0, 3, 6, 9)))), repetition)
+    assert [each.samples for each in four.differences] == [(100, 103, 106, 109)] and four.boundary == 0
+    within = compared(write(tmp_path / "within", **rows("margin", (7, 0.0))), repetition)
+    assert (within.differences, within.boundary) == ([], 1), "0.0 occurs among the others"
+
+
+def test_claims_cover_files_columns_and_keys():
+    claims = Claims({"rows.parquet:seconds": "a", "manifest.json:models.*.seconds": "b", "audio/*": "c", "x.json:a": "b"})
+    covered = [("run/rows.parquet", "seconds"), ("manifest.json", "models.0.seconds"), ("audio/1.wav", ""), ("x.json", "a.b.c")]
+    others = [
+        ("rows.parquet", ""),
+        ("rows.parquet", "margin"),
+        ("manifest.json", "models.0.name"),
+        ("video/1.wav", ""),
+        ("x.json", "b.a"),
+    ]
+    assert [claims.covers(*place) for place in covered] == [True] * 4
+    assert [claims.covers(*place) for place in others] == [False] * 5
+    assert claims.reasons() == ["a", "b", "c"]
+
+
+def test_what_is_claimed_is_not_compared(tmp_path, repetition):
+    change = rows("margin", (7, -1.0)) | {"manifest": MANIFEST | {"seed": 4}}
+    folder = write(tmp_path / "run", **change)
+    assert len(compared(folder, repetition).differences) == 2
+    assert not compared(folder, repetition, ["rows.parquet:margin", "manifest.json:seed"]).differences
+    (other,) = compared(folder, repetition, ["rows.parquet", "manifest.json:eps"]).differences
+    assert other.location == "manifest.json"
+
+
+def test_files_that_are_missing_or_too_many(tmp_path, repetition):
+    folder = write(tmp_path / "run")
+    (folder / "arrays.safetensors").unlink()
+    (folder / "more.npz").write_bytes(b"")
+    (folder / ".lock").write_bytes(b"")
+    found = [(each.location, each.description) for each in compared(folder, repetition).differences]
+    assert found == [("arrays.safetensors", "the file is missing"), ("more.npz", "the request makes no such file")]
+    assert not compared(folder, repetition, ["*.npz", "arrays.safetensors"]).differences
+
+
+def test_texts_follow_from_the_data(tmp_path, repetition):
+    folder = write(tmp_path / "run", page="<p>2</p>")
+    (folder / "more.csv").write_text("1")
+    comparison = Comparison()
+    compare_texts(folder, repetition, Claims({}), comparison)
+    assert [each.location for each in comparison.differences] == ["more.csv", "report.html"]
+    comparison = Comparison()
+    compare_texts(repetition, folder, Claims({"report.html": "it is a claim"}), comparison)
+    assert [(each.location, each.description) for each in comparison.differences] == [("more.csv", "the file is missing")]
+    names = ["a.parquet", "a.safetensors", "a.npz", "a.jsonl", "a.toml", "manifest.json", "other.json", "a.html", "a.csv"]
+    assert [is_data(name) for name in names] == [True] * 6 + [False] * 3
+
+
+def test_the_place_of_a_folder_may_be_another_one(tmp_path):
+    """A text that holds the place of the repetition may hold another in its stead, the same one everywhere."""
+    place = str(tmp_path / "new")
+    repetition = write(tmp_path / "new", manifest={"a": f"brinell --out {place}", "b": f"{place}/x"}, listed=False)
+    cases = [
+        ({"a": "brinell --out /old", "b": "/old/x"}, []),
+        ({"a": "brinell --out /old", "b": "/other/x"}, ["the folder names several places"]),
+        ({"a": "brinell --in /old", "b": "/old/x"}, ["a is 'brinell --in /old'"]),
+        ({"a": "brinell --out /old", "b": "/old/y"}, ["b is '/old/y'"]),
+    ]
+    for number, (manifest, expected) in enumerate(cases):
+        found = compared(write(tmp_path / str(number), manifest=manifest, listed=False), repetition).differences
+        assert len(found) == len(expected) and all(words in each.description for words, each in zip(expected, found, strict=True))
+
+
+def test_what_is_damaged_or_a_link_is_refused(tmp_path, repetition):
+    folder = write(tmp_path / "run")
+    content = (folder / "manifest.json").read_bytes()
+    for damaged in (content.replace(b'"seed": 3', b'"seed": 4'), b"[]", b"{", b"[" * 9999):
+        (folder / "manifest.json").write_bytes(damaged)
+        with pytest.raises(RequestError, match=r"manifest.json is damaged"):
+            compared(folder, repetition)
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").symlink_to(repetition / "manifest.json")
+    assert "manifest.json" in list_files(folder)
+    with pytest.raises(RequestError, match="is a link"):
+        compared(folder, repetition)
+
+
+def test_differences_of_json_by_hand():
+    recorded = {"a": 1, "b": {"c": [1, 2, {"d": None}], "e": "x"}, "only": 0}
+    repeated = {"a": 1, "b": {"c": [1, 3, {"d": 0}], "e": "x"}, "other": []}
+    found = list(json_differences(recorded, repeated, lambda one, other: one == other))
+    assert found == [("b.c.1", "2", "3"), ("b.c.2.d", "None", "0"), ("other", "missing", "[]"), ("only", "0", "missing")]

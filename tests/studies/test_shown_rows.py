@@ -1,0 +1,281 @@
+"""What folders show whose rows are noise: no two samples, classes, methods or budgets have the same figures.
+
+Result, terminal, page and tables of each are approved. Where rows decide little, a result is varied instead.
+"""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+import brinell
+from _sets import rows_of
+from approval import approve, page_text, shown, terminal_of, varied
+from brinell.core.answer_text import pack_answer, pack_pairs
+from brinell.core.boxes import Detections, Objects
+from brinell.store import proofs, rows
+from brinell.store.files import write_arrays
+from brinell.store.table import Folder
+from brinell.studies.agent.run import AgentResult, AgentSurrogate, AgentValidation
+from brinell.studies.agent.run import lines as agent_lines
+from brinell.studies.benchmark.terminal import lines as benchmark_lines
+from brinell.studies.certify.page import write as write_certificate
+from brinell.studies.corruption import records as corruption
+from brinell.studies.corruption.page import write as write_corruption
+from brinell.studies.dense_transfer import analysis, page, terminal
+from brinell.studies.dense_transfer.records import Answers
+from brinell.studies.detection import analysis as detection_analysis
+from brinell.studies.detection import page as detection_page
+from brinell.studies.detection import records as detection
+from brinell.studies.detection import terminal as detection_terminal
+from brinell.studies.explain import page as explain_page
+from brinell.studies.explain import records as explain
+from brinell.studies.explain.analysis import describe, summarise
+from brinell.studies.falsify.result import FalsifyResult, competition_lines
+from brinell.studies.falsify.result import lines as falsify_lines
+from brinell.studies.generator.run import GeneratorResult
+from brinell.studies.generator.run import lines as generator_lines
+from brinell.studies.harden import page as harden_page
+from brinell.studies.metric.terminal import lines as metric_lines
+from brinell.studies.smooth import records as smooth
+from brinell.studies.smooth.page import write as write_smooth
+from runs import copy_run
+
+
+def payload(result):
+    """All figures of a result."""
+    return json.dumps(json.loads(result.model_dump_json()), indent=0)
+
+
+def test_certify(certify_run, tmp_path):
+    path, rng = copy_run(certify_run, tmp_path), np.random.default_rng(0)
+    content = proofs.TABLE.read(path)
+    table, n = content.rows, len(content.rows)
+    outcome = rng.choice(["certified", "certified", "open", "broken"], n).astype(object)
+    outcome[table.eps == 0] = rng.choice(["certified", "certified", "wrong"], (table.eps == 0).sum())
+    method = np.where(outcome == "certified", rng.choice(["crown", "ibp", "solver:tool"], n), "").astype(object)
+    verdicts = [
+        ("a", "unsat", ""),
+        ("a", "sat", ""),
+        ("a", "sat", ""),
+        ("a", "unknown", "no time"),
+        ("b", "refused", "lied"),
+        ("b", "unsat", ""),
+    ]
+    lines = [
+        proofs.Verdict(sample_id=k, eps=0.1, tool=tool, verdict=verdict, reason=reason, seconds=1.0, x=[]).model_dump_json()
+        for k, (tool, verdict, reason) in enumerate(verdicts)
+    ]
+    (path / proofs.VERDICTS.format(0)).write_text("\n".join(lines) + "\n")
+    proofs.TABLE.write(path, content.manifest, replace(table, outcome=outcome, method=method))
+    write_certificate(path)
+    approve("certify", shown(path) + "\n" + payload(brinell.open(path)))
+
+
+def test_smooth(smooth_run, tmp_path):
+    path, rng = copy_run(smooth_run, tmp_path), np.random.default_rng(1)
+    content = smooth.TABLE.read(path)
+    table, n = content.rows, len(content.rows)
+    prediction = np.where(rng.random(n) < 0.7, table.label, (table.label + 1) % 4)
+    radius = np.where(rng.random(n) < 0.8, rng.random(n), 0)
+    smooth.TABLE.write(path, content.manifest, replace(table, prediction=prediction, radius=radius))
+    write_smooth(path)
+    approve("smooth", shown(path) + "\n" + payload(brinell.open(path)))
+
+
+def test_corrupt(corrupt_run, tmp_path):
+    path, rng = copy_run(corrupt_run, tmp_path), np.random.default_rng(2)
+    content = corruption.TABLE.read(path)
+    table, n = content.rows, len(content.rows)
+    chance = 0.9 - 0.2 * table.severity * (1 + (table.kind == "contrast")) / 2 - 0.1 * (table.model == "lead")
+    pred = np.where(rng.random(n) < chance, table.label, (table.label + rng.integers(1, 4, n)) % 4)
+    l2 = np.where(table.kind == "clean", 0, rng.random(n) * (1 + table.severity))
+    placed = np.ma.MaskedArray(rng.random(n) < 0.6, mask=(table.kind == "clean") | (table.sample_id > 16))
+    manifest = content.manifest | {"request": content.manifest["request"] | {"reference": "lead", "placed": 17}}
+    corruption.TABLE.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32), placed=placed))
+    write_corruption(path)
+    approve("corrupt", shown(path) + "\n" + payload(brinell.open(path)))
+
+
+def test_detect(detect_run, tmp_path):
+    """Two detectors on one model, with both adaptive attacks."""
+    content, rng = detection.TABLE.read(detect_run), np.random.default_rng(3)
+    names, attacks = ("first", "second"), [*content.manifest["attacks"], *detection.EVADING]
+    parts = []
+    for shift, name in enumerate(names):
+        for attack in ("clean", *attacks):
+            n = 24 if attack == "clean" else 15
+            parts.append(
+                rows.build(
+                    detection.Scores,
+                    n,
+                    model="patterns",
+                    detector=name,
+                    attack=attack,
+                    sample_id=np.arange(n),
+                    label=np.arange(n) % 4,
+                    score=rng.normal(size=n) + (attack != "clean") * (0.8 + shift - 0.7 * (attack in detection.EVADING)),
+                    fooled=rng.random(n) < (0.1 if attack == "clean" else 0.7),
+                )
+            )
+    (facts,) = content.manifest["models"]
+    right = int((~parts[0].fooled).sum())
+    facts = facts | {"right": right, "robust": 6, "samples": 24, "name": "patterns"}
+    facts["detectors"] = [{"name": name, "threshold": 0.6 + 0.5 * number} for number, name in enumerate(names)]
+    folder = Folder(path=tmp_path, manifest=content.manifest | {"models": [facts]}, rows=rows.concatenate(parts))
+    result = detection_analysis.summarise(folder)
+    texts = ["\n".join(detection_terminal.lines(result)), page_text(detection_page.render(folder)), payload(result)]
+    approve("detect", "\n\n".join(texts))
+
+
+def transfer_folder(path, task, answer):
+    """Two models on pictures of both; `answer` gives a text by source, aim, model and picture."""
+    aims = ("missed", "false") if task == "detection" else ("pixels",)
+    rng, parts = np.random.default_rng(4), []
+    for source, aim in [("", ""), *((source, aim) for source in ("ann", "bob") for aim in aims)]:
+        for model in ("ann", "bob"):
+            for sample in (3, 5, 8):
+                costs = {name: rng.integers(1, 99) for name in ("forwards", "backwards")} if source == model else {}
+                text = answer(rng, source, aim, model, sample)
+                parts.append(
+                    rows.build(
+                        Answers, 1, source=source, aim=aim, model=model, sample_id=sample, distance=0.1, answer=text, **costs
+                    )
+                )
+    order = rng.permutation(len(parts))
+    manifest = {
+        "request": {"norm": "linf", "least_score": 0.4},
+        "task": task,
+        "eps": 0.1,
+        "eps_text": "25.5/255",
+        "data": {"name": "d", "classes": ["x", "y", "z"]},
+        "models": [{"name": "ann", "notes": ["a note"]}, {"name": "bob"}],
+        "sources": [{"name": "ann", "attacks": ["sea"]}, {"name": "bob", "attacks": ["sea", "pgd"]}],
+    }
+    return Folder(path=path, manifest=manifest, rows=rows.concatenate([parts[k] for k in order]))
+
+
+def mask_answer(rng, source, aim, model, sample):
+    share = 0.05 + (0.3 if source else 0) + (0.25 if source == model else 0)
+    counts = [rng.multinomial(20 + 3 * k + sample, np.where(np.arange(3) == k, 1 - share, share / 2)) for k in range(3)]
+    return pack_pairs(np.stack(counts))
+
+
+def box_answer(rng, source, aim, model, sample):
+    corners = np.array([[0.0, 0, 4, 4], [4, 0, 8, 4], [0, 4, 4, 8], [4, 4, 8, 8]])[: sample - 3]
+    labels = np.arange(len(corners)) % 3
+    objects = Objects(boxes=corners, labels=labels, crowd=np.zeros(len(corners), bool))
+    n, spoiled = len(corners), 0.1 + (0.3 if source else 0) + (0.3 if source == model else 0)
+    scores = np.where(rng.random(n + 1) < spoiled, 0.2, 0.7) + rng.random(n + 1) / 5
+    boxes = np.concatenate([corners + np.where(rng.random((n, 1)) < spoiled, 1.5, 0), [[9, 9, 12, 12]]])
+    order = np.argsort(-scores)
+    found = Detections(boxes=boxes[order], scores=scores[order], labels=np.append(labels, 2)[order])
+    return pack_answer(found, None if source else objects)
+
+
+def test_dense_transfer(tmp_path):
+    for name, task, answer in (("masks", "segmentation", mask_answer), ("boxes", "detection", box_answer)):
+        result = analysis.summarise(transfer_folder(tmp_path, task, answer))
+        texts = ["\n".join(terminal.lines(result)), page_text(page.render(result)), page.table(result), payload(result)]
+        approve(f"dense-transfer-{name}", "\n\n".join(texts))
+
+
+def test_explain(explain_run, tmp_path):
+    """Three methods on ten pictures, with controls, a cascade and ground truth."""
+    names, samples, rng = ("rlab", "gradient", "centre"), (2, 3, 5, 7, 11, 13, 17, 19, 23, 29), np.random.default_rng(5)
+    maps, inputs, cascade, parts = {}, {}, {}, []
+    for sample in samples:
+        inputs[str(sample)] = rng.random((1, 8, 8)).astype(np.float32)
+        inputs[f"{sample}/truth"] = (rng.random((8, 8)) < 0.3).astype(np.uint8)
+        for number, name in enumerate(names):
+            maps[f"{name}/{sample}"] = rng.random((8, 8)).astype(np.float32)
+            cascade[f"{name}/{sample}"] = rng.random(2) - 0.3 * number
+            for control in ("", explain.BLURRED, explain.INVERSE):
+                lead = (0.5 - 0.2 * number) * (1 - bool(control))
+                measures = {measure: 0.4 * rng.random() + 0.3 for measure in explain.MEASURES}
+                measures |= {"insertion": measures["insertion"] + lead, "similarity": 0.2 * rng.random() + 0.3 * number + 0.1}
+                if control:
+                    measures = {key: np.ma.masked if key in ("similarity", "complexity") else v for key, v in measures.items()}
+                facts = {"label": sample % 4, "prediction": (sample + (sample % 5 == 1)) % 4, "explained": (sample + 1) % 4}
+                parts.append(
+                    rows.build(
+                        explain.Rows,
+                        1,
+                        method=name + control,
+                        sample_id=sample,
+                        group="",
+                        forwards=rng.integers(1, 90),
+                        backwards=rng.integers(1, 9),
+                        seconds=rng.random(),
+                        blank=name == "centre" and sample == 5,
+                        **facts,
+                        **measures,
+                    )
+                )
+    for file, arrays in ((explain.MAPS, maps), (explain.INPUTS, inputs), (explain.CASCADE, cascade)):
+        write_arrays(tmp_path / file, arrays)
+    manifest = explain.TABLE.read(explain_run).manifest
+    manifest = manifest | {
+        "methods": [{"name": name, "title": f"the {name}", "settings": {}} for name in names],
+        "cascade": [["last"], ["first"]],
+        "left_out": {"without truth": 3},
+        "unfit": {"grad-cam": "needs layers"},
+        "request": manifest["request"] | {"truth": "npz:file"},
+    }
+    folder = Folder(path=tmp_path, manifest=manifest, rows=rows.concatenate(parts))
+    result = summarise(folder)
+    texts = [*describe(result), terminal_of(result, explain_run), page_text(explain_page.render(folder)), payload(result)]
+    approve("explain", "\n".join(texts))
+
+
+def test_harden(harden_run, monkeypatch):
+    result = varied(brinell.open(harden_run))
+    pages = []
+    monkeypatch.setattr(harden_page, "summarise", lambda folder: result)
+    monkeypatch.setattr(harden_page, "save_page", lambda folder, page, tables: pages.append(page))
+    harden_page.write(harden_run)
+    texts = [terminal_of(result, harden_run), page_text(pages[0]), *harden_page.tables(result).values()]
+    approve("harden-varied", "\n\n".join(texts))
+
+
+def test_benchmark(benchmark_run):
+    result = varied(brinell.open(benchmark_run))
+    card, facts = ((benchmark_run / name).read_text() for name in ("README.md", "croissant.json"))
+    approve("benchmark-varied", "\n\n".join(["\n".join(benchmark_lines(result)), card, facts]))
+    assert len(rows_of(benchmark_run)) == sum(level.inputs + level.unreached for level in result.levels)
+
+
+def test_lines_of_studies_without_a_folder():
+    validation = AgentValidation(inputs=7, budget=90, queries={"policy": 4.5}, ratios={}, verdict="it wins", warning="be careful")
+    surrogates = [
+        AgentSurrogate(width=8 * k, kernel=3, accuracy=0.5 + k / 10, correlation=0.123 * k, low=0.1, kept=k != 2)
+        for k in (1, 2, 3)
+    ]
+    agent = AgentResult(
+        policy="p.safetensors",
+        inputs=31,
+        training_queries={"probes": 1200, "steps": 34},
+        surrogates=surrogates,
+        surrogate_passes={"probes": 5000, "steps": 6},
+        validation=validation,
+        command="brinell audit",
+    )
+    plain = agent.model_copy(update={"surrogates": [], "validation": None})
+    texts = [agent_lines(agent), agent_lines(plain)]
+    label = {"median": 1.5, "percent_1": None, "least": 0.5}
+    metric = SimpleNamespace(
+        auc={"pixels": 0.61, "embedding": 0.92, "gain": 0.31, "low": 0.21, "high": 0.43},
+        trained_on=101, held_out=23, seconds=7.0, neighbours=5, embedding="e.safetensors",
+        knn={"pixels": SimpleNamespace(value=0.71), "embedding": SimpleNamespace(value=0.83)},
+        eps={"pixels": SimpleNamespace(label=label), "embedding": SimpleNamespace(label=label | {"percent_1": 0.25})},
+    )  # fmt: skip
+    texts += [metric_lines(metric), metric_lines(SimpleNamespace(**vars(metric) | {"auc": metric.auc | {"low": None}}))]
+    texts.append(generator_lines(GeneratorResult.model_construct(generator="g", data="d", samples=41, steps=43, bytes=47000)))
+    values = {f"X_{k}": 0.1234567 * k for k in range(1, 9)}
+    answer = FalsifyResult(
+        query="q", network="n", verdict="sat", reason="an attack", x=values, y={"Y_0": 0.75}, slack=0.5, cases=3, gradients=True,
+        forwards=53, seconds=1.25,
+    )  # fmt: skip
+    texts += [falsify_lines(answer), competition_lines(answer)]
+    approve("lines", "\n\n".join("\n".join(lines) for lines in texts), masks={})

@@ -1,0 +1,117 @@
+"""The scripts of `make check` notice planted faults, and every import contract fails on a planted violation."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from brinell.core.user_files import import_file
+
+LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+VIOLATIONS = (
+    (
+        "Upper rooms import lower ones, never the reverse, and every room has its place",
+        "engine/plan.py",
+        "brinell.studies.epsilon",
+    ),
+    ("No circle, within a room either", "engine/plan.py", "brinell.engine.engine"),
+    ("A plug-in imports no other of its kind", "attacks/fgsm.py", "brinell.attacks.pgd"),
+    ("A study imports no other study", "studies/review/run.py", "brinell.studies.detection.records"),
+    ("The agent knows core and how distortions are called, and no plug-in by name", "rlab/agent.py", "brinell.models.digits_cnn"),
+    ("What reads records knows neither torch nor an attack, not even through others", "store/run.py", "brinell.core.patches"),
+    ("core is torch, numpy and the standard library", "core/record.py", "pyarrow"),
+    ("The checkers know core and plug-ins alone", "testing/linear.py", "brinell.store.run"),
+)
+"""A contract, a file that breaks it, and what that file imports: within a function, which counts as any other import."""
+
+
+def script(root: Path, name: str) -> ModuleType:
+    """A script of `make check`."""
+    return import_file(root / "scripts" / f"{name}.py")
+
+
+def test_names_and_prose_are_counted(root, tmp_path):
+    words = script(root, "check_words")
+    for source, names in (
+        ("found = 1", ["found"]),
+        ("def _told(at, *, row): pass", ["_told", "at"]),
+        ("class Asked:\n    left: int", ["Asked", "left"]),
+        ("records = [model for model in models]; print(found)", []),
+    ):
+        (tmp_path / "module.py").write_text(source)
+        assert sorted(place.text for place in words.count_names(tmp_path).places) == sorted(names), source
+    for text, headless, turns in (
+        ("What was stopped goes on with a command. What is it?", 1, 0),
+        ("The user is told about a file of its own.", 0, 2),
+        ("```\nWhat was cut goes on.\n```\n| Where it lies |\n    What stays stays.\n<!-- What ends -->\nEnd.", 0, 0),
+    ):
+        (tmp_path / "page.md").write_text(text)
+        (tmp_path / "module.py").write_text("" if "`" in text else f'"""{text}"""')
+        copies = 1 if "`" in text else 2
+        assert len(words.count_prose(tmp_path, words.HEADLESS).places) == copies * headless, text
+        assert len(words.count_prose(tmp_path, words.TURNS).places) == copies * turns, text
+
+
+def test_docstrings_that_name_no_parameter_and_sentences_taken_apart_are_faults(root):
+    check = script(root, "check_source")
+    for source, faults in (
+        ('def load(path):\n    """Load `file`."""', 1),
+        ('def load(path):\n    """Load `file`."""\n    file = path', 1),
+        ('def load(path):\n    def inner():\n        """Load `path`."""', 0),
+        ('LIMIT = 3\ndef load(path):\n    """Load at most `LIMIT`; see `Store.read`, ``x``, `brinell audit`."""', 0),
+        ('text.startswith("cannot tell")', 1),
+        ('text.removeprefix(f"not made: {why}"); a.endswith(("x", "y z"))', 2),
+        ('text.startswith("cannot")', 0),
+        ("\n" * 451, 1),
+    ):
+        assert len(list(check.faults_of("src/brinell/module.py", source))) == faults, source
+
+
+def test_dead_links_and_wide_lines_are_faults(root, tmp_path):
+    check = script(root, "check_docs")
+    (tmp_path / "other.md").write_text("# A heading\n", encoding="utf-8")
+    page = tmp_path / "page.md"
+    for link in ("nowhere.md", "other.md#no-heading", "#no-heading", "../other.md"):
+        page.write_text(f"# Here\n\n[x]({link}) [y](other.md#a-heading) [z](#here) [w](https://example.org/#no)\n")
+        assert len(check.dead_links(page)) == 1, link
+    wide = "word " * 30
+    assert len(check.wide_lines(f"{wide}\n\n    {wide}\n\n| {wide} |\n\n- item\n    {wide}\n<!-- {wide} -->\n")) == 2
+
+
+def test_messages_are_listed_with_what_is_filled_in(root):
+    script_of_messages = script(root, "list_messages")
+    tree = ast.parse(
+        "class OwnError(BrinellError): pass\n"
+        "def check(n):\n"
+        "    text = 'too many'\n"
+        "    if n: text = f'{n} of ' + unit\n"
+        "    raise OwnError('wrong', text, option='n')\n"
+    )
+    assert script_of_messages.subclasses([tree]) == {"BrinellError", "Finding", "OwnError"}
+    functions = dict(script_of_messages.functions(tree, "module"))
+    texts = script_of_messages.messages(functions["module.check"], {"OwnError"})
+    assert sorted(texts) == ["wrong | too many", "wrong | {n} of {unit}"]
+
+
+@pytest.mark.nightly
+def test_every_contract_notices_a_violation(root, tmp_path):
+    contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert [contract["name"] for contract in contracts] == [name for name, _, _ in VIOLATIONS]
+    shutil.copytree(root / "src" / "brinell", tmp_path / "brinell", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    for name, file, module in VIOLATIONS:
+        path = tmp_path / "brinell" / file
+        source = path.read_text()
+        path.write_text(f"{source}\n\ndef planted():\n    import {module}\n")
+        process = subprocess.run(
+            [sys.executable, "-c", LINT], cwd=tmp_path, env={"PYTHONPATH": "."}, capture_output=True, text=True
+        )
+        path.write_text(source)
+        broken = re.findall(r"^(.*) BROKEN", process.stdout, flags=re.MULTILINE)
+        assert name in broken and process.returncode, f"{name}: {process.stdout}{process.stderr}"
