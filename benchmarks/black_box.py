@@ -3,43 +3,41 @@
     python benchmarks/black_box.py [--norm l2] [--eps 1] [--attacks square bandits] [--samples 60] [--skip 60]
     python benchmarks/black_box.py --labels [--norm l2] [--samples 30] [--budgets 1000 2500]
 
-All get the same network, which answers nothing but scores, and the first test images that it gets right. A query is one image
-shown to the network, the first check included; a hook on the module counts them too, and the two counts must agree. A rate is
-that over all samples, the median that of the queries with failures as infinity; each is the mean over the seeds, with the
-smallest and the largest in brackets. `over` is processor time of the whole attack over that inside the network. Attacks are named
-as on the command line, settings included (`square?steps=999`), so your own attack can be compared with them.
+All get the same network, which answers nothing but scores, and the first test images that it gets right, without the first
+`--skip`, on which settings were chosen. A query is one image shown to the network, the first check included; a hook on the module
+counts them too, and the two counts must agree. A rate is that over all samples, the median that of the queries with failures as
+infinity; each is the mean over the seeds, with the smallest and the largest in brackets. `over` is processor time of the whole
+attack over that inside the network. Attacks are named as on the command line, settings included (`square?steps=999`), so your
+own attack can be compared with them.
 
 With --labels, HopSkipJump is compared with that of foolbox and of ART, if they are installed: the median over all samples of the
 distance of the closest misclassified input that was shown to the network within the budget, infinite where there was none. Theirs
 run on one image at a time, from their own starts, with their defaults, until the budget is spent.
 """
 
-import argparse
 import contextlib
+import importlib.util
 import io
 import math
-import multiprocessing
-import os
 import statistics
-import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import measure
 import numpy as np
 import torch
+from measure import mean_spread
 from torch import Tensor, nn
 
-from brinell import plugins
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, Model
-from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
-from brinell.engine.eps_grid import parse_eps
 from brinell.models._torch_model import TorchModel
 
+GROUP = "agents"
+RUNS = {"--attacks rlab?patch=2 square": "--samples 6 --seeds 0 --budgets 100"}
 BUDGETS = (100, 250, 500, 1000, 2500, 5000)
 EPS = {"l2": "1", "linf": "4/255", "l0": "15"}
 ATTACKS = {
@@ -88,71 +86,46 @@ class Bench:
     surrogates: tuple[Model, ...] = ()
     """Networks whose gradients an attack may follow."""
 
-    def open(
-        self, norm: str, eps: float, queries: int | None, *, access: Access = Access.SCORES, minimal: bool = False
-    ) -> tuple[Ledger, Batch, Threat]:
-        """A ledger over all samples with so many queries each, and what an attack is handed besides."""
-        n = len(self.y)
-        batch = Batch(ids=torch.arange(n), x=self.x, y=self.y)
-        distance = plugins.build("distance", norm, {})
-        threat = Threat(distance=distance, eps=torch.full((n,), eps), domain=self.subject.domain)
+    @classmethod
+    def of(
+        cls, subject: str | measure.Subject, samples: int, skip: int = 0, surrogates: tuple[str, ...] = (), start: int = 0
+    ) -> "Bench":
+        """A network, by its name, with test images that it gets right (`Subject.samples`)."""
+        subject = measure.subject(subject) if isinstance(subject, str) else subject
+        module = subject.module()
+        models = tuple(TorchModel(measure.subject(name).module(), subject.domain, name=name) for name in surrogates)
+        return cls(subject, module, *subject.samples(samples, module, skip, start), models)
+
+    def open(self, norm: str, eps: float, queries: int | None, **settings: object) -> Ledger:
+        """A ledger over all samples with so many queries each."""
         model = TorchModel(self.module, self.subject.domain, name=self.subject.name)
-        ledger = Ledger(
-            model,
-            batch,
-            threat,
-            access=access,
-            queries=queries,
-            minimal=minimal,
-            batch_size=256,
-            surrogates=self.surrogates,
-        )
-        return ledger, ledger.batch, ledger.threat
+        settings = {"access": Access.SCORES, "batch_size": 256, "surrogates": self.surrogates} | settings
+        return measure.open_ledger(model, self.x, self.y, norm, eps, queries=queries, **settings)
 
     def fight(self, spec: str, norm: str, eps: float, queries: int, seed: int) -> tuple[Ledger, float]:
         """One attack on all samples with so many queries each, and how much longer it took than the network."""
-        name, path, settings = plugins.parse(spec)
-        attack = plugins.build("attack", name, settings | ({"path": path} if path else {}))
-        ledger, batch, threat = self.open(norm, eps, queries, access=attack.access, minimal=attack.family == "minimal")
+        attack = measure.build_attack(spec)
+        ledger = self.open(norm, eps, queries, access=attack.access, minimal=attack.family == "minimal")
+        rng = Streams.of(seed, ledger.batch.ids).fold(spec)
         with clocked(self.module) as clock:
-            began = time.process_time()
-            attack(ledger.oracle(), batch, threat, Streams.of(seed, batch.ids).fold(spec))
-            seconds = time.process_time() - began
-        if clock.inputs != int(ledger.costs.forwards.sum()):
-            raise SystemExit(
-                f"{spec}: the ledger counted {int(ledger.costs.forwards.sum())} queries and the network {clock.inputs}"
-            )
+            _, seconds = measure.timed(lambda: measure.run_attack(attack, ledger, rng))
+        if clock.inputs != (count := int(ledger.costs.forwards.sum())):
+            raise SystemExit(f"{spec}: the ledger counted {count} queries and the network {clock.inputs}")
         return ledger, seconds / max(clock.seconds, 1e-9)
 
 
-def spread(values: list[float], digits: int) -> str:
-    """Mean with the smallest and the largest value."""
-    mean, least, most = statistics.fmean(values), min(values), max(values)
-    if least == most:
-        return f"{mean:.{digits}f}"
-    return f"{mean:.{digits}f} ({least:.{digits}f}-{most:.{digits}f})"
-
-
-def curves(bench: Bench, options: argparse.Namespace) -> None:
+def curves(bench: Bench, options: Namespace) -> None:
     """Success at each budget."""
-    budgets = [budget for budget in options.budgets or BUDGETS]
-    text = options.eps or EPS[options.norm]
-    (eps,) = parse_eps(text).values
+    budgets, text = options.budgets or BUDGETS, options.eps or EPS[options.norm]
     title = f"Success after so many queries: {bench.subject.name}, {options.norm} {text}, {len(bench.y)} samples"
-    columns = ["attack", *(f"@{budget}" for budget in budgets), "median queries", "over"]
-    table = measure.Table(title, command(options, "--eps", text), columns)
+    table = measure.Table(title, ["attack", *(f"@{budget}" for budget in budgets), "median queries", "over"])
     for spec in options.attacks or ATTACKS[options.norm]:
-        rates: dict[int, list[float]] = {budget: [] for budget in budgets}
-        medians, overs = [], []
-        for seed in options.seeds:
-            ledger, over = bench.fight(spec, options.norm, eps, max(budgets) - 1, seed)
-            # The check that the sample is right to begin with is a query like any other.
-            queries = torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf)
-            for budget in budgets:
-                rates[budget].append(float((queries <= budget).float().mean()))
-            medians.append(statistics.median(queries.tolist()))
-            overs.append(over)
-        table.add(spec, *(spread(values, 2) for values in rates.values()), spread(medians, 0), f"{statistics.median(overs):.2f}")
+        runs = [bench.fight(spec, options.norm, measure.parse_eps(text), max(budgets) - 1, seed) for seed in options.seeds]
+        # The check that the sample is right to begin with is a query like any other.
+        queries = [torch.where(ledger.fooled, 1.0 + ledger.best.first_success, torch.inf) for ledger, _ in runs]
+        rates = (mean_spread([float((counts <= budget).float().mean()) for counts in queries], 2) for budget in budgets)
+        median = mean_spread([statistics.median(counts.tolist()) for counts in queries], 0)
+        table.add(spec, *rates, median, f"{statistics.median(over for _, over in runs):.2f}")
 
 
 # --- labels alone ----------------------------------------------------------------------------------------------------
@@ -184,8 +157,8 @@ class RecordingModel:
         size = torch.where((logits.argmax(1) != self.y) & in_bounds, size, torch.inf)
         counts = self.queries + torch.arange(1, len(x) + 1)
         for budget in self.budgets:
-            sizes = size[counts <= budget]
-            self.closest[budget] = min(self.closest.get(budget, math.inf), float(sizes.min()) if len(sizes) else math.inf)
+            sizes = [*size[counts <= budget].tolist(), math.inf]
+            self.closest[budget] = min(self.closest.get(budget, math.inf), *sizes)
         self.queries += len(x)
         if self.queries >= max(self.budgets):
             raise BudgetSpent
@@ -219,86 +192,50 @@ def foolbox(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
 
 def art(model: nn.Module, x: Tensor, y: Tensor, norm: str) -> None:
     """HopSkipJump of ART; its starts hold one input of noise at a time."""
-    sys.modules.setdefault("multiprocess", multiprocessing)
+    classifier = measure.art_classifier(model.eval(), x)
     from art.attacks.evasion import HopSkipJump
-    from art.estimators.classification import PyTorchClassifier
 
-    shape = tuple(x.shape[1:])
-    classifier = PyTorchClassifier(
-        model.eval(), nn.CrossEntropyLoss(), shape, nb_classes=10, clip_values=(0.0, 1.0), device_type="cpu"
-    )
     attack = HopSkipJump(classifier, norm=2 if norm == "l2" else np.inf, max_iter=64, verbose=False)
     attack.generate(x.numpy().copy(), np.eye(10, dtype=np.float32)[y.numpy()])
 
 
-def peer_distances(run: Callable[..., None], bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
-    """(budgets, samples): the distance that another library reached on each image."""
+PEERS = {"foolbox": foolbox, "art": art}
+
+
+def reach(name: str, bench: Bench, norm: str, budgets: list[int], seed: int) -> Tensor:
+    """(budgets, samples): the distance that an implementation reached on each image."""
+    if name == "ours":
+        return torch.stack([bench.fight("hop-skip-jump", norm, 1e3, budget - 1, seed)[0].best.distance for budget in budgets])
     np.random.seed(seed)  # noqa: NPY002, TID251
     torch.manual_seed(seed)  # noqa: TID251
     distances = []
     for x, y in zip(bench.x.split(1), bench.y.split(1), strict=True):
-        recorder = RecordingModel(bench.module, x, int(y), 2 if options.norm == "l2" else math.inf, budgets)
+        recorder = RecordingModel(bench.module, x, int(y), 2 if norm == "l2" else math.inf, budgets)
         with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(BudgetSpent):
-            run(Forward(recorder), x, y, options.norm)
+            PEERS[name](Forward(recorder), x, y, norm)
         distances.append([recorder.closest.get(budget, math.inf) for budget in budgets])
     return torch.tensor(distances).T
 
 
-def own_distances(bench: Bench, options: argparse.Namespace, budgets: list[int], seed: int) -> Tensor:
-    """(budgets, samples): the distance that ours reached on each image."""
-    runs = (bench.fight("hop-skip-jump", options.norm, 1e3, budget - 1, seed)[0] for budget in budgets)
-    return torch.stack([ledger.best.distance for ledger in runs])
-
-
-def distances(bench: Bench, options: argparse.Namespace) -> None:
+def distances(bench: Bench, options: Namespace) -> None:
     """The distance reached with labels alone."""
     budgets = sorted(options.budgets or (1000, 2500))
     title = f"HopSkipJump: median {options.norm} after so many queries, {bench.subject.name}, {len(bench.y)} samples"
-    columns = ["implementation", *(f"@{budget}" for budget in budgets), "without a start"]
-    table = measure.Table(title, command(options, "--labels"), columns)
-    implementations: dict[str, Callable[[int], Tensor]] = {"ours": lambda seed: own_distances(bench, options, budgets, seed)}
-    for name, run in (("foolbox", foolbox), ("ART", art)):
-        with contextlib.suppress(ImportError):
-            __import__({"ART": "art"}.get(name, name))
-            implementations[name] = lambda seed, run=run: peer_distances(run, bench, options, budgets, seed)  # type: ignore[misc]
-    for name, reach in implementations.items():
-        distances = [reach(seed) for seed in options.seeds]
-        medians = [spread([statistics.median(closest[row].tolist()) for closest in distances], 3) for row in range(len(budgets))]
-        failures = [float(closest[-1].isinf().sum()) for closest in distances]
-        table.add(name, *medians, spread(failures, 0))
-
-
-def command(options: argparse.Namespace, *arguments: str) -> str:
-    """How a run is repeated."""
-    words = ["python benchmarks/black_box.py", *arguments, "--model", options.model, "--norm", options.norm]
-    words += ["--skip", str(options.skip)] if options.skip else []
-    words += ["--samples", str(options.samples), "--seeds", *map(str, options.seeds)]
-    for name in ("attacks", "budgets"):
-        if getattr(options, name):
-            words += [f"--{name}", *map(str, getattr(options, name))]
-    return " ".join(words)
+    table = measure.Table(title, ["implementation", *(f"@{budget}" for budget in budgets), "without a start"])
+    for name in ("ours", *(name for name in PEERS if importlib.util.find_spec(name))):
+        reached = [reach(name, bench, options.norm, budgets, seed) for seed in options.seeds]
+        medians = [
+            mean_spread([statistics.median(by_seed[row].tolist()) for by_seed in reached], 3) for row in range(len(budgets))
+        ]
+        table.add(name, *medians, mean_spread([float(by_seed[-1].isinf().sum()) for by_seed in reached], 0))
 
 
 def main() -> None:
     """One table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attacks", nargs="+", help="attacks with settings; none means all that fit the norm")
-    parser.add_argument("--norm", choices=EPS, default="l2")
-    parser.add_argument("--eps", default="", help="one budget of distance; none means 1 in L2, 4/255 in Linf, 15 values in L0")
-    parser.add_argument("--budgets", nargs="+", type=int, help="queries after which to look")
-    parser.add_argument("--samples", type=int, default=60)
-    parser.add_argument("--skip", type=int, default=0, help="samples to leave out first: those on which settings were chosen")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--model", default="resnet20", help="a network of the shared data")
-    parser.add_argument("--labels", action="store_true", help="HopSkipJump beside other libraries, in place of the curves")
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    os.environ.setdefault("OMP_NUM_THREADS", str(options.threads))
-    subject = measure.subject(options.model)
-    module = subject.module()
-    x, y = subject.samples(options.skip + options.samples, module)
-    bench = Bench(subject, module, x[options.skip :], y[options.skip :])
+    lists = {"attacks": [], "budgets": [0], "seeds": [0, 1, 2]}
+    options = measure.arguments(__doc__, **lists, norm=tuple(EPS), eps="", samples=60, skip=0, model="resnet20", labels=False)
+    options.budgets = [budget for budget in options.budgets if budget]
+    bench = Bench.of(options.model, options.samples, options.skip)
     (distances if options.labels else curves)(bench, options)
 
 

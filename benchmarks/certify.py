@@ -1,22 +1,34 @@
 """Proofs of brinell certify beside those of auto_LiRPA: how many of the first images, in how much processor time.
 
     python benchmarks/certify.py [--cases cnn_wide_kw:1/255 ...] [--samples 100] [--methods crown alpha-crown] [--peer CHECKOUT]
+    python benchmarks/certify.py --budgets 9 [--cases ...]        budgets up to eps in one go, beside eps alone, by all methods
+    python benchmarks/certify.py --contradictions [--samples 20]  inputs that contradict a proof
+    python benchmarks/certify.py --falsify [--images 4] [--timeout 10] [--bound crown]
 
 Only images that are classified correctly and that an attack (APGD, 30 steps, on cross-entropy and on nine targets) does not break
 are bounded, by both sides. Both run in this process on one thread, ours in float32 with rounding accounted for and again in
-float64 where that may have cost the proof, the peer in float32. The data and the weights are those in BRINELL_SHARED. CHECKOUT is
-a source tree of auto_LiRPA.
+float64 where that may have cost the proof, the peer in float32, `--batch` images at a time. CHECKOUT is a source tree of
+auto_LiRPA.
+
+brinell certify proves nothing where a counterexample is known, so it cannot contradict itself. With --contradictions both sides
+try every budget, nine in each norm, from a quarter of the smallest interesting one to four times the largest; the exit code is 1
+if an attacked input lies within a proven ball. --falsify asks brinell falsify about public ONNX networks: the first test images
+that a network gets right, at two budgets in Linf, a query for an input of another class. Every counterexample is asked again in
+ONNX Runtime and compared with the query.
 """
 
-import argparse
-import functools
 import sys
-import time
-from collections.abc import Callable, Sequence
-from fractions import Fraction
+import tempfile
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import measure
+import numpy as np
+import onnxruntime
 import torch
 from torch import Tensor, nn
 
@@ -24,26 +36,43 @@ import brinell
 from brinell import plugins
 from brinell.bounds._trace import trace
 from brinell.core.domain import Domain
-from brinell.engine.sources import open_data
 from brinell.studies.certify.proofs import Proofs, Prover
 
-CASES = ("cnn_wide_kw:1/255", "cnn_wide_kw:2/255", "cnn4_pgd:1/10", "cnn4_pgd:3/20", "resnet2b:1/255", "resnet4b:1/255")
-ATTACKS = ("apgd?steps=30", "apgd-t?steps=30")
+GROUP = "proofs"
+RUNS = {
+    "": "--cases cnn_wide_kw:1/255 --samples 4",
+    "--budgets 9": "--cases cnn_wide_kw:1/255 --samples 4",
+    "--contradictions": "--cases cnn_wide_kw --samples 2",
+    "--falsify": "--images 1 --timeout 1",
+}
+CASES = ["cnn_wide_kw:1/255", "cnn_wide_kw:2/255", "cnn4_pgd:1/10", "cnn4_pgd:3/20", "resnet2b:1/255", "resnet4b:1/255"]
+BUDGETS = {"linf": (1 / 1020, 0.2), "l2": (0.02, 4.0)}
+"""Smallest and largest budget of contradictions by norm."""
+SUBJECTS = ("cnn_wide_kw", "cnn4_pgd", "lenet5_clean", "lenet5_advtrained", "resnet2b", "resnet4b", "captum_cnn", "resnet20")
 PEER_METHODS = {"crown": "CROWN", "alpha-crown": "CROWN-Optimized"}
+MEAN, STD = (np.array(values)[:, None, None] for values in ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)))
+QUERIES = {
+    "mnist-net_256x4": (0.02, 0.05),
+    "mnist_relu_9_200": (0.015, 0.03),
+    "resnet_2b": (2 / 255, 8 / 255),
+    "vit_pgd_2_3_16": (1 / 255, 4 / 255),
+    "vit_ibp_3_3_8": (1 / 255, 4 / 255),
+}
 
 
-def ours(net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: float, spec: str) -> Tensor:
-    """(n,) bool: proven by one of our methods."""
-    name, _, options = plugins.parse(spec)
-    prover = Prover.of(trace(net, x[:8]), domain, "linf")
-    proofs = Proofs.none(len(x))
-    proofs.extend(prover, name, plugins.build("bound", name, options), x, y, [eps], torch.ones(len(x), dtype=torch.int64))
-    return proofs.level >= 0
+def prove(
+    net: nn.Module, domain: Domain, x: Tensor, y: Tensor, levels: list[float], specs: Sequence[str], norm: str = "linf"
+) -> Proofs:
+    """Proofs by several methods in turn at several budgets."""
+    prover, proofs = Prover.of(trace(net, x[:8]), domain, norm), Proofs.none(len(x))
+    for spec in specs:
+        name, _, options = plugins.parse(spec)
+        limit = torch.full((len(x),), len(levels), dtype=torch.int64)
+        proofs.extend(prover, name, plugins.build("bound", name, options), x, y, levels, limit)
+    return proofs
 
 
-def theirs(
-    net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: float, spec: str, batch: int, mode: str = "patches"
-) -> Tensor:
+def prove_by_peer(net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: float, spec: str, batch: int, mode: str) -> Tensor:
     """(n,) bool: proven by the method of that name in auto_LiRPA."""
     import auto_LiRPA
     from auto_LiRPA.perturbations import PerturbationLpNorm
@@ -65,83 +94,129 @@ def theirs(
     return torch.cat(proven)
 
 
-def sweep(net: nn.Module, domain: Domain, x: Tensor, y: Tensor, eps: float, specs: Sequence[str], budgets: int) -> Proofs:
-    """Proofs by several methods in turn at equally spaced budgets up to one."""
-    prover, proofs = Prover.of(trace(net, x[:8]), domain, "linf"), Proofs.none(len(x))
-    levels = [eps * (k + 1) / budgets for k in range(budgets)]
-    for spec in specs:
-        name, _, options = plugins.parse(spec)
-        limit = torch.full((len(x),), budgets, dtype=torch.int64)
-        proofs.extend(prover, name, plugins.build("bound", name, options), x, y, levels, limit)
-    return proofs
-
-
-def print_sweep(title: str, budgets: int, *arguments: Any) -> None:
-    """Print processor seconds at one budget and at several, and their ratio."""
-    seconds = []
-    for count in (1, budgets):
-        start = time.process_time()
-        proofs = sweep(*arguments, count)
-        seconds.append(time.process_time() - start)
-    proven = int((proofs.level + 1).sum())
-    total = budgets * len(proofs.level)
-    figures = f"{seconds[0]:.1f} s at one budget, {seconds[1]:.1f} s at {budgets}, ratio {seconds[1] / seconds[0]:.2f}"
-    print(f"{title}: {figures}; {proven} of {total} pairs of image and budget proven", flush=True)
-
-
-def timed(prove: Callable[[], Tensor]) -> tuple[int, float]:
-    """Number of proofs, and processor seconds."""
-    start = time.process_time()
-    proven = prove()
-    return int(proven.sum()), time.process_time() - start
-
-
-def timed_peer(*arguments: Any) -> tuple[int, float]:
-    """As `timed`, for the peer: in its faster mode where that takes the network, otherwise in the other one."""
+def timed_peer(*arguments: Any) -> tuple[Tensor, float]:
+    """Proofs of the peer and their seconds: in its faster mode where that takes the network, otherwise in the other one."""
     try:
-        return timed(lambda: theirs(*arguments))
+        return measure.timed(partial(prove_by_peer, *arguments, "patches"))
     except AssertionError:
-        return timed(lambda: theirs(*arguments, "matrix"))
+        return measure.timed(partial(prove_by_peer, *arguments, "matrix"))
 
 
-def main() -> None:
-    """Print a row for each case and method."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cases", nargs="+", default=CASES)
-    parser.add_argument("--samples", type=int, default=100)
-    parser.add_argument("--methods", nargs="+", default=["crown", "alpha-crown"])
-    parser.add_argument("--batch", type=int, default=1, help="images that the peer bounds at a time; one is its fastest here")
-    parser.add_argument("--budgets", type=int, default=0, help="compare so many budgets up to eps with eps alone, by all methods")
-    parser.add_argument("--peer", help="a source tree of auto_LiRPA")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    if arguments.peer:
-        sys.path.insert(0, arguments.peer)
-    if not arguments.budgets:
-        print("| network, eps | clean | attacked | method | proven | s | auto_LiRPA proven | s | time of ours over theirs |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
-    for case in arguments.cases:
+def compare(options: Namespace) -> None:
+    """A line for each case and method, or for each case over several budgets."""
+    columns = "network eps, clean, attacked, method, proven, s, auto_LiRPA proven, s, time of ours over theirs"
+    sweep = f"network eps, one budget s, {options.budgets} budgets s, ratio, proven, of pairs"
+    table = measure.Table("Proofs", sweep if options.budgets else columns)
+    for case in options.cases or CASES:
         name, _, text = case.partition(":")
-        subject = measure.subject(name)
-        net, eps, domain = subject.module(), float(Fraction(text)), subject.domain
-        data = open_data(subject.data_spec)
-        x, y = data.load(range(arguments.samples)), torch.as_tensor(data.labels())[: arguments.samples].long()
-        with torch.no_grad():
-            right = net(x).argmax(1) == y
-        attacked: Any = brinell.attack(net, x[right], y[right], list(ATTACKS), eps=eps)
+        subject, eps = measure.subject(name), measure.parse_eps(text)
+        net, domain, (x, y) = subject.module(), subject.domain, subject.first(options.samples)
+        right = measure.is_right(net, x, y)
+        attacked: Any = brinell.attack(net, x[right], y[right], ["apgd?steps=30", "apgd-t?steps=30"], eps=eps)
         survivors = right.nonzero()[:, 0][~attacked.success]
-        x, y = x[survivors], y[survivors]
-        if arguments.budgets:
-            print_sweep(f"{subject.name}, {text}", arguments.budgets, net, domain, x, y, eps, arguments.methods)
+        run = (net, domain, x[survivors], y[survivors])
+        if count := options.budgets:
+            _, one = measure.timed(lambda run=run, eps=eps: prove(*run, [eps], options.methods))
+            levels = [eps * (k + 1) / count for k in range(count)]
+            proofs, several = measure.timed(lambda run=run, levels=levels: prove(*run, levels, options.methods))
+            pairs = int((proofs.level + 1).sum()), count * len(survivors)
+            table.add(f"{subject.name} {text}", f"{one:.1f}", f"{several:.1f}", f"{several / one:.2f}", *pairs)
             continue
-        for spec in arguments.methods:
-            proven, seconds = timed(functools.partial(ours, net, domain, x, y, eps, spec))
-            row = [f"{subject.name}, {text}", int(right.sum()), len(x), spec, proven, f"{seconds:.1f}"]
-            if arguments.peer and spec in PEER_METHODS:
-                peer, peer_seconds = timed_peer(net, domain, x, y, eps, spec, arguments.batch)
-                row += [peer, f"{peer_seconds:.1f}", f"{seconds / peer_seconds:.2f}"]
-            print("|", " | ".join(map(str, row)), "|", flush=True)
+        for spec in options.methods:
+            proofs, seconds = measure.timed(lambda run=run, eps=eps, spec=spec: prove(*run, [eps], [spec]))
+            counts = int(right.sum()), len(survivors), spec, int((proofs.level >= 0).sum())
+            peer = ["", "", ""]
+            if options.peer and spec in PEER_METHODS:
+                proven, peer_seconds = timed_peer(*run, eps, spec, options.batch)
+                peer = [str(int(proven.sum())), f"{peer_seconds:.1f}", f"{seconds / peer_seconds:.2f}"]
+            table.add(f"{subject.name} {text}", *counts, f"{seconds:.1f}", *peer)
+
+
+def contradict(options: Namespace) -> int:
+    """A line for each network and norm; the number of contradictions."""
+    table = measure.Table("Proofs and attacks", "network, norm, proven, broken, neither, contradictions, processor s")
+    total = 0
+    for subject in map(measure.subject, options.cases or SUBJECTS):
+        net, (x, y) = subject.module(), subject.first(options.samples)
+        right = measure.is_right(net, x, y)
+        x, y = x[right], y[right]
+        for norm, ends in BUDGETS.items():
+            levels = np.geomspace(*ends, 9).tolist()
+
+            def work(net: nn.Module = net, x: Tensor = x, y: Tensor = y, norm: str = norm, levels: list[float] = levels) -> Any:
+                attacks = ["apgd?steps=20", "apgd-t?steps=20"]
+                broken = torch.stack([brinell.attack(net, x, y, attacks, eps=eps, norm=norm).success for eps in levels], 1)
+                return torch.arange(9) <= prove(net, subject.domain, x, y, levels, ["crown"], norm).level[:, None], broken  # noqa: B023
+
+            (proven, broken), seconds = measure.timed(work)
+            counts = [int(mask.sum()) for mask in (proven, broken, ~proven & ~broken, proven & broken)]
+            total += counts[-1]
+            table.add(subject.name, norm, *counts, f"{seconds:.0f}")
+    return total
+
+
+def write_query(path: Path, low: np.ndarray[Any, Any], high: np.ndarray[Any, Any], label: int) -> None:
+    """A query for an input in a box that gets another class."""
+    lines = [f"(declare-const X_{k} Real)" for k in range(len(low))] + [f"(declare-const Y_{k} Real)" for k in range(10)]
+    for k, (least, most) in enumerate(zip(low, high, strict=True)):
+        lines += [f"(assert (>= X_{k} {least:.9f}))", f"(assert (<= X_{k} {most:.9f}))"]
+    rivals = " ".join(f"(and (>= Y_{k} Y_{label}))" for k in range(10) if k != label)
+    path.write_text("\n".join([*lines, f"(assert (or {rivals}))"]))
+
+
+def falsify(options: Namespace) -> None:
+    """A line for each network and budget."""
+    table = measure.Table(
+        "Queries in VNN-LIB", ["network", "eps", "queries", "sat, all confirmed", "unsat", "unknown", "processor s"]
+    )
+    for name, budgets in QUERIES.items():
+        file, mnist = str(measure.SHARED / "onnx" / f"{name}.onnx"), name.startswith("mnist")
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        entry = session.get_inputs()[0]
+        images, labels = measure.images("mnist/mnist_test.npz" if mnist else "cifar10/cifar10_test.npz", slice(200))
+        mean, std = (0.0, 1.0) if mnist else (MEAN, STD)
+        x = images.double().numpy()
+
+        def predict(values: np.ndarray[Any, Any], session: Any = session, entry: Any = entry) -> int:
+            """The class by ONNX Runtime."""
+            inputs = values.astype(np.float32).reshape(1, *entry.shape[1:])
+            return int(session.run(None, {entry.name: inputs})[0].argmax())
+
+        right = [k for k in range(len(x)) if predict((x[k] - mean) / std) == int(labels[k])][: options.images]
+        for eps in budgets:
+            verdicts, total = Counter[str](), 0.0
+            for k in right:
+                low, high = (((np.clip(x[k] + sign * eps, 0, 1) - mean) / std).ravel() for sign in (-1, 1))
+                with tempfile.TemporaryDirectory() as folder:
+                    query = Path(folder) / "query.vnnlib"
+                    write_query(query, low, high, int(labels[k]))
+                    settings = {"network": file, "timeout": options.timeout, "bound": options.bound}
+                    result, seconds = measure.timed(partial(brinell.falsify, str(query), **settings))
+                verdicts[result.verdict] += 1
+                total += seconds
+                if result.verdict == "sat":
+                    values = np.array(list(result.x.values()))
+                    if not ((values >= low - 1e-8) & (values <= high + 1e-8)).all() or predict(values) == int(labels[k]):
+                        raise SystemExit(f"{name}: the counterexample of image {k} at {eps:.4g} is none")
+            table.add(
+                name, f"{eps:.4f}", len(right), *(verdicts[verdict] for verdict in ("sat", "unsat", "unknown")), f"{total:.0f}"
+            )
+
+
+def main() -> int:
+    """One table."""
+    switches = {"contradictions": False, "falsify": False}
+    numbers = {"samples": 0, "batch": 1, "budgets": 0, "images": 4, "timeout": 10.0}
+    methods = ["crown", "alpha-crown"]
+    options = measure.arguments(__doc__, cases=[], methods=methods, bound="crown", peer="", **numbers, **switches)
+    options.samples = options.samples or (20 if options.contradictions else 100)
+    if options.peer:
+        sys.path.insert(0, options.peer)
+    if options.contradictions:
+        return int(contradict(options) > 0)
+    (falsify if options.falsify else compare)(options)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -12,9 +12,9 @@ smoothed by the picture's colours, which knows nothing of the network; a method 
 that have not. With --bf16 answers without a gradient are computed in bfloat16.
 """
 
-import argparse
 import csv
 import tempfile
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,24 +26,16 @@ from PIL import Image
 from torch import Tensor, nn
 
 import brinell
-from brinell.core.user_files import import_file
+from brinell.analysis.means import mean
+from brinell.studies.explain.analysis import values
+from brinell.studies.explain.records import TABLE
 
+GROUP = "kinds"
+RUNS = {"": "--network mcunet_144 --images 2 --methods rlab?questions=32 grad-cam centre"}
 METHODS = (
-    "rlab?prior=broad",
-    "rlab?prior=broad&look=0",
-    "rlab?questions=96",
-    "rise?masks=480",
-    "occlusion",
-    "kernel-shap?subsets=240",
-    "grad-cam",
-    "grad-cam?look=0.12",
-    "integrated-gradients",
-    "smoothgrad",
-    "gradient",
-    "centre",
-    "centre?look=0.12",
-    "random",
-)
+    "rlab?prior=broad", "rlab?prior=broad&look=0", "rlab?questions=96", "rise?masks=480", "occlusion", "kernel-shap?subsets=240",
+    "grad-cam", "grad-cam?look=0.12", "integrated-gradients", "smoothgrad", "gradient", "centre", "centre?look=0.12", "random",
+)  # fmt: skip
 OFF_CENTRE = 0.15
 """How far from the middle, in shares of the side, the centre of an object lies that counts as off the centre."""
 
@@ -61,17 +53,6 @@ class Half(nn.Module):
         with torch.autocast("cpu", torch.bfloat16, enabled=not x.requires_grad):
             answer: Tensor = self.net(x)
         return answer.float()
-
-
-def network(name: str, half: bool) -> nn.Module:
-    """A network of the shared data."""
-    from safetensors.torch import load_file
-
-    module: nn.Module = getattr(import_file(measure.ROOT / "examples" / "models" / "imagenet.py"), name)()
-    weights = load_file(measure.SHARED / "imagenet_weights" / f"{name}.safetensors")
-    module.load_state_dict({key: value.float() for key, value in weights.items()})
-    module.eval().requires_grad_(False)
-    return Half(module) if half else module
 
 
 def with_masks(part: str) -> tuple[list[Path], list[set[int]], np.ndarray, list[str]]:
@@ -110,16 +91,11 @@ def photographs(part: str) -> tuple[list[Path], list[set[int]], np.ndarray, list
     folder = measure.SHARED / "imagenet_samples"
     with (folder / "labels.csv").open() as file:
         rows = list(csv.DictReader(file))[part == "judge" :: 2]
-    accepted = [{int(row["imagenet_index"])} for row in rows]
-    return (
-        [folder / "images" / row["file"] for row in rows],
-        accepted,
-        np.zeros((len(rows), 224, 224), np.uint8),
-        [""] * len(rows),
-    )
+    accepted, masks = [{int(row["imagenet_index"])} for row in rows], np.zeros((len(rows), 224, 224), np.uint8)
+    return [folder / "images" / row["file"] for row in rows], accepted, masks, [""] * len(rows)
 
 
-def load_images(options: argparse.Namespace, module: nn.Module) -> tuple[Tensor, Tensor, np.ndarray, list[str]]:
+def load_images(options: Namespace, module: nn.Module) -> tuple[Tensor, Tensor, np.ndarray, list[str]]:
     """Images that the network gets right, with classes, masks and groups."""
     parts = {"masks": with_masks, "none": photographs}
     files, accepted, masks, groups = parts[options.truth](options.part) if options.truth in parts else with_boxes()
@@ -157,93 +133,54 @@ def format_mean(measured: Any) -> str:
 
 def main() -> None:
     """One network on one part of the images."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="squeezenet1_0")
-    parser.add_argument("--part", choices=("judge", "tune"), default="judge")
-    parser.add_argument("--truth", choices=("masks", "boxes", "none"), default="masks")
-    parser.add_argument("--images", type=int, default=40)
-    parser.add_argument("--each", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=0)
-    parser.add_argument("--copies", type=int, default=0)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
-    parser.add_argument("--bf16", action="store_true")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--out", default="")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    module = network(options.network, options.bf16)
+    counts = {"images": 40, "each": 3, "steps": 0, "copies": 0}
+    choices = {"part": ("judge", "tune"), "truth": ("masks", "boxes", "none")}
+    options = measure.arguments(__doc__, network="squeezenet1_0", **choices, **counts, methods=list(METHODS), bf16=False, out="")
+    net = measure.subject(options.network).module()
+    module = Half(net) if options.bf16 else net
     x, y, masks, groups = load_images(options, module)
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.npz"
         np.savez(truth, masks=masks, groups=np.array(groups))
-        result = brinell.explain(
-            module,
-            (x, y),
-            truth=None if options.truth == "none" else f"npz:{truth}",
-            method=tuple(options.methods),
-            samples=len(x),
-            select="first",
-            steps=options.steps,
-            copies=options.copies,
-            batch_size=64,
-            device="cpu",
-            out=options.out or Path(folder) / "run",
-            progress=True,
-        )
+        settings = {"samples": len(x), "select": "first", "batch_size": 64, "device": "cpu", "progress": True}
+        settings |= {"steps": options.steps, "copies": options.copies, "method": tuple(options.methods)}
+        known = None if options.truth == "none" else f"npz:{truth}"
+        result = brinell.explain(module, (x, y), truth=known, out=options.out or Path(folder) / "run", **settings)
         if options.truth == "none":
             followed(options, result)
         else:
             report(options, result, off_centre(masks))
 
 
-def report(options: argparse.Namespace, result: Any, off: np.ndarray) -> None:
+def report(options: Namespace, result: Any, off: np.ndarray) -> None:
     """The tables."""
-    from brinell.analysis.means import mean
-    from brinell.studies.explain.analysis import values
-    from brinell.studies.explain.records import TABLE
-
     rows = TABLE.read(result.folder).rows
     source = f"{options.truth}, {options.part}" if options.truth == "masks" else "boxes"
     title = f"{options.network}, {source}: {result.n} images in {result.groups} groups, {int(off.sum())} objects off the centre"
-    command = measure.command(options, "network", "part", "truth", "images", "each", "steps", "methods")
     heads = "method, queries, Dice, IoU, pointing, Dice off centre, deletion, insertion, first minus this in Dice"
-    table = measure.Table(title, command, heads.split(", "))
+    table = measure.Table(title, heads)
     differences = {pair.baseline: pair.difference for pair in result.pairs if pair.measure == "dice"}
     for method in [entry for entry in result.methods if entry.queries or entry.name.partition("?")[0] in ("centre", "random")]:
         off_centre_dice = mean(values(rows, method.name, "dice")[off])
         low, high = (off_centre_dice and off_centre_dice.interval) or (None, None)
         off_centre_text = format_mean(off_centre_dice and SimpleNamespace(value=off_centre_dice.value, low=low, high=high))
-        cells = [
-            format_mean(method.dice),
-            format_mean(method.iou),
-            format_mean(method.pointing),
-            off_centre_text,
-            format_mean(method.deletion),
-            format_mean(method.insertion),
-        ]
+        cells = [format_mean(getattr(method, name)) for name in ("dice", "iou", "pointing")]
+        cells += [off_centre_text, *(format_mean(getattr(method, name)) for name in ("deletion", "insertion"))]
         table.add(method.name, f"{method.queries:.0f}", *cells, format_mean(differences.get(method.name)))
 
 
-def followed(options: argparse.Namespace, result: Any) -> None:
+def followed(options: Namespace, result: Any) -> None:
     """The table without ground truth."""
-    command = measure.command(options, "network", "truth", "part", "images", "steps", "methods")
     heads = "method, queries, seconds, deletion, insertion, first minus this in deletion, in insertion, faithful"
-    table = measure.Table(f"{options.network}, photographs, {options.part}: {result.n} images", command, heads.split(", "))
+    table = measure.Table(f"{options.network}, photographs, {options.part}: {result.n} images", heads)
     differences = {(pair.baseline, pair.measure): pair.difference for pair in result.pairs}
     for method in [
         entry for entry in result.methods if entry.faithful is not None or entry.name.partition("?")[0] in ("centre", "random")
     ]:
         paired = [format_mean(differences.get((method.name, measured))) for measured in ("deletion", "insertion")]
         faithful = {True: "yes", False: "no", None: ""}[method.faithful]
-        table.add(
-            method.name,
-            f"{method.queries:.0f}",
-            f"{method.seconds:.2f}",
-            format_mean(method.deletion),
-            format_mean(method.insertion),
-            *paired,
-            faithful,
-        )
+        figures = (f"{method.queries:.0f}", f"{method.seconds:.2f}", format_mean(method.deletion), format_mean(method.insertion))
+        table.add(method.name, *figures, *paired, faithful)
 
 
 if __name__ == "__main__":

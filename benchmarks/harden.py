@@ -1,6 +1,6 @@
 """Hardening at a budget of processor seconds, evaluated by the standard version of AutoAttack on held-out test samples.
 
-    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/harden.py --case mnist-60 [--case ...] [--seeds 0 1 2] [--samples 1000]
+    BRINELL_SHARED=... OMP_NUM_THREADS=1 python benchmarks/harden.py --case mnist-60 ... [--seeds 0 1 2] [--samples 1000]
     python benchmarks/harden.py --overhead
 
 Settings of a case (recipe, rate, ramp, augmentation) were chosen on samples of the training data that were set aside, by PGD of
@@ -12,9 +12,8 @@ by `brinell harden`. Each line is one JSON object.
 a step of plain training; medians of interleaved blocks, so that what else the machine does falls on all alike.
 """
 
-import argparse
+import itertools
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -25,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import measure
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -32,8 +32,6 @@ from torch.nn import functional as F
 
 import brinell
 from brinell import plugins
-from brinell.cli.malloc import keep_freed_memory
-from brinell.core.user_files import import_file
 from brinell.engine.progress import SilentProgress
 from brinell.models._torch_model import TorchModel
 from brinell.models._weights import load_weights_file
@@ -42,9 +40,8 @@ from brinell.training.data import Samples
 from brinell.training.loop import Loop, Settings
 from brinell.training.recipe import Recipe, TrainedNetwork
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
-MODELS = ROOT / "examples" / "models"
+GROUP = "hardening"
+RUNS = {"": "--case mnist-60 --samples 20 --attack fgsm", "--overhead": ""}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,106 +62,63 @@ class Case:
 CNN4 = {"recipe": "pgd(steps=3)", "rate": 0.005, "batch_size": 64}
 SGD = {"optimizer": "sgd", "precision": "bf16"}
 RESNET4B = SGD | {"rate": 0.02, "ramp": 0.0}
+WEIGHTS4 = "cifar10_robust_weights/resnet4b.safetensors"
 CASES = {
     "mnist-60": Case(data="mnist", network="cnn4", eps="0.3", seconds=60, settings=CNN4, goal="84 % robust"),
     "mnist-300": Case(
-        data="mnist",
-        network="cnn4",
-        eps="0.3",
-        seconds=300,
+        data="mnist", network="cnn4", eps="0.3", seconds=300, goal="87 % robust, 98 % clean",
         settings=CNN4 | {"recipe": "pgd(steps=5)"},
-        goal="87 % robust, 98 % clean",
     ),
     "resnet4b-60": Case(
-        data="cifar10",
-        network="resnet4b",
-        weights="cifar10_robust_weights/resnet4b.safetensors",
-        eps="8/255",
-        seconds=60,
+        data="cifar10", network="resnet4b", weights=WEIGHTS4, eps="8/255", seconds=60, goal="32 % robust",
         settings=RESNET4B | {"recipe": "n-fgsm(step_size=1.5)", "batch_size": 32, "average": 0.995},
-        goal="32 % robust",
     ),
     "resnet4b-600": Case(
-        data="cifar10",
-        network="resnet4b",
-        weights="cifar10_robust_weights/resnet4b.safetensors",
-        eps="8/255",
-        seconds=600,
+        data="cifar10", network="resnet4b", weights=WEIGHTS4, eps="8/255", seconds=600, goal="35 % robust, 65 % clean",
         settings=RESNET4B | {"recipe": "n-fgsm", "augment": "shift-flip"},
-        goal="35 % robust, 65 % clean",
     ),
     "resnet20-600": Case(
-        data="cifar10",
-        network="resnet20",
-        weights="cifar10_weights/resnet20.safetensors",
-        eps="2/255",
-        seconds=600,
+        data="cifar10", network="resnet20", weights="cifar10_weights/resnet20.safetensors", eps="2/255", seconds=600,
         settings=SGD | {"recipe": "n-fgsm", "rate": 0.2, "batch_size": 128, "augment": "shift-flip"},
         goal="66 % robust, 83 % clean",
     ),
-}
+}  # fmt: skip
 
 
-def arrays(name: str, split: str) -> tuple[Any, Any]:
-    """Images (n, C, H, W) uint8 and labels (n,) of the shared data."""
-    files = {
-        ("mnist", "train"): ["mnist/mnist_train.npz"],
-        ("mnist", "test"): ["mnist/mnist_test.npz"],
-        ("cifar10", "train"): ["cifar10/cifar10_train_a.npz", "cifar10/cifar10_train_b.npz"],
-        ("cifar10", "test"): ["cifar10/cifar10_test.npz"],
-    }[name, split]
-    archives = [np.load(SHARED / file) for file in files]
-    x = np.concatenate([archive["images"] for archive in archives])
-    x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2)
-    return np.ascontiguousarray(x), np.concatenate([archive["labels"] for archive in archives]).astype(np.int64)
+def load(data: str, split: str, n: int | None = None) -> Any:
+    """The first images of a part of the shared data, as data of brinell."""
+    files = [f"{data}/{data}_{split}.npz"]
+    if (data, split) == ("cifar10", "train"):
+        files = [f"{data}/{data}_{split}_{part}.npz" for part in "ab"]
+    parts = [measure.images(file, slice(n)) for file in files]
+    x, y = (torch.cat(column)[:n].numpy() for column in zip(*parts, strict=True))
+    return brinell.data((255 * x).round().astype(np.uint8), y, kind="image", layout="first", name=f"{data}-{split}")
 
 
 def network(case: Case, seed: int) -> nn.Module:
     """The network with its weights, or first weights by the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        module: nn.Module = getattr(import_file(MODELS / f"{case.data}.py"), case.network)()
+        module: nn.Module = getattr(measure.import_example(f"models/{case.data}.py"), case.network)()
     if case.weights:
-        load_weights_file(module, str(SHARED / case.weights))
+        load_weights_file(module, str(measure.SHARED / case.weights))
     return module
 
 
-def measure(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[str, Any]:
+def run(name: str, seed: int, samples: int, attack: str, out: Path) -> dict[str, Any]:
     """One hardening and its audits."""
     case = CASES[name]
-    test = arrays(case.data, "test")
-    result = brinell.harden(
-        network(case, seed),
-        brinell.data(test[0][:samples], test[1][:samples], kind="image", layout="first", name=f"{case.data}-test"),
-        train=brinell.data(*arrays(case.data, "train"), kind="image", layout="first", name=f"{case.data}-train"),
-        eps=case.eps,
-        budgets=f"0,{case.eps}",
-        minutes=case.seconds / 60,
-        attack=attack,
-        samples=samples,
-        seed=seed,
-        device="cpu",
-        out=out / f"{name}-{seed}",
-        progress=SilentProgress(),
-        **case.settings,
-    )
-    before, after = result.before, result.after
-    return {
-        "case": name,
-        "goal": case.goal,
-        "seed": seed,
-        "seconds": round(result.seconds, 1),
-        "steps": result.steps,
-        "recipe": result.ended_with,
-        "attack": attack,
-        "n": after.n,
-        **{
-            f"{label}_{when}": [round(100 * value, 1) for value in (rate.value, rate.low, rate.high)]
-            for when, side in (("before", before), ("after", after))
-            for label, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
-        },
-        "events": result.events,
+    settings = {"budgets": f"0,{case.eps}", "minutes": case.seconds / 60, "attack": attack, "samples": samples, "seed": seed}
+    settings |= {"device": "cpu", "out": out / f"{name}-{seed}", "progress": SilentProgress()} | case.settings
+    data, train = load(case.data, "test", samples), load(case.data, "train")
+    result = brinell.harden(network(case, seed), data, train=train, eps=case.eps, **settings)
+    figures = {
+        f"{label}_{when}": [round(100 * value, 1) for value in (rate.value, rate.low, rate.high)]
+        for when, side in (("before", result.before), ("after", result.after))
+        for label, rate in (("clean", side.clean_accuracy), ("robust", side.robust_accuracy[-1]))
     }
+    about = {"case": name, "goal": case.goal, "seed": seed, "seconds": round(result.seconds, 1), "steps": result.steps}
+    return about | {"recipe": result.ended_with, "attack": attack, "n": result.after.n} | figures | {"events": result.events}
 
 
 def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
@@ -192,8 +146,7 @@ def overhead(blocks: int = 9, steps: int = 12) -> dict[str, Any]:
 
 
 def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Callable[[], None]]:
-    x, y = arrays(case.data, "train")
-    dataset = brinell.data(x[:4096], y[:4096], kind="image", layout="first")
+    dataset = load(case.data, "train", 4096)
     module = network(case, 0).requires_grad_(True).train()
     model = TorchModel(module, dataset.domain)
     stack.enter_context(model.session())
@@ -248,25 +201,13 @@ def _works(case: Case, text: str, steps: int, stack: ExitStack) -> dict[str, Cal
 
 def main() -> None:
     """Measure what was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--case", action="append", choices=CASES, help="may be repeated; all by default")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--samples", type=int, default=1000)
-    parser.add_argument("--attack", default="standard")
-    parser.add_argument("--overhead", action="store_true", help="measure steps and no robustness")
-    parser.add_argument("--out", type=Path, help="keep the folders of the hardenings here")
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    keep_freed_memory()
+    options = measure.arguments(__doc__, case=list(CASES), seeds=[0], samples=1000, attack="standard", overhead=False, out=Path)
     if options.overhead:
         print(json.dumps(overhead()), flush=True)
         return
     with tempfile.TemporaryDirectory() as temporary:
-        for name in options.case or CASES:
-            for seed in options.seeds:
-                print(
-                    json.dumps(measure(name, seed, options.samples, options.attack, options.out or Path(temporary))), flush=True
-                )
+        for name, seed in itertools.product(options.case, options.seeds):
+            print(json.dumps(run(name, seed, options.samples, options.attack, options.out or Path(temporary))), flush=True)
 
 
 if __name__ == "__main__":

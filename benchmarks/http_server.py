@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,12 +24,13 @@ from torch import nn
 
 import brinell
 from brinell.core.domain import Domain
-from brinell.core.user_files import import_file
 from brinell.models._channel import Channel, Response
 from brinell.models._protocol import LENGTH
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.store.run import Run
 
+GROUP = "kinds"
+RUNS = {"": "--subjects digits --samples 40 --steps 10 --repetitions 1"}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -46,27 +47,25 @@ class Cost:
     """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
 
 
-@dataclass
-class Record:
-    """The requests for answers that were made."""
+Request = tuple[bytes, dict[str, str]]
+"""Body and headers."""
 
-    bodies: list[tuple[bytes, dict[str, str]]] = field(default_factory=list)
 
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """While it is open every request of every channel is kept."""
-        send = Channel._send
+@contextmanager
+def recording() -> Iterator[list[Request]]:
+    """The requests for answers that all channels make meanwhile."""
+    send, requests = Channel._send, list[Request]()
 
-        def keep(channel: Channel, url: str, body: bytes | None, headers: dict[str, str]) -> Response:
-            if body is not None:
-                self.bodies.append((body, dict(headers)))
-            return send(channel, url, body, headers)
+    def keep(channel: Channel, url: str, body: bytes | None, headers: dict[str, str]) -> Response:
+        if body is not None:
+            requests.append((body, dict(headers)))
+        return send(channel, url, body, headers)
 
-        Channel._send = keep  # type: ignore[method-assign, assignment]
-        try:
-            yield
-        finally:
-            Channel._send = send  # type: ignore[method-assign]
+    Channel._send = keep  # type: ignore[method-assign, assignment]
+    try:
+        yield requests
+    finally:
+        Channel._send = send  # type: ignore[method-assign]
 
 
 def networks(names: list[str]) -> Iterator[tuple[str, nn.Module, str, tuple[int, ...], str]]:
@@ -118,7 +117,7 @@ def _cpu(pid: int) -> float:
     return (int(user) + int(system)) / TICKS
 
 
-def replay(url: str, bodies: list[tuple[bytes, dict[str, str]]], connections: int) -> None:
+def replay(url: str, bodies: list[Request], connections: int) -> None:
     """Send all bodies, each connection the next one as soon as its last is answered."""
     counter, parts = itertools.count(), urlsplit(f"{url}/infer")
 
@@ -140,17 +139,8 @@ def replay(url: str, bodies: list[tuple[bytes, dict[str, str]]], connections: in
 
 def main() -> None:
     """One line for each network."""
-    options = measure.arguments(
-        __doc__ or "",
-        subjects=["digits", "cnn4_pgd", "lenet5_advtrained"],
-        samples=500,
-        steps=100,
-        rows=64,
-        concurrency=4,
-        batch_size=512,
-        repetitions=3,
-    )
-    command = measure.command(options, "subjects", "samples", "steps", "rows", "concurrency", "batch_size", "repetitions")
+    counts = {"samples": 500, "steps": 100, "rows": 64, "concurrency": 4, "batch_size": 512, "repetitions": 3}
+    options = measure.arguments(__doc__, subjects=["digits", "cnn4_pgd", "lenet5_advtrained"], **counts)
     columns = (
         "model, samples, requests, inputs, audit s, replay s, audit / replay, server cpu s, client cpu s, of it not overlapped, "
         "cpu ratio, repetitions"
@@ -160,51 +150,32 @@ def main() -> None:
         "client have a core each. Beside other work wall time says little: the cpu ratio is the processor time of the server and "
         "of what the client does while no request is under way, together, over the server's."
     )
-    table = measure.Table("An audit over HTTP beside what the server needs", command, columns.split(", "), note)
-    serve = import_file(measure.ROOT / "examples" / "served" / "serve.py")
+    table = measure.Table("An audit over HTTP beside what the server needs", columns, note)
+    serve = measure.import_example("served/serve.py")
     if not serve.MLSERVER.is_file():
         raise SystemExit("no inference server: `make server` makes its environment")
+    settings = {"samples": options.samples, "select": "first", "batch_size": options.batch_size, "device": "cpu"}
+    settings["attack"] = f"square?steps={options.steps}"
     for name, chain, data, shape, eps in networks(options.subjects):
+        audits, replays = [], []
         with separate_cores(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
-            audits, replays, record = [], [], Record()
             for repetition in range(options.repetitions):
-                record = Record()
-                out = Path(folder) / str(repetition)
-                with record.recording(), clocks(pid) as cost:
-                    spec = f"{url}?rows={options.rows}&concurrency={options.concurrency}"
-                    brinell.audit(
-                        spec,
-                        data,
-                        eps=eps,
-                        samples=options.samples,
-                        select="first",
-                        attack=f"square?steps={options.steps}",
-                        batch_size=options.batch_size,
-                        out=out,
-                        device="cpu",
-                    )
+                out, spec = Path(folder) / str(repetition), f"{url}?rows={options.rows}&concurrency={options.concurrency}"
+                with recording() as requests, clocks(pid) as cost:
+                    brinell.audit(spec, data, eps=eps, out=out, **settings)
                 audits += cost
-                bodies = [body for body in record.bodies if LENGTH not in body[1]]  # MLServer refuses the first, in binary
+                bodies = [request for request in requests if LENGTH not in request[1]]  # MLServer refuses the first, in binary
                 with clocks(pid) as cost:
                     replay(url, bodies, options.concurrency)
                 replays += cost
             traffic = Run.open(out).manifest["traffic"]["net"]
-            ratios = [audit.wall / replayed.wall for audit, replayed in zip(audits, replays, strict=True)]
-            table.add(
-                name,
-                options.samples,
-                traffic["requests"],
-                traffic["inputs"],
-                measure.spread([audit.wall for audit in audits], 2),
-                measure.spread([audit.wall for audit in replays], 2),
-                measure.spread(ratios),
-                *(
-                    f"{statistics.median(getattr(audit, column) for audit in audits):.2f}"
-                    for column in ("server", "client", "main_thread")
-                ),
-                measure.spread([1 + audit.main_thread / audit.server for audit in audits]),
-                options.repetitions,
-            )
+        walls = [measure.spread([cost.wall for cost in costs], 2) for costs in (audits, replays)]
+        over = measure.spread([audit.wall / bare.wall for audit, bare in zip(audits, replays, strict=True)])
+        cpu = [
+            f"{statistics.median(getattr(audit, kind) for audit in audits):.2f}" for kind in ("server", "client", "main_thread")
+        ]
+        ratio = measure.spread([1 + audit.main_thread / audit.server for audit in audits])
+        table.add(name, options.samples, traffic["requests"], traffic["inputs"], *walls, over, *cpu, ratio, options.repetitions)
 
 
 if __name__ == "__main__":

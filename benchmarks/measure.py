@@ -97,13 +97,13 @@ class Subject:
         module: nn.Module = getattr(import_example(f"models/{file}"), name)()
         return module
 
-    def first(self, n: int) -> tuple[Tensor, Tensor]:
-        """The first `n` test images with their labels, right or wrong."""
-        return images(self.data, slice(n))
+    def first(self, n: int, start: int = 0) -> tuple[Tensor, Tensor]:
+        """The first `n` test images from `start` on with their labels, right or wrong."""
+        return images(self.data, slice(start, start + n))
 
-    def samples(self, n: int, module: nn.Module, skip: int = 0) -> tuple[Tensor, Tensor]:
-        """`n` test images that the model gets right, after the first `skip` of them, with their labels."""
-        x, y = self.first(2 * (skip + n) + 100)
+    def samples(self, n: int, module: nn.Module, skip: int = 0, start: int = 0) -> tuple[Tensor, Tensor]:
+        """`n` test images from `start` on that the model gets right, after the first `skip` of them, with their labels."""
+        x, y = self.first(2 * (skip + n) + 100, start)
         mask = is_right(module, x, y)
         if int(mask.sum()) < skip + n:
             raise SystemExit(f"{self.name} gets fewer than {skip + n} of {len(x)} images right")
@@ -113,13 +113,13 @@ class Subject:
 class Photographs(Subject):
     """An ImageNet network with the photographs of the shared data."""
 
-    def samples(self, n: int, module: nn.Module, skip: int = 0) -> tuple[Tensor, Tensor]:
-        """`n` photographs that the network gets right, after the first `skip` of them."""
+    def samples(self, n: int, module: nn.Module, skip: int = 0, start: int = 0) -> tuple[Tensor, Tensor]:
+        """`n` photographs from `start` on that the network gets right, after the first `skip` of them."""
         from brinell.datasets.image_folder import ImageFolder
 
         photographs = ImageFolder(path=str(SHARED / self.data), size=self.shape[-1])()
         labels = torch.as_tensor(photographs.labels()).long()
-        numbers = (k for k in range(len(labels)) if is_right(module, photographs.load([k]), labels[k : k + 1]))
+        numbers = (k for k in range(start, len(labels)) if is_right(module, photographs.load([k]), labels[k : k + 1]))
         rows = list(itertools.islice(numbers, skip, skip + n))
         return photographs.load(rows), labels[rows]
 

@@ -12,22 +12,20 @@ import sys
 import tempfile
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
 import measure
 import torch
 from measure import Subject, Table, Work, ratios, repeated, spread
 from torch import Tensor, nn
 
-from brinell import plugins
 from brinell.core.ledger import Ledger
 from brinell.core.model import Model
-from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.models._torch_model import TorchModel
 from brinell.models.onnx import Onnx
 
+GROUP = "kinds"
+RUNS = {"": "--n 8 --repetitions 1"}
 BUDGETS = {"CIFAR-10 resnet20": 4 / 255}
 """Budgets of subjects whose default budget is too small for an attack without gradients."""
 
@@ -69,19 +67,10 @@ def export(subject: Subject, folder: Path) -> tuple[ModuleModel, ModuleModel]:
 
 def attacked(model: ModuleModel, spec: str, x: Tensor, y: Tensor, eps: float, batch_size: int) -> Ledger:
     """One run of an attack."""
-    name, _, options = plugins.parse(spec)
-    attack: Any = plugins.build("attack", name, options)
-    batch = Batch(ids=torch.arange(len(x)), x=x, y=y)
-    threat = Threat(distance=plugins.build("distance", "linf", {}), eps=torch.full((len(x),), eps), domain=model.domain)
-    ledger = Ledger(model, batch, threat, access=attack.access, batch_size=batch_size, minimal=attack.family == "minimal")
-    attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids).fold(spec))
-    return ledger
-
-
-def largest_difference(first: ModuleModel, second: ModuleModel, inputs: list[Tensor]) -> float:
-    """Over all scores of both models to the same inputs."""
-    with torch.no_grad():
-        return max(float((first.predict(x) - second.predict(x)).abs().max()) for x in inputs)
+    attack = measure.build_attack(spec)
+    settings = {"access": attack.access, "batch_size": batch_size, "minimal": attack.family == "minimal"}
+    ledger = measure.open_ledger(model, x, y, "linf", eps, **settings)
+    return measure.run_attack(attack, ledger, Streams.of(0, ledger.batch.ids).fold(spec))
 
 
 def line(table: Table, subject: Subject, targets: tuple[ModuleModel, ModuleModel], spec: str, options: Namespace) -> bool:
@@ -94,57 +83,33 @@ def line(table: Table, subject: Subject, targets: tuple[ModuleModel, ModuleModel
     handle.remove()
     second = attacked(targets[1], *settings)
     equalities = [torch.equal(getattr(first, name), getattr(second, name)) for name in ("fooled", "forwards", "first_success")]
-    difference = largest_difference(*targets, queries)
+    with torch.no_grad():
+        difference = max(float((targets[0].predict(x) - targets[1].predict(x)).abs().max()) for x in queries)
     works = {
         name: Work(model.module, lambda model=model: attacked(model, *settings))  # type: ignore[misc]
         for name, model in zip(("torch", "onnx"), targets, strict=True)
     }
     times = repeated(works, options.repetitions, options.threads)
-    table.add(
-        subject.name,
-        spec,
-        f"{int(first.fooled.sum())} and {int(second.fooled.sum())} of {len(x)}",
-        int(first.costs.forwards.sum()),
-        "equal" if all(equalities) else "NOT EQUAL",
-        f"{difference:.1e}",
-        spread([timing.wall for timing in times["torch"]], 2),
-        spread(ratios(times["onnx"], times["torch"])),
-        spread(ratios(times["onnx"], times["torch"], "cpu")),
-    )
+    fooled = f"{int(first.fooled.sum())} and {int(second.fooled.sum())} of {len(x)}"
+    verdicts = int(first.costs.forwards.sum()), "equal" if all(equalities) else "NOT EQUAL", f"{difference:.1e}"
+    over = [spread(ratios(times["onnx"], times["torch"], clock)) for clock in ("wall", "cpu")]
+    table.add(subject.name, spec, fooled, *verdicts, spread([timing.wall for timing in times["torch"]], 2), *over)
     return all(equalities) and difference <= 1e-4
 
 
 def main() -> int:
     """All networks and attacks; 1 where torch and ONNX Runtime disagree."""
-    options = measure.arguments(
-        str(__doc__),
-        subjects=["cnn4_pgd", "resnet20"],
-        attacks=["square?steps=100", "hop-skip-jump?steps=1&starts=20"],
-        n=48,
-        batch_size=128,
-        repetitions=3,
-    )
+    attacks = ["square?steps=100", "hop-skip-jump?steps=1&starts=20"]
+    counts = {"n": 48, "batch_size": 128, "repetitions": 3}
+    options = measure.arguments(__doc__, subjects=["cnn4_pgd", "resnet20"], attacks=attacks, **counts)
     agree = True
+    columns = "model, attack, fooled, forwards, verdicts and queries, scores apart, torch s, onnx / torch wall, cpu"
+    table = Table("ONNX Runtime beside torch", columns)
     with tempfile.TemporaryDirectory() as folder:
-        exported = {name: export(measure.subject(name), Path(folder)) for name in options.subjects}
-        table = Table(
-            "ONNX Runtime beside torch",
-            measure.command(options, "subjects", "attacks", "n", "batch_size", "repetitions"),
-            (
-                "model",
-                "attack",
-                "fooled",
-                "forwards",
-                "verdicts and queries",
-                "scores apart",
-                "torch s",
-                "onnx / torch wall",
-                "cpu",
-            ),
-        )
-        for name, targets in exported.items():
+        for subject in map(measure.subject, options.subjects):
+            targets = export(subject, Path(folder))
             for spec in options.attacks:
-                agree &= line(table, measure.subject(name), targets, spec, options)
+                agree &= line(table, subject, targets, spec, options)
     return 0 if agree else 1
 
 

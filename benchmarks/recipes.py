@@ -14,9 +14,8 @@ over the samples, each of which takes its seeds along; distortions with the
 least and the most of the seeds.
 """
 
-import argparse
+import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -25,8 +24,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import measure
 import numpy as np
-import torch
 
 import brinell
 from brinell.analysis.grid import RIGHT, grid, worst_case
@@ -36,9 +35,9 @@ from brinell.engine.sources import open_data
 from brinell.store.run import Run
 from brinell.training.recipe import Recipe
 
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("BRINELL_SHARED", ROOT.parent / "shared" / "data"))
-MODELS = ROOT / "examples" / "models"
+GROUP = "hardening"
+RUNS = {"": "--subjects digits --recipes before n-fgsm rlab --seeds 0 --samples 20 --attack fgsm"}
+SHARED, MODELS = measure.SHARED, measure.ROOT / "examples" / "models"
 CHEAP = ("plain", "rlab", "distortions", "fgsm-rs", "n-fgsm")
 WIDER = 2
 """PGD beside what RLAB made is in L2, within this multiple of RLAB's budget."""
@@ -121,7 +120,7 @@ def prepare(name: str, scratch: Path) -> None:
 
 
 def _run(script: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, ROOT / "examples" / script, *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, measure.ROOT / "examples" / script, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 def hardened(
@@ -176,9 +175,7 @@ def rows(folder: str, budget: int) -> list[int]:
     return [int(state == RIGHT) for state in worst_case(cells, range(len(cells.stages)))[:, budget]]
 
 
-def measure(
-    name: str, subject: Subject, recipe: str, seed: int, attack: str, beside: str, rounds: int, out: Path
-) -> dict[str, Any]:
+def run(name: str, subject: Subject, recipe: str, seed: int, attack: str, beside: str, rounds: int, out: Path) -> dict[str, Any]:
     """Accuracies of one recipe with one seed."""
     model, passes, seconds, distorted = subject.model, 0.0, 0.0, None
     events: list[str] = []
@@ -231,34 +228,24 @@ def _interval(seeds: list[list[int]]) -> str:
 
 def main() -> None:
     """Measure or print what was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    names = tuple(subjects(Path()))
-    parser.add_argument("--subjects", nargs="+", choices=names, default=names)
-    parser.add_argument("--recipes", nargs="+", default=["before", *RECIPES])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--samples", type=int, help="test samples; as many as the subject says by default")
-    parser.add_argument("--l2", help="the budget of RLAB; what the subject says by default")
-    parser.add_argument("--attack", default="standard")
-    parser.add_argument("--beside", default="", help="a second attack that judges in Linf, to compare the two")
-    parser.add_argument("--rounds", type=int, default=4, help="of the recipe rlab")
-    parser.add_argument("--scratch", type=Path, default=ROOT / "runs" / "recipes", help="where the first networks are kept")
-    parser.add_argument("--table", type=Path, help="print the tables of these lines, and measure nothing")
-    arguments = parser.parse_args()
-    if arguments.table:
-        print(table([json.loads(line) for line in arguments.table.read_text().splitlines()]))
+    names = list(subjects(Path()))
+    texts = {"l2": "", "attack": "standard", "beside": "", "scratch": measure.ROOT / "runs" / "recipes", "table": Path}
+    lists = {"subjects": names, "recipes": ["before", *RECIPES], "seeds": [0, 1, 2]}
+    options = measure.arguments(__doc__, **lists, samples=0, rounds=4, **texts)
+    if options.table:
+        print(table([json.loads(line) for line in options.table.read_text().splitlines()]))
         return
-    torch.set_num_threads(1)
-    for name in arguments.subjects:
-        subject = subjects(arguments.scratch.resolve())[name]
-        prepare(name, arguments.scratch.resolve())
-        subject = replace(subject, samples=arguments.samples or subject.samples, l2=arguments.l2 or subject.l2)
-        for seed in arguments.seeds:
-            for recipe in arguments.recipes:
-                if recipe == "before" and seed != arguments.seeds[0]:
-                    continue  # the same network whatever the seed
-                with tempfile.TemporaryDirectory() as out:
-                    line = measure(name, subject, recipe, seed, arguments.attack, arguments.beside, arguments.rounds, Path(out))
-                print(json.dumps(line), flush=True)
+    scratch = Path(options.scratch).resolve()
+    for name in options.subjects:
+        subject = subjects(scratch)[name]
+        prepare(name, scratch)
+        subject = replace(subject, samples=options.samples or subject.samples, l2=options.l2 or subject.l2)
+        for seed, recipe in itertools.product(options.seeds, options.recipes):
+            if recipe == "before" and seed != options.seeds[0]:
+                continue  # the same network whatever the seed
+            with tempfile.TemporaryDirectory() as out:
+                line = run(name, subject, recipe, seed, options.attack, options.beside, options.rounds, Path(out))
+            print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,98 +17,76 @@ Python are timed apart: a task begins when the first shard is claimed, as the ot
 everything.
 """
 
-import argparse
 import multiprocessing
 import os
 import resource
-import statistics
 import sys
 import tempfile
 import threading
 import time
-from functools import partial
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import kill
 import measure
 
-from brinell.calls import call_of as _imports_everything  # noqa: F401 # before the processes are forked
 from brinell.cli import run as command_line
 from brinell.runners import ray, shard_worker
 from brinell.store.folder import SHARDS as FOLDER
 
+GROUP = "sweeps"
+RUNS = {"": "--samples 200 --repetitions 1"}
 
-def main() -> int:
-    """The table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--subject", default="cnn4_pgd")
-    parser.add_argument("--eps", default="0.1:0.3:3")
-    parser.add_argument("--samples", type=int, default=2000)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--shards", type=int, default=16, help="with more than 4, groups are smaller than those of one process")
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--ray", action="store_true", help="two tasks of Ray as well")
-    parser.add_argument("--ray-only", action="store_true", help="one process alone and two tasks of Ray, for longer runs")
-    parser.add_argument("--keep", type=Path, help="keep the runs there, for simulate.py")
-    options = parser.parse_args()
-    print(f"\n{measure.machine()}\n")
-    ratios, tasks = [], []
+
+def main() -> None:
+    """The tables."""
+    counts = {"samples": 2000, "batch_size": 64, "steps": 30, "shards": 16, "repetitions": 3}
+    switches = {"ray": False, "ray_only": False}
+    options = measure.arguments(__doc__, subject="cnn4_pgd", eps="0.1:0.3:3", **counts, **switches)
+    table = measure.Table("Processes that share a run", "repetition, processes, s, processor s, waited s, rows and inputs")
+    figures: dict[str, list[float]] = {}
+
+    def note(**values: float) -> None:
+        for name, value in values.items():
+            figures.setdefault(name.replace("_", " "), []).append(value)
+
     with tempfile.TemporaryDirectory(prefix="brinell-shards-") as temporary:
         for number in range(options.repetitions):
-            work = (options.keep or Path(temporary)) / str(number)
-            single = timed(options, [work / "alone"], [None])
-            if options.ray_only:
-                print(f"{number + 1}  alone          {single[0]:7.1f} s, {single[1]:7.1f} s of processor time", flush=True)
-                tasks.append(beside_ray(options, work, single[0], f"{number + 1}", work / "alone"))
-                continue
-            sharded = timed(options, [work / "one"], [f"1/{options.shards}"])
-            two = timed(
-                options, [work / "two"] * 2, [f"{1 + index * options.shards // 2}/{options.shards}" for index in range(2)]
-            )
-            separate = timed(options, [work / "first", work / "second"], [None, None])
-            differences = "; ".join(kill.compare(work / "one", work / "two")) or "equal"
-            for name, (wall, processor, waited) in (
-                ("alone", single),
-                ("one in shards", sharded),
-                ("two in shards", two),
-                ("two apart", separate),
-            ):
-                print(
-                    f"{number + 1}  {name:<14} {wall:7.1f} s, {processor:7.1f} s of processor time, {waited:5.1f} s waited",
-                    flush=True,
-                )
-            shares = (sharded[1] / single[1], two[1] / single[1], single[0] / two[0], two[2] / (2 * two[0]))
-            ratios.append((*shares, 2 * single[0] / separate[0], separate[0] / (2 * two[0])))
-            print(f"   rows and inputs of two beside one in shards: {differences}", flush=True)
-            if options.ray:
-                tasks.append(beside_ray(options, work, single[0], f"{number + 1}", work / "one"))
-    names = (
-        "one in shards / alone, processor",
-        "two / alone, processor",
-        "throughput of two in shards / alone",
-        "share of time that two waited",
-        "throughput of two apart / alone",
-        "throughput of two in shards / two apart",
-        "throughput of two on Ray / alone",
-        "the same with Ray's start and Python's",
-    )
-    columns = [*zip(*ratios, strict=True), *zip(*tasks, strict=True)]
-    for name, values in zip(names[-len(columns) :] if options.ray_only else names, columns, strict=False):
-        print(f"{name}: {statistics.median(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})")
-    return 0
+            work = Path(temporary) / str(number)
+
+            def measured(name: str, outs: list[str], shards: list[str | None], beside: str = "", work: Path = work) -> Any:
+                costs = timed(options, [work / out for out in outs], shards)
+                equal = "; ".join(kill.compare(work / beside, work / outs[0])) or "equal" if beside else ""
+                table.add(number + 1, name, *(f"{cost:.1f}" for cost in costs), equal)  # noqa: B023
+                return costs
+
+            alone = measured("alone", ["alone"], [None])
+            if not options.ray_only:
+                numbers = [f"{1 + index * options.shards // 2}/{options.shards}" for index in range(2)]
+                one = measured("one in shards", ["one"], [f"1/{options.shards}"])
+                two = measured("two in shards", ["two"] * 2, numbers, "one")
+                apart = measured("two apart", ["first", "second"], [None, None])
+                note(processor_of_one_in_shards=one[1] / alone[1], processor_of_two=two[1] / alone[1])
+                note(throughput_of_two=alone[0] / two[0], share_of_time_that_two_waited=two[2] / (2 * two[0]))
+                note(throughput_of_two_apart=2 * alone[0] / apart[0], two_over_two_apart=apart[0] / (2 * two[0]))
+            if options.ray or options.ray_only:
+                start, wall = on_ray(options, work / "ray")
+                equal = "; ".join(kill.compare(work / ("alone" if options.ray_only else "one"), work / "ray")) or "equal"
+                table.add(number + 1, "two on Ray", f"{wall:.1f}", "", f"{start:.1f} until the first claim", equal)
+                note(throughput_of_two_on_Ray=alone[0] / wall, the_same_with_its_start=alone[0] / (start + wall))
+    summary = measure.Table("Beside one process alone", "figure, median")
+    for name, values in figures.items():
+        summary.add(name, measure.spread(values))
 
 
-def timed(options: argparse.Namespace, outs: list[Path], numbers: list[str | None]) -> tuple[float, float, float]:
+def timed(options: Namespace, outs: list[Path], numbers: list[str | None]) -> tuple[float, float, float]:
     """Wall and processor seconds of processes that run at once, and how long all of them waited for others."""
     context = multiprocessing.get_context("fork")
-    pairs = list(zip(outs, numbers, strict=True))
-    pipes = [context.Pipe(duplex=False) for _ in pairs]
+    pipes = [context.Pipe(duplex=False) for _ in outs]
     begin = time.perf_counter()
-    processes = [
-        context.Process(target=partial(_work, options, out, number, pipe[1]))
-        for (out, number), pipe in zip(pairs, pipes, strict=True)
-    ]
+    targets = zip(outs, numbers, pipes, strict=True)
+    processes = [context.Process(target=_work, args=(options, out, number, pipe[1])) for out, number, pipe in targets]
     for process in processes:
         process.start()
     measurements = [pipe[0].recv() for pipe in pipes]
@@ -120,7 +98,7 @@ def timed(options: argparse.Namespace, outs: list[Path], numbers: list[str | Non
     return wall, sum(processor for processor, _ in measurements), sum(waited for _, waited in measurements)
 
 
-def on_ray(options: argparse.Namespace, out: Path) -> tuple[float, float]:
+def on_ray(options: Namespace, out: Path) -> tuple[float, float]:
     """Seconds until the first of two tasks has claimed a shard, and from then until both have ended."""
     first: list[float] = []
     stop = threading.Event()
@@ -145,15 +123,7 @@ def on_ray(options: argparse.Namespace, out: Path) -> tuple[float, float]:
     return first[0] - begin, over - first[0]
 
 
-def beside_ray(options: argparse.Namespace, work: Path, single: float, number: str, reference: Path) -> tuple[float, float]:
-    """Throughput of two tasks of Ray over that of one process, from the first claim and from the beginning; a line says both."""
-    start, wall = on_ray(options, work / "ray")
-    differences = "; ".join(kill.compare(reference, work / "ray")) or "equal"
-    print(f"{number}  two on Ray     {wall:7.1f} s, {start:7.1f} s until the first claim; rows: {differences}", flush=True)
-    return single / wall, single / (start + wall)
-
-
-def command(options: argparse.Namespace, out: Path) -> list[str]:
+def command(options: Namespace, out: Path) -> list[str]:
     """The run, without the name of the program."""
     net = measure.subject(options.subject)
     words = ["audit", "--quiet", "--data", net.data_spec, "--model", net.model_spec, "--samples", str(options.samples)]
@@ -161,7 +131,7 @@ def command(options: argparse.Namespace, out: Path) -> list[str]:
     return [*words, "--attack", f"apgd-ce?steps={options.steps}", "--attack", f"square?steps={2 * options.steps}"]
 
 
-def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> None:
+def _work(options: Namespace, out: Path, number: str | None, pipe: Any) -> None:
     words = command(options, out) + (["--shard", number] if number else [])
     waited, sleep = 0.0, time.sleep
 
@@ -179,4 +149,4 @@ def _work(options: argparse.Namespace, out: Path, number: str | None, pipe) -> N
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

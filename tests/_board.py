@@ -2,8 +2,6 @@
 
 import json
 
-import numpy as np
-
 from _forger import Forger
 
 BYTES = ("manifest.json", "report.html", "run.toml", "records/*.parquet", "arrays/part-*.safetensors", "tables/*.csv")
@@ -109,9 +107,3 @@ def change_manifest(path, rng):
 
 
 FORGERIES = (flip_bytes, remove_file, cut_file, add_file, change_cell, change_label, change_table, change_manifest)
-
-
-def forge(path, seed):
-    """Forge a run in one of the ways; returns what was done."""
-    rng = np.random.default_rng(seed)
-    return FORGERIES[rng.integers(len(FORGERIES))](path, rng)

@@ -174,7 +174,7 @@ def test_a_module_on_data_named_by_a_spec(tmp_path):
 def test_verify(tmp_path, network):
     y = labels_of(network, X)
     settings = {"preprocessing": {"mean": MEAN, "std": STD, "axis": -3}}
-    result = brinell.audit(network, (X, y), out=tmp_path / "run", **QUICK, **settings)
+    result = brinell.audit(network, (X, y), out=tmp_path / "run", eps=0.05, attack="fgsm", **settings)
     assert brinell.verify(result.folder, network, (X, y), **settings).passed
     assert not brinell.verify(result.folder, network, (X, y)), "without the preprocessing it is another model"
     with torch.no_grad():

@@ -50,6 +50,37 @@ def test_success_is_what_the_exact_margin_says(subtests):
                 assert torch.equal(wrong, result.success)
 
 
+def test_arguments_in_any_form_are_the_same_attack(net, subtests):
+    """Inputs, labels, targets, budgets, bounds, mean and std: the plain call first."""
+    y = clean(net)
+    eps = torch.linspace(0.02, 0.2, 12)
+    plain = {"x": X, "y": y, "eps": eps, "bounds": (0.0, 1.0), "mean": [0.25, 0.5, 0.5], "std": [0.5, 0.5, 1.0]}
+    expected = brinell.attack(net, attack="pgd?steps=3", **plain)
+    assert 0 < expected.success.sum()
+    rows = [{"y": make(y)} for make in (list, tuple, np.asarray, *(lambda y, t=t: y.to(t) for t in (torch.uint8, torch.int32)))]
+    rows += [{"y": y.numpy().astype(name)} for name in ("uint8", "int8", "int32", "uint16")]
+    rows += [{"x": X.numpy()}, {"x": X.numpy().astype(np.float64)}, {"x": X.double()}, {"x": X.tolist()}]
+    rows += [{"eps": make(eps)} for make in (np.asarray, lambda e: e.tolist(), lambda e: tuple(e.tolist()), lambda e: e.double())]
+    rows += [{"bounds": bounds} for bounds in ([0, 1], np.array([0, 1]), torch.tensor([0.0, 1.0]), (False, np.float32(1)))]
+    rows += [{key: make(plain[key])} for key in ("mean", "std") for make in (tuple, np.array, torch.tensor)]
+    for change in rows:
+        with subtests.test(change=f"{[*change]} {[type(value).__name__ for value in change.values()]}"):
+            result = brinell.attack(net, attack="pgd?steps=3", **plain | change)
+            for field in ("x_adv", "success", "distance", "margin", "queries", "backwards"):
+                ours, theirs = (torch.as_tensor(getattr(each, field)).double() for each in (result, expected))
+                torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_targets_in_any_form(net):
+    towards = (clean(net) + 1) % 3
+    settings = {"attack": "pgd?steps=3", "eps": 0.3}
+    expected = brinell.attack(net, X, clean(net), targeted=towards, **settings)
+    for targets in (towards.numpy(), towards.to(torch.uint8), towards.numpy().astype(np.int32), towards.tolist()):
+        assert torch.equal(brinell.attack(net, X, clean(net), targeted=targets, **settings).success, expected.success)
+    one = brinell.attack(net, X, (clean(net) + 1) % 3, targeted=2, eps=0.3, attack="fgsm")
+    assert torch.equal(one.success, net.eval()(one.x_adv).argmax(1) == 2)
+
+
 def test_robust_samples_come_with_the_worst_input_that_was_found(net):
     y = clean(net)
     result = brinell.attack(net, X, y, "pgd?steps=5", eps=0.001)

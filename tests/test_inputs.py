@@ -192,9 +192,10 @@ def test_labels_as_texts():
         brinell.data(X, names, classes=["bee", "cow"])
 
 
+@pytest.mark.slow
 def test_several_models_from_records_to_verification(tmp_path):
     models = {"first": NET, "second": lambda x: NET((x - 0.0) / 1.0), "other": network(2)}
-    result = brinell.audit(models, X, Y, out=tmp_path / "run", eps=0.1, attack="fgsm")
+    result = brinell.audit(models, X[:8], Y[:8], out=tmp_path / "run", eps=0.1, attack="fgsm")
     assert [model_result.model for model_result in result.models] == list(models)
     first, second, third = result.models
     assert first.robust_accuracy == second.robust_accuracy and first.clean_accuracy.value == 1 > third.clean_accuracy.value
@@ -202,9 +203,9 @@ def test_several_models_from_records_to_verification(tmp_path):
     assert all(name in page for name in models)
     run = Run.open(tmp_path / "run")
     assert set(run.records().model.tolist()) == set(models)
-    assert brinell.verify(result.folder, models, (X, Y)).passed
+    assert brinell.verify(result.folder, models, (X[:8], Y[:8])).passed
     with pytest.raises(BrinellError, match="contains first, second, other, but the call gives first"):
-        brinell.verify(result.folder, {"first": NET}, (X, Y))
+        brinell.verify(result.folder, {"first": NET}, (X[:8], Y[:8]))
     listed = models_of([NET, network(2)], brinell.data(X, Y), "")
     assert [model.name for model in listed] == ["Sequential", "Sequential-2"]
 
@@ -255,6 +256,101 @@ def test_an_onnx_session(tmp_path):
     model = models_of(session, dataset, "", mean=[0.1, 0.2, 0.3], std=0.5)[0]
     expected = ((X - torch.tensor([0.1, 0.2, 0.3])[:, None, None]) / 0.5).flatten(1) @ NET[1].weight.detach().T
     assert torch.allclose(model.predict(X), expected, atol=1e-4) and model.name == "net"
+
+
+FORMS = {
+    "list": list,
+    "tuple": tuple,
+    "channels": lambda values: torch.tensor(values).reshape(3, 1, 1),
+    **{name: lambda values, name=name: np.array(values, dtype=name) for name in ("float16", "float32", "float64")},
+    **{
+        f"torch {dtype}": lambda values, dtype=dtype: torch.tensor(values, dtype=dtype)
+        for dtype in (torch.float16, torch.float64)
+    },
+    "needs a gradient": lambda values: torch.tensor(values, requires_grad=True),
+}
+"""Numbers as people hold them."""
+
+
+def test_mean_and_std_in_any_form_are_the_same_numbers():
+    """By themselves and in `preprocessing`, for modules, functions and sessions; whole numbers of any type too."""
+    data, faults = brinell.data(X, Y), []
+    mean, std = [0.25, 0.5, 0.75], [0.5, 1.0, 2.0]
+    axes = (torch.tensor(values)[:, None, None] for values in (mean, std))
+    first, second = axes
+    models = {"module": NET, "function": lambda x: NET(torch.as_tensor(x))}
+    whole = {name: lambda values, name=name: np.array(values, dtype=name) for name in ("uint8", "int32", "int64")}
+    rows = [(form, make, mean, std, first, second) for form, make in FORMS.items()]
+    rows += [
+        (form, make, [0, 1, 2], [1, 2, 4], *(torch.tensor(v)[:, None, None] for v in ([0, 1, 2], [1, 2, 4])))
+        for form, make in whole.items()
+    ]
+    for form, make, mean, std, subtracted, divisor in rows:
+        expected = NET((X - subtracted) / divisor)
+        for place, wrap in enumerate((dict, lambda **numbers: {"preprocessing": {**numbers, "axis": -3}})):
+            for name, model in models.items():
+                plain, opened = (models_of(model, data, "", **wrap(mean=made(mean), std=made(std)))[0] for made in (list, make))
+                faults += [] if torch.allclose(opened.predict(X), expected, atol=1e-5) else [(form, name, place)]
+                faults += [] if name == "function" or opened.digest() == plain.digest() else [(form, "digest", place)]
+    assert not faults
+
+
+def test_one_number_in_any_form():
+    data, faults = brinell.data(X, Y), []
+    forms = (
+        0.5,
+        np.float32(0.5),
+        np.float64(0.5),
+        np.array(0.5),
+        np.array([0.5]),
+        torch.tensor(0.5),
+        torch.tensor([0.5]),
+        [0.5],
+        (0.5,),
+    )
+    for number in forms:
+        for settings in ({"mean": number, "std": number}, {"preprocessing": {"mean": number, "std": number}}):
+            (model,) = models_of(NET, data, "", **settings)
+            faults += [] if torch.allclose(model.predict(X), NET((X - 0.5) / 0.5), atol=1e-5) else [(number, settings)]
+    assert not faults
+
+
+LABELS = {
+    **{
+        name: lambda y, name=name: y.numpy().astype(name)
+        for name in ("uint8", "int8", "int32", "int64", "uint16", "float64", "float32")
+    },
+    **{str(dtype): lambda y, dtype=dtype: y.to(dtype) for dtype in (torch.uint8, torch.int32, torch.int64, torch.float32)},
+    "list": lambda y: y.tolist(),
+    "tuple": lambda y: tuple(y.tolist()),
+    "column": lambda y: y[:, None],
+    "one-hot": lambda y: torch.nn.functional.one_hot(y).numpy(),
+}
+
+
+def test_labels_of_any_type_are_the_same_labels():
+    faults = []
+    for form, make in LABELS.items():
+        labels = brinell.data(X, make(Y)).labels()
+        faults += [] if labels.dtype == np.int64 and labels.tolist() == Y.tolist() else [form]
+    assert not faults
+
+
+def test_bounds_in_any_form_are_the_same_bounds():
+    x, faults = 4 * X - 1, []
+    for make in (
+        tuple,
+        list,
+        np.array,
+        torch.tensor,
+        lambda pair: np.array(pair, dtype=np.float32),
+        lambda pair: (np.int64(-1), np.float32(3)),
+    ):
+        domain = brinell.data(x, Y, bounds=make([-1.0, 3.0])).domain
+        faults += [] if (domain.low, domain.high) == (-1, 3) else [domain]
+    assert not faults
+    columns = brinell.data(x.reshape(24, 75), Y, bounds=(np.full(75, -1.5), torch.full((75,), 3.5))).domain.columns
+    assert {(column.low, column.high) for column in columns} == {(-1.5, 3.5)}
 
 
 def test_mean_and_std_for_modules_and_functions(subtests):

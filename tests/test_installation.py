@@ -5,7 +5,6 @@ import tomllib
 from importlib.metadata import requires
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -52,13 +51,6 @@ def test_what_builds_has_a_known_version(root: Path) -> None:
     assert site <= pinned(root / "constraints.txt")
     builders = {canonicalize_name(Requirement(line).name) for line in settings["build-system"]["requires"]}
     assert builders | {"editables", "setuptools", "wheel", "pip"} <= pinned(root / "constraints.txt")
-
-
-@pytest.mark.parametrize("name", ["server", "extras"])
-def test_constraints_of_what_stands_apart_are_exact_and_name_no_address(root: Path, name: str) -> None:
-    comment, *lines = (root / "benchmarks" / f"{name}-constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert comment.startswith("# ")
-    assert not [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)]
 
 
 def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:

@@ -35,6 +35,7 @@ def test_head_of_the_space():
     assert head["sdk"] == "static" and head["app_file"] == "index.html" and head["title"]
 
 
+@pytest.mark.slow
 def test_steps_of_the_workflow_run(tmp_path):
     inputs, labels = load_digits(return_X_y=True)
     np.savez(tmp_path / "test.npz", x=(inputs[:24].reshape(-1, 1, 8, 8) / 16).astype(np.float32), y=labels[:24])

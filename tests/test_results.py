@@ -176,6 +176,7 @@ def test_progress_is_told_where_somebody_looks_or_asks(tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_every_call_is_exported_and_none_costs_an_import():
     names = "audit attack epsilon compare gate verify report benchmark detect data".split()
     program = f"""

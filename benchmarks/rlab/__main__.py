@@ -2,18 +2,16 @@
 
     python benchmarks/rlab --study NAME ...
 
-    worth     what learning is worth, on networks seen and unseen
-    closer    how close attacks come with so many queries
+    worth        what learning is worth, on networks seen and unseen
+    closer       how close attacks come with so many queries
     photographs  how close they come to photographs, in the setting of RLAB's papers
-    capped    the same within a limit on the distance, with surrogates and without
-    first-order  the smallest L2 of distortions on photographs, if the gradient were known
-    families  patch sizes on networks of several families
-    priors    the shipped prior, or another that is fitted to several networks
-    surrogates  other networks' gradients: what they save, and the trust in them
-    beats     the same on heartbeats, with networks that it trains
-    peers     our DQN, PPO and A2C beside those of Stable-Baselines3
+    capped       the same within a limit on the distance, with surrogates and without
+    families     patch sizes on networks of several families
+    priors       the shipped prior, or another that is fitted to several networks
+    surrogates   other networks' gradients: what they save
+    beats        the same on heartbeats, with networks that it trains
 
-and those of `run.py`: patch, dual, agents, distortions, map, probes, fill, free, equal, spend, reach.
+and those of `run.py`: patch, dual, agents, probes, free, equal.
 """
 
 import argparse
@@ -21,22 +19,36 @@ import importlib
 import sys
 from pathlib import Path
 
-SCRIPTS = ("worth", "closer", "photographs", "capped", "first-order", "families", "priors", "surrogates", "beats", "peers")
-"""Studies in a separate module each, with further options."""
+GROUP = "agents"
+RUNS = {
+    "--study patch": "--samples 2 --seeds 0",
+    "--study dual": "--samples 2 --seeds 0",
+    "--study agents": "--samples 2 --seeds 0 --minutes 0.05 --inputs 64",
+    "--study probes": "--samples 2 --seeds 0",
+    "--study free": "--samples 2 --seeds 0",
+    "--study equal": "--samples 2 --seeds 0",
+    "--study worth": "--data unseen --samples 2 --seeds 0",
+    "--study closer": "--samples 2",
+    "--study photographs": "--networks mcunet_144 --samples 1 --budgets 10",
+    "--study capped": "--samples 1 --queries 10",
+    "--study families": "--networks resnet20 --samples 2",
+    "--study priors --networks resnet20 resnet32 resnet2b cnn_wide_kw --out runs/prior.safetensors": "--images 5 --fits 5",
+    "--study surrogates": "--cases kind --samples 2",
+    "--study beats": "--samples 2 --queries 20 --steps 20",
+}
+SCRIPTS = ("worth", "closer", "photographs", "capped", "families", "priors", "surrogates", "beats")
+"""Studies in a separate module each, with further options; `photographs.py` holds two."""
 
 
 def main() -> int:
     """Run one study."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the other benchmarks
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help="--study" not in sys.argv
-    )
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter, add_help="--study" not in sys.argv)
     parser.add_argument("--study", required=True)
-    study, arguments = parser.parse_known_args()
-    name = study.study
-    if name in SCRIPTS:
-        sys.argv[:] = [f"rlab --study {name}", *arguments]
-    return int(importlib.import_module(f"rlab.{name.replace('-', '_') if name in SCRIPTS else 'run'}").main() or 0)
+    name = parser.parse_known_args()[0].study
+    module = {"capped": "photographs"}.get(name, name) if name in SCRIPTS else "run"
+    return int(importlib.import_module(f"rlab.{module}").main() or 0)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """Shared parts of the studies of benchmarks/rlab: attacks and searches on the same images, agents, and tables."""
 
-import argparse
 import math
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import measure
 import torch
-from black_box import Bench, spread
+from black_box import Bench
+from measure import mean_spread
 from torch import Tensor
 
-from brinell import plugins
 from brinell.core import norms
 from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
-from brinell.rlab.train import DUELING_DQN
 from brinell.studies.agent.request import TrainAgentRequest
 from brinell.studies.agent.run import train_agent
-from rlab.policy_gradient import LEARNERS
 from rlab.search import TreeSearch, search
 
 
@@ -62,78 +60,63 @@ def outcome(ledger: Ledger, x: Tensor, seconds: float) -> Outcome:
     return Outcome(queries, 1 + ledger.costs.forwards, l2, pixels, seconds, ledger.costs.surrogate_passes)
 
 
-def bench_of(name: str, samples: int) -> Bench:
-    """A network with the first test images that it gets right."""
-    subject = measure.subject(name)
-    module = subject.module()
-    return Bench(subject, module, *subject.samples(samples, module))
-
-
 def fight(bench: Bench, spec: str, eps: float, queries: int, seed: int) -> Outcome:
-    """One RLAB in L2, greedy and up to the first success unless the settings say otherwise."""
-    spec = spec if "policy=" in spec else f"{spec}&policy=greedy"
-    spec = spec if "refine=" in spec else f"{spec}&refine=0"
-    began = time.process_time()
-    ledger, _ = bench.fight(spec, "l2", eps, queries - 1, seed)
-    return outcome(ledger, bench.x, time.process_time() - began)
+    """One attack in L2; RLAB is greedy and ends with its first success unless the settings say otherwise."""
+    if spec.startswith("rlab"):
+        spec += "" if "policy=" in spec else "&policy=greedy"
+        spec += "" if "refine=" in spec else "&refine=0"
+    (ledger, _), seconds = measure.timed(lambda: bench.fight(spec, "l2", eps, queries - 1, seed))
+    return outcome(ledger, bench.x, seconds)
 
 
 def hunt(bench: Bench, settings: TreeSearch, spec: str, eps: float, queries: int, seed: int) -> Outcome:
     """A search with the patches and variants of the RLAB that `spec` names."""
-    attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
-    domain = bench.subject.domain
-    ledger, batch, threat = bench.open("l2", eps, queries - 1)
+    attack, domain, ledger = measure.build_attack(spec), bench.subject.domain, bench.open("l2", eps, queries - 1)
+    places = {"grid": attack.grid(domain), "variants": attack.variants(domain), "settings": settings}
     began = time.process_time()
-    search(
-        ledger.oracle(),
-        batch,
-        threat,
-        Streams.of(seed, batch.ids),
-        grid=attack.grid(domain),
-        variants=attack.variants(domain),
-        settings=settings,
-    )
+    search(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(seed, ledger.batch.ids), **places)
     return outcome(ledger, bench.x, time.process_time() - began)
+
+
+def capped(outcomes: Sequence[Outcome], budget: int) -> Tensor:
+    """(n,): mean over the seeds of the queries of each sample, of which a failure costs the whole budget."""
+    return torch.stack([outcome.queries.clamp_max(budget) for outcome in outcomes]).mean(0)
+
+
+def over(outcomes: Sequence[Outcome], base: Sequence[Outcome], budget: int) -> str:
+    """Mean queries over those of another attack on the same samples, with the interval; nothing beside itself."""
+    return "" if outcomes is base else measure.ratio(capped(outcomes, budget), capped(base, budget))
 
 
 def over_seeds(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float], digits: int) -> str:
     """One figure, spread over the seeds."""
-    return spread([figure(outcome) for outcome in outcomes], digits)
+    return mean_spread([figure(outcome) for outcome in outcomes], digits)
 
 
-def table(options: argparse.Namespace, title: str, columns: str, note: str = "") -> measure.Table:
-    """A table that says how it is made again."""
-    words = ["python benchmarks/rlab --study", options.study, "--samples", str(options.samples), "--seeds"]
-    words += [str(seed) for seed in options.seeds]
-    if options.study in ("agents", "distortions", "map", "spend"):
-        words += ["--minutes", f"{options.minutes:g}", "--inputs", str(options.inputs)]
-    return measure.Table(title, " ".join(words), columns.split(", "), note)
+def cells(outcomes: Sequence[Outcome], figures: str, samples: int = 1) -> list[str]:
+    """Cells by the names of figures: `@N`, `rate`, `median`, `l2` and `pixels` (of the fooled), `seconds` (a sample)."""
+    makers: dict[str, tuple[Callable[[Outcome], float], int]] = {
+        "rate": (Outcome.rate, 2),
+        "median": (Outcome.median, 0),
+        "l2": (lambda outcome: outcome.of_fooled(outcome.l2), 2),
+        "pixels": (lambda outcome: outcome.of_fooled(outcome.pixels), 2),
+        "seconds": (lambda outcome: outcome.seconds / samples, 2),
+    }
+    return [
+        over_seeds(outcomes, lambda outcome, name=name: outcome.rate(int(name[1:])), 2)
+        if name.startswith("@")
+        else over_seeds(outcomes, *makers[name])
+        for name in figures.split()
+    ]
 
 
-def trained(
-    options: argparse.Namespace,
-    name: str,
-    algorithm: str,
-    reward: str = "margin",
-    attack: str = "rlab?patch=2",
-    network: str = "resnet20",
-    eps: float = 1.0,
-) -> str:
-    """The file of an agent that learned on a network's training images, trained where it is missing."""
-    path = Path(options.agents) / f"{name}.safetensors"
+def trained(options: Namespace, algorithm: str) -> str:
+    """The file of an agent that learned on the training images of ResNet-20, trained where it is missing."""
+    path = Path(options.agents) / f"{algorithm}-margin.safetensors"
     if not path.exists():
-        subject = measure.subject(network)
-        images = "cifar10/cifar10_train_a.npz" if subject.data.startswith("cifar10") else "mnist/mnist_train.npz"
-        request = TrainAgentRequest(
-            data=f"npz:{measure.SHARED / images}",
-            model=subject.model_spec,
-            attack=attack,
-            eps=f"{eps:g}",
-            samples=options.inputs,
-            algorithm="none" if algorithm == "none" else "dqn",
-            minutes=options.minutes,
-            reward=reward,  # type: ignore[arg-type]
-            device="cpu",
-        )
-        train_agent(request, path, lambda report: None, learner=LEARNERS.get(algorithm, DUELING_DQN))
+        subject = measure.subject("resnet20")
+        data = f"npz:{measure.SHARED / 'cifar10/cifar10_train_a.npz'}"
+        settings = {"model": subject.model_spec, "attack": "rlab?patch=2", "eps": "1", "samples": options.inputs, "device": "cpu"}
+        request = TrainAgentRequest(data=data, algorithm=algorithm, minutes=options.minutes, **settings)
+        train_agent(request, path, lambda report: None)
     return str(path)

@@ -6,19 +6,17 @@ Both keep what lowers the margin, begin with the budget filled at random, and cl
 With `closer` they go on after a success until the queries are spent, each time within a smaller distance, as RLAB's `refine`.
 """
 
-import time
 from typing import Any
 
+import measure
 import torch
 from black_box import Bench
 from torch import Tensor
 
-from brinell import plugins
+from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
-from brinell.core.oracle import Batch, Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
 from brinell.rlab.rules import PACE, SHRINK
@@ -35,10 +33,9 @@ class Restricted:
 
     name = "square"
 
-    def __init__(
-        self, oracle: Oracle, batch: Batch, threat: Threat, rng: Streams, attack: Any, steps: int, *, closer: bool = False
-    ) -> None:
-        self.oracle, self.batch, self.steps, self.closer = oracle, batch, steps, closer
+    def __init__(self, ledger: Ledger, rng: Streams, attack: Any, steps: int, *, closer: bool = False) -> None:
+        self.oracle, self.batch, self.steps, self.closer = ledger.oracle(), ledger.batch, steps, closer
+        batch, threat = ledger.batch, ledger.threat
         self.radius = threat.eps.clone()
         self.grid: PatchGrid = attack.grid(threat.domain)
         self.variants = attack.variants(threat.domain)
@@ -131,20 +128,12 @@ class Sparse(Restricted):
         return self._fitted(row, new, torch.randint(len(self.variants), (len(new),), generator=rng))
 
 
-def restricted(
-    bench: Bench,
-    spec: str,
-    eps: float,
-    queries: int,
-    seed: int,
-    control: type[Restricted] = Restricted,
-    *,
-    closer: bool = False,
-) -> Outcome:
+def restricted(bench: Bench, spec: str, eps: float, queries: int, seed: int, control: type[Restricted] = Restricted) -> Outcome:
     """A control with the patches and versions of the RLAB that `spec` names."""
-    attack = plugins.build("attack", "rlab", plugins.parse(spec).options)
-    ledger, batch, threat = bench.open("l2", eps, queries - 1)
-    began = time.process_time()
-    rng = Streams.of(seed, batch.ids).fold(control.name)
-    control(ledger.oracle(), batch, threat, rng, attack, queries - 1, closer=closer)()
-    return outcome(ledger, bench.x, time.process_time() - began)
+    ledger = bench.open("l2", eps, queries - 1)
+    rng = Streams.of(seed, ledger.batch.ids).fold(control.name)
+    _, seconds = measure.timed(control(ledger, rng, measure.build_attack(spec), queries - 1))
+    return outcome(ledger, bench.x, seconds)
+
+
+CONTROLS = {"square": Restricted, "sparse-rs": Sparse}

@@ -12,104 +12,56 @@
 On test samples behind the first --skip that the network gets right (of beats and clips, which are few, the first). A query is
 one input shown to the network, the check of the clean input included, without clean-up; a sample counts with its mean over the
 seeds, one that was not fooled with the whole budget. Ratios of means are paired by sample, with the 95 % bootstrap interval over
-samples.
+samples. `--policies` names files of trained agents.
 """
 
-import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import ecg
 import measure
-import torch
 import video
-from black_box import Bench, spread
+from black_box import Bench
 
-from brinell.core.intervals import ratio, ratio_text
 from brinell.rlab.agent import find_agent
-from rlab.common import Outcome, fight
-
-POLICIES = ("random-search", "greedy", "prior")
+from rlab.common import Outcome, capped, cells, fight, over
 
 
 class Case(NamedTuple):
     """One network with its samples, and what may be placed on them."""
 
-    open: Callable[[argparse.Namespace], Bench]
+    network: str
     eps: float
     budget: int
     spec: str
 
 
-def images(name: str) -> Callable[[argparse.Namespace], Bench]:
-    """Test images that a network gets right, without the first ones."""
-
-    def open_bench(options: argparse.Namespace) -> Bench:
-        subject = measure.subject(name)
-        module = subject.module()
-        x, y = subject.samples(options.skip + options.samples, module)
-        return Bench(subject, module, x[options.skip :], y[options.skip :])
-
-    return open_bench
-
-
 CASES = {
-    "seen": Case(images("resnet20"), 1.0, 1000, "rlab?patch=2"),
-    "unseen": Case(images("resnet44"), 1.0, 1000, "rlab?patch=2"),
-    "plain": Case(images("captum_cnn"), 1.0, 1000, "rlab?patch=2"),
-    "digits": Case(images("lenet5_clean"), 3.0, 1000, "rlab?patch=2&distortions=signed-patch(factor=4)"),
-    "beats": Case(ecg.bench_of, ecg.CAP, 1000, f"rlab?distortions={ecg.ALL_SIGNALS}"),
-    "clips": Case(lambda options: video.bench_of("gestures", options.samples), 25.0, 200, "rlab?patch=4x16x16&draws=4&slots=32"),
+    "seen": Case("resnet20", 1.0, 1000, "rlab?patch=2"),
+    "unseen": Case("resnet44", 1.0, 1000, "rlab?patch=2"),
+    "plain": Case("captum_cnn", 1.0, 1000, "rlab?patch=2"),
+    "digits": Case("lenet5_clean", 3.0, 1000, "rlab?patch=2&distortions=signed-patch(factor=4)"),
+    "beats": Case("", ecg.CAP, 1000, f"rlab?distortions={ecg.ALL_SIGNALS}"),
+    "clips": Case("", 25.0, 200, "rlab?patch=4x16x16&draws=4&slots=32"),
 }
-
-
-def trained(policy: str) -> str:
-    """Queries that a policy was trained with."""
-    return f"{sum((find_agent(policy).about or {}).get('training_queries', {}).values()):,}"
 
 
 def main() -> None:
     """One table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--samples", type=int, default=100)
-    parser.add_argument("--skip", type=int, default=300, help="images to leave out first: those on which settings were chosen")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--controls", nargs="+", choices=POLICIES, default=list(POLICIES))
-    parser.add_argument("--policies", nargs="+", default=[], help="files of trained agents")
-    parser.add_argument("--weights", default="runs/ecg/rhythmnet.safetensors", help="where the network of beats is kept")
-    parser.set_defaults(beats=None)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    words = ["python benchmarks/rlab --study worth --data", *options.data, "--samples", str(options.samples), "--seeds"]
-    words += [
-        *map(str, options.seeds),
-        "--controls",
-        *options.controls,
-        *(["--policies", *options.policies] if options.policies else []),
-    ]
-    columns = ["data", "samples", "policy", "training queries", "@100", "@250", "mean queries", "over greedy", "over prior"]
-    out = measure.Table("What learning is worth", " ".join(words), columns)
+    lists = {"data": list(CASES), "seeds": [0, 1, 2], "controls": ["random-search", "greedy", "prior"], "policies": []}
+    options = measure.arguments(__doc__, study=("worth",), **lists, samples=100, skip=300)
+    columns = "data, samples, policy, training queries, @100, @250, mean queries, over greedy, over prior"
+    table = measure.Table("What learning is worth", columns)
+    special = {"beats": ecg.open_bench, "clips": lambda samples: video.open_bench("gestures", samples)}
     for data in options.data:
         case = CASES[data]
-        bench = case.open(options)
+        bench = special[data](options.samples) if data in special else Bench.of(case.network, options.samples, options.skip)
         outcomes: dict[str, list[Outcome]] = {}
         for policy in (*options.controls, *options.policies):
             spec = f"{case.spec}&clean_up=false&policy={policy}"
             outcomes[policy] = [fight(bench, spec, case.eps, case.budget, seed) for seed in options.seeds]
-        means = {
-            name: torch.stack([outcome.queries.clamp_max(case.budget) for outcome in ends]).mean(0)
-            for name, ends in outcomes.items()
-        }
-        for name, ends in outcomes.items():
-            cells = []
-            for control in ("greedy", "prior"):
-                if name == control or control not in means:
-                    cells.append("")
-                    continue
-                cells.append(ratio_text(*ratio(means[name].numpy(), means[control].numpy())))
-            rates = [spread([outcome.rate(budget) for outcome in ends], 2) for budget in (100, 250)]
-            mean = f"{float(means[name].mean()):.0f}"
-            out.add(data, len(bench.y), Path(name).stem, trained(name), *rates, mean, *cells)
+        for policy, ends in outcomes.items():
+            queries = f"{sum((find_agent(policy).about or {}).get('training_queries', {}).values()):,}"
+            ratios = [over(ends, outcomes.get(control, ends), case.budget) for control in ("greedy", "prior")]
+            mean = f"{float(capped(ends, case.budget).mean()):.0f}"
+            table.add(data, len(bench.y), Path(policy).stem, queries, *cells(ends, "@100 @250"), mean, *ratios)

@@ -316,10 +316,13 @@ def _mapping(preparation: Any) -> Mapping[str, Any] | None:
                 raise RequestError(
                     f"{key} of preprocessing is {short(preparation[key])}: give a negative whole number, such as -3"
                 )
-        numbers = {key: _numbers(key, preparation[key]) for key in ("mean", "std") if preparation.get(key) is not None}
-        return {str(key): value for key, value in preparation.items()} | {
-            key: values.astype(float).tolist() for key, values in numbers.items()
-        }
+        settings = {str(key): value for key, value in preparation.items()}
+        for key in ("mean", "std"):
+            if settings.get(key) is not None:
+                numbers = _numbers(key, settings[key]).astype(float)
+                along = settings.get("axis") is not None
+                settings[key] = numbers.ravel().tolist() if along else numbers.item() if numbers.size == 1 else numbers.tolist()
+        return settings
     raise RequestError(
         f"preprocessing is of type {type(preparation).__name__}: give {{'mean': ..., 'std': ..., 'axis': -3}}, or for a module "
         "of transformers its processor"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brinell.analysis.robust_accuracy import summarise
+from brinell.analysis.robust_accuracy import class_name, drops, mean, minus, rate, rounding, share, summarise
+from brinell.core.intervals import wilson
 from brinell.core.record import Outcome
 from brinell.studies.register import schema
 
@@ -21,6 +22,14 @@ def small(synthetic):
     breaks = np.array([[0, 0.05, INF, INF, INF, INF], [0, 0.02, 0.1, 0.15, INF, INF]])
     rows = synthetic.records("m", labels, EPS, breaks, classes=2)
     return rows, synthetic.manifest(["m"], EPS, 6, ["zero", "one"])
+
+
+@pytest.fixture(scope="module")
+def check_schema():
+    """Refuses what the published schema of an audit does not allow."""
+    validator = jsonschema.validators.validator_for({})(schema("audit"))
+    validator.check_schema(validator.schema)
+    return validator.validate
 
 
 def test_counts_by_hand(small):
@@ -53,17 +62,17 @@ def test_distance_and_queries_count_held_samples_as_infinite(small):
     assert [(q.successes, q.robust, q.median) for q in queries] == [(1, 4, None), (2, 2, 4.0)]
 
 
-def test_json_has_the_promised_fields_and_no_nan(small):
+def test_json_has_the_promised_fields_and_no_nan(small, check_schema):
     rows, manifest = small
     payload = summarise(manifest, rows, "runs/x").payload()
     text = json.dumps(payload, allow_nan=False)
     assert {"run", "n", "clean_accuracy", "robust_accuracy", "per_class", "stages", "warnings"} <= set(payload)
     assert {"eps", "value", "low", "high", "n", "k"} <= set(payload["robust_accuracy"][0])
     assert {"class", "name", "n", "clean", "robust", "drop", "total_drop", "certified"} == set(payload["per_class"][0])
-    jsonschema.validate(json.loads(text), schema("audit"))
+    check_schema(json.loads(text))
 
 
-def test_several_models_stand_side_by_side(small, synthetic):
+def test_several_models_stand_side_by_side(small, synthetic, check_schema):
     rows, _ = small
     manifest = synthetic.manifest(["m", "o"], EPS, 6, ["zero", "one"])
     other_records = synthetic.records("o", np.array([0, 0, 0, 1, 1, 1]), EPS, np.full((2, 6), INF), classes=2)
@@ -72,7 +81,7 @@ def test_several_models_stand_side_by_side(small, synthetic):
     assert [m["model"] for m in payload["models"]] == ["m", "o"]
     assert [m.robust_accuracy[-1].value for m in result.models] == pytest.approx([1 / 3, 1])
     assert [c.mean_drop for c in result.mean_drop_per_class] == pytest.approx([-1 / 3, -1 / 6])
-    jsonschema.validate(payload, schema("audit"))
+    check_schema(payload)
 
 
 def test_failed_samples_are_neither_robust_nor_silently_gone(small, synthetic):
@@ -185,3 +194,89 @@ def test_properties(synthetic, samples, random):
     shuffled = list(range(len(rows)))
     random.shuffle(shuffled)
     assert summarise(manifest, synthetic.keep(rows, np.array(shuffled)), "x").models[0] == result
+
+
+def test_each_figure_of_two_models_and_stages_is_where_it_belongs(synthetic):
+    """Two models and two stages that differ in every column: sums by hand."""
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    breaks = {"m": np.array([[0, 0.05, INF, INF, INF, INF], [0, 0.02, 0.1, 0.15, INF, INF]]), "o": np.full((2, 6), INF)}
+    rows = synthetic.join(*(synthetic.records(name, labels, EPS, each, classes=2) for name, each in breaks.items()))
+    columns = ("forwards", "backwards", "judge_forwards", "surrogate_passes", "seconds")
+    for number, column in enumerate(columns):
+        values = (np.arange(len(rows)) + 3) * (number + 1) % 97
+        rows = synthetic.change(rows, rows.attack != "clean", **{column: values[rows.attack != "clean"]})
+    manifest = synthetic.manifest(["m", "o"], EPS, 6, ["zero", "one"])
+    manifest["stages"][0] |= {"label": "APGD-CE", "kept_to": "the first"}
+    manifest["seconds"] = {"m": 3.5, "o": 4.5}
+    manifest["remarks"] = {"m": {"apgd-dlr": {"odd": "words of m"}}, "o": {"apgd-ce": {"even": "words of o", "odd": "more"}}}
+    manifest["warnings"] = [
+        {"code": "of-m", "model": "m", "text": "a"},
+        {"code": "of-all", "model": None, "text": "b"},
+        {"code": "of-o", "model": "o", "text": "c"},
+    ]
+    result = summarise(manifest, rows, "runs/x")
+    assert (result.folder, result.n, [model.folder for model in result.models]) == ("runs/x", 6, ["runs/x"] * 2)
+    for model in result.models:
+        for stage in model.stages:
+            of_stage = (rows.model == model.model) & (rows.attack == stage.attack)
+            assert [getattr(stage, name) for name in columns] == [getattr(rows, name)[of_stage].sum() for name in columns]
+    first, second = result.models
+    assert [(stage.label, stage.title, stage.kept_to, stage.eps) for stage in first.stages] == [
+        ("APGD-CE", "APGD-CE, the first", "the first", 0.2),
+        ("apgd-dlr", "apgd-dlr", "", 0.2),
+    ]
+    assert first.attacks == "APGD-CE + apgd-dlr" and (first.seconds, second.seconds) == (3.5, 4.5)
+    assert [(remark.attack, remark.code, remark.text) for remark in first.remarks] == [("apgd-dlr", "odd", "words of m")]
+    assert [(remark.attack, remark.code) for remark in second.remarks] == [("apgd-ce", "even"), ("apgd-ce", "odd")]
+    assert [[w.code for w in model.warnings if w.code.startswith("of-")] for model in result.models] == [
+        ["of-m", "of-all"],
+        ["of-all", "of-o"],
+    ]
+    assert [warning.code for warning in result.warnings if warning.code.startswith("of-")] == ["of-m", "of-all", "of-o"]
+    assert [stage.broken for stage in first.stages] == [[0, 1, 1], [0, 1, 2]]
+    assert [stage.broken for stage in second.stages] == [[0, 0, 0]] * 2
+    assert [model.robust_accuracy[-1].k for model in result.models] == [2, 6]
+    assert [share.eps for share in first.robust_accuracy] == EPS and first.eps_text == ["0/255", "26/255", "51/255"]
+
+
+def test_rates_and_drops_by_hand():
+    assert (rate(3, 4, eps=0.1, missing=2).value, rate(3, 4, eps=0.1, missing=2).missing) == (0.75, 2)
+    nothing = rate(0, 0)
+    assert (nothing.value, nothing.low, nothing.high, nothing.n) == (None, None, None, 0)
+    hits = share([True, False, True, True])
+    assert (hits.k, hits.n, hits.value) == (3, 4, 0.75) and (hits.low, hits.high) == pytest.approx(wilson(3, 4))
+    assert share([]).value is None
+    assert drops(0.9, [0.9, 0.5, 0.4]) == (pytest.approx([0.0, -0.4, -0.1]), pytest.approx(-0.5))
+    assert drops(0.9, [0.8, None, 0.4]) == ([pytest.approx(-0.1), None, None], pytest.approx(-0.5)) and drops(0.9, []) == (
+        [],
+        None,
+    )
+    assert mean([1.0, None, 2.0]) == 1.5 and mean([None]) is None and minus(3.0, 1.0) == 2.0 and minus(None, 1.0) is None
+    assert [class_name(["a", "b"], index) for index in (-1, 0, 1, 2)] == ["-1", "a", "b", "2"]
+
+
+def test_the_most_that_rounding_enlarges_a_change():
+    domain = {"shape": [3, 2, 2], "low": [0.0, -1.0, 0.0], "high": [1.0, 1.0, 1.0], "levels": 5}
+    manifest = {"data": {"domain": domain}, "distance": "linf"}
+    half = 2 / 4 / 2 - 2e-6
+    norms = {"linf": half, "l2": half * 12**0.5, "l1": half * 12, "l0": INF}
+    assert {norm: rounding(manifest | {"distance": norm}) for norm in norms} == pytest.approx(norms)
+
+
+def test_targets_and_reject_classes_decide_what_counts_after_rounding(small, synthetic):
+    rows, manifest = small
+    fooled = rows.outcome == Outcome.FOOLED
+
+    def broken(**columns):
+        result = summarise(manifest, synthetic.change(rows, fooled, **columns), "x").models[0]
+        return [6 - rate.k for rate in result.quantised_robust_accuracy]
+
+    assert (
+        broken() == [1, 3, 4]
+        and broken(target=0, quantised_pred=0) == [1, 3, 4]
+        and broken(target=0, quantised_pred=1) == [1] * 3
+    )
+    manifest["models"][0]["reject_class"] = 7
+    assert broken(quantised_pred=7) == [1] * 3 and broken(quantised_pred=6) == [1, 3, 4]
+    manifest["criterion"] = {"name": "targeted", "towards": "zero"}
+    assert summarise(manifest, rows, "x").models[0].criterion == "targeted at zero"

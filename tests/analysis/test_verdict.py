@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from brinell.analysis.indicators import NEEDED
 from brinell.analysis.results import CheckResult, WayResult
 from brinell.analysis.robust_accuracy import rate, summarise_model
-from brinell.analysis.verdict import BROKEN, LONGEST, UNSTEADY, verdict, verdict_notes
+from brinell.analysis.verdict import BROKEN, LONGEST, UNSTEADY, verdict, verdict_notes, weaker_than_fast
 from brinell.core.checks import EXTRA, Code
 
 BLIND = "there is no gradient at 1024 of 3072 values (channel 2)"
@@ -265,3 +265,44 @@ def test_a_run_that_is_not_finished_from_records(synthetic):
 def test_the_warning_of_an_extra_class_is_heard(synthetic):
     manifest, rows = run(synthetic, warnings=[{"code": EXTRA, "model": "m", "text": "words"}])
     assert any("too low if the model rejects" in note for note in summarise_model(manifest, rows, "r", "m").verdict_notes)
+
+
+def ways_by_hand(synthetic, stages, repair=None):
+    """(kind, way) of each stage that goes around the gradient: an APGD stage, and then one with these changes."""
+    breaks = np.full((len(stages), N), np.inf)
+    names = tuple(f"stage-{number}" for number in range(len(stages)))
+    rows = synthetic.records("m", np.arange(N) % 2, EPS, breaks, stages=names)
+    manifest = synthetic.manifest(["m"], EPS, N, ["zero", "one"], stages=names)
+    for stage, change in zip(manifest["stages"], stages, strict=True):
+        stage.update(change)
+    manifest["repairs"] = {} if repair is None else {"m": repair}
+    return [(way.kind, way.way) for way in summarise_model(manifest, rows, "r", "m").ways_around]
+
+
+def test_what_a_stage_follows_in_place_of_the_gradient(synthetic):
+    follows = [
+        ({"gradient": "surrogate"}, ("surrogate", "the gradient of the surrogate")),
+        ({"turn": {"when": "detached"}, "access": "labels"}, ("answers", "labels alone")),
+        ({"turn": {"when": "blind"}, "access": "scores"}, ("estimated", "a gradient estimated from scores")),
+        ({"turn": {"when": "random"}, "eot": 20}, ("averaged", "the mean of 20 answers")),
+        ({"access": "scores"}, ("answers", "answers alone")),
+        ({"turn": {"when": "masked"}}, ("longer", "the model's own gradient, for longer")),
+        ({"gradient": "repaired"}, ("mended", "a gradient that is mended")),
+    ]
+    assert [ways_by_hand(synthetic, [{}, change]) for change, _ in follows] == [[way] for _, way in follows]
+    assert ways_by_hand(synthetic, [{}, {}]) == []
+    mended_from_start = {"from_start": True, "way": "another", "forwards": 1, "backwards": 1, "disagreement": 0.1}
+    assert ("mended", "another") in ways_by_hand(synthetic, [{}], mended_from_start)
+
+
+def test_titles_of_attacks_that_are_weaker_than_fast(synthetic):
+    stages = ("a", "b", "c", "d")
+    manifest = synthetic.manifest(["m", "o"], EPS, N, ["zero", "one"], stages=stages)
+    manifest["stages"][1]["label"] = "B"
+    assert weaker_than_fast(manifest, "m") == "a; B; c and 1 more"
+    manifest["skipped"] = [{"model": "m", "stage": "a", "reason": ""}, {"model": "o", "stage": "b", "reason": ""}]
+    assert weaker_than_fast(manifest, "m") == "B; c; d" and weaker_than_fast(manifest, "o") == "a; c; d"
+    manifest["stages"][2]["turn"] = {"when": "masked"}
+    assert weaker_than_fast(manifest, "m") == "B; d"
+    manifest["stages"][3]["eot"] = 2
+    assert weaker_than_fast(manifest, "m") is None

@@ -60,6 +60,7 @@ def test_videos_that_give_no_clip_are_failed_and_the_others_go_on(tmp_path: Path
     assert run_command(capsys, "gate", out, "--robust", "0", code=1)["passed"] is False
 
 
+@pytest.mark.slow
 def test_agents_and_benchmark_sets_leave_them_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _videos.with_broken_videos(tmp_path / "data")
     folder = str(tmp_path / "set")

@@ -59,7 +59,7 @@ def reopen(spec):
 
 
 def test_archives_open_after_at_most_one_refusal(tmp_path_factory, subtests):
-    for seed in range(80):
+    for seed in range(40):
         with subtests.test(seed=seed):
             tmp_path = tmp_path_factory.mktemp("case")
             rng = np.random.default_rng(seed)

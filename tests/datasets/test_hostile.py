@@ -233,7 +233,7 @@ def ends_of(file: Path, use: Callable[[], Any], count: int) -> dict[str, int]:
     return dict(ends)
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("part", range(6))
 def test_a_changed_file_opens_or_gives_one_line(
     part: int,

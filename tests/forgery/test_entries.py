@@ -63,8 +63,8 @@ def restate(manifest, rng):
     if kind == "text":
         rng.choice(checks)["text"] = " ".join(rng.sample(WORDS, 7))
     elif kind in ("figure", "limit"):
-        check = rng.choice([check for check in checks if check["figure"] is not None and check["limit"] is not None])
-        check[kind] += rng.choice([-1, 1]) * (abs(check["figure"]) + check["limit"])
+        check = rng.choice([check for check in checks if (check["figure"] or 0) + (check["limit"] or 0) > 0])
+        check[kind] = (check[kind] or 0) + rng.choice([-1, 1]) * ((check["figure"] or 0) + (check["limit"] or 0))
     elif kind == "probes":
         manifest["probes"][name]["forwards"] //= rng.choice([2, 10])
     else:

@@ -114,6 +114,7 @@ def test_onnx_files_with_a_function(inputs, tmp_path_factory, subtests):
                 assert flipped.digest() != model.digest()
 
 
+@pytest.mark.slow
 def test_fastestdet_answers_alike_as_module_and_file(shared):
     folder, decode = shared / "dense" / "detection", "examples/detectors/fastestdet.py:decode"
     domain = Domain(kind="image", shape=(3, 352, 352))

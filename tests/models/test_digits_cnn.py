@@ -32,6 +32,7 @@ def test_it_reads_digits() -> None:
     assert accuracy(model) >= 0.97
 
 
+@pytest.mark.slow
 def test_training_again_gives_the_same_bits_and_touches_no_global(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digest = DigitsCnn()(DOMAIN).digest()
     monkeypatch.setenv("BRINELL_CACHE", str(tmp_path / "new"))

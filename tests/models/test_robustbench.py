@@ -193,8 +193,9 @@ def test_checkpoints(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.
         lambda state: {f"model.{key}": value.half() if value.is_floating_point() else value for key, value in state.items()},
         lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
     ]
-    for wrap in rows_0:
-        for name in [name for name in PUBLISHED if name != "Bai2023Improving_edm"]:
+    names = [name for name in PUBLISHED if name != "Bai2023Improving_edm"]
+    for place, wrap in enumerate(rows_0):
+        for name in names[place % 2 :: 2]:
             with subtests.test(name=name, wrap=wrap):
                 tmp_path = tmp_path_factory.mktemp("case")
                 network = filled(robustbench.BUILT[name]())

@@ -36,7 +36,7 @@ def make(synthetic, tmp_path):
     ) -> Path:
         stages = synthetic.TWO_STAGES
         manifest = synthetic.manifest(list(breaks), eps, len(labels), classes, **changes)
-        run = Run(tmp_path / "run", manifest)
+        run = Run(tmp_path / f"run-{len(list(tmp_path.iterdir()))}", manifest)
         (run.path / "records").mkdir(parents=True)
         shape = tuple(manifest["data"]["domain"]["shape"])
         rng = np.random.default_rng(0)

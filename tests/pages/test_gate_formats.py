@@ -44,8 +44,8 @@ def test_sarif_has_one_result_per_failure():
     rules = run["tool"]["driver"]["rules"]
     assert log["version"] == "2.1.0" and run["invocations"] == [{"executionSuccessful": True}]
     assert [(rule["id"], rule["name"], rule["shortDescription"]["text"]) for rule in rules] == [
-        ("brinell/robust-accuracy", *["robust accuracy at eps 8/255"] * 2),
-        ("brinell/drop", *["drop of a class"] * 2),
+        (*["brinell/robust-accuracy"] * 2, "robust accuracy at eps 8/255"),
+        (*["brinell/drop"] * 2, "drop of a class"),
     ]
     failed = [RESULT.checks[index] for index in (1, 2, 4)]
     for finding, check, rule in zip(run["results"], failed, (0, 0, 1), strict=True):

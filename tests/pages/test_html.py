@@ -97,12 +97,6 @@ def test_one_model(make):
     assert "Model against model" not in page.text and "apgd-ce, apgd-dlr · 2026" in page.text
 
 
-def test_exactly_half_of_the_accuracy_left_is_not_less_than_half(make):
-    distances = np.where(np.arange(40) < 20, 0.05, 9.0)
-    page = check(html.render(make({"net": np.stack([distances, distances])}, np.arange(40) % 2, [0.1], ["a", "b"])))
-    assert "At least half of its clean accuracy remains over the whole range" in page.text
-
-
 def test_the_bars_of_the_stages_follow_each_other_and_fill_the_whole(make):
     breaks = {"net": random_breaks(50, 0), "other": random_breaks(50, 1)}
     run = make(breaks, np.arange(50) % 2, [0.0, 0.1], ["a", "b"])
@@ -172,15 +166,12 @@ def test_a_thousand_classes(make):
     assert "too few to tell classes apart" in page.text
 
 
-def test_nothing_found(make):
+def test_nothing_found_and_everything_fooled(make):
     run = make({"net": np.full((2, 40), INF)}, np.arange(40) % 2, [0.1], ["a", "b"])
     page = check(html.render(run))
     assert "No adversarial input was found." in page.text
     assert "90.6–100.0 %" not in page.text and "91.2–100.0 %" in page.text
     assert page.images == 0
-
-
-def test_everything_fooled(make):
     run = make({"net": np.full((2, 40), 0.01), "two": np.full((2, 40), 0.01)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"])
     page = check(html.render(run))
     assert "No model is robust on a single sample" in page.text
@@ -197,23 +188,18 @@ def test_an_unfinished_run_says_so(make):
     page = unfinished(make, [0.1, 0.2], lambda rows: (rows.attack != "apgd-dlr") | (rows.sample_id < 20))
     assert "This run is not finished (net: apgd-dlr)" in page.text
     assert "incomplete" in page.text
-
-
-def test_a_run_that_has_only_begun(make):
     page = unfinished(make, [0.0, 0.1], lambda rows: np.zeros(len(rows), bool))
     assert "Robust accuracy is not known yet: no attack is finished." in page.text
 
 
-@pytest.mark.parametrize(
-    ("kind", "shape"),
-    [("image", (3, 224, 224)), ("image", (4, 9, 9)), ("signal", (2, 300)), ("vector", (12,)), ("video", (3, 5, 20, 30))],
-)
-def test_every_kind_of_input(make, kind, shape):
-    run = make({"net": random_breaks(40, 0)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind=kind, shape=shape)
-    page = check(html.render(run))
-    pictures = page.text.count("perturbation×") + page.text.count("perturbation ×") + page.text.count("perturbationtouched:")
-    assert pictures >= 3 and ("touched: " in page.text) == (kind == "signal")
-    assert (page.images > 0) == (kind in {"image", "video"})
+def test_every_kind_of_input(make, tmp_path):
+    kinds = [("image", (3, 112, 112)), ("image", (4, 9, 9)), ("signal", (2, 300)), ("vector", (12,)), ("video", (3, 5, 20, 30))]
+    for kind, shape in kinds:
+        run = make({"net": random_breaks(40, 0)}, np.arange(40) % 2, [0.1, 0.2], ["a", "b"], kind=kind, shape=shape)
+        page = check(html.render(run))
+        pictures = page.text.count("perturbation×") + page.text.count("perturbation ×") + page.text.count("perturbationtouched:")
+        assert pictures >= 3 and ("touched: " in page.text) == (kind == "signal")
+        assert (page.images > 0) == (kind in {"image", "video"})
 
 
 def recorded_checks(synthetic, *failed):
@@ -310,11 +296,6 @@ def test_names_are_escaped(make):
     assert "beware of <b>markup</b>" in page.text
 
 
-def test_rendering_is_reproducible(make):
-    run = make({"net": random_breaks(60, 0)}, np.arange(60) % 3, [0.0, 0.1], ["a", "b", "c"])
-    assert html.render(run) == html.render(run)
-
-
 def test_write_puts_page_and_tables_into_the_run(make):
     breaks = {name: random_breaks(60, seed) for seed, name in enumerate(("one", "two"))}
     run = make(breaks, np.arange(60) % 3, [0.0, 0.1], ["a", "b", "c"])
@@ -337,13 +318,3 @@ def test_write_puts_page_and_tables_into_the_run(make):
 def test_no_run_is_one_clear_line(tmp_path):
     with pytest.raises(RequestError, match="no run folder"):
         html.render(tmp_path)
-
-
-def test_where_nothing_broke_nothing_is_said_of_rounding(make):
-    holds = html.render(make({"net": np.full((2, 40), 9.0)}, np.arange(40) % 2, [0.1], ["a", "b"]))
-    assert "remains adversarial after rounding" not in holds
-
-
-def test_where_something_broke_rounding_is_told(make):
-    breaks = html.render(make({"net": np.full((2, 40), 0.05)}, np.arange(40) % 2, [0.1], ["a", "b"]))
-    assert "remains adversarial after rounding" in breaks or "rounding to the levels" in breaks

@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ from PIL import Image
 
 from _helpers import Recorder, run_audit
 from brinell.analysis.masks import Lattice, Placement, Standing, placements_of, sensitivity
+from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Extras
 from brinell.core.domain import Domain
+from brinell.core.errors import ContractError
 from brinell.pages.gallery import COLOURS
 from brinell.pages.html import render
+from brinell.store.run import Run
 
 SHAPES = {"image": (1, 6, 6), "signal": (1, 12), "video": (1, 2, 4, 4)}
 
@@ -42,12 +46,16 @@ def stage(run):
     return run.manifest["models"][0]["name"], run.manifest["stages"][0]["name"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "places"), [("image", (slice(2, 4), slice(0, 2))), ("signal", (slice(4, 6),)), ("video", (slice(0, 2),) * 3)]
-)
-def test_the_mask_is_what_changed(tmp_path, kind, places):
+@pytest.fixture(scope="module")
+def image_run(tmp_path_factory):
+    """A run on images; read-only."""
+    return played(tmp_path_factory.mktemp("masks"), "image", (slice(2, 4), slice(0, 2)), eps="0.5,1,2")
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_the_mask_is_what_changed(tmp_path, image_run, kind):
     """Only the patch that counts is needed; the values that differ from the clean input lie below the mask."""
-    run = played(tmp_path, kind, places, eps="0.5,1,2")
+    run = image_run if kind == "image" else played(tmp_path, kind, (slice(0, 2),) * 3, eps="0.5,1,2")
     model, attack = stage(run)
     marks, inputs = placements_of(run, model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2])
     assert sorted(marks) == sorted(inputs) == [0, 1, 2]
@@ -102,36 +110,31 @@ def test_overlap_and_ragged_edges_by_hand():
     assert ragged.shape == (3, 2) and ragged.slices()[-1] == (slice(4, 5), slice(2, 3))
 
 
-def test_each_filter_has_its_colour(tmp_path):
+def test_each_filter_has_its_colour(image_run):
     """Of the picture that is shown, the pixels of the patch are of the hue of the distortion that stands there."""
-    run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), distortions="brightness", eps="2")
-    (first, *_) = re.findall(r'<div class="mask"><img[^>]*base64,([^"]+)"', render(run.path))
+    (first, name), *_ = re.findall(
+        r'<div class="mask"><img[^>]*base64,([^"]+)".*?<b>(\S+)</b>', render(image_run.path), flags=re.DOTALL
+    )
+    colour = COLOURS[("brightness", "dead-pixel").index(name)]
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(first))).convert("RGB")).astype(int)
     inside_colour, outside = pixels[2, 0], pixels[5, 5]
     assert len(set(outside.tolist())) == 1, "what bears nothing is grey"
-    assert np.argsort(inside_colour).tolist() == np.argsort(COLOURS[0]).tolist() and inside_colour[2] - inside_colour[0] > 60
+    assert np.argsort(inside_colour).tolist() == np.argsort(colour).tolist() and np.ptp(inside_colour) > 60
 
 
-@pytest.mark.parametrize(
-    ("extras", "line"),
-    [
+def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch):
+    for extras, line in (
         (Extras(arrays={"a": torch.zeros(2)}, legend={"kind": "x"}), "extras 'a' have shape .2,. for 3 samples"),
         (Extras(arrays={"a": torch.zeros(3)}), "have no legend"),
-    ],
-    ids=["rows", "legend"],
-)
-def test_extras_that_nobody_could_read_are_refused(tmp_path, monkeypatch, extras, line):
-    from brinell.attacks.rlab import RLAB
-    from brinell.core.errors import ContractError
-
-    monkeypatch.setattr(RLAB, "__call__", lambda *_: extras)
-    with pytest.raises(ContractError, match=line):
-        played(tmp_path, "signal", (slice(4, 6),), eps="1")
+    ):
+        monkeypatch.setattr(RLAB, "__call__", lambda *_: extras)
+        with pytest.raises(ContractError, match=line):
+            played(tmp_path / line[:5], "signal", (slice(4, 6),), eps="1")
 
 
-def test_a_run_that_goes_on_keeps_what_was_told(tmp_path):
+def test_a_run_that_goes_on_keeps_what_was_told(tmp_path, image_run):
     """Units of an unfinished stage are read as the part is: the map and the mask are there before and after."""
-    run = played(tmp_path, "image", (slice(2, 4), slice(0, 2)), eps="0.5,2")
+    run = Run.open(shutil.copytree(image_run.path, tmp_path / "run"))
     model, attack = stage(run)
     cell = run.manifest["stages"][0]["cells"][model]
     extras, inputs, records = run.extras(model, attack, [0, 1, 2]), run.adversarial(model, attack, [0, 1, 2]), run.part(cell)

@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,15 +78,15 @@ def test_the_channels_that_changed_most_are_shown_in_their_order():
     assert "channel 4" in texts(traces.overlay(clean, adversarial, None, title="t"))
 
 
-@pytest.mark.parametrize("place", [0, 1234, 4999])
-def test_a_long_signal_keeps_its_peaks(place):
-    clean = np.zeros((1, 5000))
-    adversarial = clean.copy()
-    adversarial[0, place] = 7
-    svg = traces.overlay(clean, adversarial, SAMPLING, title="t")
-    lines = [[tuple(map(float, point.split(","))) for point in line.split()] for line in re.findall(r'points="([^"]+)"', svg)]
-    assert all(len(line) <= 240 for line in lines)
-    assert min(y for _, y in lines[1]) < min(y for _, y in lines[0]) - 50, "upwards is a smaller y"
+def test_a_long_signal_keeps_its_peaks():
+    for place in (0, 1234, 4999):
+        clean = np.zeros((1, 5000))
+        adversarial = clean.copy()
+        adversarial[0, place] = 7
+        svg = traces.overlay(clean, adversarial, SAMPLING, title="t")
+        lines = [[tuple(map(float, point.split(","))) for point in line.split()] for line in re.findall(r'points="([^"]+)"', svg)]
+        assert all(len(line) <= 240 for line in lines)
+        assert min(y for _, y in lines[1]) < min(y for _, y in lines[0]) - 50, "upwards is a smaller y"
 
 
 def test_degenerate_signals_can_be_drawn():

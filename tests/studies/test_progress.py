@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 
 import numpy as np
 import pytest
@@ -54,8 +53,8 @@ def store(tmp_path):
     folder_store.write("shards/progress/one.json", standing("one"))
     folder_store.write("shards/progress/two.json", standing("two", rate=30.0, robust=65, open_samples=35, passes_left=500.0))
     folder_store.write("shards/progress/gone.json", standing("gone", rate=50.0, robust=60))
-    then = time.time() - 3600
-    os.utime(tmp_path / "shards/progress/gone.json", (then, then))
+    file = tmp_path / "shards/progress/gone.json"
+    os.utime(file, (file.stat().st_mtime - 3600,) * 2)
     return folder_store
 
 
@@ -189,4 +188,5 @@ def test_when_a_key_was_written(tmp_path):
     for store in (FolderStore(tmp_path), AddressStore(f"memory://changed-{tmp_path.name}"), open_store(tmp_path)):
         assert store.changed("shards/none") is None
         store.write("shards/one", b"1")
-        assert store.changed("shards/one") == pytest.approx(time.time(), abs=5)
+        (tmp_path / "now").touch()
+        assert store.changed("shards/one") == pytest.approx((tmp_path / "now").stat().st_mtime, abs=5)

@@ -154,6 +154,7 @@ def fit_domain(
             raise RequestError("divide is for data without a domain: divide the inputs, or leave the domain out")
         check_bounds(x, domain)
         return x, domain, 1.0, ()
+    bounds = _plain_bounds(bounds)
     pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
     if columns or (bounds is not None and arrangement.kind == "vector" and not pair):
         if divide is not None:
@@ -169,6 +170,12 @@ def fit_domain(
     if not pair:
         raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
     return x, *domain_of(x, arrangement, low=float(bounds[0]), high=float(bounds[1]), divide=divisor), ()
+
+
+def _plain_bounds(bounds: Any) -> Any:
+    """Bounds of arrays and tensors as numbers and lists."""
+    ends = bounds if isinstance(bounds, tuple | list) else bounds.tolist() if hasattr(bounds, "tolist") else None
+    return bounds if not isinstance(ends, tuple | list) else [end.tolist() if hasattr(end, "tolist") else end for end in ends]
 
 
 def _is_number(value: Any) -> bool:

@@ -77,6 +77,7 @@ def test_the_page_shows_examples_and_broken_shares_at_usual_budgets(result):
     assert 0 < linf.unnoticed < linf.sound and linf.sound_budgets[-1] == "0.1" and linf.audit < linf.sound
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_in_a_browser(result):
     with chromium() as browser:

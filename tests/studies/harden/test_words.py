@@ -1,12 +1,17 @@
 """Tests of the sentences on a hardening: they report significant changes only, with p-values corrected for multiple
 comparisons."""
 
+import math
+
 import pytest
+import torch
 
 from brinell.analysis.compare import _corrected
 from brinell.analysis.proportions import mcnemar, paired_difference
 from brinell.analysis.results import ClassComparison, CompareResult, PairedRate, Share
+from brinell.core.domain import Domain
 from brinell.core.intervals import wilson
+from brinell.studies.harden import unseen
 from brinell.studies.harden.analysis import HardenResult, Unseen, _unseen, summarise
 from brinell.studies.harden.words import class_losses, generalisation, reading
 
@@ -125,3 +130,20 @@ def test_a_lower_pgd_accuracy_is_reported(hardened_run):
     ]
     sentences = reading(result.model_copy(update={"unseen": lower}))
     assert sentences[1].startswith("PGD with 20 steps leaves 50.0") and "accuracy is at most that" in sentences[1]
+
+
+def test_pairs_of_answers_are_counted(monkeypatch):
+    """Of ten samples one is right twice, two after, three before, and four never; each network sees inputs of its own."""
+    y = torch.zeros(10, dtype=torch.int64)
+    before = torch.tensor([0] + [1] * 2 + [0] * 3 + [1] * 4)
+    after = torch.tensor([0] + [0] * 2 + [1] * 3 + [1] * 4)
+    monkeypatch.setattr(unseen, "is_correct", lambda network, x, labels: x == labels)
+    row = unseen._row("fog", True, "before", "after", {"before": before, "after": after}.__getitem__, y)
+    assert row == {"name": "fog", "seen": True, "both": 1, "only_after": 2, "only_before": 3, "neither": 4}
+
+
+def test_a_budget_in_the_other_norm():
+    """A quarter of half the diagonal of the cube: 8/255 of CIFAR-10 is 0.43 in L2, and back."""
+    domain = Domain(kind="image", shape=(3, 32, 32))
+    assert unseen.other_eps("linf", 8 / 255, domain) == pytest.approx(8 / 255 * math.sqrt(3072) / 4)
+    assert unseen.other_eps("l2", unseen.other_eps("linf", 0.03, domain), domain) == pytest.approx(0.03)

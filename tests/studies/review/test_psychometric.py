@@ -1,10 +1,14 @@
 """Psychometric curves of simulated people with known thresholds, and of few or one-sided answers."""
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from brinell.studies.review import psychometric
 from brinell.studies.review.psychometric import fit
 
 
@@ -23,6 +27,45 @@ def test_the_threshold_of_a_known_person(alarm, lapse):
     assert curve.threshold == pytest.approx(0.08, rel=0.1)
     assert curve.low < 0.08 < curve.high
     assert curve.high / curve.low < 1.5
+
+
+def test_the_curve_is_that_of_a_sum_over_the_grid(monkeypatch):
+    """Against the model written out: every threshold, width, rate of false alarms and of lapses, with its weight."""
+    monkeypatch.setattr(psychometric, "POINTS", 9)
+    monkeypatch.setattr(psychometric, "WIDTHS", np.array([0.2, 0.6]))
+    monkeypatch.setattr(psychometric, "FALSE_ALARMS", np.array([0.0, 0.1, 0.3]))
+    monkeypatch.setattr(psychometric, "LAPSES", np.array([0.0, 0.05]))
+    shown = {0.02: (1, 4), 0.05: (2, 5), 0.16: (5, 6), 0.0: (1, 7)}  # noticed, of answers
+    sizes = np.concatenate([np.full(n, size) for size, (_, n) in shown.items()])
+    noticed = np.concatenate([np.arange(n) < k for k, n in shown.values()])
+    grid = np.linspace(np.log(0.02 / 8), np.log(0.16 * 8), 9)
+    cells = list(itertools.product(grid, (0.2, 0.6), (0.0, 0.1, 0.3), (0.0, 0.05)))
+
+    def yes(size, m, s, f, lapse):
+        return f + (1 - f - lapse) / (1 + math.exp(-(math.log(size) - m) / s)) if size else f
+
+    weights = np.array(
+        [
+            math.exp(-cell[2] / 0.27 - cell[3] / 0.045)
+            * math.prod(yes(size, *cell) ** k * (1 - yes(size, *cell)) ** (n - k) for size, (k, n) in shown.items())
+            for cell in cells
+        ]
+    )
+    weights /= weights.sum()
+    curve = fit(sizes, noticed, points=5)
+    answers = np.array([[yes(size, *cell) for cell in cells] for size in curve.sizes])
+    np.testing.assert_allclose(curve.probability, answers @ weights, rtol=1e-9)
+    for answer, low, high in zip(answers, curve.probability_low, curve.probability_high, strict=True):
+        order = np.argsort(answer)
+        ends = [answer[order][np.searchsorted(weights[order].cumsum(), share)] for share in (0.025, 0.975)]
+        assert (low, high) == pytest.approx(ends, abs=1 / 200)
+    density = np.array([sum(weight for cell, weight in zip(cells, weights, strict=True) if cell[0] == m) for m in grid])
+    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    expected = [math.exp(np.interp(share * area[-1], area, grid)) for share in (0.025, 0.5, 0.975)]
+    expected = [value if 0.02 <= value <= 0.16 else None for value in expected]
+    for value, known in zip((curve.low, curve.threshold, curve.high), expected, strict=True):
+        assert value == (None if known is None else pytest.approx(known, rel=1e-9))
+    assert (curve.n, curve.noticed, curve.catch, curve.false_alarms) == (15, 8, 7, 1)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Transfer between models with known margins, from made examples, runs and benchmark sets; expected figures; bad input."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -119,28 +120,29 @@ def test_two_models_share_no_target_and_have_no_order(tmp_path):
     assert "the models are not compared" in text and not any(word in text for word in ("best", " least ", "highest"))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_ranks_are_those_of_paired_comparisons(seed):
+def test_ranks_are_those_of_paired_comparisons():
     """Property: the rivals of a source are those whose paired, corrected comparison with it shows nothing."""
-    rng = np.random.default_rng(seed)
-    everything = np.ones(60, dtype=bool)
-    values = [rng.random(60) < rate for rate in rng.choice([0.2, 0.3, 0.8], 3)]
-    compare = [[compare_cells([((everything, a), (everything, b))]) for b in values] for a in values]
-    ranks = _ranks("abc", compare)
-    p = {(i, j): compare[i][j][1] for i, j in ((1, 0), (2, 0), (2, 1))}
-    corrected = dict(zip(p, holm(list(p.values())), strict=True))
-    means = [float(value.mean()) for value in values]
-    for number, name in enumerate("abc"):
-        place, rivals = ranks[name]
-        assert {"abc".index(rival) for rival in rivals} == {
-            sum(pair) - number for pair, value in corrected.items() if number in pair and value > 0.05
-        }
-        assert place.rank == sum(mean > means[number] for mean in means) + (means.count(means[number]) + 1) / 2
-        assert place.low <= place.rank <= place.high and place.high - place.low == len(rivals)
-    compare[2][0] = None
-    assert not _ranks("abc", compare), "an order needs all pairs"
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        everything = np.ones(60, dtype=bool)
+        values = [rng.random(60) < rate for rate in rng.choice([0.2, 0.3, 0.8], 3)]
+        compare = [[compare_cells([((everything, a), (everything, b))]) for b in values] for a in values]
+        ranks = _ranks("abc", compare)
+        p = {(i, j): compare[i][j][1] for i, j in ((1, 0), (2, 0), (2, 1))}
+        corrected = dict(zip(p, holm(list(p.values())), strict=True))
+        means = [float(value.mean()) for value in values]
+        for number, name in enumerate("abc"):
+            place, rivals = ranks[name]
+            assert {"abc".index(rival) for rival in rivals} == {
+                sum(pair) - number for pair, value in corrected.items() if number in pair and value > 0.05
+            }
+            assert place.rank == sum(mean > means[number] for mean in means) + (means.count(means[number]) + 1) / 2
+            assert place.low <= place.rank <= place.high and place.high - place.low == len(rivals)
+        compare[2][0] = None
+        assert not _ranks("abc", compare), "an order needs all pairs"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("samples", "eligible", "rate"), [(40, 0.1, 0.5), (40, 1.0, 0.1), (20, 0.9, 0.4), (100, 0.5, 0.05), (100, 1, 0.5)]
 )
@@ -162,14 +164,13 @@ def test_sources_that_succeed_alike_are_told_apart_in_at_most_6_percent(samples,
     assert claims <= 0.06 * trials
 
 
-@pytest.mark.parametrize("discordant", [1, 3, 5])
-@pytest.mark.parametrize("concordant", [0, 35])
-def test_few_discordant_samples_tell_no_source_apart(discordant, concordant):
+def test_few_discordant_samples_tell_no_source_apart():
     """However many samples count, those on which two sources agree are no evidence: the p-value is at least the sign test's."""
-    eligible, success = np.arange(60) < discordant + concordant, np.arange(60) < discordant
-    difference, p = compare_cells([((eligible, success), (eligible, np.zeros(60, dtype=bool)))])
-    assert difference == pytest.approx(discordant / (discordant + concordant)) and p >= 2.0 ** (1 - discordant) - 1e-12
-    assert compare_cells([((eligible & False, success), (eligible, success))]) is None
+    for discordant, concordant in itertools.product((1, 3, 5), (0, 35)):
+        eligible, success = np.arange(60) < discordant + concordant, np.arange(60) < discordant
+        difference, p = compare_cells([((eligible, success), (eligible, np.zeros(60, dtype=bool)))])
+        assert difference == pytest.approx(discordant / (discordant + concordant)) and p >= 2.0 ** (1 - discordant) - 1e-12
+        assert compare_cells([((eligible & False, success), (eligible, success))]) is None
 
 
 def test_the_folder_holds_what_the_figures_are_made_of(transfer_result, tmp_path):
@@ -253,24 +254,15 @@ def test_examples_of_a_run(run, tmp_path):
         brinell.transfer(run.path, model=near_model(), data=(X, Y), eps=0.001, out=tmp_path / "u")
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    out = tmp_path_factory.mktemp("bench") / "set"
-    arguments = ["--distortions", "dead-pixel+occlusion", "--samples", "6", "--steps", "100", "--refine", "5", "--levels", "1,2"]
-    assert cli(["benchmark", "--model", "digits-cnn?width=4", *arguments, "--out", str(out)]) == 0
-    return out
-
-
-def test_examples_of_a_benchmark_set(bench, tmp_path, capsys, root):
-    models = ["--model", "digits-cnn?width=4", "--model", "digits-cnn?width=4&seed=1"]
-    capsys.readouterr()
-    assert cli(["transfer", str(bench), *models, "--out", str(tmp_path / "t"), "--json"]) == 0
+def test_examples_of_a_benchmark_set(benchmark_run, patterns, tmp_path, capsys, root):
+    models = [argument for model in patterns.models for argument in ("--model", model)]
+    assert cli(["transfer", str(benchmark_run), *models, "--out", str(tmp_path / "t"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     largest = max(source["max_linf"] for source in answer["sources"])
     assert budget(TransferResult.model_validate(answer)) == f"benchmark sets with changes up to {largest:.3g} in Linf"
     jsonschema.validate(answer, json.loads((root / "docs/schema/transfer.json").read_text()))
-    assert [source["name"] for source in answer["sources"]] == ["set x1", "set x2"]
-    assert answer["sources"][0]["white_box"] == ["digits-cnn-w4"] and answer["sources"][0]["level"] == 1
+    assert [source["name"] for source in answer["sources"]] == ["run x1", "run x2"]
+    assert answer["sources"][0]["white_box"] == ["patterns"] and answer["sources"][0]["level"] == 1
     white_box = [entry for entry in answer["cells"] if entry["white_box"]]
     # At level 1, the model that the set was made on misclassifies each example and classifies each clean input correctly.
     assert white_box[0]["accuracy"]["k"] == 0 and white_box[0]["success"]["value"] == 1 and white_box[0]["clean"]["value"] == 1
@@ -279,7 +271,7 @@ def test_examples_of_a_benchmark_set(bench, tmp_path, capsys, root):
     assert {"source", "model", "accuracy", "success"} <= set(answer["cells"][0])
 
 
-def test_bad_input(bench, run, tmp_path, capsys):
+def test_bad_input(benchmark_run, run, tmp_path, capsys):
     digits = ["--model", "digits-cnn?width=4"]
     for arguments, message in (
         ([*digits, *digits], "two models are called 'digits-cnn-w4'"),
@@ -297,7 +289,7 @@ def test_bad_input(bench, run, tmp_path, capsys):
     assert not (tmp_path / "t" / MANIFEST).exists()
     vector = Domain(kind="vector", shape=(2,))
     with pytest.raises(RequestError, match=r"holds images of shape \(1, 8, 8\).*but the models take vectors"):
-        brinell.transfer(bench, model=near_model(), data=(X, Y), eps=0.1, out=tmp_path / "t")
+        brinell.transfer(benchmark_run, model=near_model(), data=(X, Y), eps=0.1, out=tmp_path / "t")
     with pytest.raises(RequestError, match="needs models: name them with --model"):
         make_plan(TransferRequest(eps="0.1"), dataset=brinell.data(X, Y))
     labels_only = Recorder(threshold(0.5), vector, name="labels")
@@ -329,6 +321,7 @@ def test_a_source_without_rows_has_no_figures(tmp_path):
     assert result.cells[0].accuracy.value is None and result.sources[0].success is None
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_page_in_a_browser(transfer_result, tmp_path):
     models = [near_model(), far_model(), *(unrelated(f"another-model-{number}") for number in range(10))]

@@ -155,13 +155,15 @@ FORGERIES = {
 """Forgeries that change several things so that they fit each other; tests/forgery changes one thing at random."""
 
 
-@pytest.mark.parametrize("forgery", FORGERIES)
-def test_a_forgery_is_refused(honest, tmp_path, forgery):
-    copy = shutil.copytree(honest, tmp_path / "forged")
-    forger = Forger(copy)
-    FORGERIES[forgery](forger)
-    forger.save()
-    assert cli(["verify", str(copy), "--replay", str(SAMPLES)]) in (1, 2), "the forgery verifies"
+@pytest.mark.parametrize("part", range(8))
+def test_a_forgery_is_refused(honest, tmp_path, part):
+    """Two forgeries a case."""
+    for forgery in list(FORGERIES)[part::8]:
+        copy = shutil.copytree(honest, tmp_path / forgery)
+        forger = Forger(copy)
+        FORGERIES[forgery](forger)
+        forger.save()
+        assert cli(["verify", str(copy), "--replay", str(SAMPLES)]) in (1, 2), f"the forgery verifies: {forgery}"
 
 
 def test_another_version_is_said_and_proves_nothing(honest, tmp_path):

@@ -32,7 +32,7 @@ def data():
     return x.clip(0, 1), (np.arange(SAMPLES) % 2 == 0).astype(np.int64)
 
 
-@pytest.fixture(scope="module", params=["fgsm", "pgd?steps=3&eot=4"])
+@pytest.fixture(scope="module", params=["fgsm", pytest.param("pgd?steps=3&eot=4", marks=pytest.mark.slow)])
 def honest(request, tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("random") / "run"
     brinell.audit(Noisy(), *data, eps="0.1,0.4", attack=request.param, out=folder)
@@ -40,12 +40,13 @@ def honest(request, tmp_path_factory, data):
 
 
 def test_an_honest_run_of_a_random_model_is_proved(honest, data):
-    for _ in range(5):
+    for _ in range(2):
         result = brinell.verify(honest, Noisy(), *data, replay=SAMPLES)
         assert result.passed, result.problems
     assert any("pass for chance" in sentence for sentence in result.verified_claims)
 
 
+@pytest.mark.slow
 def test_robust_samples_of_a_random_model_are_not_invented(honest, data, tmp_path):
     forger = Forger(shutil.copytree(honest, tmp_path / "run"))
     stage = forger.manifest["stages"][0]["name"]

@@ -1,5 +1,6 @@
 """A replay repeats runs whose later stages depend on what earlier ones found."""
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -21,6 +22,7 @@ class Detached(nn.Module):
         return label * (4 + 4 * x.mean(1, keepdim=True)) + 0.1 * x[:, :4]
 
 
+@pytest.mark.slow
 def test_a_run_whose_waiting_stages_found_more_is_proved(tmp_path):
     model, x = Detached().eval(), torch.rand(64, 6, generator=torch.Generator().manual_seed(1))
     data = (x.numpy(), model(x).argmax(1).numpy())
