@@ -129,6 +129,10 @@ class Ledger:
         self._eot = EOT(model, eot, batch_size)
         self._gradients = self._eot if precision == "float32" else InBf16(self._eot)
         self._last: tuple[Tensor, int, _Query] | None = None
+        self._successes = 0
+        """Batches of answers with a success."""
+        self._complete: tuple[Tensor, int, bool, int] | None = None
+        """Ids that were all active, with what may have changed since."""
         self.costs = Costs(n, device)
         self.best = Best(batch.x, model.classes, keeps_strongest=strongest)
 
@@ -174,6 +178,7 @@ class Ledger:
             gradient=lambda ids, x, loss=None, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
+            remaining=lambda ids, stop_at_eps=False: self._remaining(ids, stop_at_eps),
             affordable=self.affordable,
             classes=self._threat.criterion.classes_for_attack(self._model.classes),
             surrogates=len(surrogates),
@@ -189,6 +194,18 @@ class Ledger:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
+
+    def _remaining(self, ids: Tensor, stop_at_eps: bool) -> Tensor | None:
+        """The active rows; None where all are, which is known without a look at the device until a sample is fooled."""
+        complete = (ids, ids._version, stop_at_eps, self._successes)
+        if self._queries is None and self._complete is not None:
+            if self._complete[0] is ids and self._complete[1:] == complete[1:]:
+                return None
+        rows = self._active(ids, stop_at_eps).nonzero()[:, 0]
+        if len(rows) < len(ids):
+            return rows
+        self._complete = complete
+        return None
 
     def _scores(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         """Ask for logits, judge and count."""
@@ -303,9 +320,6 @@ class Ledger:
         query = self._query(ids)
         if self._queries is not None and not self.affordable(ids).all():
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
-        excess = self._threat.domain.excess(x)
-        if not excess <= self._slack:
-            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
         return query
 
     def _query(self, ids: Tensor) -> _Query:
@@ -346,10 +360,14 @@ class Ledger:
         margin = query.margin(logits, x) if margin is None else margin
         largest = linf(logits)  # NaN and infinity come through
         success = legal & query.criterion.is_met(margin, largest)
-        flags = [(largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
-        finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()
+        inside = self._threat.domain.excess(x) <= self._slack
+        flags = [inside, (largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
+        in_bounds, finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()  # the one read of a query
         if not all(unchanged):
             raise ContractError("the attack wrote into the ledger's counts: what it found is not recorded; look at its file")
+        if not in_bounds:
+            excess = float(self._threat.domain.excess(x))
+            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
         if not finite:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
@@ -363,6 +381,7 @@ class Ledger:
         legal_margin = margin if all_legal else torch.where(legal, margin, -torch.inf)
         self.best.raise_margins(query.ids, x, legal_margin, query.earlier is not None)
         if any_success:
+            self._successes += 1
             rows = success.nonzero()[:, 0]
             self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
         return margin
