@@ -119,11 +119,13 @@ def is_second(device: Any) -> bool:
     return device is not None and torch.device(device).type == NAME
 
 
-def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:  # noqa: C901 - read from top to bottom
     """Run an operation on the processor; its tensors go to the device where its arguments lie there, or where it is told to."""
     tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
     residents = [tensor for tensor in tensors if isinstance(tensor, Resident)]
-    host_args, host_kwargs = tree_map(lambda value: value.values_on_host if isinstance(value, Resident) else value, (args, kwargs))
+    host_args, host_kwargs = tree_map(
+        lambda value: value.values_on_host if isinstance(value, Resident) else value, (args, kwargs)
+    )
     if residents and torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "CompositeImplicitAutograd"):
         return operation.decompose(*args, **kwargs)
     goes = is_second(kwargs.get("device"))

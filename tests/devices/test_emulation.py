@@ -11,7 +11,13 @@ from _second_device import NAME, second_device
 
 def network():
     return nn.Sequential(
-        nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 5),
     )
 
 
@@ -58,7 +64,9 @@ def test_reads_are_counted_and_other_operations_are_not():
         x = torch.arange(4.0).to(NAME)
         x = (x * 2 - 1).clamp(0, 3)[torch.tensor([3, 1], device=NAME)].sum() + 1
         assert not reads
-        for number, read in enumerate((x.item, x.tolist, x.cpu, lambda: bool(x > 0), lambda: torch.ones(2, device=NAME).nonzero()), 1):
+        for number, read in enumerate(
+            (x.item, x.tolist, x.cpu, lambda: bool(x > 0), lambda: torch.ones(2, device=NAME).nonzero()), 1
+        ):
             read()
             assert sum(reads.values()) == number
 

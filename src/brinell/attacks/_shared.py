@@ -31,7 +31,7 @@ def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]
 
 
 def replace_rows(target: Tensor, where: Tensor, values: Tensor) -> None:
-    """Write the rows of `values` at which `where` (n,) bool is True into `target`, both (n, ...), without waiting for a device."""
+    """Write into `target` the rows of `values`, both (n, ...), where `where` (n,) bool is True; a device is not waited for."""
     if target.device.type == "cpu":
         rows = where.nonzero()[:, 0]
         target[rows] = values[rows]

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from brinell.core.torch_settings import float32_products
+
 NUMBERED = re.compile(r"___torch_mangle_\d+\.")
 """The number that torch gives to a class, by the order in which it makes classes of one name."""
 ATTRIBUTE = re.compile(r"^\s*(\w+) = ", re.MULTILINE)
@@ -132,13 +134,21 @@ def is_training(part: nn.Module) -> bool:
 
 @contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Set these modules to evaluation mode; restore all flags at the end. Exported modules have flags alone."""
+    """Set these modules to evaluation mode, as they are judged; restore all flags at the end. Exported modules have flags alone.
+
+    A GPU multiplies in full float32 meanwhile. Recurrent layers do without cuDNN, which refuses their gradients in this mode.
+    """
     flags = [(part, is_training(part)) for module in modules for part in module.modules()]
+    cudnn = torch.backends.cudnn
+    enabled, recurrent = cudnn.enabled, any(isinstance(part, nn.RNNBase) for part, _ in flags)
     try:
         for module in modules:
             _evaluate(module)
-        yield
+        cudnn.enabled = enabled and not recurrent
+        with float32_products():
+            yield
     finally:
+        cudnn.enabled = enabled
         for part, training in flags:
             _set_flag(part, training)
 
