@@ -170,6 +170,12 @@ def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:  # noqa:
 class Backend(backend_registration._DummyBackendModule):
     """What torch asks of the device as a module."""
 
+    active = False
+
+    def is_available(self) -> bool:
+        """Only within `second_device`: data parallelism elsewhere takes no notice of it."""
+        return Backend.active
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
@@ -202,4 +208,5 @@ def second_device() -> Iterator[collections.Counter[str]]:
     with pytest.MonkeyPatch.context() as patch, Emulation():
         patch.setattr("brinell.engine.request.DEVICES", ("auto", "cpu", NAME))
         patch.setattr(torch, "Generator", Generator)
+        patch.setattr(Backend, "active", True)
         yield reads

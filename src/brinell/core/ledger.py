@@ -24,6 +24,7 @@ from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, Precision, Reduced, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
+from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
 from brinell.core.norms import linf
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
@@ -403,7 +404,9 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
         return torch.zeros_like(leaf)
     try:
         (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_memory_short(error):
+            raise
         raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
     return torch.zeros_like(leaf) if grad is None else grad
 

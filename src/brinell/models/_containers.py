@@ -1,9 +1,9 @@
 """The network within what torch and people put around one: compilation, data parallelism, TorchScript, exported programs.
 
-A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers. An exported
-program is asked by its module. What torch has compiled deeper within a network runs uncompiled while it is asked. TorchScript
-and exported programs show no layers and have no source, so a digest takes their code from torch; an exported program that was
-made for one size of batch is asked in batches of that size.
+A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers; data parallelism
+over several GPUs stays. An exported program is asked by its module. What torch has compiled deeper within a network runs
+uncompiled while it is asked. TorchScript and exported programs show no layers and have no source, so a digest takes their code
+from torch; an exported program that was made for one size of batch is asked in batches of that size.
 """
 
 import re
@@ -32,7 +32,8 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
             model = model.module()
             notes.append("as an exported program")
         elif isinstance(model, PARALLEL):
-            notes.append(f"without {type(model).__name__}")
+            if parallel_over(model) is None:
+                notes.append(f"without {type(model).__name__}")
             model = model.module
         elif is_compiled(model):
             notes.append("without torch.compile")
@@ -46,6 +47,13 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
     elif isinstance(model, torch.jit.ScriptModule):
         model = Holder(model)
     return model, tuple(notes)
+
+
+def parallel_over(model: Any) -> nn.DataParallel | None:
+    """The container that shares the batches of a model out among several GPUs; None for any other model."""
+    while is_compiled(model):
+        model = model._orig_mod
+    return model if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1 else None
 
 
 def is_compiled(module: Any) -> bool:
