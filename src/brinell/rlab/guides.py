@@ -69,18 +69,21 @@ class Guides:
         self._scale[rows] = 0
 
     def due(self, rows: Tensor, x: Tensor, age: Tensor) -> Tensor:
-        """The slots of (m,) in which the surrogates are asked now.
+        """(m,) bool: in which of the slots (m,) the surrogates are asked now.
 
         `x` (n, *shape) are the inputs of all slots, `age` (n,) the queries of their episodes.
         """
         if self._x is None:
-            return rows[:0]
+            return torch.zeros_like(rows, dtype=torch.bool)
         first = self._asked_at[rows] < 0
         again = age[rows] - self._asked_at[rows] >= self._trust.every
         again &= (x[rows].flatten(1) != self._x[rows]).any(1)
-        rows = rows[first | again]
-        self._asked_at[rows], self._x[rows] = age[rows], x[rows].flatten(1)
-        return rows
+        return first | again
+
+    def look(self, rows: Tensor, x: Tensor, age: Tensor) -> None:
+        """Remember at which inputs and ages the surrogates of these slots (m,) are asked, of those of all slots."""
+        if self._x is not None:
+            self._asked_at[rows], self._x[rows] = age[rows], x[rows].flatten(1)
 
     def ask(self, rows: Tensor, ids: Tensor, x: Tensor, weights: Tensor) -> None:
         """Ask about the inputs (m, *shape) and give what is answered to the posterior."""
