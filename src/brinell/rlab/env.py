@@ -99,6 +99,10 @@ class _Schedule(NamedTuple):
     fresh: list[int]
     """1 where the clean input has not been asked about."""
 
+    def part(self, places: list[int]) -> "_Schedule":
+        """The schedule of some of the episodes."""
+        return _Schedule(*([column[place] for place in places] for column in self))
+
 
 class _News(NamedTuple):
     """What the host learns of each running episode after a query, a list with a number for each."""
@@ -109,9 +113,9 @@ class _News(NamedTuple):
     due: list[int]
     """1 where the surrogates are asked."""
     over: list[int]
-    """1 where the episode ends, as far as no success is noted."""
+    """1 where the episode ends."""
     changes: list[int]
-    """The `_Schedule` of the next step, as far as nothing of the above happened."""
+    """The `_Schedule` of the next step; `over` too holds where no episode is stuck or succeeds."""
     removals: list[int]
 
 
@@ -178,7 +182,8 @@ class PatchEnv:
         self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
         self._rows: Tensor | None = first[:0]
-        self._ids, self._schedule, self._lays = first[:0], _Schedule([], [], [], []), False
+        self._ids, self._lays = first[:0], False
+        self._schedule: _Schedule | None = None
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
@@ -266,23 +271,26 @@ class PatchEnv:
             threat = replace(self._threat, eps=self._radius[rows])
             distorted = self.assignment.candidates(rows, patches, variants)
             x = threat.project(distorted, self.cache.x[rows])
-            reward[rows], over, ended = self._ask(rows, patches, variants, distorted, x, schedule)
+            reward[rows], over = self._ask(rows, patches, variants, distorted, x, schedule)
             later = positions([not fresh for fresh in schedule.fresh])
             if later:
                 keys, chosen = self.streams.keys.clone(), select(rows, later)
                 keys[chosen] = self.streams.select(chosen).fold("step").keys
                 self.streams = Streams(keys)
             self._fresh[rows] = False
-            won = self.outcomes.success[self._sample[rows]]
-            terminated[rows], truncated[rows] = over & won, over & ~won
-            if ended:
-                self._end(select(rows, ended))
+            if over:
+                won = self.outcomes.success[self._sample[rows]]
+                ending = torch.zeros_like(won).index_fill_(0, index(over, rows.device), True)
+                terminated[rows], truncated[rows] = ending & won, ending & ~won
+                self._end(rows, over)
         return Step(self._observation(), reward, terminated, truncated)
 
-    def _end(self, rows: Tensor) -> None:
-        """End the episodes of some rows and record their outcomes."""
+    def _end(self, running: Tensor, over: list[int]) -> None:
+        """End the episodes at some positions among the `running` slots (m,) and record their outcomes."""
+        rows, left = select(running, over), sorted(set(range(len(running))) - set(over))
         self.alive[rows] = False
-        self._rows = self._schedule = None
+        self._rows, self._ids = select(running, left), select(self._ids, left)
+        self._schedule = None if self._schedule is None else self._schedule.part(left)
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
@@ -333,8 +341,8 @@ class PatchEnv:
 
     def _ask(
         self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor, schedule: _Schedule
-    ) -> tuple[Tensor, Tensor, list[int]]:
-        """One query for each slot, and what follows: reward (m,), which episodes are over (m,) bool, and their positions.
+    ) -> tuple[Tensor, list[int]]:
+        """One query for each slot, and what follows: the rewards (m,), and the positions of the episodes that are over.
 
         The edits make the inputs `distorted`, which are asked about as `x`, within the budget.
         """
@@ -387,8 +395,8 @@ class PatchEnv:
             self.outcomes.success[sample] |= success & fresh
         affordable = self._oracle.affordable(ids)
         news = self._news(rows, fresh, margin, success, affordable)
-        over, ended = self._follow(rows, fresh, success, affordable, news)
-        return torch.where(self._refining[rows] & ~success | pending, 0, reward), over, ended
+        over = self._follow(rows, fresh, success, affordable, news)
+        return torch.where(self._refining[rows] & ~success | pending, 0, reward), over
 
     def _news(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _News:
         """What the host has to know of an answer."""
@@ -407,27 +415,28 @@ class PatchEnv:
         exhausted = torch.where(refining, self._left[rows] <= 0, self._age[rows] + (~fresh).long() >= self.rules.steps)
         return exhausted | ~affordable | (success & ~refining)
 
-    def _follow(
-        self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, news: _News
-    ) -> tuple[Tensor, list[int]]:
-        """Do what the answers ask for; which episodes are over, (m,) bool, and their positions."""
-        stuck, noted, due = positions(news.stuck), positions(news.success), news.due
+    def _follow(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, news: _News) -> list[int]:
+        """Do what the answers ask for; the positions of the episodes that are over."""
+        stuck, noted = positions(news.stuck), positions(news.success)
+        due, over, changes, removals = news.due, news.over, news.changes, news.removals
+        pending = nothing = [0] * len(rows)
         if stuck:
             self._restart_stuck(select(rows, stuck))
         if noted:
             self._note(select(rows, noted))
-        if stuck and self._oracle.surrogates:
-            due = self._guides.due(rows, self._x, self._age).tolist()  # some are at other inputs now
+        if stuck or noted:  # other inputs, radii and paces now
+            columns = (
+                self._guides.due(rows, self._x, self._age),
+                self._over(rows, fresh, success, affordable),
+                *self._pace(rows),
+                self._pending[rows],
+            )
+            due, over, changes, removals, pending = torch.stack([column.long() for column in columns]).tolist()
         if any(due):
             self._guide(select(rows, positions(due)))
-        over, ended = self._over(rows, fresh, success, affordable), positions(news.over)
-        if noted:
-            ended = positions(over.tolist())
-        nothing = [0] * len(rows)
-        happened = stuck or noted or ended
-        self._schedule = None if happened else _Schedule(news.changes, news.removals, nothing, nothing)
         self._age[rows] += (~fresh).long()
-        return over, ended
+        self._schedule = _Schedule(changes, removals, pending, nothing)
+        return positions(over)
 
     def _guide(self, rows: Tensor) -> None:
         """Ask the surrogates where the episodes are."""
