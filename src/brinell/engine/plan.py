@@ -295,8 +295,14 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequestError(f"device {name!r} cannot be used ({reason}): choose cpu, or auto") from None
+        raise RequestError(f"device {name!r} cannot be used ({reason}): choose {_devices_here()}, or auto") from None
     return device
+
+
+def _devices_here() -> str:
+    """The devices of this machine, as one names them."""
+    gpus = [f"cuda:{number}" for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0)]
+    return ", ".join(["cpu", *gpus, *(["mps"] if torch.backends.mps.is_available() else [])])
 
 
 def _check_queries(stage: Stage, request: Request) -> None:

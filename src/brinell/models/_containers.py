@@ -49,7 +49,7 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
     return model, tuple(notes)
 
 
-def parallel_over(model: Any) -> nn.DataParallel | None:
+def parallel_over(model: Any) -> nn.Module | None:
     """The container that shares the batches of a model out among several GPUs; None for any other model."""
     while is_compiled(model):
         model = model._orig_mod

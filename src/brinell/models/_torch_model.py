@@ -191,9 +191,9 @@ class TorchModel:
             with kept_settings() as changes, self.session(), torch.no_grad(), _CallCounter() as calls:
                 answer: object = self._answer(x)
         except BaseException as error:
-            check_exit(self.name, error)
             if isinstance(error, ModelError):  # it does not lie on one device
                 raise RequestError(str(error)) from error
+            check_exit(self.name, error)
             with kept_settings(), self.session(), torch.no_grad():
                 remedy = tested_remedy(self.module, self.domain, x)
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
