@@ -186,7 +186,7 @@ class DistortionCache:
                 absent &= torch.zeros_like(absent).index_fill_(0, rows, True)
             absent_rows = absent.nonzero()[:, 0]
             size = len(members) * self._values.shape[1]
-            for part in absent_rows.split(max(1, TOGETHER // size)):
+            for part in torch.split(absent_rows, max(1, TOGETHER // size)):
                 slots = torch.tensor([self._free.pop() for _ in range(len(part) * len(members))], device=rows.device)
                 self._values[slots] = self._distortion(part, members).flatten(1)
                 self._slot[part[:, None], torch.tensor(members, device=rows.device)] = slots.view(len(part), len(members))
@@ -223,7 +223,9 @@ class DistortionCache:
             Streams(self._rng.keys[rows].repeat_interleave(k)).fold(type(distortion).__name__),
             domain=self.domain,
             draw=torch.tensor([self.variants[number].draw for number in members], device=device).repeat(len(rows)),
-            gradient=torch.cat([self._gradient_at(row).expand(k, *self.domain.shape) for row in rows.tolist()]) if looks else None,
+            gradient=torch.cat([self._gradient_at(row).expand(k, *self.domain.shape) for row in rows.tolist()])
+            if looks
+            else None,
         )
 
     def _gradient_at(self, row: int) -> Tensor:

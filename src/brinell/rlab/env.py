@@ -413,7 +413,8 @@ class PatchEnv:
         """(m,) bool: which episodes end with this step."""
         refining = self._refining[rows]
         exhausted = torch.where(refining, self._left[rows] <= 0, self._age[rows] + (~fresh).long() >= self.rules.steps)
-        return exhausted | ~affordable | (success & ~refining)
+        over: Tensor = exhausted | ~affordable | (success & ~refining)
+        return over
 
     def _follow(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, news: _News) -> list[int]:
         """Do what the answers ask for; the positions of the episodes that are over."""

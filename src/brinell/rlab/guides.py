@@ -14,6 +14,7 @@ from torch import Tensor
 from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.rlab.content import patch_places
 from brinell.rlab.posterior import Posterior, Trust
 from brinell.rlab.prior import LEAST
 
@@ -95,7 +96,7 @@ class Guides:
     def energies(self, rows: Tensor) -> Tensor:
         """(m, patches): the energies of the prior with a share of those of the surrogates, which is as large as their trust."""
         square = self._posterior.slopes[rows].square().mean(2)
-        members, inside = self._grid.members.to(square.device), self._grid.not_repeated.to(square.device)
+        members, inside = patch_places(self._grid, square.device)
         patch = (square[:, :, members] * inside).sum(3) / inside.sum(1)
         patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
         trust = (self._posterior.coefficients[rows] / self._trust.mean).clamp(0, 1) * self._trust.energy / patch.shape[1]
