@@ -149,17 +149,17 @@ def test_a_model_half_on_the_processor():
 class Remembering(nn.Module):
     """A network with a tensor that is no buffer, or that is made on the processor."""
 
-    def __init__(self, kept):
+    def __init__(self, has_mean):
         super().__init__()
-        self.network, self.mean = mlp(), torch.full((6,), 0.5) if kept else None
+        self.network, self.mean = mlp(), torch.full((6,), 0.5) if has_mean else None
 
     def forward(self, x):
         return self.network(x - (torch.full((6,), 0.5) if self.mean is None else self.mean))
 
 
-@pytest.mark.parametrize(("kept", "remedy"), [(True, "mean stays behind .*register_buffer"), (False, "device=x.device")])
-def test_a_tensor_that_stays_behind(kept, remedy):
-    model = TorchModel(Remembering(kept), DOMAIN)
+@pytest.mark.parametrize(("has_mean", "remedy"), [(True, "mean stays behind .*register_buffer"), (False, "device=x.device")])
+def test_a_tensor_that_stays_behind(has_mean, remedy):
+    model = TorchModel(Remembering(has_mean), DOMAIN)
     with (
         second_device(),
         model.info.session(NAME),
@@ -214,7 +214,7 @@ class Parallel(nn.DataParallel):
 def test_data_parallelism_over_several_devices_stays():
     module, x = mlp(), torch.rand(4, 6)
     parallel = Parallel(copy.deepcopy(module))
-    model, alone = TorchModel(parallel, DOMAIN, classes=3), TorchModel(module, DOMAIN, classes=3)
+    model, plain_model = TorchModel(parallel, DOMAIN, classes=3), TorchModel(module, DOMAIN, classes=3)
     with model.info.session("cpu"):
         assert torch.allclose(ask(model, x), module(x)) and parallel.calls == 1
-    assert not model.info.notes and model.digest() == alone.digest() and model.info.module is parallel.module
+    assert not model.info.notes and model.digest() == plain_model.digest() and model.info.module is parallel.module

@@ -1,8 +1,8 @@
 """The network within what torch and people put around one: compilation, data parallelism, TorchScript, exported programs.
 
 A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers; data parallelism
-over several GPUs stays. An exported program is asked by its module. What torch has compiled deeper within a network runs
-uncompiled while it is asked. TorchScript and exported programs show no layers and have no source, so a digest takes their code
+over several GPUs stays. An exported program is asked by its module. Deeper within a network, compiled parts run uncompiled
+while it is asked. TorchScript and exported programs show no layers and have no source, so a digest takes their code
 from torch; an exported program that was made for one size of batch is asked in batches of that size.
 """
 

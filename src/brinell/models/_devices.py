@@ -1,4 +1,4 @@
-"""Where the tensors of a module lie, and what stays behind when it moves."""
+"""The devices of a module's tensors, and advice about those that stay behind when it moves."""
 
 import re
 from itertools import chain
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 MIXED = re.compile(r"(same|two|different) devices?\b|and (weight|bias) type \(torch\.\w*FloatTensor\) should be", re.IGNORECASE)
 """Words of torch about an operation on tensors of two devices."""
-SHOWN = 3
+MAX_NAMES = 3
 """Most names in a message."""
 
 
@@ -33,8 +33,8 @@ def left_behind(module: nn.Module, device: torch.device) -> str:
     if names := [name for name, tensor in weights if tensor.device != device]:
         devices = sorted({str(tensor.device) for _, tensor in weights})
         return (
-            f"its weights are on {' and '.join(devices)} ({_listed(names)}), and the inputs on {device}: move it to one device "
-            "by model.to(device), or load it over several GPUs by device_map"
+            f"its weights are on {' and '.join(devices)} ({_first_names(names)}), and the inputs on {device}: move it to one "
+            "device by model.to(device), or load it over several GPUs by device_map"
         )
     plain = [
         f"{prefix}.{name}".lstrip(".")
@@ -43,12 +43,12 @@ def left_behind(module: nn.Module, device: torch.device) -> str:
         if isinstance(value, Tensor) and value.ndim and value.device != device
     ]
     if plain:
-        return f"{_listed(plain)} stays behind when the model moves to {device}: keep it by register_buffer"
+        return f"{_first_names(plain)} stays behind when the model moves to {device}: keep it by register_buffer"
     if device.type != "cpu":
         return f"its forward pass makes a tensor on another device: make it with device=x.device, here {device}"
     return ""
 
 
-def _listed(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     """The first names."""
-    return ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
+    return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)

@@ -45,8 +45,8 @@ def carry_out(call: Call) -> Any:
 
         release_memory()
         call.progress.warn(text)
-        begun, request = folders and call.study.output is Output.FOLDER, call.request.model_copy(update=changes)
-        out, resume = (folders[-1], True) if begun else (call.out, call.resume)
+        request, has_folder = call.request.model_copy(update=changes), folders and call.study.output is Output.FOLDER
+        out, resume = (folders[-1], True) if has_folder else (call.out, call.resume)
         call = replace(call, request=request, out=out, resume=resume)
 
 

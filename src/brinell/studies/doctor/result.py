@@ -104,7 +104,7 @@ class DoctorResult(Result):
 
 
 TF32 = {True: "; TF32 is off in runs, --precision tf32 switches it on", False: "; it has no TF32"}
-"""What a line says of a GPU's arithmetic."""
+"""The end of a GPU's line, by whether it has TF32."""
 
 
 def lines(state: Any) -> Iterator[str]:
