@@ -148,7 +148,7 @@ class DistortionCache:
         if not bool(absent.any()):
             return slots
         if not self._crowded and self._values.device.type != "cpu":
-            self._make_together(torch.unique(variants[absent]).tolist(), rows[absent])
+            self._make_together(rows[absent], variants[absent])
             return self._slot[rows, variants]
         count = len(self.variants)
         missing = torch.unique(rows[absent] * count + variants[absent])
@@ -178,12 +178,17 @@ class DistortionCache:
         self._slot[row, variant] = -1
         return True
 
-    def _make_together(self, numbers: list[int], rows: Tensor) -> None:
-        """Make the groups of some variants wherever they are absent; with gradients for the `rows` (m,) that asked alone."""
-        for members in [self._groups[group] for group in dict.fromkeys(self._group_of[numbers].tolist())]:
+    def _make_together(self, rows: Tensor, variants: Tensor) -> None:
+        """Make the groups of the variants (m,) that the `rows` (m,) asked for, in every row where they are absent.
+
+        Those that need gradients are made in the rows that asked for them alone.
+        """
+        groups = dict.fromkeys(self._group_of[torch.unique(variants).cpu()].tolist())
+        for members in [self._groups[group] for group in groups]:
             absent = (self._slot[:, members] < 0).all(1)
             if self.variants[members[0]].distortion.access == Access.GRADIENTS:
-                absent &= torch.zeros_like(absent).index_fill_(0, rows, True)
+                asked = torch.isin(variants, torch.tensor(members, device=rows.device))
+                absent &= torch.zeros_like(absent, dtype=torch.int64).index_add_(0, rows, asked.long()) > 0
             absent_rows = absent.nonzero()[:, 0]
             size = len(members) * self._values.shape[1]
             for part in torch.split(absent_rows, max(1, TOGETHER // size)):
