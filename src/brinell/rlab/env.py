@@ -184,6 +184,7 @@ class PatchEnv:
         self._rows: Tensor | None = first[:0]
         self._ids, self._lays = first[:0], False
         self._schedule: _Schedule | None = None
+        self._paces = (first[:0], first[:0])
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
@@ -214,11 +215,14 @@ class PatchEnv:
             self._ids = self._batch.ids[self._sample[self._rows]]
         return self._rows
 
-    def _look(self) -> _Schedule:
-        """The schedule of the next step, of which nothing is known yet."""
-        changes, removals = self._pace(self.rows)
-        columns = (changes, removals, self._pending[self.rows], self._fresh[self.rows])
-        return _Schedule(*torch.stack([column.long() for column in columns]).tolist())
+    def _look(self) -> tuple[_Schedule, Tensor, Tensor]:
+        """The schedule of the next step; the `changes` and `removals` (m,) of it, on the device."""
+        if self._schedule is None:
+            rows = self.rows
+            self._paces = changes, removals = self._pace(rows)
+            columns = (changes, removals, self._pending[rows], self._fresh[rows])
+            self._schedule = _Schedule(*torch.stack([column.long() for column in columns]).tolist())
+        return self._schedule, *self._paces
 
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
@@ -266,8 +270,8 @@ class PatchEnv:
         terminated, truncated = torch.zeros(2, n, dtype=torch.bool, device=self.alive.device)
         rows = self.rows
         if len(rows):
-            schedule = self._look() if self._schedule is None else self._schedule
-            patches, variants = self._edits(rows, action, schedule)
+            schedule = self._look()[0]
+            patches, variants = self._edits(rows, action)
             threat = replace(self._threat, eps=self._radius[rows])
             distorted = self.assignment.candidates(rows, patches, variants)
             x = threat.project(distorted, self.cache.x[rows])
@@ -289,8 +293,9 @@ class PatchEnv:
         """End the episodes at some positions among the `running` slots (m,) and record their outcomes."""
         rows, left = select(running, over), sorted(set(range(len(running))) - set(over))
         self.alive[rows] = False
+        schedule, changes, removals = self._look()
         self._rows, self._ids = select(running, left), select(self._ids, left)
-        self._schedule = None if self._schedule is None else self._schedule.part(left)
+        self._schedule, self._paces = schedule.part(left), (select(changes, left), select(removals, left))
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
@@ -301,10 +306,10 @@ class PatchEnv:
         count = torch.where(self._refining[rows], count.clamp_min(round(CLOSER * len(self.grid))), count)
         return count, (count * self.rules.removals).round().long().clamp_min(1 if self.rules.removals else 0)
 
-    def _edits(self, rows: Tensor, action: Action, schedule: _Schedule) -> tuple[Tensor, Tensor]:
+    def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
-        count, most = self._pace(rows)
+        schedule, count, most = self._look()
         idle, patches = self._pending[rows, None], len(self.grid)
         compared = (count * self.rules.candidates).clamp_max(patches)
         add = torch.where((torch.arange(add.shape[1], device=add.device) < compared[:, None]) & ~idle, add, -1)
@@ -400,12 +405,13 @@ class PatchEnv:
 
     def _news(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _News:
         """What the host has to know of an answer."""
+        self._paces = self._pace(rows)
         columns = (
             self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0),
             success & ~fresh,
             self._guides.due(rows, self._x, self._age),
             self._over(rows, fresh, success, affordable),
-            *self._pace(rows),
+            *self._paces,
         )
         return _News(*torch.stack([column.long() for column in columns]).tolist())
 
@@ -426,10 +432,11 @@ class PatchEnv:
         if noted:
             self._note(select(rows, noted))
         if stuck or noted:  # other inputs, radii and paces now
+            self._paces = self._pace(rows)
             columns = (
                 self._guides.due(rows, self._x, self._age),
                 self._over(rows, fresh, success, affordable),
-                *self._pace(rows),
+                *self._paces,
                 self._pending[rows],
             )
             due, over, changes, removals, pending = torch.stack([column.long() for column in columns]).tolist()
@@ -561,7 +568,7 @@ class PatchEnv:
         free = ~self._pending[rows, None]
         removable = free & standing & (removal > 0) & (self.rules.removals > 0)
         may = (free.expand(-1, patches), removable, free.expand(-1, self._options))
-        count, clear = self._pace(rows)
+        _, count, clear = self._look()
         most = ((count * self.rules.candidates).clamp_max(patches), clear, torch.ones_like(rows))
         features, allowed, most = mapped(
             lambda one: one.new_zeros(n, *one.shape[1:]).index_copy(0, rows, one), ({"patch": patch, "whole": whole}, may, most)
