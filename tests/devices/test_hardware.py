@@ -1,6 +1,9 @@
 """What a device may refuse: it is not there, its memory is short, it lacks an operation, or a model lies on several."""
 
 import copy
+import os
+import subprocess
+import sys
 import tomllib
 
 import pyarrow.parquet as pq
@@ -101,6 +104,25 @@ def test_a_verb_goes_on_with_smaller_batches(verb, settings, tmp_path):
             network[1].limit = limit
             call(network, (x, y), **settings, device=NAME, batch_size=16, out=tmp_path / str(limit))
     assert rows_of(tmp_path / "5") == rows_of(tmp_path / "100")
+
+
+def test_an_attack_from_python_goes_on_with_smaller_batches():
+    (x, y), error = samples(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    settings = {"attack": "apgd?steps=3", "eps": 0.1, "answers": "logits"}
+    with second_device():
+        inputs, labels = torch.from_numpy(x).to(NAME), torch.from_numpy(y).to(NAME)
+        with pytest.warns(brinell.BrinellWarning, match="batches of 6 inputs: from there on they hold 3"):
+            adversarial = brinell.attack(Around(error, limit=4).to(NAME), inputs, labels, **settings).x_adv.cpu()
+    expected = brinell.attack(Around(error).eval(), torch.from_numpy(x), torch.from_numpy(y), **settings).x_adv
+    assert torch.equal(adversarial, expected)
+
+
+@pytest.mark.slow
+def test_training_without_memory_is_one_line(tmp_path):
+    (x, y), error = samples(64), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    network, settings = Around(error, limit=10), {"eps": "0.1", "epochs": 1, "batch_size": 16, "validation": 4}
+    with second_device(), pytest.raises(MemoryShortError, match="(?s)^[^\n]*2.00 GiB[^\n]*batch_size[^\n]*$"):
+        brinell.harden(network, (x[:8], y[:8]), train=(x[8:], y[8:]), **settings, device=NAME, out=tmp_path / "run")
 
 
 def test_memory_for_no_input_is_one_line(tmp_path):
@@ -218,3 +240,11 @@ def test_data_parallelism_over_several_devices_stays():
     with model.info.session("cpu"):
         assert torch.allclose(ask(model, x), module(x)) and parallel.calls == 1
     assert not model.info.notes and model.digest() == plain_model.digest() and model.info.module is parallel.module
+
+
+@pytest.mark.nightly
+def test_the_script_for_a_gpu(root, tmp_path):
+    command = [sys.executable, str(root / "scripts" / "gpu.py"), "--device", "cpu", "--out", str(tmp_path / "table.md")]
+    assert subprocess.run(command, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode == 0
+    table = (tmp_path / "table.md").read_text()
+    assert table.count("| 0 of 20 samples differ |") == 4 and "FAILED" not in table
