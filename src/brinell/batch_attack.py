@@ -175,9 +175,7 @@ def attack(
             clean = clean.to(home)
             recognised_model = recognise_answers(models[0], clean[: min(len(clean), 16)])
             radii = parse_radii(eps, len(clean), distance, inputs.domain, stages, home)
-            sizer = BatchSizer(
-                settings.batch_size or len(clean), lambda remark: warnings.warn(remark.text, BrinellWarning, stacklevel=7)
-            )
+            sizer = BatchSizer(settings.batch_size or len(clean), _warn)
 
             def run() -> dict[str, Tensor]:
                 """The attack, in batches for which there was memory so far."""
