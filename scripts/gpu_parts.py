@@ -99,7 +99,7 @@ class Size:
     """Of the first layer of PreActResNet-18."""
 
 
-LARGE = Size(seconds=470, samples=100, queries=200, batch=256, moment=5, images=15_000, minutes=3, audited=500, width=64)
+LARGE = Size(seconds=450, samples=100, queries=200, batch=256, moment=5, images=15_000, minutes=3, audited=500, width=64)
 SMALL = Size(seconds=150, samples=20, queries=30, batch=8, moment=0.5, images=300, minutes=0.05, audited=20, width=4)
 
 
