@@ -27,7 +27,7 @@ PYTEST = $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help audit test slow nightly extras check docs site format bench server smoke sbom environment clean distclean
+.PHONY: help audit test slow nightly extras check docs site format bench gpu server smoke sbom environment clean distclean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -84,6 +84,10 @@ format: $(TOOLS_READY) ## Format the code and mend what the linter can mend
 
 bench: $(BENCH_READY) $(SERVER_READY) ## Compare with bare passes, separate runs and other libraries (ARGS="--only passes", see benchmarks/run.py)
 	$(BENCH_BIN)/python benchmarks/run.py $(ARGS)
+
+# With the environment if there is one, else with any interpreter that has torch: make gpu PYTHON=python3.12
+gpu: ## Try every verb on the GPU, compare with the processor and time attacks, in eight minutes (ARGS="--out FILE", see scripts/gpu.py)
+	PYTHONPATH=src $(or $(wildcard $(BIN)/python),$(PYTHON)) scripts/gpu.py $(ARGS)
 
 server: $(SERVER_READY) ## Make the environment of the inference server that a test and a benchmark start
 

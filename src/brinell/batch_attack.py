@@ -1,6 +1,7 @@
 """`brinell.attack`: one attack on inputs in memory, without a run folder; for a look, and for training loops."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,8 +11,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from brinell.core.data import Remark
 from brinell.core.domain import Domain, Kind
-from brinell.core.errors import RequestError, in_python, short
+from brinell.core.errors import BrinellWarning, RequestError, in_python, short
 from brinell.core.user_files import expand_home
 from brinell.core.values import as_array, as_tensor
 from brinell.datasets._memory import ArrayDataset
@@ -25,6 +27,7 @@ from brinell.engine.batch_attack import (
     parse_radii,
     parse_stages,
 )
+from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.plan import open_distance
 from brinell.engine.request import AttackSpec, BaseRequest, Seed
 from brinell.engine.texts import norm_text, settings_texts
@@ -171,19 +174,24 @@ def attack(
         with model_session(models[0]):
             clean = clean.to(home)
             recognised_model = recognise_answers(models[0], clean[: min(len(clean), 16)])
-            batch_attack = BatchAttack(
-                recognised_model,
-                inputs.domain,
-                distance,
-                clean,
-                labels.to(home),
-                settings.batch_size or len(clean),
-                settings.queries,
-                settings.seed,
-            )
-            out = batch_attack.run(
-                stages, parse_radii(eps, len(clean), distance, inputs.domain, stages, home), targeted, settings.worst
-            )
+            radii = parse_radii(eps, len(clean), distance, inputs.domain, stages, home)
+            sizer = BatchSizer(settings.batch_size or len(clean), _warn)
+
+            def run() -> dict[str, Tensor]:
+                """The attack, in batches for which there was memory so far."""
+                batch_attack = BatchAttack(
+                    recognised_model,
+                    inputs.domain,
+                    distance,
+                    clean,
+                    labels.to(home),
+                    sizer.size,
+                    settings.queries,
+                    settings.seed,
+                )
+                return batch_attack.run(stages, radii, targeted, settings.worst)
+
+            out = sizer.fit(run)
     return _result(out, inputs, norm=distance.name)
 
 
@@ -236,6 +244,11 @@ class _Bare:
 
     domain: Domain
     classes: tuple[str, ...] = ()
+
+
+def _warn(remark: Remark) -> None:
+    """Say that batches became smaller."""
+    warnings.warn(remark.text, BrinellWarning, stacklevel=5)
 
 
 def _home(model: Any, x: Tensor) -> torch.device:

@@ -27,6 +27,7 @@ from brinell.runners.progress import LiveProgress
 from brinell.runners.shard_worker import Shard
 from brinell.studies import register
 from brinell.studies.kit import Call, Output, Study
+from brinell.studies.refusals import carry_out
 
 PREPARATION = ("preprocessing", "mean", "std", "answers", "output")
 """Keywords that say how models in memory take their inputs and what they answer."""
@@ -232,7 +233,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     with ExitStack() as stack:
         for device in ("cpu", "cuda"):  # a caller's autocast would change figures
             stack.enter_context(torch.autocast(device, enabled=False))
-        result = study.resolve(study.run)(
+        result = carry_out(
             Call(
                 study=study,
                 request=request,

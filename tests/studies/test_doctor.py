@@ -16,6 +16,7 @@ from brinell.cli import run as cli
 from brinell.core import gpu
 from brinell.studies.doctor import run as doctor
 
+GPUS = (("V100", 16, 7), ("H100", 80, 9))
 SUMS = {"all", "dev"}
 """Extras that are sums of others, or for developers."""
 
@@ -65,10 +66,20 @@ def test_gpus(monkeypatch, tmp_path, capsys):
     assert "cannot use the GPU of this machine" in state(capsys)["devices"][0]["text"]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    h100 = SimpleNamespace(name="NVIDIA H100", total_memory=80 * 2**30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: h100)
-    devices = {device["name"]: device["text"] for device in state(capsys)["devices"]}
-    assert list(devices) == ["cpu", "cuda:0", "cuda:1"] and devices["cuda:1"] == "NVIDIA H100, 80 GiB"
+    gpus = [SimpleNamespace(name=f"NVIDIA {name}", total_memory=size * 2**30, major=major) for name, size, major in GPUS]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", gpus.__getitem__)
+    monkeypatch.setattr(
+        torch.cuda, "mem_get_info", lambda number: (3 * 2**30, 0) if number else (_ for _ in ()).throw(RuntimeError)
+    )
+    content = state(capsys)
+    assert [device["name"] for device in content["devices"]] == ["cpu", "cuda:0", "cuda:1"] and content["auto"] == "cuda:0"
+    assert cli(["doctor"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("device")]
+    assert lines[1:] == [
+        "device    cuda:0: NVIDIA V100, 16 GiB; it has no TF32",
+        "device    cuda:1: NVIDIA H100, 80 GiB, 3 GiB free; TF32 is off in runs, --precision tf32 switches it on",
+        "device    --device auto takes cuda:0",
+    ]
 
 
 def test_what_is_missing_for_which_kind(monkeypatch, capsys):

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from brinell.attacks._shared import replace_rows
 from brinell.core.contracts import Threat
 from brinell.core.norms import per_sample
 
@@ -49,8 +50,8 @@ class State:
         self.rises += loss > self.loss
         improved = loss > self.loss_max
         self.x_previous, self.x, self.loss, self.grad = self.x, x, loss, grad
-        rows = improved.nonzero()[:, 0]
-        self.x_max[rows], self.grad_max[rows], self.loss_max[rows] = x[rows], grad[rows], loss[rows]
+        for best, value in ((self.x_max, x), (self.grad_max, grad), (self.loss_max, loss)):
+            replace_rows(best, improved, value)
 
     def review(self, steps: int) -> None:
         """Lines 12 to 16, at a checkpoint: where progress stalled, halve the step and go back to the best point."""
@@ -59,9 +60,9 @@ class State:
         halve = stalled | stuck
         self.halved_before, self.loss_max_before = halve, self.loss_max.clone()
         self.rises = torch.zeros_like(self.rises)
-        rows = halve.nonzero()[:, 0]
         self.step_size = torch.where(halve, self.step_size / 2, self.step_size)
-        self.x[rows], self.grad[rows], self.loss[rows] = self.x_max[rows], self.grad_max[rows], self.loss_max[rows]
+        for value, best in ((self.x, self.x_max), (self.grad, self.grad_max), (self.loss, self.loss_max)):
+            replace_rows(value, halve, best)
 
 
 def checkpoints(steps: int) -> list[int]:

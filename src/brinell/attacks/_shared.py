@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import KINDS, Access, Batch, Family, Kind, Oracle, Threat
+from brinell.core.norms import per_sample
 
 FALLS = 0.9999
 """An objective falls if it is at most this share of what it was a tenth of the steps earlier (authors' code of C&W and EAD)."""
@@ -25,10 +26,17 @@ class EveryKind:
 
 def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]:
     """The rows of `batch`, and of what is aligned with it (tensors, threats, streams), that are still worth a query."""
-    keep = oracle.active(batch.ids)
-    if keep.all():
-        return batch, *aligned
-    return select_rows(keep, batch, *aligned)
+    rows = oracle.remaining(batch.ids)
+    return (batch, *aligned) if rows is None else select_rows(rows, batch, *aligned)
+
+
+def replace_rows(target: Tensor, where: Tensor, values: Tensor) -> None:
+    """Write into `target` the rows of `values`, both (n, ...), where `where` (n,) bool is True; a device is not waited for."""
+    if target.device.type == "cpu":
+        rows = where.nonzero()[:, 0]
+        target[rows] = values[rows]
+    else:
+        torch.where(per_sample(where, target), values, target, out=target)
 
 
 def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:

@@ -122,8 +122,8 @@ class APGD(EveryKind):
         marks = reviews(self.steps, radii) if sparse else set(checkpoints(self.steps))
         last = 0
         for k in range(self.steps):
-            active = oracle.active(batch.ids)
-            if not active.all():
+            active = oracle.remaining(batch.ids)
+            if active is not None:
                 batch, threat, extra = batch.select(active), threat.select(active), tuple(e[active] for e in extra)
                 enlarged = enlarged.select(active)
                 state.select(active)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from brinell.attacks._hyperplane import PROJECT
-from brinell.attacks._shared import EveryKind
+from brinell.attacks._shared import EveryKind, replace_rows
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Oracle, Streams, Threat
 from brinell.core.criterion import Targeted
@@ -132,10 +132,10 @@ class FAB(EveryKind):
         for step in range(1, self.steps + 1):
             value, normal = self._boundary(oracle, walk)
             walk.advance(value, normal)
-            if not walk.keep(oracle.active(walk.batch.ids, self.stop_at_eps)):
+            if not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
                 return
             walk.judge(oracle.scores(walk.batch.ids, walk.x))
-            if step == self.steps or not walk.keep(oracle.active(walk.batch.ids, self.stop_at_eps)):
+            if step == self.steps or not walk.keep(oracle.remaining(walk.batch.ids, self.stop_at_eps)):
                 return
 
 
@@ -155,9 +155,9 @@ class _Walk:
         delta = self.threat.distance.direction(rng, tuple(self.x.shape[1:]))
         self.x = self.threat.domain.clamp(delta.mul_(per_sample(size, delta)).add_(self.batch.x))
 
-    def keep(self, active: Tensor) -> bool:
-        """Keep the active samples (n,) bool; returns False if none is left."""
-        if not active.all():
+    def keep(self, active: Tensor | None) -> bool:
+        """Keep the active rows (m,), None for all; returns False if none is left."""
+        if active is not None:
             self.batch, self.threat = self.batch.select(active), self.threat.select(active)
             for name in ("rivals", "rows", "x"):
                 setattr(self, name, getattr(self, name)[active])
@@ -166,12 +166,13 @@ class _Walk:
     def judge(self, logits: Tensor) -> None:
         """Record distances of adversarial points, and move these points back towards the clean inputs."""
         # The oracle asks for a lead beyond rounding. Here that would hold samples in the band between, never to step back.
-        back = (self.threat.criterion.margin(logits, self.batch.y, self.x) > 0).nonzero()[:, 0]
-        if len(back):
-            x0, rows = self.batch.x[back], self.rows[back]
-            delta = self.x[back] - x0
-            self.best[rows] = torch.minimum(self.best[rows], self.threat.distance.size(delta))
-            self.x[back] = self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(x0))
+        back = self.threat.criterion.margin(logits, self.batch.y, self.x) > 0
+        if back.device.type == "cpu" and not back.any():
+            return
+        delta = self.x - self.batch.x
+        closer = torch.minimum(self.best[self.rows], self.threat.distance.size(delta))
+        self.best[self.rows] = torch.where(back, closer, self.best[self.rows])
+        replace_rows(self.x, back, self.threat.domain.clamp(delta.mul_(self.settings.beta).add_(self.batch.x)))
 
     def advance(self, value: Tensor, normal: Tensor) -> None:
         """One step towards the plane where `value` (n,), with gradient `normal` (n, *shape), is zero."""

@@ -238,7 +238,7 @@ class RLAB(EveryKind):
         on_end: Callable[[Outcomes], None] = lambda outcomes: None,
     ) -> Outcomes:
         """Run the episodes; returns the outcome of each sample."""
-        agent = self.agent(threat.domain.kind)
+        agent = self.agent(threat.domain.kind).to(batch.x.device)
         oracle = oracle.follow(agent.surrogates) if agent.surrogates else oracle
         placement = Placement(
             grid=self.grid(threat.domain),

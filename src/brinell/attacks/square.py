@@ -126,14 +126,18 @@ class Square(EveryKind):
         idle = torch.zeros(len(ids), dtype=torch.long, device=highest.device)
         first_step, finished = self._rounds_from(deals) if norm == "linf" else self.steps, False
         for step in range(self.steps):
-            active = oracle.active(ids)
-            if self.patience is not None:
-                active &= idle < self.patience
-            if step - first_step >= deals.places:
-                exhausted = active & (idle >= deals.places)
-                finished |= bool(exhausted.any())
-                active &= ~exhausted
-            if not active.all():
+            active = oracle.remaining(ids)
+            rounds = step - first_step >= deals.places
+            if rounds or self.patience is not None:
+                keep = oracle.active(ids)
+                if self.patience is not None:
+                    keep &= idle < self.patience
+                if rounds:
+                    exhausted = keep & (idle >= deals.places)
+                    finished |= bool(exhausted.any())
+                    keep &= ~exhausted
+                active = keep.nonzero()[:, 0]
+            if active is not None and len(active) < len(ids):
                 ids, highest, idle = ids[active], highest[active], idle[active]
                 if not len(ids):
                     break

@@ -281,6 +281,6 @@ def margin_rows(labels: Tensor, classes: int, dtype: torch.dtype = torch.float64
     rivals = rivals[rivals != labels[:, None]].reshape(n, classes - 1).flatten()
     sample = torch.arange(n, device=labels.device).repeat_interleave(classes - 1)
     a = torch.zeros(len(sample), classes, dtype=dtype, device=labels.device)
-    a[torch.arange(len(a)), labels[sample]] = 1.0
-    a[torch.arange(len(a)), rivals] -= 1.0
+    a[torch.arange(len(a), device=a.device), labels[sample]] = 1.0
+    a[torch.arange(len(a), device=a.device), rivals] -= 1.0
     return Rows(a, sample), rivals

@@ -360,16 +360,18 @@ class Graph:
         """The nodes other than affine maps."""
         return tuple(k for k, node in enumerate(self.nodes) if isinstance(node.operation, Activation | MaxPool))
 
-    def to(self, dtype: torch.dtype) -> "Graph":
-        """The same network with its constants in another precision."""
+    def to(self, dtype: torch.dtype, device: torch.device | None = None) -> "Graph":
+        """The same network with its constants in another precision, and on another device."""
         nodes = []
         for node in self.nodes:
             operation = node.operation
             if isinstance(operation, Scale):
-                operation = Scale(operation.factor.to(dtype), operation.shift.to(dtype))
+                operation = Scale(operation.factor.to(device, dtype), operation.shift.to(device, dtype))
+            elif isinstance(operation, Gather):
+                operation = Gather(operation.index.to(device))
             elif isinstance(operation, Convolution | Linear):
-                bias = None if operation.bias is None else operation.bias.to(dtype)
-                operation = replace(operation, weight=operation.weight.to(dtype), bias=bias)
+                bias = None if operation.bias is None else operation.bias.to(device, dtype)
+                operation = replace(operation, weight=operation.weight.to(device, dtype), bias=bias)
             nodes.append(Node(operation, node.arguments, node.shape))
         return Graph(tuple(nodes))
 

@@ -35,11 +35,11 @@ class Parts:
     def of(cls, root: Relaxation, a: Tensor) -> "Parts":
         """All inputs as one part, without a bound."""
         signs = {
-            k: torch.zeros(1, *spec.shape, dtype=torch.int8)
+            k: torch.zeros(1, *spec.shape, dtype=torch.int8, device=a.device)
             for k, spec in enumerate(root.graph.nodes)
             if isinstance(spec.operation, Activation) and spec.operation.is_piecewise and 0 <= spec.operation.slope <= 1
         }
-        return cls(root, a, signs, Optimised(torch.full((1,), -torch.inf, dtype=a.dtype)))
+        return cls(root, a, signs, Optimised(a.new_full((1,), -torch.inf)))
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -75,7 +75,7 @@ class Parts:
 
     def _state(self) -> Relaxation:
         """The relaxation with a sample for each part."""
-        state = self.root.select(torch.zeros(len(self), dtype=torch.long))
+        state = self.root.select(torch.zeros(len(self), dtype=torch.long, device=self.a.device))
         for k, sign in self.signs.items():
             argument = self.root.graph.nodes[k].arguments[0]
             low, high = state.ranges[argument]
@@ -86,7 +86,7 @@ class Parts:
         return state
 
     def _rows(self) -> Rows:
-        return Rows(self.a.expand(len(self), -1).clone(), torch.arange(len(self)))
+        return Rows(self.a.expand(len(self), -1).clone(), torch.arange(len(self), device=self.a.device))
 
     def _float_signs(self) -> dict[int, Tensor]:
         return {k: sign.to(self.a.dtype) for k, sign in self.signs.items()}
@@ -94,7 +94,7 @@ class Parts:
     @torch.no_grad()
     def halves(self) -> "tuple[Parts, Parts]":
         """Each part with an open sign split in two at the neuron whose line loses most, and the parts without open signs."""
-        none = self.select(torch.zeros(0, dtype=torch.long))
+        none = self.select(torch.zeros(0, dtype=torch.long, device=self.a.device))
         if not self.signs:
             return none, self
         state, losses, sizes = self._state(), [], []
@@ -128,7 +128,7 @@ class Parts:
     def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Parts":
         """Each part with the sign of one more neuron, by its position among all."""
         flat = torch.cat([part.flatten(1) for part in self.signs.values()], 1).clone()
-        flat[torch.arange(len(flat)), neuron] = sign
+        flat[torch.arange(len(flat), device=flat.device), neuron] = sign
         parts = zip(self.signs.items(), torch.split(flat, sizes, 1), strict=True)
         signs = {k: part.reshape(before.shape) for (k, before), part in parts}
         return replace(self, signs=signs)

@@ -15,7 +15,7 @@ __all__ = ["READERS"]
 
 
 def _double(value: Any) -> Tensor:
-    return torch.as_tensor(value).detach().double()
+    return torch.as_tensor(value).detach().cpu().double()
 
 
 def _pair(value: Sequence[int]) -> tuple[int, int]:

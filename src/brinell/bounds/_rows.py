@@ -149,7 +149,7 @@ class Rows:
             return whole_maps.replaced(whole_maps.a + addend.dense(shape).a)
         parts, starts = (self.clip(), addend.clip()), (torch.zeros_like(shift[0]), shift[0])
         origin = torch.minimum(*starts)
-        ends = [start + torch.tensor(part.a.shape[2:]) for start, part in zip(starts, parts, strict=True)]
+        ends = [start + start.new_tensor(part.a.shape[2:]) for start, part in zip(starts, parts, strict=True)]
         height, width = (torch.maximum(*ends) - origin).tolist()
         a = self.a.new_zeros(*self.a.shape[:2], height, width)
         for start, part in zip(starts, parts, strict=True):

@@ -73,7 +73,7 @@ def optimise(
     }
     parameters = [*slopes.values(), *multipliers.values()]
     steps = steps if parameters else 0
-    adam = torch.optim.Adam(parameters or [torch.zeros(1)], lr=rate)
+    adam = torch.optim.Adam(parameters or [torch.zeros(1, device=rows.a.device)], lr=rate)
     best = rows.a.new_full((len(rows.a),), -torch.inf)
     optima = [parameter.detach().clone() for parameter in parameters]
     for step in range(steps + 1):

@@ -21,7 +21,7 @@ TOLERANCE = 1e-3
 
 
 def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
-    """The graph of a network.
+    """The graph of a network, with its constants on the processor.
 
     Args:
         answer: takes inputs (n, *shape), returns scores (n, classes).
@@ -44,7 +44,7 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
     last = recorder.positions[id(scores)]
     graph = _without_unused(recorder.nodes, last)
     with torch.no_grad():
-        expected, answers = answer(x).double(), graph.values(x.double())[-1]
+        expected, answers = answer(x).double().cpu(), graph.values(x.double().cpu())[-1]
     difference = float((expected - answers).abs().max()) if expected.shape == answers.shape else float("inf")
     if not difference <= TOLERANCE * max(1.0, float(expected.abs().max())):
         raise Unbounded(f"the network that was read answers differently than the model, by up to {difference:.3g}")

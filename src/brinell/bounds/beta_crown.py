@@ -52,10 +52,10 @@ class BetaCrown:
 
     def __call__(self, graph: Graph, ball: Ball, labels: Tensor) -> Tensor:
         """(n, classes - 1): lower bounds of the margins to the other classes."""
-        lower = torch.empty(len(labels), graph.classes - 1, dtype=ball.x.dtype)
+        lower = ball.x.new_empty(len(labels), graph.classes - 1)
         for k in range(len(labels)):
             start = time.process_time()
-            index = torch.tensor([k])
+            index = torch.tensor([k], device=labels.device)
             with torch.no_grad():
                 state = propagate(graph, ball.select(index), refine=True, tighten=self._tightened)
                 rows, _ = margin_rows(labels[index], graph.classes, ball.x.dtype)
@@ -74,7 +74,7 @@ class BetaCrown:
             return rows.a.new_full((len(rows.a),), -torch.inf)
         with torch.enable_grad():
             subset = state.select(rows.sample)
-            functions = Rows(rows.a, torch.arange(len(rows.a)))
+            functions = Rows(rows.a, torch.arange(len(rows.a), device=rows.a.device))
             return optimise(subset, functions, steps=self.steps, rate=0.2, node=node).lower
 
     def _split(self, state: Relaxation, a: Tensor, end: float) -> Tensor:
@@ -94,4 +94,4 @@ class BetaCrown:
             halves = halves.bounded(steps=self.steps) if len(halves) else halves
             count += len(halves) - len(leading)
             waiting = remainder.joined(halves.select((halves.lower <= 0).nonzero()[:, 0]))
-        return waiting.lower.min() if len(waiting) else torch.tensor(torch.finfo(a.dtype).tiny, dtype=a.dtype)
+        return waiting.lower.min() if len(waiting) else a.new_tensor(torch.finfo(a.dtype).tiny)

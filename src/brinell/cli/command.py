@@ -18,6 +18,7 @@ from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
 from brinell.studies.kit import Call, Output, Study
+from brinell.studies.refusals import carry_out
 
 SETTINGS_FILE = "run.toml"
 """The file of settings in a folder of results, with which --resume goes on."""
@@ -97,7 +98,7 @@ class Command:
                 trust=self.trust,
                 begin=lambda path: self._begin(request, path),
             )
-            return study.resolve(study.run)(call)
+            return carry_out(call)
 
     def _place(self, request: BaseRequest) -> None:
         """Start other processes if the options ask for them; this process then reads their folder as one of its shards.

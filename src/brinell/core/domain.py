@@ -171,8 +171,9 @@ class Domain:
 
         def expand(bound: float | tuple[float, ...]) -> "Tensor":
             """A bound as a tensor that broadcasts against a batch."""
-            value = torch.tensor(bound, device=device, dtype=dtype)
-            return value if value.ndim == 0 else value.reshape(1, -1, *[1] * (len(self.shape) - 1))
+            if isinstance(bound, float | int):
+                return torch.full((), bound, device=device, dtype=dtype)
+            return torch.tensor(bound, device=device, dtype=dtype).reshape(1, -1, *[1] * (len(self.shape) - 1))
 
         return expand(self.low), expand(self.high)
 
@@ -199,16 +200,14 @@ class Domain:
             return torch.clamp(x, low, high, out=x)
         return x.clamp_(self.low, self.high)
 
-    def excess(self, x: "Tensor") -> float:
-        """Largest distance of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
+    def excess(self, x: "Tensor") -> "Tensor":
+        """Largest distance (scalar) of a value of `x` beyond the bounds; 0 or less if all are inside, NaN if `x` contains NaN."""
         import torch
 
-        if isinstance(self.low, tuple) or isinstance(self.high, tuple):
-            low, high = self.bounds(x)
-            return float(torch.maximum(low - x, x - high).max())
-        lowest, highest = (float(bound) for bound in self.bounds())  # in float32, as clamp uses them
-        least, most = torch.stack((x.amin(), x.amax())).tolist()  # twice as fast on a CPU as aminmax
-        return float(max(lowest - least, most - highest)) if least == least and most == most else float("nan")
+        low, high = self.bounds(x)
+        if low.ndim or high.ndim:
+            return torch.maximum(low - x, x - high).max()
+        return torch.maximum(low - x.amin(), x.amax() - high)  # twice as fast on a CPU as aminmax
 
     def round(self, x: "Tensor") -> "Tensor":
         """The inputs `x` rounded to the nearest of `levels` values, as storage does; unchanged without levels.

@@ -1,4 +1,4 @@
-"""How a question is put to the model: once or several times over, and gradients in bf16 where that is asked for.
+"""How a question is put to the model: once or several times over, and gradients in TF32 or bf16 where that is asked for.
 
 Several looks at each input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial examples,
 section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its gradients.
@@ -12,11 +12,12 @@ from torch import Tensor
 
 from brinell.core.errors import ModelError
 from brinell.core.model import Model, ask
+from brinell.core.torch_settings import float32_products
 
-Precision = Literal["float32", "bf16"]
+Precision = Literal["float32", "tf32", "bf16"]
 
 NEAR_BOUNDARY = 2.0**-6
-"""An answer in bf16 whose lead is above minus this share of the largest logit may be a success (design/0008-eot.md)."""
+"""An answer below float32 whose lead is above minus this share of the largest logit may be a success (design/0008-eot.md)."""
 SAME_ANSWER = 1e-3
 """Two answers that differ by less than this share of the largest logit are one answer, rounded differently."""
 
@@ -109,20 +110,23 @@ class EOT:
         return Derivatives(logits, value, grad, self.count)
 
 
-class InBf16:
-    """Derivatives in bf16, and once more in float32 at inputs that come near a success, of which only the second answer counts.
+class Reduced:
+    """Derivatives in TF32 or bf16, and in float32 at inputs that come near a success, of which only the second answer counts.
 
     Args:
         exact: asks in float32.
+        precision: tf32, for a GPU, or bf16.
     """
 
-    def __init__(self, exact: EOT) -> None:
-        self._exact = exact
-        self._rough = EOT(cast(Model, _Autocast(exact.model)), exact.count, exact.batch_size)
+    def __init__(self, exact: EOT, precision: Precision) -> None:
+        self._exact, self._tf32 = exact, precision == "tf32"
+        model = exact.model if self._tf32 else cast(Model, _Autocast(exact.model))
+        self._rough = EOT(model, exact.count, exact.batch_size)
 
     def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
         """As `EOT.differentiate`; an input is near where `margin` is above a small negative share of the largest logit."""
-        rough = self._rough.differentiate(x, differentiate, margin)
+        with float32_products(tf32=self._tf32):
+            rough = self._rough.differentiate(x, differentiate, margin)
         near_boundary = margin(rough.logits, x) > -NEAR_BOUNDARY * rough.logits.abs().amax(1)
         rows = near_boundary.nonzero()[:, 0]
         if len(rows):
@@ -149,7 +153,7 @@ class _Autocast:
 
 
 def question_cost(eot: int, precision: Precision) -> int:
-    """Largest number of forwards for one query about a sample. In bf16 an answer may be computed a second time."""
+    """Largest number of forwards for one query about a sample. In TF32 and bf16 an answer may be computed a second time."""
     return eot if precision == "float32" else 2 * eot
 
 

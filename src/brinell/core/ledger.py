@@ -22,8 +22,9 @@ from torch import Tensor
 
 from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
-from brinell.core.eot import EOT, InBf16, Precision, Rows, question_cost
+from brinell.core.eot import EOT, Precision, Reduced, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
+from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
 from brinell.core.norms import linf
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
@@ -84,7 +85,7 @@ class Ledger:
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
         reach: up to which multiple of eps inputs may be asked about; beyond eps they are never successes.
         eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
-        precision: that of `gradient` away from the boundary; bf16 needs a model that torch's autocast reaches.
+        precision: that of `gradient` away from the boundary: tf32 on a GPU, bf16 needs a model that torch's autocast reaches.
         strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
             improves.
         surrogates: networks whose gradients the attack may follow.
@@ -127,8 +128,12 @@ class Ledger:
         self._surrogates = tuple(surrogates)
         self._batch_size, self._minimal, self._reach, self._on_pass = batch_size, minimal, reach, on_pass
         self._eot = EOT(model, eot, batch_size)
-        self._gradients = self._eot if precision == "float32" else InBf16(self._eot)
+        self._gradients = self._eot if precision == "float32" else Reduced(self._eot, precision)
         self._last: tuple[Tensor, int, _Query] | None = None
+        self._successes = 0
+        """Batches of answers with a success."""
+        self._complete: tuple[Tensor, int, bool, int] | None = None
+        """Ids that were all active, with what may have changed since."""
         self.costs = Costs(n, device)
         self.best = Best(batch.x, model.classes, keeps_strongest=strongest)
 
@@ -174,6 +179,7 @@ class Ledger:
             gradient=lambda ids, x, loss=None, *extra: self._gradient(ids, x, loss, *extra),
             differences=lambda ids, x, classes: self._differences(ids, x, classes),
             active=lambda ids, stop_at_eps=False: self._active(ids, stop_at_eps),
+            remaining=lambda ids, stop_at_eps=False: self._remaining(ids, stop_at_eps),
             affordable=self.affordable,
             classes=self._threat.criterion.classes_for_attack(self._model.classes),
             surrogates=len(surrogates),
@@ -189,6 +195,18 @@ class Ledger:
             return self.affordable(ids)
         robust = self.best.first_success[ids] == 0
         return robust if self._queries is None else robust & self.affordable(ids)
+
+    def _remaining(self, ids: Tensor, stop_at_eps: bool) -> Tensor | None:
+        """The active rows; None where all are, which is known without a look at the device until a sample is fooled."""
+        complete = (ids, ids._version, stop_at_eps, self._successes)
+        if self._queries is None and self._complete is not None:
+            if self._complete[0] is ids and self._complete[1:] == complete[1:]:
+                return None
+        rows = self._active(ids, stop_at_eps).nonzero()[:, 0]
+        if len(rows) < len(ids):
+            return rows
+        self._complete = complete
+        return None
 
     def _scores(self, ids: Tensor, x: Tensor, access: Access) -> Tensor:
         """Ask for logits, judge and count."""
@@ -248,7 +266,7 @@ class Ledger:
         x: Tensor,
         derive: Derive,
         aligned: tuple[Tensor, ...],
-        asker: EOT | InBf16,
+        asker: EOT | Reduced,
         *,
         backwards: int,
         margins: bool = False,
@@ -303,9 +321,6 @@ class Ledger:
         query = self._query(ids)
         if self._queries is not None and not self.affordable(ids).all():
             raise ContractError(f"the attack asked about a sample whose budget of {self._queries} queries is spent")
-        excess = self._threat.domain.excess(x)
-        if not excess <= self._slack:
-            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
         return query
 
     def _query(self, ids: Tensor) -> _Query:
@@ -346,10 +361,14 @@ class Ledger:
         margin = query.margin(logits, x) if margin is None else margin
         largest = linf(logits)  # NaN and infinity come through
         success = legal & query.criterion.is_met(margin, largest)
-        flags = [(largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
-        finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()
+        inside = self._threat.domain.excess(x) <= self._slack
+        flags = [inside, (largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
+        in_bounds, finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()  # the one read of a query
         if not all(unchanged):
             raise ContractError("the attack wrote into the ledger's counts: what it found is not recorded; look at its file")
+        if not in_bounds:
+            excess = float(self._threat.domain.excess(x))
+            raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
         if not finite:
             raise ModelError(
                 "the model answered NaN or infinity: it cannot be judged; look for overflow or a division by zero in it"
@@ -363,6 +382,7 @@ class Ledger:
         legal_margin = margin if all_legal else torch.where(legal, margin, -torch.inf)
         self.best.raise_margins(query.ids, x, legal_margin, query.earlier is not None)
         if any_success:
+            self._successes += 1
             rows = success.nonzero()[:, 0]
             self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
         return margin
@@ -384,7 +404,9 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
         return torch.zeros_like(leaf)
     try:
         (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_memory_short(error):
+            raise
         raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
     return torch.zeros_like(leaf) if grad is None else grad
 

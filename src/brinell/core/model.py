@@ -13,6 +13,7 @@ from brinell.core.data import Remark
 from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_foreign, one_line, option
+from brinell.core.memory import is_memory_short
 from brinell.core.torch_settings import kept_settings
 from brinell.core.values import obstacle_of
 
@@ -165,10 +166,13 @@ def answering(name: str, n: int) -> Iterator[list[str]]:
     except BaseException as error:
         if not is_foreign(error):
             raise
-        short = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        raise (MemoryShortError if short else BatchError)(
-            f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: {one_line(error)}): correct it, "
-            f"or try a smaller {option('batch_size')} where memory is short; what was computed is kept"
+        failure = f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: {one_line(error)})"
+        if is_memory_short(error):
+            alone = f"try {option('device', 'cpu')}, or one with more memory"
+            advice = f"try a smaller {option('batch_size')}" if n > 1 else alone
+            raise MemoryShortError(f"{failure}: {advice}; what was computed is kept") from error
+        raise BatchError(
+            f"{failure}: correct it, or try a smaller {option('batch_size')} where memory is short; what was computed is kept"
         ) from error
 
 

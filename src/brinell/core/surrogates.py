@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.errors import MemoryShortError, ModelError, one_line
+from brinell.core.memory import is_memory_short
 from brinell.core.model import Model
 
 
@@ -31,7 +32,9 @@ def _slope(model: Model, x: Tensor, weights: Tensor) -> Tensor:
         with torch.enable_grad():
             value = (model.predict(leaf) * weights).sum()
             (grad,) = torch.autograd.grad(value, leaf) if value.requires_grad else (torch.zeros_like(leaf),)
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_memory_short(error):
+            raise
         raise MemoryShortError(
             f"gradients of {model.name} at {len(x)} inputs do not fit into memory ({one_line(error)})"
         ) from error

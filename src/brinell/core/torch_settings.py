@@ -50,6 +50,19 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
 
 
 @contextmanager
+def float32_products(*, tf32: bool = False) -> Iterator[None]:
+    """Context in which a GPU multiplies float32 numbers in full, or, with `tf32`, with 10 bits of them."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    torch.backends.cudnn.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+@contextmanager
 def kept_settings() -> Iterator[list[str]]:
     """Context that restores torch's settings at its end. Its list then names the changed ones, with values before and after."""
     before = [read() for read, _ in SETTINGS.values()]

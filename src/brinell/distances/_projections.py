@@ -8,10 +8,11 @@ from brinell.core.norms import l2, per_sample
 
 def project_linf(delta: Tensor, eps: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Clip every value of `delta` to [-eps, eps]; `out` may be `delta` itself."""
-    least, most = torch.aminmax(eps)
-    if least == most:  # one number for all is six times faster to clip to than one for each
-        radius = float(most)
-        return torch.clamp(delta, -radius, radius, out=out)
+    if eps.device.type == "cpu":  # elsewhere a look at the budgets costs more than it saves
+        least, most = torch.aminmax(eps)
+        if least == most:  # one number for all is six times faster to clip to than one for each
+            radius = float(most)
+            return torch.clamp(delta, -radius, radius, out=out)
     return torch.clamp(delta, -per_sample(eps, delta), per_sample(eps, delta), out=out)
 
 

@@ -19,11 +19,10 @@ model.
 import hashlib
 import json
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +31,7 @@ from brinell.core import bounded, norms, stored
 from brinell.core.contracts import Domain, Streams
 from brinell.core.errors import RequestError, one_line
 from brinell.core.norms import per_sample
+from brinell.core.torch_settings import float32_products
 from brinell.distances import _embedding as embedding
 from brinell.distances import _projections as projections
 from brinell.manifest import Amount, Content, Count, Listing, Number, Size, fault
@@ -116,7 +116,7 @@ class Embedding:
 
     def embed(self, x: Tensor) -> Tensor:
         """(n, *shape) to (n, dimensions), without gradients."""
-        with torch.no_grad(), _exact(x):
+        with torch.no_grad(), float32_products():
             return torch.cat([self._points(part) for part in torch.split(x, CHUNK)])
 
     def _points(self, x: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ class Embedding:
     def _slope(self, x: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
         """(n,) distances from `goal` (n, dimensions), and their gradients (n, *shape) to `x`; 0 at distance 0."""
         sizes, slopes = [], []
-        with torch.enable_grad(), _exact(x):
+        with torch.enable_grad(), float32_products():
             for part, targets in zip(torch.split(x, CHUNK), torch.split(goal, CHUNK), strict=True):
                 leaf = part.detach().requires_grad_()
                 points = self._points(leaf)
@@ -197,11 +197,6 @@ class Embedding:
     def direction(self, rng: Streams, shape: tuple[int, ...]) -> Tensor:
         """Uniform on the sphere of that size 1."""
         return norms.sphere_l2(rng, shape).mul_(self.scale)
-
-
-def _exact(x: Tensor) -> Any:
-    """On a GPU no TF32, whose three digits depend on the company that a sample is in."""
-    return torch.backends.cudnn.flags(enabled=True, allow_tf32=False) if x.is_cuda else nullcontext()
 
 
 def _load(file: Path) -> _Loaded:

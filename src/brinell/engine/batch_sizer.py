@@ -1,13 +1,11 @@
 """Batch sizes that shrink when the device runs out of memory."""
 
-import gc
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from brinell.core.data import Remark
-from brinell.core.errors import MemoryShortError
+from brinell.core.errors import MemoryShortError, one_line, option
+from brinell.core.memory import is_memory_short, release_memory
 
 Result = TypeVar("Result")
 
@@ -40,14 +38,18 @@ class BatchSizer:
         while True:
             try:
                 return work()
-            except (MemoryShortError, torch.OutOfMemoryError) as error:
+            except (MemoryShortError, RuntimeError) as error:
+                if not isinstance(error, MemoryShortError) and not is_memory_short(error):
+                    raise
                 if self.size == 1:
                     if isinstance(error, MemoryShortError):
                         raise
-                    raise MemoryShortError(f"an attack on one input alone does not fit into memory: {error}") from error
+                    raise MemoryShortError(
+                        f"an attack on one input alone does not fit into memory ({one_line(error)}): try "
+                        f"{option('device', 'cpu')}, or one with more memory; what was computed is kept"
+                    ) from error
             # Outside the except block, because the error references the memory of the failed attempt.
-            gc.collect()
-            torch.cuda.empty_cache()
+            release_memory()
             previous, self.size = self.size, self.size // 2
             self._on_reduction(
                 Remark(

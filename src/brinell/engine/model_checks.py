@@ -198,7 +198,8 @@ class ModelChecks:
         ids = index[consistency.evenly_spaced(len(index), consistency.SINGLES)]
         if self.plan.device.type != "cpu":
             self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
-        return consistency.check_device(self.model, self.plan.dataset.load(ids.tolist()), self.plan.device, torch.device("cpu"))
+        x, processor = self.plan.dataset.load(ids.tolist()), torch.device("cpu")
+        return self._sizer.fit(lambda: consistency.check_device(self.model, x[: self._sizer.size], self.plan.device, processor))
 
     def _check_drift(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
         """Failed check of a model whose answers changed since the beginning; None if they did not, or are not comparable."""

@@ -18,6 +18,7 @@ from brinell.core.record import Array
 from brinell.core.threat import Distance
 from brinell.engine.cascade import Stage, attacks_title, build_stages
 from brinell.engine.class_counts import check_classes
+from brinell.engine.device_names import device_names
 from brinell.engine.eps_grid import Budgets, SampleBudgets, budget_notes, parse_eps
 from brinell.engine.request import Request
 from brinell.engine.selection import Selection, choose_samples, missing_class_notes
@@ -295,7 +296,7 @@ def choose_device(name: str) -> torch.device:
         torch.empty(1, device=device).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise RequestError(f"device {name!r} cannot be used ({reason}): choose cpu, or auto") from None
+        raise RequestError(f"device {name!r} cannot be used ({reason}): choose {', '.join(device_names())}, or auto") from None
     return device
 
 

@@ -227,6 +227,11 @@ def _oracle(pipe: Pipe, classes: int) -> Oracle:
         """(n,) bool: the samples that are still worth a query, as the ledger says."""
         return ask("stopped" if stop_at_eps else "active", ids=ids)["found"]
 
+    def remaining(ids: Tensor, stop_at_eps: bool = False) -> Tensor | None:
+        """The active rows; None where all are."""
+        keep = active(ids, stop_at_eps)
+        return None if bool(keep.all()) else keep.nonzero()[:, 0]
+
     return Oracle(
         scores=lambda ids, x: ask("scores", ids=ids, x=x)["found"],
         loss=lambda ids, x, loss=None: ask("loss", loss, ids=ids, x=x)["found"],
@@ -234,6 +239,7 @@ def _oracle(pipe: Pipe, classes: int) -> Oracle:
         gradient=lambda ids, x, loss=None, *extra: Gradient(**ask("gradient", loss, *extra, ids=ids, x=x)),
         differences=lambda ids, x, classes: Differences(**ask("differences", ids=ids, x=x, classes=classes)),
         active=active,
+        remaining=remaining,
         affordable=lambda ids: ask("affordable", ids=ids)["found"],
         classes=classes,
     )

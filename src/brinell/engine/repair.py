@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from brinell.core.errors import ModelError, one_line
 from brinell.core.hooks import Call, hookable, watch_calls
+from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model, ModelInfo
 from brinell.engine.batch_sizer import BatchSizer
 from brinell.engine.gradient_check import Agreement, agreement
@@ -121,9 +122,9 @@ def attempt(work: Callable[[], Result], description: str, on_drop: DropHandler) 
     """
     try:
         return work()
-    except torch.OutOfMemoryError:
-        raise
     except (ModelError, RuntimeError) as error:
+        if is_memory_short(error):
+            raise
         on_drop(f"{description} ({one_line(error, 120)})")
         return None
 

@@ -22,9 +22,10 @@ from brinell.core.values import as_tensor
 from brinell.models._answers import logits_of_labels, random_inputs
 from brinell.models._containers import evaluation_mode, is_training, uncompiled
 from brinell.models._content import digest_of, modules_in
+from brinell.models._devices import device_of
 from brinell.models._outputs import Output, find_output, has_parts, note_of, pick
 from brinell.models._remedies import tested_remedy
-from brinell.models._torch_model import affine, device_of, logits_of
+from brinell.models._torch_model import affine, logits_of
 
 InputForm = Literal["tensors with gradients", "numpy arrays", "tensors"]
 INPUT_FORMS: tuple[InputForm, ...] = ("tensors with gradients", "numpy arrays", "tensors")

@@ -1,9 +1,9 @@
 """The network within what torch and people put around one: compilation, data parallelism, TorchScript, exported programs.
 
-A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers. An exported
-program is asked by its module. What torch has compiled deeper within a network runs uncompiled while it is asked. TorchScript
-and exported programs show no layers and have no source, so a digest takes their code from torch; an exported program that was
-made for one size of batch is asked in batches of that size.
+A compiled or parallel module is asked as the module inside, which gives the same answers and shows its layers; data parallelism
+over several GPUs stays. An exported program is asked by its module. Deeper within a network, compiled parts run uncompiled
+while it is asked. TorchScript and exported programs show no layers and have no source, so a digest takes their code
+from torch; an exported program that was made for one size of batch is asked in batches of that size.
 """
 
 import re
@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from brinell.core.torch_settings import float32_products
 
 NUMBERED = re.compile(r"___torch_mangle_\d+\.")
 """The number that torch gives to a class, by the order in which it makes classes of one name."""
@@ -30,7 +32,8 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
             model = model.module()
             notes.append("as an exported program")
         elif isinstance(model, PARALLEL):
-            notes.append(f"without {type(model).__name__}")
+            if parallel_over(model) is None:
+                notes.append(f"without {type(model).__name__}")
             model = model.module
         elif is_compiled(model):
             notes.append("without torch.compile")
@@ -44,6 +47,13 @@ def unwrapped(model: Any) -> tuple[Any, tuple[str, ...]]:
     elif isinstance(model, torch.jit.ScriptModule):
         model = Holder(model)
     return model, tuple(notes)
+
+
+def parallel_over(model: Any) -> nn.Module | None:
+    """The container that shares the batches of a model out among several GPUs; None for any other model."""
+    while is_compiled(model):
+        model = model._orig_mod
+    return model if isinstance(model, nn.DataParallel) and len(model.device_ids) > 1 else None
 
 
 def is_compiled(module: Any) -> bool:
@@ -132,13 +142,21 @@ def is_training(part: nn.Module) -> bool:
 
 @contextmanager
 def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
-    """Set these modules to evaluation mode; restore all flags at the end. Exported modules have flags alone."""
+    """Set these modules to evaluation mode, as they are judged; restore all flags at the end. Exported modules have flags alone.
+
+    A GPU multiplies in full float32 meanwhile. Recurrent layers do without cuDNN, which refuses their gradients in this mode.
+    """
     flags = [(part, is_training(part)) for module in modules for part in module.modules()]
+    cudnn = torch.backends.cudnn
+    enabled, recurrent = cudnn.enabled, any(isinstance(part, nn.RNNBase) for part, _ in flags)
     try:
         for module in modules:
             _evaluate(module)
-        yield
+        cudnn.enabled = enabled and not recurrent
+        with float32_products():
+            yield
     finally:
+        cudnn.enabled = enabled
         for part, training in flags:
             _set_flag(part, training)
 

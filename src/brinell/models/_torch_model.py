@@ -14,15 +14,16 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.contracts import Access, Domain
 from brinell.core.detection import BoxForm
-from brinell.core.errors import BrinellError, RequestError, one_line
+from brinell.core.errors import BrinellError, ModelError, RequestError, one_line
 from brinell.core.hooks import hookable, watch_calls
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
 from brinell.core.torch_settings import kept_settings
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
-from brinell.models._containers import code_of, evaluation_mode, is_training, uncompiled, unwrapped
+from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
 from brinell.models._content import digest_of, structure_of
 from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
+from brinell.models._devices import device_of, devices_of, is_mixed, left_behind
 from brinell.models._outputs import Output, find_output, note_of, pick
 from brinell.models._remedies import tested_remedy
 
@@ -80,6 +81,7 @@ class TorchModel:
         data_classes: int | None = None,
         map_output: MapOutput | BoxForm | None = None,
     ) -> None:
+        parallel = parallel_over(module)
         module, notes = unwrapped(module)
         if any(tensor.is_meta for tensor in chain(module.parameters(), module.buffers())):
             raise RequestError(f"{name} is on the meta device, where weights have no values: load it to cpu or cuda")
@@ -94,6 +96,8 @@ class TorchModel:
         self._map = map_output
         self._open, self._changes = 0, dict.fromkeys(changes)
         self._channels_last = self._first_conv = False
+        self._parallel = parallel
+        self._spread = parallel is not None or len(devices_of(module)) > 1
         self._dtype = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
         self.classes: int = self.probe() if classes is None else classes
 
@@ -137,14 +141,24 @@ class TorchModel:
         if self._channels_last and x.device.type == "cpu":
             x = channels_last(x)
         with uncompiled():
-            return self._rows_of(x)
+            return self._rows_of(x) if not self._spread else self._rows_of_spread(x)
 
     def _rows_of(self, x: Tensor) -> Tensor:
         """Logits of the module on inputs in its own range."""
-        if self._dtype != x.dtype:
-            return self._rows(self.module(x.to(self._dtype)), x)
-        with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
-            return self._rows(self.module(x), x)
+        module = self.module if self._parallel is None else self._parallel
+        try:
+            if self._dtype != x.dtype:
+                return self._rows(module(x.to(self._dtype)), x)
+            with first_conv.FastGradient() if self._first_conv and x.requires_grad and x.device.type == "cpu" else nullcontext():
+                return self._rows(module(x), x)
+        except RuntimeError as error:
+            if is_mixed(error) and (remedy := left_behind(self.module, x.device)):
+                raise ModelError(f"model {self.name} does not lie on one device ({one_line(error)}): {remedy}") from error
+            raise
+
+    def _rows_of_spread(self, x: Tensor) -> Tensor:
+        """The same of a module on several devices: inputs go to its first, and logits come back."""
+        return self._rows_of(x.to(device_of(self.module) or x.device)).to(x.device)
 
     def _rows(self, answer: Any, x: Tensor) -> Tensor:
         """The logits in an answer as rows; single numbers per input get an axis of size 1."""
@@ -177,6 +191,8 @@ class TorchModel:
             with kept_settings() as changes, self.session(), torch.no_grad(), _CallCounter() as calls:
                 answer: object = self._answer(x)
         except BaseException as error:
+            if isinstance(error, ModelError):  # it does not lie on one device
+                raise RequestError(str(error)) from error
             check_exit(self.name, error)
             with kept_settings(), self.session(), torch.no_grad():
                 remedy = tested_remedy(self.module, self.domain, x)
@@ -261,7 +277,11 @@ class TorchModel:
 
     @contextmanager
     def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """Set the module to evaluation mode and move it to `device` if one is given; restore both at the end."""
+        """Set the module to evaluation mode and move it to `device` if one is given; restore both at the end.
+
+        A module on several devices stays where it is: its weights may not fit on one.
+        """
+        device = None if self._spread else device
         original_device = device_of(self.module)
         self._open += 1
         try:
@@ -287,11 +307,6 @@ class TorchModel:
         if code := code_of(self.module):
             hash.update(digest_of(code).encode())
         return hash.hexdigest()
-
-
-def device_of(module: nn.Module) -> torch.device | None:
-    """The device of a module; None if it has neither parameters nor buffers."""
-    return next((tensor.device for tensor in chain(module.parameters(), module.buffers())), None)
 
 
 def logits_of(answer: Any) -> Any:

@@ -80,6 +80,13 @@ class Agent:
     surrogates: tuple[SmallNetwork, ...] = ()
     """Networks of the task whose gradients the episodes follow; all of one domain and with the same classes."""
 
+    def to(self, device: torch.device) -> "Agent":
+        """The agent with its networks on a device."""
+        for module in (self.prior, self.network, *(surrogate.module for surrogate in self.surrogates)):
+            if module is not None:
+                module.to(device)
+        return self
+
     def policy(self, choices: tuple[int, ...]) -> Policy:
         """The policy that chooses so many options of each branch."""
         if self.chance:
@@ -95,9 +102,9 @@ class Agent:
 
     def save(self, path: Path) -> None:
         """Write the file."""
-        tensors = {f"prior.{name}": value.contiguous() for name, value in self.prior.state_dict().items()}
+        tensors = {f"prior.{name}": value.cpu().contiguous() for name, value in self.prior.state_dict().items()}
         if self.network is not None:
-            tensors |= {f"network.{name}": value.contiguous() for name, value in self.network.state_dict().items()}
+            tensors |= {f"network.{name}": value.cpu().contiguous() for name, value in self.network.state_dict().items()}
         for number, surrogate in enumerate(self.surrogates):
             weights = surrogate.module.state_dict().items()
             tensors |= {f"surrogates.{number}.{name}": value.cpu().contiguous() for name, value in weights}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from brinell.core.patches import PatchGrid
 from brinell.rlab.cache import CLEAN, DistortionCache
+from brinell.rlab.rows import write_where
 
 ROOM = 2**24
 """Values that are looked at together."""
@@ -62,6 +63,14 @@ class Assignment:
         """Make the edits of distinct samples `rows` (m,) part of the state; `x` is what `candidates` made of them, if it did."""
         self.x[rows] = self.candidates(rows, patches, variants) if x is None else x
         self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
+
+    def accept(self, rows: Tensor, where: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> None:
+        """Make the edits (m, k) of distinct samples `rows` (m,) part of the state, as far as `where` (m,) bool is True.
+
+        `x` is what `candidates` made of them.
+        """
+        write_where(self.x, rows, where, x)
+        write_where(self._variant, rows, where, self._variant[rows].scatter_(1, patches, variants))
 
     def clear(self, rows: Tensor) -> None:
         """Clear all patches of these samples, as after `DistortionCache.replace`."""

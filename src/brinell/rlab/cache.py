@@ -1,7 +1,8 @@
 """The distorted inputs of each sample: every variant is made when it is first asked for, and kept.
 
 A variant of a sample is always made in the same call of its distortion, together with all variants of that distortion for that
-sample. So a variant that was dropped for want of memory comes back bit by bit as it was.
+sample. So a variant that was dropped for want of memory comes back bit by bit as it was. On a device, where nothing has to be
+dropped, that call distorts many samples at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from brinell.rlab.variants import Variant, distorted, vet
 
 CLEAN = -1
 """The variant that is the clean input itself."""
+TOGETHER = 2**26
+"""Values of distorted inputs that a device makes in one call."""
 
 Gradient = Callable[[Tensor], Tensor]
 """Rows (m,) of the cache to the gradients (m, *shape) of the loss at their clean inputs; its queries are counted where it is
@@ -121,7 +124,7 @@ class DistortionCache:
         self._drop(self._slot[rows][:, :-1])
         self._slot[rows[:, None], torch.arange(len(self.variants), device=rows.device)] = -1
         self._values[self._slot[rows, CLEAN]] = x.flatten(1)
-        for row in rows.tolist():
+        for row in rows.tolist() if self._gradients else ():
             self._gradients.pop(row, None)
         keys = self._rng.keys.clone()
         keys[rows] = rng.keys
@@ -135,6 +138,8 @@ class DistortionCache:
         """(m, k): where the distorted inputs of (m,) and (m, k) are held; what is missing is made. None for too many at once."""
         rows = rows[:, None].expand_as(variants)
         slots = self._slot[rows, variants]
+        if not self._crowded and not self._free:  # everything is held: nothing to look for
+            return slots
         if self._crowded:
             standing = variants != CLEAN
             self._clock += 1
@@ -142,6 +147,9 @@ class DistortionCache:
         absent = slots < 0
         if not bool(absent.any()):
             return slots
+        if not self._crowded and self._values.device.type != "cpu":
+            self._make_together(rows[absent], variants[absent])
+            return self._slot[rows, variants]
         count = len(self.variants)
         missing = torch.unique(rows[absent] * count + variants[absent])
         if not self._make_room(len(missing)):
@@ -170,10 +178,29 @@ class DistortionCache:
         self._slot[row, variant] = -1
         return True
 
+    def _make_together(self, rows: Tensor, variants: Tensor) -> None:
+        """Make the groups of the variants (m,) that the `rows` (m,) asked for, in every row where they are absent.
+
+        Those that need gradients are made in the rows that asked for them alone.
+        """
+        groups = dict.fromkeys(self._group_of[torch.unique(variants).cpu()].tolist())
+        for members in [self._groups[group] for group in groups]:
+            absent = (self._slot[:, members] < 0).all(1)
+            if self.variants[members[0]].distortion.access == Access.GRADIENTS:
+                asked = torch.isin(variants, torch.tensor(members, device=rows.device))
+                absent &= torch.zeros_like(absent, dtype=torch.int64).index_add_(0, rows, asked.long()) > 0
+            absent_rows = absent.nonzero()[:, 0]
+            size = len(members) * self._values.shape[1]
+            for part in torch.split(absent_rows, max(1, TOGETHER // size)):
+                slots = torch.tensor([self._free.pop() for _ in range(len(part) * len(members))], device=rows.device)
+                self._values[slots] = self._distortion(part, members).flatten(1)
+                self._slot[part[:, None], torch.tensor(members, device=rows.device)] = slots.view(len(part), len(members))
+                self.made += len(slots)
+
     def _make(self, row: int, group: int, numbers: list[int], spare: int) -> int:
         """Make distorted inputs of a group; returns the slot of one of them."""
         members = self._groups[group]
-        inputs = self._distortion(row, members)
+        inputs = self._distortion(torch.tensor([row], device=self._values.device), members)
         absent = [held < 0 for held in self._slot[row, members].tolist()]
         positions: list[int] = []
         for position, variant in enumerate(members):
@@ -190,18 +217,20 @@ class DistortionCache:
         self.made += len(positions)
         return spare
 
-    def _distortion(self, row: int, members: list[int]) -> Tensor:
-        """(variants of the distortion, *shape): all that one distortion makes of one sample."""
+    def _distortion(self, rows: Tensor, members: list[int]) -> Tensor:
+        """(m * variants of the distortion, *shape): all that one distortion makes of some samples (m,), sample by sample."""
         distortion, device, k = self.variants[members[0]].distortion, self._values.device, len(members)
         looks = distortion.access == Access.GRADIENTS
         return distorted(
             distortion,
-            self.x[row].expand(k, *self.domain.shape).contiguous(),
-            torch.tensor([self.variants[number].severity for number in members], device=device),
-            Streams(self._rng.keys[row].expand(k)).fold(type(distortion).__name__),
+            self.x[rows].repeat_interleave(k, 0),
+            torch.tensor([self.variants[number].severity for number in members], device=device).repeat(len(rows)),
+            Streams(self._rng.keys[rows].repeat_interleave(k)).fold(type(distortion).__name__),
             domain=self.domain,
-            draw=torch.tensor([self.variants[number].draw for number in members], device=device),
-            gradient=self._gradient_at(row).expand(k, *self.domain.shape) if looks else None,
+            draw=torch.tensor([self.variants[number].draw for number in members], device=device).repeat(len(rows)),
+            gradient=torch.cat([self._gradient_at(row).expand(k, *self.domain.shape) for row in rows.tolist()])
+            if looks
+            else None,
         )
 
     def _gradient_at(self, row: int) -> Tensor:

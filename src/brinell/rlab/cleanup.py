@@ -4,6 +4,8 @@ Every trial is a query and counts. Groups of patches are eliminated by delta deb
 isolating failure-inducing input), those first that are predicted to contribute least; the scale is found by bisection. Many
 samples are cleaned up in lockstep, and a sample that is done makes room for the next one, so that the batches shown to the model
 stay full until the last samples.
+
+The state lies on the device of the batch. The host looks at it once a query, at which samples came closer and which go on.
 """
 
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ from brinell.core.threat import Threat
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
 from brinell.rlab.outcomes import Outcomes
+from brinell.rlab.rows import positions, select
 from brinell.rlab.rules import margin_of
 from brinell.rlab.variants import Variant
 
@@ -78,12 +81,18 @@ class _Pool:
         self.strength, self.low, self.size = torch.ones(3, slots, device=device)
         self.alive, self.eliminating = torch.zeros(2, slots, dtype=torch.bool, device=device)
         self.next = 0
+        self._run_in(self.sample[:0])
         self.refill()
+
+    def _run_in(self, rows: Tensor) -> None:
+        """The slots (m,) whose samples are being cleaned up, ascending."""
+        self.rows, self.ids = rows, self.batch.ids[self.sample[rows]]
 
     def refill(self) -> None:
         """Put the next samples into the free slots, as long as there are any."""
-        while len(rows := (~self.alive).nonzero()[:, 0][: len(self.batch) - self.next]):
-            self._seat(rows)
+        while self.next < len(self.batch) and len(self.rows) < len(self.alive):
+            self._seat((~self.alive).nonzero()[:, 0][: len(self.batch) - self.next])
+            self._run_in(self.alive.nonzero()[:, 0])
 
     def _seat(self, rows: Tensor) -> None:
         """Put the next samples into free slots."""
@@ -111,24 +120,29 @@ class _Pool:
 
     def run(self) -> Cleaned:
         """Clean up all samples."""
-        while bool(self.alive.any()):
-            rows = self.alive.nonzero()[:, 0]
-            removed = self._group(rows)
-            clean = self.batch.x[self.sample[rows]]
+        while len(rows := self.rows):
+            removed, sample = self._group(rows), self.sample[rows]
+            clean = self.batch.x[sample]
             middle = self.strength[rows] - torch.minimum(
                 (self.strength - self.low)[rows] / 2, torch.full_like(self.low[rows], FAR)
             )
-            x = self.fit(rows, self.assignment.candidates(rows, removed, torch.full_like(removed, CLEAN)))
+            distorted = self.assignment.candidates(rows, removed, torch.full_like(removed, CLEAN))
+            x = self.fit(rows, distorted)
             scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
             x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
-            sample = self.sample[rows]
-            logits, criterion = self.oracle.scores(self.batch.ids[sample], x), self.threat.criterion.select(sample)
+            logits, criterion = self.oracle.scores(self.ids, x), self.threat.criterion.select(sample)
             adversarial = margin_of(criterion, logits, self.batch.y[sample], x) > 0
-            self._eliminated(rows, removed, adversarial)
+            self._eliminated(rows, removed, adversarial, distorted)
             self._scaled(rows, middle, adversarial)
-            self._closer(rows[adversarial], self.threat.distance.size(x[adversarial] - clean[adversarial]))
-            self._settle(rows)
-            self.refill()
+            size = self.threat.distance.size(x - clean)
+            closer = adversarial & (size < self.size[rows])
+            self.size[rows] = torch.where(closer, size, self.size[rows])
+            came_closer, goes_on = torch.stack([closer, self._settle(rows)]).tolist()
+            if any(came_closer):
+                self._closer(select(rows, positions(came_closer)))
+            if not all(goes_on):
+                self._run_in(select(rows, positions(goes_on)))
+                self.refill()
         return self.cleaned
 
     def _group(self, rows: Tensor) -> Tensor:
@@ -143,49 +157,44 @@ class _Pool:
         trial = (place >= first[:, None]) & (place < (first + self.group[rows])[:, None]) & (place < count[:, None])
         return torch.where(trial & self.eliminating[rows, None], order, patches)
 
-    def _eliminated(self, rows: Tensor, removed: Tensor, adversarial: Tensor) -> None:
-        """Clear the groups without which the criterion is still met."""
-        busy = self.eliminating[rows]
-        rows, removed, adversarial = rows[busy], removed[busy], adversarial[busy]
-        if not len(rows):
-            return
+    def _eliminated(self, rows: Tensor, removed: Tensor, adversarial: Tensor, distorted: Tensor) -> None:
+        """Clear the groups without which the criterion is still met; `distorted` (m, *shape) are the inputs without them."""
+        busy, group = self.eliminating[rows], self.group[rows]
         count = (self.assignment.variant[rows] != CLEAN).sum(1)
-        self.assignment.edit(rows[adversarial], removed[adversarial], torch.full_like(removed[adversarial], CLEAN))
+        self.assignment.accept(rows, adversarial & busy, removed, torch.full_like(removed, CLEAN), distorted)
         left = count - (removed < len(self.assignment.grid)).sum(1) * adversarial
-        next_ = torch.where(adversarial, self.start[rows], self.start[rows] + self.group[rows])
+        next_ = torch.where(adversarial, self.start[rows], self.start[rows] + group)
         wrapped = next_ >= left
-        self.tried[rows] += 1
-        over = (wrapped & (self.group[rows] == 1)) | (left <= 1) | (self.tried[rows] >= self.settings.eliminations)
-        self.start[rows] = torch.where(wrapped, 0, next_)
-        self.group[rows] = torch.where(wrapped, (self.group[rows] // 2).clamp_min(1), self.group[rows])
+        self.tried[rows] += busy.long()
+        over = (wrapped & (group == 1)) | (left <= 1) | (self.tried[rows] >= self.settings.eliminations)
+        self.start[rows] = torch.where(busy, torch.where(wrapped, 0, next_), self.start[rows])
+        self.group[rows] = torch.where(busy & wrapped, (group // 2).clamp_min(1), group)
         # Told apart from slots that were scaling already by a count of -1, which the next lines
         # raise to 0.
-        self.halved[rows[over]] = -1
-        self.eliminating[rows] = ~over
+        self.halved[rows] = torch.where(busy & over, -1, self.halved[rows])
+        self.eliminating[rows] = busy & ~over
 
     def _scaled(self, rows: Tensor, middle: Tensor, adversarial: Tensor) -> None:
         """Bisect the scale of the samples whose groups are settled."""
         scaling = ~self.eliminating[rows] & (self.halved[rows] >= 0)
         self.halved[rows] += (~self.eliminating[rows]).long()
-        rows, middle, adversarial = rows[scaling], middle[scaling], adversarial[scaling]
-        self.strength[rows] = torch.where(adversarial, middle, self.strength[rows])
-        self.low[rows] = torch.where(adversarial, self.low[rows], middle)
+        self.strength[rows] = torch.where(scaling & adversarial, middle, self.strength[rows])
+        self.low[rows] = torch.where(scaling & ~adversarial, middle, self.low[rows])
 
-    def _closer(self, rows: Tensor, size: Tensor) -> None:
-        """Remember the closest inputs that met the criterion, of sizes (m,)."""
-        closer = size < self.size[rows]
-        rows = rows[closer]
+    def _closer(self, rows: Tensor) -> None:
+        """Remember the assignments of the closest inputs that met the criterion."""
         sample = self.sample[rows]
-        self.size[rows] = size[closer]
         self.cleaned.closest[sample] = self.assignment.variant[rows]
         self.cleaned.length[sample] = self.threat.distance.size(self.assignment.x[rows] - self.batch.x[sample])
 
-    def _settle(self, rows: Tensor) -> None:
-        """Note what is left, and which samples are done."""
+    def _settle(self, rows: Tensor) -> Tensor:
+        """Note what is left; which samples go on, (m,) bool."""
         sample = self.sample[rows]
         self.cleaned.variant[sample], self.cleaned.strength[sample] = self.assignment.variant[rows], self.strength[rows]
         finished = ~self.eliminating[rows] & (self.halved[rows] >= self.settings.halvings)
-        self.alive[rows] = ~finished & self.oracle.affordable(self.batch.ids[sample])
+        goes_on: Tensor = ~finished & self.oracle.affordable(self.ids)
+        self.alive[rows] = goes_on
+        return goes_on
 
 
 def clean_up(

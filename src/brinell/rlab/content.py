@@ -1,5 +1,7 @@
 """Features of a clean input, patch by patch, that mean the same for signals, images and video of any size."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -63,12 +65,19 @@ def _pool(planes: Tensor, sides: list[int]) -> Tensor:
 
 def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, *places) to the means (n, patches)."""
-    return sums(values.flatten(1), grid) / grid.not_repeated.to(values.device).sum(1)
+    return sums(values.flatten(1), grid) / patch_places(grid, values.device)[1].sum(1)
 
 
 def sums(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, places) to the sums over each patch (n, patches)."""
-    return (values[:, grid.members.to(values.device)] * grid.not_repeated.to(values.device)).sum(2)
+    members, inside = patch_places(grid, values.device)
+    return (values[:, members] * inside).sum(2)
+
+
+@lru_cache(maxsize=8)
+def patch_places(grid: PatchGrid, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The places of each patch, and which are not repeated, on a device, which waits for all that is brought there."""
+    return grid.members.to(device), grid.not_repeated.to(device)
 
 
 def squash(values: Tensor) -> Tensor:

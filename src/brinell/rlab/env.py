@@ -17,9 +17,14 @@ Deviations from the papers:
   (`Rules.patience`), or too small a gain, the episode is restarted (`rlab.restart`).
 - The variant on a patch is sampled by the predictions (Thompson sampling) from a random selection; the agent may name the
   distortion and the severity, and need not.
+
+The state of the slots lies on the device of the batch, and each look at it by the host makes the host wait. So the host looks
+twice a step, before the query (`_moved`) and after it (`_News`), at all that it has to decide by; a third look follows only where
+an episode succeeds, is stuck or ends.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,8 +45,9 @@ from brinell.rlab.posterior import TRUST, Posterior, Trust
 from brinell.rlab.predictions import Predictions, looked_at, sensitivity
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
+from brinell.rlab.rows import index, positions, select, write_where
 from brinell.rlab.rules import CLOSER, REWARDS, SHRINK, USUAL, Before, Rules, aimed, any_class_counts, margin_of
-from brinell.rlab.variants import Variant, pair_numbers, wholes
+from brinell.rlab.variants import Variant, pair_numbers, pair_options, wholes
 
 ADD, REMOVE, DISTORTION = 0, 1, 2
 """The branches of an action."""
@@ -79,6 +85,38 @@ class Placement:
         """Patches compared at most, patches removed at most, and one choice of a distortion and severity."""
         most = int(self.rules.changes(torch.zeros(1), len(self.grid)))
         return min(most * self.rules.candidates, len(self.grid)), max(1, round(most * self.rules.removals)), 1
+
+
+class _Schedule(NamedTuple):
+    """What the host knows of the next step of each running episode, a list with a number for each."""
+
+    changes: list[int]
+    """Patches that may be changed."""
+    removals: list[int]
+    """Patches that may be cleared."""
+    pending: list[int]
+    """1 where the step asks about the input as it is."""
+    fresh: list[int]
+    """1 where the clean input has not been asked about."""
+
+    def part(self, places: list[int]) -> "_Schedule":
+        """The schedule of some of the episodes."""
+        return _Schedule(*([column[place] for place in places] for column in self))
+
+
+class _News(NamedTuple):
+    """What the host learns of each running episode after a query, a list with a number for each."""
+
+    stuck: list[int]
+    success: list[int]
+    """1 for a success, but for one of the clean input."""
+    due: list[int]
+    """1 where the surrogates are asked."""
+    over: list[int]
+    """1 where the episode ends."""
+    changes: list[int]
+    """The `_Schedule` of the next step; `over` too holds where no episode is stuck or succeeds."""
+    removals: list[int]
 
 
 class PatchEnv:
@@ -128,7 +166,7 @@ class PatchEnv:
         filters = rng.select(first).fold("filters")
         self.cache = DistortionCache(batch.x[first], threat.domain, variants, filters, gradient=ask, memory=MEMORY)
         self.assignment = Assignment(grid, self.cache)
-        self._prior = placement.prior or Prior()
+        self._prior = (placement.prior or Prior()).to(device)
         covariance = self._prior.covariance_for(grid.channels)
         self.posterior = Posterior(
             n,
@@ -140,9 +178,13 @@ class PatchEnv:
             device=device,
         )
         self._guides = Guides(oracle, grid, self.posterior, placement.trust)
-        self._families = pair_numbers(variants, device)
+        self._families, self._options = pair_numbers(variants, device), pair_options(variants)
         self._cycle, self._maps = cycle, maps
         self._next, self.alive = 0, torch.zeros(n, dtype=torch.bool, device=device)
+        self._rows: Tensor | None = first[:0]
+        self._ids, self._lays = first[:0], False
+        self._schedule: _Schedule | None = None
+        self._paces = (first[:0], first[:0])
         patches = len(grid)
         self._x = batch.x[first].clone()
         self._margin, self._start, self._radius, self._kept = torch.zeros(4, n, device=device)
@@ -164,6 +206,23 @@ class PatchEnv:
     def waiting(self) -> bool:
         """True if some samples have had no episode yet."""
         return self._cycle or self._next < len(self._batch)
+
+    @property
+    def rows(self) -> Tensor:
+        """(m,) int64: the slots with a running episode, ascending; the same tensor as long as they are the same."""
+        if self._rows is None:
+            self._rows = self.alive.nonzero()[:, 0]
+            self._ids = self._batch.ids[self._sample[self._rows]]
+        return self._rows
+
+    def _look(self) -> tuple[_Schedule, Tensor, Tensor]:
+        """The schedule of the next step; the `changes` and `removals` (m,) of it, on the device."""
+        if self._schedule is None:
+            rows = self.rows
+            self._paces = changes, removals = self._pace(rows)
+            columns = (changes, removals, self._pending[rows], self._fresh[rows])
+            self._schedule = _Schedule(*torch.stack([column.long() for column in columns]).tolist())
+        return self._schedule, *self._paces
 
     def reset(self, mask: Tensor) -> Observation:
         """Put the next samples into the slots where `mask` holds, as long as there are any."""
@@ -202,36 +261,41 @@ class PatchEnv:
         if self._gradients is not None and bool(active.any()):
             self._gradients(sample[active])
             self.alive[rows] = self._oracle.active(self._batch.ids[sample])
+        self._rows = self._schedule = None
 
     def step(self, action: Action) -> Step:
         """Carry out a dual action in every slot. Choices beyond a slot's pace, or of no effect, are replaced by -1 in place."""
         n = len(self.alive)
         reward = torch.zeros(n, device=self.alive.device)
         terminated, truncated = torch.zeros(2, n, dtype=torch.bool, device=self.alive.device)
-        rows = self.alive.nonzero()[:, 0]
+        rows = self.rows
         if len(rows):
+            schedule = self._look()[0]
             patches, variants = self._edits(rows, action)
             threat = replace(self._threat, eps=self._radius[rows])
             distorted = self.assignment.candidates(rows, patches, variants)
             x = threat.project(distorted, self.cache.x[rows])
-            fresh = self._fresh[rows]
-            reward[rows], success = self._ask(rows, patches, variants, distorted, x)
-            self._age[rows] += (~fresh).long()
-            keys = self.streams.keys.clone()
-            keys[rows[~fresh]] = self.streams.select(rows[~fresh]).fold("step").keys
-            self.streams, self._fresh[rows] = Streams(keys), False
-            exhausted = torch.where(self._refining[rows], self._left[rows] <= 0, self._age[rows] >= self.rules.steps)
-            exhausted |= ~self._oracle.affordable(self._batch.ids[self._sample[rows]])
-            over = exhausted | (success & ~self._refining[rows])
-            won = self.outcomes.success[self._sample[rows]]
-            terminated[rows], truncated[rows] = over & won, over & ~won
-            if bool(over.any()):
-                self._end(rows[over])
+            reward[rows], over = self._ask(rows, patches, variants, distorted, x, schedule)
+            later = positions([not fresh for fresh in schedule.fresh])
+            if later:
+                keys, chosen = self.streams.keys.clone(), select(rows, later)
+                keys[chosen] = self.streams.select(chosen).fold("step").keys
+                self.streams = Streams(keys)
+            self._fresh[rows] = False
+            if over:
+                won = self.outcomes.success[self._sample[rows]]
+                ending = torch.zeros_like(won).index_fill_(0, index(over, rows.device), True)
+                terminated[rows], truncated[rows] = ending & won, ending & ~won
+                self._end(rows, over)
         return Step(self._observation(), reward, terminated, truncated)
 
-    def _end(self, rows: Tensor) -> None:
-        """End the episodes of some rows and record their outcomes."""
+    def _end(self, running: Tensor, over: list[int]) -> None:
+        """End the episodes at some positions among the `running` slots (m,) and record their outcomes."""
+        rows, left = select(running, over), sorted(set(range(len(running))) - set(over))
         self.alive[rows] = False
+        schedule, changes, removals = self._look()
+        self._rows, self._ids = select(running, left), select(self._ids, left)
+        self._schedule, self._paces = schedule.part(left), (select(changes, left), select(removals, left))
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
@@ -245,15 +309,17 @@ class PatchEnv:
     def _edits(self, rows: Tensor, action: Action) -> tuple[Tensor, Tensor]:
         """Patches and variants (m, adds + removals), filled up with a patch that there is not."""
         add, remove, family = (action[branch][rows] for branch in (ADD, REMOVE, DISTORTION))
-        count, most = self._pace(rows)
-        idle = self._pending[rows, None]
-        compared = (count * self.rules.candidates).clamp_max(len(self.grid))
+        schedule, count, most = self._look()
+        idle, patches = self._pending[rows, None], len(self.grid)
+        compared = (count * self.rules.candidates).clamp_max(patches)
         add = torch.where((torch.arange(add.shape[1], device=add.device) < compared[:, None]) & ~idle, add, -1)
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
-        width, patches = max(1, int(compared.max())), len(self.grid)
-        variants, scores = self._choose(rows, add[:, :width], family[:, 0], torch.where(idle[:, 0], 0, compared))
+        widths = [min(changes * self.rules.candidates, patches) for changes in schedule.changes]
+        width = max(1, *widths)
+        looked_at = [0 if pending else each for each, pending in zip(widths, schedule.pending, strict=True)]
+        variants, scores = self._choose(rows, add[:, :width], family[:, 0], looked_at)
         # The patches of the best scores are changed; the action names them in the order of the policy.
-        best = scores.argsort(dim=1, descending=True, stable=True)[:, : max(1, int(count.max()))]
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : max(1, *schedule.changes)]
         within = torch.arange(best.shape[1], device=add.device) < count[:, None]
         variants = torch.where(torch.zeros_like(variants, dtype=torch.bool).scatter_(1, best, within), variants, CLEAN)
         changed = torch.where(variants == CLEAN, -1, add[:, :width])
@@ -262,69 +328,127 @@ class PatchEnv:
         marks.scatter_(1, torch.where(add < 0, patches, add), True)
         remove = torch.where(marks.gather(1, remove.clamp_min(0)), -1, remove)
         action[ADD][rows], action[REMOVE][rows] = add, remove
-        remove = remove[:, : max(1, int(most.max()))]
+        remove = remove[:, : max(1, *schedule.removals)]
         chosen = torch.cat([changed.gather(1, best), remove], 1)
         variants = torch.cat([variants.gather(1, best), torch.full_like(remove, CLEAN)], 1)
-        full = self._restarts.laid[rows]
-        self._restarts.laid[rows] = CLEAN
-        over = rows[full != CLEAN]
-        action[ADD][over] = action[REMOVE][over] = -1
-        chosen, variants = lay(chosen, variants, full, len(self.grid))
+        if self._lays:
+            full, self._lays = self._restarts.laid[rows], False
+            self._restarts.laid[rows] = CLEAN
+            over = rows[full != CLEAN]
+            action[ADD][over] = action[REMOVE][over] = -1
+            chosen, variants = lay(chosen, variants, full, len(self.grid))
         return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
 
-    def _ask(self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """One query for each slot, and what follows from the answers: reward and whether the criterion is reached, (m,).
+    def _moved(self, rows: Tensor, change: Tensor) -> list[int]:
+        """The positions in `rows` whose inputs change by `change` (m, *shape) or were not asked about: no other needs a query."""
+        moved: list[int] = ((norms.linf(change) > 0) | self._pending[rows]).tolist()
+        return positions(moved)
+
+    def _ask(
+        self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor, schedule: _Schedule
+    ) -> tuple[Tensor, list[int]]:
+        """One query for each slot, and what follows: the rewards (m,), and the positions of the episodes that are over.
 
         The edits make the inputs `distorted`, which are asked about as `x`, within the budget.
         """
         sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
-        ids, y = self._batch.ids[sample], self._batch.y[sample]
+        ids, y = self._ids, self._batch.y[sample]
         change = x - self._x[rows]
-        # An input that does not change needs no query.
-        real = (norms.linf(change) > 0) | pending
-        logits = self._logits[rows].clone()
-        if real.any():
-            logits[real] = self._oracle.scores(ids[real], x[real])
+        moved = self._moved(rows, change)
+        logits = self._logits[rows]
+        if len(moved) == len(rows):
+            real = torch.ones_like(fresh)
+            logits = self._oracle.scores(ids, x).to(logits.dtype)
+        else:
+            places = index(moved, rows.device)
+            real = torch.zeros_like(fresh).index_fill_(0, places, True)
+            if moved:
+                logits[places] = self._oracle.scores(ids[places], x[places]).to(logits.dtype)
         self._asked[rows] += real & ~fresh
         self._restarts.note(rows, logits, y)
         margin = self._margin_of(rows, logits, x)
-        self._margin[rows[fresh]] = self._start[rows[fresh]] = margin[fresh]
+        begins = any(schedule.fresh)
+        if begins:
+            self._margin[rows] = torch.where(fresh, margin, self._margin[rows])
+            self._start[rows] = torch.where(fresh, margin, self._start[rows])
         effect = margin - self._margin[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
-        indices = (real & ~fresh).nonzero()[:, 0]
-        self.posterior.update(rows[indices], flat[indices], effect[indices])
+        answered = [place for place in moved if not schedule.fresh[place]]
+        if answered:
+            self.posterior.update(*(select(values, answered) for values in (rows, flat, effect)))
         self._mark(rows, patches, effect)
         last = Before(self._x[rows], self._logits[rows], self._margin[rows], self._start[rows], self._radius[rows])
         reward = REWARDS[self.rules.reward](last, x, logits, margin, y, self.cache.x[rows])
         accepted = (effect > 0) | pending | (self._restarts.kept[rows] & real)
         self._restarts.kept[rows] &= ~accepted
         self._kept[rows] += 0.1 * (accepted.float() - self._kept[rows]) * ~fresh
-        accepted_rows = rows[accepted]
         before = self.assignment.variant[rows]
-        self.assignment.edit(accepted_rows, patches[accepted], variants[accepted], distorted[accepted])
+        self.assignment.accept(rows, accepted, patches, variants, distorted)
         after = self.assignment.variant[rows]
         self.outcomes.given[sample] += ((before == CLEAN) & (after != CLEAN)).sum(1)
         self.outcomes.taken[sample] += ((before != CLEAN) & (after == CLEAN)).sum(1)
-        self._x[accepted_rows], self._margin[accepted_rows], self._logits[accepted_rows] = (
-            x[accepted],
-            margin[accepted],
-            logits[accepted],
-        )
+        for state, values in ((self._x, x), (self._margin, margin), (self._logits, logits)):
+            write_where(state, rows, accepted, values)
         self._pending[rows] = False
-        self._restarts.wait(rows[~fresh], accepted[~fresh], self._margin[rows[~fresh]])
-        self._restart_stuck(rows[self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0)])
+        later = positions([not fresh for fresh in schedule.fresh])
+        if later:
+            chosen = select(rows, later)
+            self._restarts.wait(chosen, select(accepted, later), self._margin[chosen])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
-        self.outcomes.success[sample[success & fresh]] = True
-        self._note(rows[success & ~fresh])
-        self._guide(rows)
-        return torch.where(self._refining[rows] & ~success | pending, 0, reward), success
+        if begins:
+            self.outcomes.success[sample] |= success & fresh
+        affordable = self._oracle.affordable(ids)
+        news = self._news(rows, fresh, margin, success, affordable)
+        over = self._follow(rows, fresh, success, affordable, news)
+        return torch.where(self._refining[rows] & ~success | pending, 0, reward), over
+
+    def _news(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _News:
+        """What the host has to know of an answer."""
+        self._paces = self._pace(rows)
+        columns = (
+            self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0),
+            success & ~fresh,
+            self._guides.due(rows, self._x, self._age),
+            self._over(rows, fresh, success, affordable),
+            *self._paces,
+        )
+        return _News(*torch.stack([column.long() for column in columns]).tolist())
+
+    def _over(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
+        """(m,) bool: which episodes end with this step."""
+        refining = self._refining[rows]
+        exhausted = torch.where(refining, self._left[rows] <= 0, self._age[rows] + (~fresh).long() >= self.rules.steps)
+        over: Tensor = exhausted | ~affordable | (success & ~refining)
+        return over
+
+    def _follow(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, news: _News) -> list[int]:
+        """Do what the answers ask for; the positions of the episodes that are over."""
+        stuck, noted = positions(news.stuck), positions(news.success)
+        due, over, changes, removals = news.due, news.over, news.changes, news.removals
+        pending = nothing = [0] * len(rows)
+        if stuck:
+            self._restart_stuck(select(rows, stuck))
+        if noted:
+            self._note(select(rows, noted))
+        if stuck or noted:  # other inputs, radii and paces now
+            self._paces = self._pace(rows)
+            columns = (
+                self._guides.due(rows, self._x, self._age),
+                self._over(rows, fresh, success, affordable),
+                *self._paces,
+                self._pending[rows],
+            )
+            due, over, changes, removals, pending = torch.stack([column.long() for column in columns]).tolist()
+        if any(due):
+            self._guide(select(rows, positions(due)))
+        self._age[rows] += (~fresh).long()
+        self._schedule = _Schedule(changes, removals, pending, nothing)
+        return positions(over)
 
     def _guide(self, rows: Tensor) -> None:
-        """Ask the surrogates where the episodes are, if it is time."""
-        rows = self._guides.due(rows, self._x, self._age)
-        if not len(rows):
-            return
+        """Ask the surrogates where the episodes are."""
+        self._guides.look(rows, self._x, self._age)
         weights = class_weights(
             lambda logits: self._margin_of(rows, logits, self._x[rows]), self._logits[rows], self.streams.select(rows)
         )
@@ -333,13 +457,15 @@ class PatchEnv:
 
     def _restart_stuck(self, rows: Tensor) -> None:
         """Next inputs of stuck slots: the whole input distorted where the budget allows, or `Restarts.observation`."""
+        self._lays = True
         while len(rows):
             number = self._restarts.whole(rows)
-            self._restart(rows[number == CLEAN])
-            rows, number = rows[number != CLEAN], number[number != CLEAN]
             fits = self._threat.distance.size(self.cache.inputs(rows, number) - self.cache.x[rows]) <= self._radius[rows]
-            self._restarts.laid[rows[fits]] = number[fits]
-            rows = rows[~fits]
+            tried, fitting = torch.stack([number == CLEAN, fits]).tolist()
+            if any(tried):
+                self._restart(select(rows, positions(tried)))
+            write_where(self._restarts.laid, rows, fits & (number != CLEAN), number)
+            rows = select(rows, [place for place, done in enumerate(map(max, tried, fitting)) if not done])
 
     def _restart(self, rows: Tensor) -> None:
         """Go on with a step that is kept in any case, or from the clean input towards another class; no query is needed."""
@@ -357,21 +483,20 @@ class PatchEnv:
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and note the effect of each patch's last change, divided among those changed together."""
-        real = patches < len(self.grid)
+        count = len(self.grid)
+        real = patches < count
         share = effect / (real.sum(1).clamp_min(1) * self._start[rows].abs().clamp_min(1e-6))
-        row, slot = real.nonzero(as_tuple=True)
-        self._visits[rows[row], patches[row, slot]] += 1
-        self.outcomes.visits[self._sample[rows[row]], patches[row, slot]] += 1
-        self._gain[rows[row], patches[row, slot]] = share[row]
+        marks = torch.zeros(len(rows), count + 1, dtype=torch.bool, device=rows.device).scatter_(1, patches, True)[:, :count]
+        self._visits[rows] += marks
+        self.outcomes.visits[self._sample[rows]] += marks.to(torch.int32)
+        self._gain[rows] = torch.where(marks, share[:, None], self._gain[rows])
 
     def _note(self, rows: Tensor) -> None:
         """Note assignments that met the criterion; with refinement, look for others at a smaller distance next."""
-        if not len(rows):
-            return
         sample = self._sample[rows]
         size = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         new = ~self.outcomes.success[sample]
-        self.outcomes.steps[sample[new]] = self._asked[rows[new]]
+        self.outcomes.steps[sample] = torch.where(new, self._asked[rows], self.outcomes.steps[sample])
         self.outcomes.success[sample] = True
         self.outcomes.variant[sample] = self.assignment.variant[rows].to(torch.int16)
         self.outcomes.eps[sample] = torch.minimum(size, self._radius[rows])
@@ -385,17 +510,18 @@ class PatchEnv:
             self._radius[rows] = SHRINK * size
             self._restarts.aim[rows] = -1
 
-    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor, compared: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose(self, rows: Tensor, patches: Tensor, family: Tensor, compared: list[int]) -> tuple[Tensor, Tensor]:
         """(m, k) each: the variant for each chosen patch (m, k), CLEAN where none would change anything, and its score.
 
-        Only the first `compared` (m,) patches of each row are looked at; the rows of one number are looked at together.
+        Only the first `compared` patches of each row are looked at; the rows of one number are looked at together.
         """
         variants = torch.full_like(patches, CLEAN)
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
-        for width in torch.unique(compared).tolist():
-            if width:
-                part = compared == width
-                variants[part, :width], scores[part, :width] = self._compare(rows[part], patches[part, :width], family[part])
+        for width in sorted(set(compared) - {0}):
+            part = positions([number == width for number in compared])
+            found = self._compare(*(select(values, part) for values in (rows, patches[:, :width], family)))
+            where = slice(None) if len(part) == len(rows) else index(part, rows.device)
+            variants[where, :width], scores[where, :width] = found
         return variants, scores
 
     def _compare(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
@@ -412,7 +538,7 @@ class PatchEnv:
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
         n, patches = self.alive.shape[0], len(self.grid)
-        rows = self.alive.nonzero()[:, 0]
+        rows = self.rows
         contribution, squares, price = self._predictions.standing(rows)
         removal = price[:, None] * squares - contribution
         standing = self.assignment.variant[rows] != CLEAN
@@ -440,9 +566,9 @@ class PatchEnv:
         )
         patch = torch.cat([self._content[rows], torch.stack(dynamic, 2)], 2)
         free = ~self._pending[rows, None]
-        options = int(self._families.max()) + 1
-        may = (free.expand(-1, patches), free & standing & (removal > 0) & (self.rules.removals > 0), free.expand(-1, options))
-        count, clear = self._pace(rows)
+        removable = free & standing & (removal > 0) & (self.rules.removals > 0)
+        may = (free.expand(-1, patches), removable, free.expand(-1, self._options))
+        _, count, clear = self._look()
         most = ((count * self.rules.candidates).clamp_max(patches), clear, torch.ones_like(rows))
         features, allowed, most = mapped(
             lambda one: one.new_zeros(n, *one.shape[1:]).index_copy(0, rows, one), ({"patch": patch, "whole": whole}, may, most)

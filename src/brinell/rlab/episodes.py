@@ -15,11 +15,10 @@ from brinell.rlab.interface import Action, Observation, Policy, mapped
 from brinell.rlab.outcomes import Outcomes
 
 
-def act(policy: Policy, observation: Observation, rng: Streams, alive: Tensor) -> Action:
-    """Action of the policy in the slots that are `alive` (n,) bool; it is not called for the other slots."""
-    rows = alive.nonzero()[:, 0]
+def act(policy: Policy, observation: Observation, rng: Streams, rows: Tensor) -> Action:
+    """Action of the policy in the slots `rows` (m,); it is not called for the other slots."""
     action = policy.act(mapped(lambda column: column[rows], observation), rng.select(rows))
-    return tuple(choices.new_full((len(alive), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
+    return tuple(choices.new_full((len(rng), *choices.shape[1:]), -1).index_copy(0, rows, choices) for choices in action)
 
 
 def run_episodes(
@@ -42,10 +41,10 @@ def run_episodes(
     gradients = Gradients(oracle, batch)
     environment = PatchEnv(oracle, batch, threat, placement, rng, gradients=gradients, maps=True)
     observation = environment.reset(torch.ones_like(environment.alive))
-    while bool(environment.alive.any()):
-        step = environment.step(act(policy, observation, environment.streams, environment.alive))
-        over = ~environment.alive
-        observation = environment.reset(over) if environment.waiting and bool(over.any()) else step.observation
+    while len(rows := environment.rows):
+        step = environment.step(act(policy, observation, environment.streams, rows))
+        ended = len(environment.rows) < len(environment.alive)
+        observation = environment.reset(~environment.alive) if environment.waiting and ended else step.observation
     outcomes, slots = environment.outcomes, len(environment.alive)
     del environment  # its distorted inputs would lie in memory beside those of the clean-up
     on_end(outcomes)

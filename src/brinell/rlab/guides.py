@@ -14,6 +14,7 @@ from torch import Tensor
 from brinell.core.oracle import Oracle
 from brinell.core.patches import PatchGrid
 from brinell.core.streams import Streams
+from brinell.rlab.content import patch_places
 from brinell.rlab.posterior import Posterior, Trust
 from brinell.rlab.prior import LEAST
 
@@ -69,18 +70,21 @@ class Guides:
         self._scale[rows] = 0
 
     def due(self, rows: Tensor, x: Tensor, age: Tensor) -> Tensor:
-        """The slots of (m,) in which the surrogates are asked now.
+        """(m,) bool: in which of the slots (m,) the surrogates are asked now.
 
         `x` (n, *shape) are the inputs of all slots, `age` (n,) the queries of their episodes.
         """
         if self._x is None:
-            return rows[:0]
+            return torch.zeros_like(rows, dtype=torch.bool)
         first = self._asked_at[rows] < 0
         again = age[rows] - self._asked_at[rows] >= self._trust.every
         again &= (x[rows].flatten(1) != self._x[rows]).any(1)
-        rows = rows[first | again]
-        self._asked_at[rows], self._x[rows] = age[rows], x[rows].flatten(1)
-        return rows
+        return first | again
+
+    def look(self, rows: Tensor, x: Tensor, age: Tensor) -> None:
+        """Remember at which inputs and ages the surrogates of these slots (m,) are asked, of those of all slots."""
+        if self._x is not None:
+            self._asked_at[rows], self._x[rows] = age[rows], x[rows].flatten(1)
 
     def ask(self, rows: Tensor, ids: Tensor, x: Tensor, weights: Tensor) -> None:
         """Ask about the inputs (m, *shape) and give what is answered to the posterior."""
@@ -92,7 +96,7 @@ class Guides:
     def energies(self, rows: Tensor) -> Tensor:
         """(m, patches): the energies of the prior with a share of those of the surrogates, which is as large as their trust."""
         square = self._posterior.slopes[rows].square().mean(2)
-        members, inside = self._grid.members.to(square.device), self._grid.not_repeated.to(square.device)
+        members, inside = patch_places(self._grid, square.device)
         patch = (square[:, :, members] * inside).sum(3) / inside.sum(1)
         patch = patch / patch.mean(2, keepdim=True).clamp_min(1e-12)
         trust = (self._posterior.coefficients[rows] / self._trust.mean).clamp(0, 1) * self._trust.energy / patch.shape[1]

@@ -83,9 +83,11 @@ class Posterior:
         self._taught, self._prior = torch.zeros(2, slots, channels * places + surrogates, device=device)
         if not surrogates:
             self.mean = self._taught.view_as(self.mean)
-        # Factors v of what the answers took away: the covariance is that of the prior less the sum of v v'.
+        # Factors v of what the answers took away: the covariance is that of the prior less the sum of v v'. No slot has more than
+        # `_most` of them.
         answers = min(ANSWERS, HELD // (channels * places))
-        self._factors, self._number = torch.zeros(slots, answers, self._taught.shape[1], device=device), [0] * slots
+        self._factors = torch.zeros(slots, answers, self._taught.shape[1], device=device)
+        self._number, self._most = torch.zeros(slots, dtype=torch.int64, device=device), 0
 
     @property
     def unit(self) -> Tensor:
@@ -97,9 +99,9 @@ class Posterior:
         self.mean[rows], self.energy[rows], self.slopes[rows] = 0, energy, 0
         self._taught[rows] = self._prior[rows] = 0
         self._prior[rows, self._values :] = self._trust.mean
-        self._squares[rows] = self._count[rows] = 0
-        for row in rows.tolist():
-            self._number[row] = 0
+        self._squares[rows] = self._count[rows] = self._number[rows] = 0
+        if len(rows) == len(self._number):
+            self._most = 0
 
     def variance(self, change: Tensor, energy: Tensor) -> Tensor:
         """Prior variance, in squared units, of the effect of changes (..., channels, k) at places of energy (..., k)."""
@@ -165,13 +167,23 @@ class Posterior:
         self.mean[rows] = own.view_as(self.mean[rows]) + torch.einsum("ms,mscp->mcp", coefficients, self.slopes[rows])
 
     def _reduced(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
-        """(m, values): the covariance times the changes, from that of the prior times them; all (m, values).
+        """(m, values): the covariance times the changes, from that of the prior times them; all (m, values)."""
+        if self._factors.device.type == "cpu":
+            return self._reduced_by_row(rows, change, direction)
+        # All slots together, those that were not asked about with a change of 0: the factors are not copied. Factors that a slot
+        # does not have yet, or has no more, count nothing. The sums are the processor's in another order.
+        factors = self._factors[:, : self._most]
+        everywhere = factors.new_zeros(2, len(factors), factors.shape[2]).index_copy_(1, rows, torch.stack([direction, change]))
+        products = torch.bmm(factors, everywhere[1, :, :, None])
+        unused = torch.arange(self._most, device=rows.device) >= self._number[:, None]
+        products = products.masked_fill_(unused[:, :, None], 0)
+        return torch.baddbmm(everywhere[0, :, None], products.transpose(1, 2), factors, alpha=-1)[rows, 0]
 
-        Row by row: a copy of the factors of many rows takes longer than the products.
-        """
+    def _reduced_by_row(self, rows: Tensor, change: Tensor, direction: Tensor) -> Tensor:
+        """The same on the processor, three times as fast: the factors of one slot stay in its cache between the products."""
         reduced = direction.clone()
-        for index, row in enumerate(rows.tolist()):
-            factors = self._factors[row, : self._number[row]]
+        for index, (row, number) in enumerate(zip(rows.tolist(), self._number[rows].tolist(), strict=True)):
+            factors = self._factors[row, :number]
             reduced[index].addmv_(factors.T, factors.mv(change[index]), alpha=-1)
         return reduced
 
@@ -179,6 +191,7 @@ class Posterior:
         """Write the factors (m, values) of the newest answers over the oldest ones."""
         answers = self._factors.shape[1]
         if answers:
-            for index, row in enumerate(rows.tolist()):
-                self._factors[row, self._number[row] % answers] = factor[index]
-                self._number[row] += 1
+            number = self._number[rows]
+            self._factors[rows, number % answers] = factor
+            self._number[rows] = number + 1
+            self._most = min(answers, self._most + 1)

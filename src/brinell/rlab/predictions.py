@@ -9,7 +9,7 @@ from brinell.core.patches import PatchGrid
 from brinell.core.threat import Distance
 from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache
-from brinell.rlab.content import sums
+from brinell.rlab.content import patch_places, sums
 from brinell.rlab.posterior import Posterior
 from brinell.rlab.variants import Variant
 
@@ -17,6 +17,8 @@ NEARLY = 0.98
 """Share of the budget from which on distortions compete for it."""
 ROOM = 2**19
 """Values that are compared together when variants are chosen, as many as a cache of the processor holds."""
+DEVICE_ROOM = 2**26
+"""The same on a device, which has to be kept busy."""
 
 DRAWS = 4
 """Draws of each distortion that are taken."""
@@ -35,7 +37,7 @@ class Predictions:
         self._assignment, self._posterior, self._distance = assignment, posterior, distance
         self._grid, self._cache = assignment.grid, assignment.cache
         self._radius, self._temperature = radius, temperature
-        self.members, self.inside = self._grid.members.to(radius.device), self._grid.not_repeated.to(radius.device)
+        self.members, self.inside = patch_places(self._grid, radius.device)
         self._whole = bool(self.inside.all())
 
     def choose(self, rows: Tensor, patches: Tensor, offered: Tensor, chance: Tensor, visits: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,9 +55,11 @@ class Predictions:
         """
         each = self.members.shape[1] * self._grid.channels * offered.shape[1]
         # With overlap a single input has more patches to choose for than there is room.
-        width = max(1, min(patches.shape[1], ROOM // each))
+        room = ROOM if rows.device.type == "cpu" else DEVICE_ROOM
+        width = max(1, min(patches.shape[1], room // each))
+        size = max(1, room // (each * width))
         chosen, scores = torch.empty_like(patches), torch.empty_like(patches, dtype=chance.dtype)
-        for part in torch.split(torch.arange(len(rows), device=rows.device), max(1, ROOM // (each * width))):
+        for part in (slice(first, first + size) for first in range(0, len(rows), size)):
             for start in range(0, patches.shape[1], width):
                 columns = slice(start, start + width)
                 shown = patches[part, columns].clamp_min(0)

@@ -54,7 +54,7 @@ class Restarts:
     def note(self, rows: Tensor, logits: Tensor, y: Tensor) -> None:
         """Note how near each class (m, classes) came to the lead; the first answer is that to the clean input."""
         first = self._lead[rows].isinf().all(1)
-        self.clean[rows[first]] = logits[first]
+        self.clean[rows] = torch.where(first[:, None], logits, self.clean[rows])
         lead = (logits - logits.gather(1, y[:, None])).scatter(1, y[:, None], -torch.inf)
         self._lead[rows] = torch.maximum(self._lead[rows], lead)
 
@@ -88,8 +88,10 @@ class Restarts:
         self._begin(rows)
         anew = (self._rounds[rows] % 2 == 1) & self._aims
         self._rounds[rows] += 1
-        self.kept[rows[~anew]], self.aim[rows] = True, -1
-        rows, logits, y = rows[anew], logits[anew], y[anew]
+        self.kept[rows] |= ~anew
+        self.aim[rows] = -1
+        chosen = anew.nonzero()[:, 0]
+        rows, logits, y = rows[chosen], logits[chosen], y[chosen]
         if len(rows):
             leader = logits.scatter(1, y[:, None], -torch.inf).argmax(1)
             self._tries[rows, leader] += 1
@@ -101,12 +103,9 @@ class Restarts:
 
 def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[Tensor, Tensor]:
     """Edits (m, k) of patches, -1 for none; where `whole` (m,) names a variant it is placed on every patch instead."""
-    rows = whole != CLEAN
-    if not bool(rows.any()):
-        return chosen, variants
+    laid = (whole != CLEAN)[:, None]
     wanting = max(0, patches - chosen.shape[1])
     chosen, variants = functional.pad(chosen, (0, wanting), value=-1), functional.pad(variants, (0, wanting), value=CLEAN)
     place = torch.arange(chosen.shape[1], device=chosen.device)
-    chosen[rows] = torch.where(place < patches, place, -1)
-    variants[rows] = torch.where(place < patches, whole[rows, None], CLEAN)
-    return chosen, variants
+    chosen = torch.where(laid, torch.where(place < patches, place, -1), chosen)
+    return chosen, torch.where(laid, torch.where(place < patches, whole[:, None], CLEAN), variants)

@@ -17,6 +17,7 @@ success that ends an episode.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -99,6 +100,12 @@ CLOSER = 1 / 64
 """The least share of the patches that a step changes after the first success."""
 
 
+@cache
+def _pace(device: torch.device) -> Tensor:
+    """`PACE` on a device, which waits for every number that is brought there."""
+    return torch.tensor(PACE, device=device)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """How an episode goes."""
@@ -135,7 +142,7 @@ class Rules:
 
     def changes(self, age: Tensor, patches: int) -> Tensor:
         """(n,): how many patches a step changes at most, after `age` (n,) steps."""
-        halvings = (age[:, None] > self.steps * torch.tensor(PACE, device=age.device)).sum(1)
+        halvings = (age[:, None] > self.steps * _pace(age.device)).sum(1)
         return (self.p_init * patches * 0.5**halvings).round().long().clamp_min(1)
 
 

@@ -185,7 +185,7 @@ def train(
 
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
-    slots = min(config.slots, len(batch))
+    slots, device = min(config.slots, len(batch)), batch.x.device
     full_threat, full_batch = threat, batch
     anything = replace(threat, eps=torch.full_like(threat.eps, torch.inf))
     ledger = Ledger(model, batch, anything, access=Access.SCORES, batch_size=batch_size, minimal=True)
@@ -195,7 +195,8 @@ def train(
     curve: list[dict[str, Any]] = list(record.get("curve", ()))
     done = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
-    prior, network = (start.prior, start.network) if start else (Prior(placement.grid.channels, config.seed), None)
+    begun = (start or Agent(prior=Prior(placement.grid.channels, config.seed))).to(device)
+    prior, network = begun.prior, begun.network
     placement = replace(placement, prior=prior, slots=slots)
     surrogates, described = (start.surrogates, record.get("surrogates", ())) if start else ((), ())
     if candidates and not start:
@@ -216,7 +217,7 @@ def train(
         learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
         some = batch.select(learning), threat.select(learning)
         environment = PatchEnv(oracle, *some, placement, rng.select(learning), cycle=True)
-        network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed)
+        network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed).to(device)
         trainer = learner.begin(network, environment, slots, config.seed + len(curve))
         for progress in learn(trainer, steps=remaining, seconds=config.seconds, interval=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}

@@ -83,11 +83,13 @@ def distorted(
         RequestError: no such severity, or the distortion needs a gradient and none is given.
         ContractError: the distortion failed or broke its contract.
     """
+    low, high = domain.bounds()
+    plain = not low.any() and bool((high == 1).all())  # on the processor, where a look costs nothing
     low, high = domain.bounds(x)
-    plain = not low.any() and bool((high == 1).all())
     unit = x if plain else ((x - low) / (high - low)).clamp_(0, 1)
     severity, draw = (torch.as_tensor(value, device=x.device).expand(len(x)) for value in (severity, draw))
-    if severity.min() < SEVERITIES[0] or severity.max() > SEVERITIES[-1]:
+    least, most = torch.stack(torch.aminmax(severity)).tolist()
+    if least < SEVERITIES[0] or most > SEVERITIES[-1]:
         raise RequestError(f"severity {severity.tolist()}: it must be between {SEVERITIES[0]} and {SEVERITIES[-1]}")
     before = unit._version
     arguments: list[Any] = [unit, severity, _fold_draw(rng, draw), draw]

@@ -160,6 +160,9 @@ class Study:
     """True if the Python call requires a model and data, although the command has defaults for both."""
     warnings: Reference | None = None
     """`(result) -> lines` that a caller from Python must see before the figures."""
+    halves: bool = False
+    """True if no row depends on the batch size and the parts of the work do not either, so that a call that runs out of memory
+    goes on with half of it. An audit sees to this itself."""
     live: bool = False
     """True if progress messages must be visible while the study runs."""
     passes: bool = False

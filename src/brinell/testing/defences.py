@@ -88,7 +88,7 @@ def _crafts_and_learns(defence: Any, domain: Domain, distance: Distance) -> None
 
     x_adv = craft(0)
     demand(subject, torch.equal(batch.x, clean), "wrote into the batch that it was given")
-    demand(subject, domain.excess(x_adv) <= domain.slack, "gives inputs outside the bounds of the data, or NaN")
+    demand(subject, bool(domain.excess(x_adv) <= domain.slack), "gives inputs outside the bounds of the data, or NaN")
     demand(subject, not x_adv.requires_grad, "gives inputs with a gradient: detach them")
     demand(subject, torch.equal(craft(0), x_adv), "gives other inputs for the same generator")
     demand(subject, generator_states() == states, "drew from a global random generator; draw from the one it is handed")

@@ -64,7 +64,7 @@ def check_dataset(dataset: Dataset) -> None:
     indices = [0, len(dataset) - 1, len(dataset) // 2]
     x = dataset.load(indices)
     demand(x.dtype == torch.float32 and x.shape == (3, *domain.shape), "loads another type or shape than its domain says")
-    demand(domain.excess(x) <= domain.slack, "leaves its bounds")
+    demand(bool(domain.excess(x) <= domain.slack), "leaves its bounds")
     demand(torch.allclose(domain.round(x), x, atol=domain.slack), "is not on its storage levels")
     demand(torch.equal(dataset.load(indices[::-1]).flip(0), x), "loads other inputs in another order")
     demand(dataset.digest() == dataset.digest() and len(dataset.digest()) >= 16, "has no stable digest")

@@ -19,6 +19,7 @@ from brinell.core.errors import DivergedError, option
 from brinell.core.oracle import Batch
 from brinell.core.streams import seeded
 from brinell.core.threat import Distance, Threat
+from brinell.core.torch_settings import float32_products
 from brinell.training import checkpoint
 from brinell.training.average import Average, swap_state
 from brinell.training.checks import Checker
@@ -64,7 +65,7 @@ class Settings:
     augment: Augment
     clip: float
     """The length to which longer gradients are scaled; 0 leaves them."""
-    precision: Literal["float32", "bf16"]
+    precision: Literal["float32", "tf32", "bf16"]
     seed: int
 
 
@@ -255,7 +256,8 @@ class Loop:
         threat = Threat(distance=self.distance, eps=eps, domain=self.domain)
         autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=settings.precision == "bf16")
         passes_before = trained.forwards, trained.backwards
-        with seeded(seed, self.device), torch.enable_grad(), autocast:
+        products = float32_products(tf32=settings.precision == "tf32")
+        with seeded(seed, self.device), torch.enable_grad(), autocast, products:
             x_adv = self.recipe.craft(trained, batch, threat, self.rng)
             with self.recipe.perturbed_weights(trained, lambda: self.recipe.loss(trained, batch, x_adv)):
                 loss = self.recipe.loss(trained, batch, x_adv)

@@ -237,48 +237,49 @@ def train_agent(
     if model.access < Access.SCORES:
         raise RequestError("the model answers labels only, and an agent learns from scores: train it on a model that gives them")
     check_output(model, dataset)
-    rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
-    first = count_samples(request.samples, len(dataset))
-    unreadable = unreadable_samples(dataset, range(first))
-    ids = [sample for sample in range(first) if sample not in unreadable]
-    placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
-    start = _load_start(out, request) if resume and out.exists() else None
-    if trained is not None:
-        start, config = _without_validation(trained), replace(config, algorithm="none")
-    counted: dict[str, Any] = {}
-    subject: DenseSubject | None = None
-    if dataset.info.truth is None:
-        model = with_logits(model, dataset, counted)
-        first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
-    else:
-        subject, ids = _open_subject(request, dataset, model, ids, device, note)
-        model, first_looks = subject.model, len(ids) + 1
-    first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
-    x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
-    criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
-    right = not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
-    positions = np.asarray(ids)[right.cpu().numpy()]
-    batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
-    budgets, distance = torch.full((len(batch),), eps, device=device), plugins.build("distance", request.norm, {})
-    threat = Threat(distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right))
+    with model.info.session(device):
+        rules = Rules(steps=request.episode_steps, removals=attack.removals, reward=request.reward)
+        first = count_samples(request.samples, len(dataset))
+        unreadable = unreadable_samples(dataset, range(first))
+        ids = [sample for sample in range(first) if sample not in unreadable]
+        placement = Placement(grid=attack.grid(domain), variants=attack.variants(domain), rules=rules)
+        start = _load_start(out, request) if resume and out.exists() else None
+        if trained is not None:
+            start, config = _without_validation(trained), replace(config, algorithm="none")
+        counted: dict[str, Any] = {}
+        subject: DenseSubject | None = None
+        if dataset.info.truth is None:
+            model = with_logits(model, dataset, counted)
+            first_looks = len(ids) + sum(probe["forwards"] for probe in counted.get("probes", {}).values())
+        else:
+            subject, ids = _open_subject(request, dataset, model, ids, device, note)
+            model, first_looks = subject.model, len(ids) + 1
+        first_looks += (start.about or {}).get("training_queries", {}).get("first_looks", 0) if start else 0
+        x, y = dataset.load(ids).to(device), torch.as_tensor(dataset.labels()[ids], device=device).long()
+        criterion = MISCLASSIFIED if subject is None else subject.criterion(ids)
+        right = not_met(model, Batch(ids=torch.arange(len(x), device=device), x=x, y=y), criterion, request.batch_size)
+        positions = np.asarray(ids)[right.cpu().numpy()]
+        batch = Batch(ids=torch.arange(int(right.sum()), device=device), x=x[right], y=y[right])
+        budgets, distance = torch.full((len(batch),), eps, device=device), plugins.build("distance", request.norm, {})
+        threat = Threat(distance=distance, eps=budgets, domain=dataset.domain, criterion=criterion.select(right))
 
-    digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
-    candidates = []
-    if start is None and request.surrogates and subject is None and len(positions) >= FEWEST:
-        for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
-            tell(Report("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")}))
-            candidates.append(Candidate(surrogate.network, surrogate.facts))
-    keep = partial(_save, out=out, request=request, first_looks=first_looks, digests=digests)
-    options_of_training: dict[str, Any] = {
-        "batch_size": request.batch_size,
-        "tell": tell,
-        "keep": keep,
-        "start": start,
-        "learner": learner,
-        "candidates": candidates,
-        "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
-    }
-    return keep(train(model, batch, threat, placement, config, **options_of_training))
+        digests = {"data_digest": dataset.digest(), "model_digest": model_facts(model)["digest"]}
+        candidates = []
+        if start is None and request.surrogates and subject is None and len(positions) >= FEWEST:
+            for surrogate in _surrogates(request, dataset, positions, model.classes, eps, device):
+                tell(Report("surrogate", {name: surrogate.facts[name] for name in ("width", "kernel", "steps", "accuracy")}))
+                candidates.append(Candidate(surrogate.network, surrogate.facts))
+        keep = partial(_save, out=out, request=request, first_looks=first_looks, digests=digests)
+        options_of_training: dict[str, Any] = {
+            "batch_size": request.batch_size,
+            "tell": tell,
+            "keep": keep,
+            "start": start,
+            "learner": learner,
+            "candidates": candidates,
+            "peers": {"Square": plugins.build("attack", "square", {"steps": request.episode_steps})},
+        }
+        return keep(train(model, batch, threat, placement, config, **options_of_training))
 
 
 def _check_criterion(request: TrainAgentRequest, dataset: Dataset) -> None:

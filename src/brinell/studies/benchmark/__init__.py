@@ -21,6 +21,7 @@ STUDY = Study(
     resume="Resume the set in --out.",
     shards=True,
     truth=True,
+    halves=True,
     examples=(
         "brinell benchmark --data FILE.npz --model model.py:factory --out SET",
         "brinell benchmark --data 'masks:FOLDER?side=257' --model model.py:segmentation --criterion pixels:0.5 --out SET",

@@ -21,6 +21,7 @@ STUDY = Study(
     rates="analysis:gate_rates",
     warnings="analysis:warnings",
     proven="analysis:proven_budgets",
+    halves=True,
     examples=(
         "brinell certify",
         "brinell certify --data npz:TEST.npz --model torch:model.py:make?weights=W.safetensors --eps 0:8/255:9",

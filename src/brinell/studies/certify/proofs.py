@@ -10,6 +10,7 @@ from brinell.bounds._bounding import Ball
 from brinell.bounds._graph import Graph
 from brinell.core.domain import Domain
 
+PROCESSOR = torch.device("cpu")
 AT_A_TIME = 32
 """Number of samples that are bounded together."""
 FLOAT32_SHARE, FLOAT32_LEAST = 0.1, 0.1
@@ -33,11 +34,13 @@ class Prover:
     """The network in float32."""
     domain: Domain
     norm: str
+    device: torch.device
+    """Where bounds are computed; inputs and bounds lie on the processor."""
 
     @classmethod
-    def of(cls, graph: Graph, domain: Domain, norm: str) -> "Prover":
-        """A prover for a network in float64."""
-        return cls(graph, graph.to(torch.float32), domain, norm)
+    def of(cls, graph: Graph, domain: Domain, norm: str, device: torch.device = PROCESSOR) -> "Prover":
+        """A prover for a network in float64, which computes on a device."""
+        return cls(graph.to(torch.float64, device), graph.to(torch.float32, device), domain, norm, device)
 
     def ball(self, x: Tensor, eps: Tensor) -> Ball:
         """The balls of budgets (n,) around inputs (n, *shape), a little larger than the budget."""
@@ -46,16 +49,14 @@ class Prover:
 
     def margins_without_change(self, x: Tensor, y: Tensor) -> Tensor:
         """(n,): the margins at inputs (n, *shape), positive where they are classified correctly."""
-        scores = self.coarse.values(x.float())[-1]
+        scores = self.coarse.values(x.float().to(self.device))[-1].to(x.device)
         others = scores.scatter(1, y[:, None], -torch.inf).amax(1)
         return (scores.gather(1, y[:, None])[:, 0] - others).double()
 
     def margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """(n,): lower bounds of the smallest margin at inputs (n, *shape) with budgets (n,)."""
-        lower = [
-            self._margins(method, *part) for part in zip(*(torch.split(value, AT_A_TIME) for value in (x, y, eps)), strict=True)
-        ]
-        return torch.cat(lower)
+        parts = zip(*(torch.split(value, AT_A_TIME) for value in (x, y, eps)), strict=True)
+        return torch.cat([self._margins(method, *(value.to(self.device) for value in part)).to(x.device) for part in parts])
 
     def _margins(self, method: Method, x: Tensor, y: Tensor, eps: Tensor) -> Tensor:
         """In float32, and again in float64 where rounding may have cost the proof."""

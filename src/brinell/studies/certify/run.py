@@ -133,7 +133,7 @@ def _samples(plan: "CertifyPlan", model: Model, norm: str, ids: Array) -> querie
     x = plan.dataset.load(ids.tolist())
     by_id = dict(zip(plan.ids.tolist(), plan.labels.tolist(), strict=True))
     labels = np.array([by_id[sample] for sample in ids.tolist()])
-    prover = Prover.of(read_network(model, x[:COMPARED]), plan.dataset.domain, norm)
+    prover = Prover.of(read_network(model, x[:COMPARED].to(plan.device)), plan.dataset.domain, norm)
     return queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
 
 
@@ -239,7 +239,8 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     else:
         (name,) = plan.models
         attacked = read_attacks(Run.open(plan.run), name, ids, len(plan.levels))
-    prover = Prover.of(read_network(model, x[:COMPARED]), plan.dataset.domain, call.request.norm)
+    network = read_network(model, x[:COMPARED].to(plan.device))
+    prover = Prover.of(network, plan.dataset.domain, call.request.norm, plan.device)
     y = torch.as_tensor(labels).long()
     limit = torch.as_tensor(attacked.first)
     limit[torch.as_tensor(attacked.failed)] = 0
@@ -247,7 +248,8 @@ def certify(plan: CertifyPlan, call: Call, part: slice, number: int) -> Outcomes
     for name, method in plan.methods:
         proofs.extend(prover, name, method, x, y, plan.levels, limit)
     if call.request.solver:
-        samples = queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=prover)
+        on_processor = Prover.of(network, plan.dataset.domain, call.request.norm)
+        samples = queries.Samples(ids=ids, x=x, labels=labels, levels=plan.levels, prover=on_processor)
         ask_tools(plan, call, samples, proofs, attacked, VERDICTS.format(number))
     write_arrays(plan.folder / examples_file(number), {str(ids[k]): x for k, x in sorted(attacked.examples.items())})
     return _rows(plan, ids, labels, attacked, proofs)

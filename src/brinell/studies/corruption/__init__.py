@@ -18,6 +18,7 @@ STUDY = Study(
     lines="terminal:lines",
     page="page:write",
     resume="Resume the corruptions in --out.",
+    halves=True,
     examples=(
         "brinell corrupt --samples 200",
         "brinell corrupt --samples 200 --suite published --suite synthetic",

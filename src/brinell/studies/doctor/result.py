@@ -50,6 +50,10 @@ class DeviceResult(Result):
     """What to write after --device."""
     text: str
     """Model and memory."""
+    free_bytes: int | None = None
+    """Free memory of a GPU; null where it is not known."""
+    tf32: bool | None = None
+    """True if a GPU can multiply float32 numbers in TF32, which --precision tf32 allows; null where it is not known."""
 
 
 class DiskResult(Result):
@@ -84,6 +88,8 @@ class DoctorResult(Result):
     """Kinds of models and data."""
     devices: list[DeviceResult]
     """The devices, the processor first."""
+    auto: str
+    """The device that --device auto takes."""
     processors: int
     """Processors that this process may use."""
     threads: dict[str, str | None]
@@ -97,6 +103,10 @@ class DoctorResult(Result):
         return int(not all(package.ready for package in self.packages))
 
 
+TF32 = {True: "; TF32 is off in runs, --precision tf32 switches it on", False: "; it has no TF32"}
+"""The end of a GPU's line, by whether it has TF32."""
+
+
 def lines(state: Any) -> Iterator[str]:
     """The result line by line."""
     yield f"Brinell {state.brinell}, Python {state.python}, {state.platform}"
@@ -105,7 +115,9 @@ def lines(state: Any) -> Iterator[str]:
         if not package.ready:
             yield f"MISSING   {package.name}>={package.needed}: pip install '{package.name}>={package.needed}'"
     for device in state.devices:
-        yield f"device    {device.name}: {device.text}"
+        free = "" if device.free_bytes is None else f", {device.free_bytes / 2**30:.0f} GiB free"
+        yield f"device    {device.name}: {device.text}{free}{TF32.get(device.tf32, '')}"
+    yield f"device    --device auto takes {state.auto}"
     limits = ", ".join(f"{name}={value}" for name, value in state.threads.items() if value) or "no limit is set"
     yield f"threads   {state.processors} processors; {limits}"
     for disk in state.disks:

@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -40,6 +41,8 @@ EXTRA = re.compile(r"brinell\[([a-z]+)\]")
 """How a plug-in names the extra that it asks for."""
 LIMITS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Variables that limit the threads of torch and NumPy."""
+FIRST_WITH_TF32 = 8
+"""The first compute capability of NVIDIA with TF32."""
 SHARED = "BRINELL_SHARED"
 """The variable that names the folder of shared data."""
 
@@ -49,6 +52,7 @@ def carry_out(call: Call) -> DoctorResult:
     requirements = _requirements()
     extras = [_extra(name, [package for package, extra in requirements if extra == name]) for name in PURPOSES]
     missing = {extra.name for extra in extras if not extra.ready}
+    devices = _devices()
     return DoctorResult(
         brinell=VERSION,
         python=platform.python_version(),
@@ -60,7 +64,8 @@ def carry_out(call: Call) -> DoctorResult:
             for kind in ("model", "dataset")
             for name in plugins.names(kind)
         ],
-        devices=_devices(),
+        devices=devices,
+        auto=next((device.name for device in devices if device.name.startswith("cuda")), "cpu"),
         processors=len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1,
         threads={name: os.environ.get(name) for name in LIMITS},
         disks=_disks(),
@@ -122,12 +127,25 @@ def _devices() -> list[DeviceResult]:
     import torch
 
     if torch.backends.mps.is_available():
-        return [processor, DeviceResult(name="mps", text="the GPU of this machine")]
+        return [processor, DeviceResult(name="mps", text="the GPU of this machine, without float64", tf32=False)]
     if not torch.cuda.is_available():
         return [DeviceResult(name="cpu", text=f"{processor.text}; torch {torch.__version__} cannot use the GPU of this machine")]
-    gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    names = [f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB" for gpu in gpus]
-    return [processor, *(DeviceResult(name=f"cuda:{number}", text=text) for number, text in enumerate(names))]
+    return [processor, *map(_gpu, range(torch.cuda.device_count()))]
+
+
+def _gpu(number: int) -> DeviceResult:
+    """A GPU that torch calls cuda."""
+    import torch
+
+    gpu, free = torch.cuda.get_device_properties(number), None
+    with suppress(RuntimeError):  # another process may hold the GPU, or all of its memory
+        free = torch.cuda.mem_get_info(number)[0]
+    return DeviceResult(
+        name=f"cuda:{number}",
+        text=f"{gpu.name}, {gpu.total_memory / 2**30:.0f} GiB",
+        free_bytes=free,
+        tf32=torch.version.hip is None and gpu.major >= FIRST_WITH_TF32,
+    )
 
 
 def _disks() -> list[DiskResult]:

@@ -21,6 +21,7 @@ STUDY = Study(
     shards=True,
     foreign=True,
     truth=True,
+    halves=True,
     examples=(
         "brinell explain --samples 20",
         "brinell explain --data FILE.npz --model model.py:factory --truth masks:DIR --only right",

@@ -151,7 +151,7 @@ def _train(plan: HardenPlan, folder: Path, manifest: dict[str, Any], progress: P
         train_samples = Samples.of(plan.train, plan.train_positions, device)
         validation_samples = Samples.of(plan.train, plan.validation_positions, device)
         checker = Checker(
-            x=validation_samples.load(torch.arange(len(validation_samples))),
+            x=validation_samples.load(torch.arange(len(validation_samples), device=device)),
             y=validation_samples.labels,
             distance=plan.distance,
             domain=plan.train.domain,

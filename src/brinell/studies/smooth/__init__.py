@@ -15,6 +15,7 @@ STUDY = Study(
     lines="terminal:lines",
     page="page:write",
     rates="analysis:gate_rates",
+    halves=True,
     examples=(
         "brinell smooth",
         "brinell smooth --data npz:TEST.npz --model model.py:make?weights=W.safetensors --sigma 0.25 --draws 100000",

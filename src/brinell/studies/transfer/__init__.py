@@ -20,6 +20,7 @@ STUDY = Study(
     resume="Resume the transfer in --out.",
     shards=True,
     successor="successor:verb_for",
+    halves=True,
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

@@ -18,5 +18,6 @@ STUDY = Study(
     layout="records:LAYOUT",
     memory=("model", "data", "judge"),
     resume="Resume the run in --out.",
+    halves=True,
     examples=("brinell unrestricted --data TRAIN.npz --generator generator.safetensors --model model.py:factory",),
 )

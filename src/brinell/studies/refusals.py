@@ -1,0 +1,86 @@
+"""Carries a call out. If the device lacks memory or an operation, the call goes on with smaller batches or on the processor."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from brinell.core.errors import BrinellError, MemoryShortError, one_line, option
+from brinell.studies.kit import Call, Output
+
+LACKS = re.compile(
+    r"not (currently |yet )?(implemented|supported) (for|on) the \w+ (device|backend)"
+    r"|Could not run 'aten::\S+' with arguments from the '\w+' backend"
+    r"|(doesn't|does not) support float64",
+    re.IGNORECASE,
+)
+"""Words of torch about an operation or a type that a device lacks, as mps lacks float64."""
+PROCESSOR = "cpu"
+
+
+def carry_out(call: Call) -> Any:
+    """The result of a call.
+
+    If memory is short and no row depends on the batch size, the call goes on with half of it. If the device lacks an operation,
+    it goes on on the processor. Both are said in one line, and the manifest holds what was taken.
+
+    Raises:
+        MemoryShortError: memory is short, and there is no smaller batch to take.
+    """
+    run = call.study.resolve(call.study.run)
+    while True:
+        folders: list[Path] = []
+        try:
+            return run(replace(call, begin=partial(_begin, call, folders)))
+        except Exception as error:
+            changes, text = _other_way(call, error)
+            if not changes or not _can_go_on(call, folders):
+                if not isinstance(error, BrinellError) and text:
+                    raise MemoryShortError(text) from error
+                raise
+        # Outside the except block, because the error references the memory of the failed attempt.
+        from brinell.core.memory import release_memory
+
+        release_memory()
+        call.progress.warn(text)
+        request, has_folder = call.request.model_copy(update=changes), folders and call.study.output is Output.FOLDER
+        out, resume = (folders[-1], True) if has_folder else (call.out, call.resume)
+        call = replace(call, request=request, out=out, resume=resume)
+
+
+def _begin(call: Call, folders: list[Path], path: Path) -> None:
+    """Note the folder of a call, and pass it on."""
+    folders.append(path)
+    call.begin(path)
+
+
+def _other_way(call: Call, error: Exception) -> tuple[dict[str, Any], str]:
+    """Settings with which the call may go on, and the line about them or about what is short; both empty for other errors."""
+    from brinell.core.memory import is_memory_short
+
+    request, chain = call.request, list(_causes(error))
+    size, device = getattr(request, "batch_size", 1), getattr(request, "device", PROCESSOR)
+    if any(isinstance(cause, MemoryShortError) or is_memory_short(cause) for cause in chain):
+        if call.study.halves and size > 1:
+            return {"batch_size": size // 2}, f"memory was short for batches of {size} inputs: from here on they hold {size // 2}"
+        smaller = f"give a smaller {option('batch_size')}, or " if size > 1 else ""
+        advice = f"{smaller}{option('device', PROCESSOR)}" if device != PROCESSOR else f"{smaller}fewer samples"
+        return {}, f"the memory of device {device} does not suffice ({one_line(error, 160)}): {advice}"
+    lack = next((cause for cause in chain if LACKS.search(str(cause))), None)
+    if lack is not None and device != PROCESSOR:
+        return {"device": PROCESSOR}, f"device {device} cannot do it all ({one_line(lack, 120)}): the processor goes on with it"
+    return {}, ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _can_go_on(call: Call, folders: list[Path]) -> bool:
+    """True if a call can be carried out again: nothing is written yet, or it can be resumed, and no other process shares it."""
+    return call.shard is None and (not folders or bool(call.study.resume) or call.study.output is not Output.FOLDER)

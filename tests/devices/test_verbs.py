@@ -1,0 +1,76 @@
+"""Every verb that computes runs on a second device, mixes no devices, and leaves the rows that it leaves on the processor."""
+
+import pyarrow as pa
+import pytest
+import torch
+
+from _second_device import NAME, second_device
+from _study_examples import AGENT, EXAMPLES, SMALL, Needs
+from brinell import calls
+from brinell.studies import register
+from brinell.testing import studies as rules
+
+COMPUTING = [verb for verb in EXAMPLES if "device" in register.load(verb).fields()]
+DEAR = {"audit", "benchmark", "certify", "dense", "dense-transfer", "harden", "study", "transfer"}
+CHEAP = [verb for verb in COMPUTING if verb not in DEAR]
+ROUNDED = {"benchmark": 1}
+"""Rows that may differ: sums in RLAB's linear model come in another order there, and may turn the order of two patches."""
+
+
+def rows_on(device, verb, folder):
+    settings = EXAMPLES[verb] | Needs(folder)(verb) | {"device": device}
+    return rules.finish(register.load(verb), settings, folder / device).rows
+
+
+def check(verb, folder):
+    expected = rows_on("cpu", verb, folder)
+    with second_device() as reads:
+        rows = rows_on(NAME, verb, folder)
+    assert reads, "nothing was computed there"
+    if verb in ROUNDED:
+        assert differences(rows, expected) <= ROUNDED[verb]
+    else:
+        assert rules.rows_match(rows, expected)
+
+
+def differences(first, second):
+    """Rows of tables that differ; all else is the same."""
+    tables = [name for name, table in first.items() if isinstance(table, pa.Table)]
+    plain = [{name: value for name, value in rows.items() if name not in tables} for rows in (first, second)]
+    assert rules.rows_match(*plain)
+    assert all(first[name].schema == second[name].schema and len(first[name]) == len(second[name]) for name in tables)
+    pairs = [zip(first[name].to_pylist(), second[name].to_pylist(), strict=True) for name in tables]
+    return sum(repr(one) != repr(two) for table in pairs for one, two in table)
+
+
+@pytest.mark.parametrize("verb", CHEAP)
+def test_a_verb(verb, tmp_path):
+    check(verb, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", sorted(DEAR))
+def test_a_dear_verb(verb, tmp_path):
+    check(verb, tmp_path)
+
+
+TRAINING = {
+    "train-agent": AGENT | {"model": SMALL, "samples": 30, "steps": 10, "fits": 3, "episode_steps": 8, "surrogate_steps": 5},
+    "train-generator": {"width": 8, "steps": 5},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", TRAINING)
+def test_training(verb, tmp_path):
+    call, files = calls.call_of(register.load(verb)), {}
+    for device in ("cpu", NAME):
+        files[device] = tmp_path / f"{device}.safetensors"
+        with second_device():
+            call(**TRAINING[verb] | {"data": "digits", "device": device}, out=files[device])
+    assert files["cpu"].stat().st_size == files[NAME].stat().st_size
+
+
+def test_the_device_of_a_name():
+    with second_device():
+        assert torch.empty(1, device=NAME).device == torch.device(NAME, 0)
