@@ -187,8 +187,8 @@ class DistortionCache:
         for members in [self._groups[group] for group in groups]:
             absent = (self._slot[:, members] < 0).all(1)
             if self.variants[members[0]].distortion.access == Access.GRADIENTS:
-                asked = torch.isin(variants, torch.tensor(members, device=rows.device))
-                absent &= torch.zeros_like(absent, dtype=torch.int64).index_add_(0, rows, asked.long()) > 0
+                matches = torch.isin(variants, torch.tensor(members, device=rows.device))
+                absent &= torch.zeros_like(absent, dtype=torch.int64).index_add_(0, rows, matches.long()) > 0
             absent_rows = absent.nonzero()[:, 0]
             size = len(members) * self._values.shape[1]
             for part in torch.split(absent_rows, max(1, TOGETHER // size)):

@@ -19,8 +19,8 @@ Deviations from the papers:
   distortion and the severity, and need not.
 
 The state of the slots lies on the device of the batch, and each look at it by the host makes the host wait. So the host looks
-twice a step, before the query (`_moved`) and after it (`_News`), at all that it has to decide by; a third look follows only where
-an episode succeeds, is stuck or ends.
+twice a step, before the query (`_moved`) and after it (`_Events`), at all that it has to decide by. A third look follows where
+an episode succeeds or is stuck.
 """
 
 from dataclasses import dataclass, replace
@@ -88,7 +88,7 @@ class Placement:
 
 
 class _Schedule(NamedTuple):
-    """What the host knows of the next step of each running episode, a list with a number for each."""
+    """The next step of the running episodes as the host knows it: lists with a number for each episode."""
 
     changes: list[int]
     """Patches that may be changed."""
@@ -104,8 +104,8 @@ class _Schedule(NamedTuple):
         return _Schedule(*([column[place] for place in places] for column in self))
 
 
-class _News(NamedTuple):
-    """What the host learns of each running episode after a query, a list with a number for each."""
+class _Events(NamedTuple):
+    """Events of a query as the host reads them: lists with a number for each running episode."""
 
     stuck: list[int]
     success: list[int]
@@ -291,11 +291,11 @@ class PatchEnv:
 
     def _end(self, running: Tensor, over: list[int]) -> None:
         """End the episodes at some positions among the `running` slots (m,) and record their outcomes."""
-        rows, left = select(running, over), sorted(set(range(len(running))) - set(over))
+        rows, rest = select(running, over), sorted(set(range(len(running))) - set(over))
         self.alive[rows] = False
         schedule, changes, removals = self._look()
-        self._rows, self._ids = select(running, left), select(self._ids, left)
-        self._schedule, self._paces = schedule.part(left), (select(changes, left), select(removals, left))
+        self._rows, self._ids = select(running, rest), select(self._ids, rest)
+        self._schedule, self._paces = schedule.part(rest), (select(changes, rest), select(removals, rest))
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
@@ -316,8 +316,8 @@ class PatchEnv:
         remove = torch.where((torch.arange(remove.shape[1], device=add.device) < most[:, None]) & ~idle, remove, -1)
         widths = [min(changes * self.rules.candidates, patches) for changes in schedule.changes]
         width = max(1, *widths)
-        looked_at = [0 if pending else each for each, pending in zip(widths, schedule.pending, strict=True)]
-        variants, scores = self._choose(rows, add[:, :width], family[:, 0], looked_at)
+        compared_counts = [0 if pending else number for number, pending in zip(widths, schedule.pending, strict=True)]
+        variants, scores = self._choose(rows, add[:, :width], family[:, 0], compared_counts)
         # The patches of the best scores are changed; the action names them in the order of the policy.
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : max(1, *schedule.changes)]
         within = torch.arange(best.shape[1], device=add.device) < count[:, None]
@@ -399,12 +399,12 @@ class PatchEnv:
         if begins:
             self.outcomes.success[sample] |= success & fresh
         affordable = self._oracle.affordable(ids)
-        news = self._news(rows, fresh, margin, success, affordable)
-        over = self._follow(rows, fresh, success, affordable, news)
+        events = self._read_events(rows, fresh, margin, success, affordable)
+        over = self._follow(rows, fresh, success, affordable, events)
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), over
 
-    def _news(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _News:
-        """What the host has to know of an answer."""
+    def _read_events(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _Events:
+        """Read the events of the answers."""
         self._paces = self._pace(rows)
         columns = (
             self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0),
@@ -413,7 +413,7 @@ class PatchEnv:
             self._over(rows, fresh, success, affordable),
             *self._paces,
         )
-        return _News(*torch.stack([column.long() for column in columns]).tolist())
+        return _Events(*torch.stack([column.long() for column in columns]).tolist())
 
     def _over(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor) -> Tensor:
         """(m,) bool: which episodes end with this step."""
@@ -422,10 +422,10 @@ class PatchEnv:
         over: Tensor = exhausted | ~affordable | (success & ~refining)
         return over
 
-    def _follow(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, news: _News) -> list[int]:
+    def _follow(self, rows: Tensor, fresh: Tensor, success: Tensor, affordable: Tensor, events: _Events) -> list[int]:
         """Do what the answers ask for; the positions of the episodes that are over."""
-        stuck, noted = positions(news.stuck), positions(news.success)
-        due, over, changes, removals = news.due, news.over, news.changes, news.removals
+        stuck, noted = positions(events.stuck), positions(events.success)
+        due, over, changes, removals = events.due, events.over, events.changes, events.removals
         pending = nothing = [0] * len(rows)
         if stuck:
             self._restart_stuck(select(rows, stuck))
@@ -519,9 +519,9 @@ class PatchEnv:
         scores = torch.full(patches.shape, -torch.inf, device=patches.device)
         for width in sorted(set(compared) - {0}):
             part = positions([number == width for number in compared])
-            found = self._compare(*(select(values, part) for values in (rows, patches[:, :width], family)))
+            choice = self._compare(*(select(values, part) for values in (rows, patches[:, :width], family)))
             where = slice(None) if len(part) == len(rows) else index(part, rows.device)
-            variants[where, :width], scores[where, :width] = found
+            variants[where, :width], scores[where, :width] = choice
         return variants, scores
 
     def _compare(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
