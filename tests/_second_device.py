@@ -11,6 +11,7 @@ Kernels for recurrent layers, streams and pinned memory are beyond it.
 """
 
 import collections
+import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -176,13 +177,29 @@ class Backend(backend_registration._DummyBackendModule):
         """Only within `second_device`: data parallelism elsewhere takes no notice of it."""
         return Backend.active
 
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        return torch.default_generator.get_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        """Nothing: generators of the device are made for it."""
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
 
 
+@functools.cache
 def _register() -> tuple[Any, Any]:
-    """Tell torch of the device: at import, since the first backward pass of a process settles which devices there are."""
-    backend_registration._setup_privateuseone_for_python_backend(NAME, backend_module=Backend())
+    """Tell torch of the device, once in a process.
+
+    The first backward pass of a process starts a thread for each device. One without the device comes before, since a process
+    with such threads cannot fork; on the device, passes run in the thread that asks for them.
+    """
+    torch.ones(1, requires_grad=True).sum().backward()  # type: ignore[no-untyped-call]
+    # Without methods such as `Tensor.second`, which torch would make: modules of other tests have attributes of that name.
+    torch.utils.rename_privateuse1_backend(NAME)
+    torch._register_device_module(NAME, Backend())
+    torch._C._acc.register_python_privateuseone_hook(backend_registration._DummyPrivateUse1Hook())
+    torch._C._acc.register_python_privateuseone_device_guard(backend_registration._DummyDeviceGuard())
     everything, host = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 
     def fall_back(operation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -198,15 +215,25 @@ def _register() -> tuple[Any, Any]:
     return everything, host
 
 
-LIBRARIES = _register()
+def in_one_thread(inference_mode: Any) -> Any:
+    """The context of torch, which would let passes run in threads again."""
+
+    @contextmanager
+    def context(mode: bool = True) -> Iterator[None]:
+        with inference_mode(mode), torch.autograd.set_multithreading_enabled(False):
+            yield
+
+    return context
 
 
 @contextmanager
 def second_device() -> Iterator[collections.Counter[str]]:
     """The device while the context lasts: `--device second` names it. Gives the reads, by place."""
+    _register()
     reads.clear()
-    with pytest.MonkeyPatch.context() as patch, Emulation():
+    with pytest.MonkeyPatch.context() as patch, torch.autograd.set_multithreading_enabled(False), Emulation():
         patch.setattr("brinell.engine.request.DEVICES", ("auto", "cpu", NAME))
         patch.setattr(torch, "Generator", Generator)
         patch.setattr(Backend, "active", True)
+        patch.setattr(torch, "inference_mode", in_one_thread(torch.inference_mode))
         yield reads

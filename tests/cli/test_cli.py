@@ -287,7 +287,7 @@ def test_a_failure_in_one_line_with_its_code(good, monkeypatch, capsys):
     failures = {
         KeyboardInterrupt(): (130, ""),
         SystemExit(0): (1, "ended the program (SystemExit: 0)"),
-        MemoryError(): (3, "too little memory"),
+        MemoryError(): (2, "the memory of device cpu does not suffice"),
         ValueError("two\nlines"): (3, "ValueError: two lines; this should not happen"),
         BrinellError("a line of ours"): (BrinellError("").exit_code, "error: a line of ours"),
     }

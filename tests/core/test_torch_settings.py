@@ -79,7 +79,8 @@ def test_settings_are_set_back_after_each_question(subtests):
                     assert error is not None and "\n" not in str(failure)
                 assert values() == before
             if error is None and net.asked > 4:
-                assert all(any(name in change for change in model.info.changes) for name in names)
+                restored = "the precision of products"  # by the session of a torch model, before it is compared
+                assert all(any(name in change for change in model.info.changes) for name in names if name != restored)
 
 
 def test_an_audit_says_what_the_model_changed(tmp_path):

@@ -19,7 +19,7 @@ ATTACKS = ("apgd-ce?steps=3", "square?steps=5")
 @pytest.fixture(autouse=True)
 def _without_collection(monkeypatch):
     """To collect what a whole session of tests holds takes seconds."""
-    monkeypatch.setattr("brinell.engine.batch_sizer.gc.collect", lambda: 0)
+    monkeypatch.setattr("gc.collect", lambda: 0)
 
 
 def short(subject):

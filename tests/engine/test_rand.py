@@ -225,7 +225,7 @@ def test_what_cannot_be_carried_out(request_, message):
 
 
 def test_a_precision_that_there_is_not():
-    with pytest.raises(RequestError, match="precision is 'half': it is float32 or bf16"):
+    with pytest.raises(RequestError, match="precision is 'half': it is float32, tf32 or bf16"):
         toml.parse_audit_request({"precision": "half"})
 
 

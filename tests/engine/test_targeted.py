@@ -8,6 +8,7 @@ import torch
 
 import brinell
 from _helpers import Recorder, plan_of, run_audit
+from _refusals import refused
 from brinell.core.criterion import Threshold
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
@@ -119,8 +120,8 @@ def test_rules_for_classes_by_hand():
     drawn = parse_targeting("random", names).classes(logits, y, streams)
     counts = torch.zeros(4, 4, dtype=int).index_put((y, drawn), torch.ones(3000, dtype=int), accumulate=True)
     assert counts.diagonal().tolist() == [0] * 4 and counts[~torch.eye(4, dtype=bool)].min() > 200 and counts.sum() == 3000
-    for classes, refused in ((3, True), (2, True), (8, False)):
-        with pytest.raises(RequestError, match="has the classes 0 to") if refused else nullcontext():
+    for classes, misfits in ((3, True), (2, True), (8, False)):
+        with pytest.raises(RequestError, match="has the classes 0 to") if misfits else nullcontext():
             parse_targeting("7" if classes != 2 else "a", names).check("m", classes)
     labels = np.array([2, 0, 2, 1])
     assert attackable_samples(labels, parse_targeting("a", names)).tolist() == [1, 3]

@@ -166,7 +166,7 @@ def test_a_plan():
 def test_an_installation():
     packages = [PackageResult(name=name, needed="1", version=version, ready=ready) for name, version, ready in PACKAGES]
     result = DoctorResult(
-        brinell="0.1", python="3.11", platform="Linux", packages=packages, processors=7,
+        brinell="0.1", python="3.11", platform="Linux", packages=packages, processors=7, auto="cuda:0",
         extras=[
             ExtraResult(name="onnx", purpose="networks", packages=packages[:1], ready=True),
             ExtraResult(name="ecg", purpose="records", packages=packages[1:], ready=False),
