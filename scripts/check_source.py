@@ -2,7 +2,6 @@
 
 - Docstrings of functions name parameters as they are called.
 - No module of `src` decides by how a sentence begins or ends: a separate field states what a line says.
-- A file has at most 450 lines.
 """
 
 import ast
@@ -15,7 +14,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "benchmarks", "examples", "scripts")
-LINES = 450
 CLASS = re.compile(r"[A-Z][a-z]")
 """Beginning of a name of a class, which may be that of another file."""
 FOREIGN_NAMES = frozenset(
@@ -88,8 +86,6 @@ def faults_of(name: str, source: str) -> Iterator[str]:
     if name.startswith("src/brinell/"):
         foreign = FOREIGN_TEXTS.get(name.removeprefix("src/brinell/"))
         yield from (f"{name}:{line}: takes a text apart by {text!r}" for line, text in decisions(tree) if text != foreign)
-    if source.count("\n") > LINES:
-        yield f"{name}: {source.count(chr(10))} lines, above {LINES}"
 
 
 def main() -> int:
