@@ -30,13 +30,13 @@ def still_active(oracle: Oracle, batch: Batch, *aligned: Any) -> tuple[Any, ...]
     return (batch, *aligned) if rows is None else select_rows(rows, batch, *aligned)
 
 
-def replace_rows(target: Tensor, where: Tensor, values: Tensor) -> None:
-    """Write into `target` the rows of `values`, both (n, ...), where `where` (n,) bool is True; a device is not waited for."""
+def replace_rows(target: Tensor, mask: Tensor, values: Tensor) -> None:
+    """Write into `target` the rows of `values`, both (n, ...), where `mask` (n,) bool is True; a device is not waited for."""
     if target.device.type == "cpu":
-        rows = where.nonzero()[:, 0]
+        rows = mask.nonzero()[:, 0]
         target[rows] = values[rows]
     else:
-        torch.where(per_sample(where, target), values, target, out=target)
+        torch.where(per_sample(mask, target), values, target, out=target)
 
 
 def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ class Match(NamedTuple):
     order: tuple[int, ...] = ()
     """The place of the model's answer for each class of the data, then for its further classes; empty if nothing changes."""
     note: str = ""
-    """What the reader of the report must know about it."""
+    """The reader of the report must know this about it."""
 
 
 def match_classes(

@@ -115,7 +115,7 @@ class BrinellError(Exception):
         super().__init__(problem, reason, remedy)
         self.problem, self.reason, self.remedy, self.option = problem, reason, remedy, option
         self.code = _place_of(self)
-        """Where it was refused, as module.function: it stays as it is when the wording changes."""
+        """The code names the place of the refusal as module.function: it stays the same when the wording changes."""
 
     @property
     def line(self) -> str:

@@ -361,8 +361,15 @@ class Ledger:
         margin = query.margin(logits, x) if margin is None else margin
         largest = linf(logits)  # NaN and infinity come through
         success = legal & query.criterion.is_met(margin, largest)
-        inside = self._threat.domain.excess(x) <= self._slack
-        flags = [inside, (largest < torch.inf).all(), legal.all(), success.any(), *self.costs.unchanged(), *self.best.unchanged()]
+        containment = self._threat.domain.excess(x) <= self._slack
+        flags = [
+            containment,
+            (largest < torch.inf).all(),
+            legal.all(),
+            success.any(),
+            *self.costs.unchanged(),
+            *self.best.unchanged(),
+        ]
         in_bounds, finite, all_legal, any_success, *unchanged = torch.stack(flags).tolist()  # the one read of a query
         if not all(unchanged):
             raise ContractError("the attack wrote into the ledger's counts: what it found is not recorded; look at its file")

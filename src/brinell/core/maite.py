@@ -20,7 +20,7 @@ OTHER_TASKS = {"boxes": "object detection", "frame_tracks": "tracking"}
 
 
 class Metadata(NamedTuple):
-    """What a data set or a model says of itself."""
+    """A data set or a model describes itself with these fields."""
 
     name: str
     """Its `id`."""

@@ -168,8 +168,8 @@ def answering(name: str, n: int) -> Iterator[list[str]]:
             raise
         failure = f"model {name} failed on a batch of {n} inputs ({type(error).__name__}: {one_line(error)})"
         if is_memory_short(error):
-            alone = f"try {option('device', 'cpu')}, or one with more memory"
-            advice = f"try a smaller {option('batch_size')}" if n > 1 else alone
+            fallback = f"try {option('device', 'cpu')}, or one with more memory"
+            advice = f"try a smaller {option('batch_size')}" if n > 1 else fallback
             raise MemoryShortError(f"{failure}: {advice}; what was computed is kept") from error
         raise BatchError(
             f"{failure}: correct it, or try a smaller {option('batch_size')} where memory is short; what was computed is kept"

@@ -64,13 +64,13 @@ class Assignment:
         self.x[rows] = self.candidates(rows, patches, variants) if x is None else x
         self._variant[rows] = self._variant[rows].scatter_(1, _columns(patches), _columns(variants))
 
-    def accept(self, rows: Tensor, where: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> None:
-        """Make the edits (m, k) of distinct samples `rows` (m,) part of the state, as far as `where` (m,) bool is True.
+    def accept(self, rows: Tensor, mask: Tensor, patches: Tensor, variants: Tensor, x: Tensor) -> None:
+        """Make the edits (m, k) of distinct samples `rows` (m,) part of the state, as far as `mask` (m,) bool is True.
 
         `x` is what `candidates` made of them.
         """
-        write_where(self.x, rows, where, x)
-        write_where(self._variant, rows, where, self._variant[rows].scatter_(1, patches, variants))
+        write_where(self.x, rows, mask, x)
+        write_where(self._variant, rows, mask, self._variant[rows].scatter_(1, patches, variants))
 
     def clear(self, rows: Tensor) -> None:
         """Clear all patches of these samples, as after `DistortionCache.replace`."""

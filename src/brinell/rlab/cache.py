@@ -57,7 +57,7 @@ class DistortionCache:
             raise RequestError("no distortion is left to place: name at least one that fits the data")
         self.variants, self.domain, self._ask = tuple(variants), domain, gradient
         self._groups = [
-            [number for number, other in enumerate(self.variants) if other.distortion is distortion]
+            [number for number, candidate in enumerate(self.variants) if candidate.distortion is distortion]
             for distortion in {id(variant.distortion): variant.distortion for variant in self.variants}.values()
         ]
         self._group_of = torch.zeros(len(self.variants), dtype=torch.int64)
@@ -201,7 +201,7 @@ class DistortionCache:
         """Make distorted inputs of a group; returns the slot of one of them."""
         members = self._groups[group]
         inputs = self._distortion(torch.tensor([row], device=self._values.device), members)
-        absent = [held < 0 for held in self._slot[row, members].tolist()]
+        absent = [slot < 0 for slot in self._slot[row, members].tolist()]
         positions: list[int] = []
         for position, variant in enumerate(members):
             if not absent[position]:

@@ -40,8 +40,8 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
     features = torch.stack(columns, 2)
     features = (features - features.mean(1, keepdim=True)) / (features.std(1, keepdim=True, correction=0) + 1e-4)
     away = (2 * grid.centres.to(x.device) - 1).square()
-    where = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
-    return torch.cat([features, where], 2)
+    position = torch.stack([away.amax(1), away.mean(1)], 1).expand(len(x), -1, -1)
+    return torch.cat([features, position], 2)
 
 
 def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ def _pool(planes: Tensor, sides: list[int]) -> Tensor:
     """Means over boxes that end at the edges, one axis after the other: the work of a whole box grows with its volume."""
     for axis, side in enumerate(sides):
         window = [side if dim == axis else 1 for dim in range(len(sides))]
-        planes = _POOLS[len(sides)](planes, window, 1, [one // 2 for one in window], False, False)
+        planes = _POOLS[len(sides)](planes, window, 1, [length // 2 for length in window], False, False)
     return planes
 
 
@@ -70,8 +70,8 @@ def _of_patches(values: Tensor, grid: PatchGrid) -> Tensor:
 
 def sums(values: Tensor, grid: PatchGrid) -> Tensor:
     """(n, places) to the sums over each patch (n, patches)."""
-    members, inside = patch_places(grid, values.device)
-    return (values[:, members] * inside).sum(2)
+    members, mask = patch_places(grid, values.device)
+    return (values[:, members] * mask).sum(2)
 
 
 @lru_cache(maxsize=8)

@@ -19,8 +19,8 @@ Deviations from the papers:
   distortion and the severity, and need not.
 
 The state of the slots lies on the device of the batch, and each look at it by the host makes the host wait. So the host looks
-twice a step, before the query (`_moved`) and after it (`_Events`), at all that it has to decide by. A third look follows where
-an episode succeeds or is stuck.
+twice a step, before the query (`_query_positions`) and after it (`_Events`), at all that it has to decide by. A third look
+follows where an episode succeeds or is stuck.
 """
 
 from dataclasses import dataclass, replace
@@ -278,24 +278,24 @@ class PatchEnv:
             reward[rows], over = self._ask(rows, patches, variants, distorted, x, schedule)
             later = positions([not fresh for fresh in schedule.fresh])
             if later:
-                keys, chosen = self.streams.keys.clone(), select(rows, later)
-                keys[chosen] = self.streams.select(chosen).fold("step").keys
+                keys, slots = self.streams.keys.clone(), select(rows, later)
+                keys[slots] = self.streams.select(slots).fold("step").keys
                 self.streams = Streams(keys)
             self._fresh[rows] = False
             if over:
-                won = self.outcomes.success[self._sample[rows]]
-                ending = torch.zeros_like(won).index_fill_(0, index(over, rows.device), True)
-                terminated[rows], truncated[rows] = ending & won, ending & ~won
+                success = self.outcomes.success[self._sample[rows]]
+                ending = torch.zeros_like(success).index_fill_(0, index(over, rows.device), True)
+                terminated[rows], truncated[rows] = ending & success, ending & ~success
                 self._end(rows, over)
         return Step(self._observation(), reward, terminated, truncated)
 
     def _end(self, running: Tensor, over: list[int]) -> None:
         """End the episodes at some positions among the `running` slots (m,) and record their outcomes."""
-        rows, rest = select(running, over), sorted(set(range(len(running))) - set(over))
+        rows, remainder = select(running, over), sorted(set(range(len(running))) - set(over))
         self.alive[rows] = False
         schedule, changes, removals = self._look()
-        self._rows, self._ids = select(running, rest), select(self._ids, rest)
-        self._schedule, self._paces = schedule.part(rest), (select(changes, rest), select(removals, rest))
+        self._rows, self._ids = select(running, remainder), select(self._ids, remainder)
+        self._schedule, self._paces = schedule.part(remainder), (select(changes, remainder), select(removals, remainder))
         self.outcomes.size[self._sample[rows]] = self._threat.distance.size(self._x[rows] - self.cache.x[rows])
         if self._maps:
             self.outcomes.map[self._sample[rows]] = sensitivity(self.cache, self.grid, self.posterior, rows)
@@ -320,8 +320,8 @@ class PatchEnv:
         variants, scores = self._choose(rows, add[:, :width], family[:, 0], compared_counts)
         # The patches of the best scores are changed; the action names them in the order of the policy.
         best = scores.argsort(dim=1, descending=True, stable=True)[:, : max(1, *schedule.changes)]
-        within = torch.arange(best.shape[1], device=add.device) < count[:, None]
-        variants = torch.where(torch.zeros_like(variants, dtype=torch.bool).scatter_(1, best, within), variants, CLEAN)
+        mask = torch.arange(best.shape[1], device=add.device) < count[:, None]
+        variants = torch.where(torch.zeros_like(variants, dtype=torch.bool).scatter_(1, best, mask), variants, CLEAN)
         changed = torch.where(variants == CLEAN, -1, add[:, :width])
         add = torch.cat([changed, add[:, width:]], 1)
         marks = torch.zeros(len(rows), patches + 1, dtype=torch.bool, device=add.device)
@@ -329,20 +329,20 @@ class PatchEnv:
         remove = torch.where(marks.gather(1, remove.clamp_min(0)), -1, remove)
         action[ADD][rows], action[REMOVE][rows] = add, remove
         remove = remove[:, : max(1, *schedule.removals)]
-        chosen = torch.cat([changed.gather(1, best), remove], 1)
+        edits = torch.cat([changed.gather(1, best), remove], 1)
         variants = torch.cat([variants.gather(1, best), torch.full_like(remove, CLEAN)], 1)
         if self._lays:
             full, self._lays = self._restarts.laid[rows], False
             self._restarts.laid[rows] = CLEAN
             over = rows[full != CLEAN]
             action[ADD][over] = action[REMOVE][over] = -1
-            chosen, variants = lay(chosen, variants, full, len(self.grid))
-        return torch.where(chosen < 0, len(self.grid), chosen), torch.where(chosen < 0, CLEAN, variants)
+            edits, variants = lay(edits, variants, full, len(self.grid))
+        return torch.where(edits < 0, len(self.grid), edits), torch.where(edits < 0, CLEAN, variants)
 
-    def _moved(self, rows: Tensor, change: Tensor) -> list[int]:
+    def _query_positions(self, rows: Tensor, change: Tensor) -> list[int]:
         """The positions in `rows` whose inputs change by `change` (m, *shape) or were not asked about: no other needs a query."""
-        moved: list[int] = ((norms.linf(change) > 0) | self._pending[rows]).tolist()
-        return positions(moved)
+        flags: list[int] = ((norms.linf(change) > 0) | self._pending[rows]).tolist()
+        return positions(flags)
 
     def _ask(
         self, rows: Tensor, patches: Tensor, variants: Tensor, distorted: Tensor, x: Tensor, schedule: _Schedule
@@ -354,15 +354,15 @@ class PatchEnv:
         sample, pending, fresh = self._sample[rows], self._pending[rows], self._fresh[rows]
         ids, y = self._ids, self._batch.y[sample]
         change = x - self._x[rows]
-        moved = self._moved(rows, change)
+        queries = self._query_positions(rows, change)
         logits = self._logits[rows]
-        if len(moved) == len(rows):
+        if len(queries) == len(rows):
             real = torch.ones_like(fresh)
             logits = self._oracle.scores(ids, x).to(logits.dtype)
         else:
-            places = index(moved, rows.device)
+            places = index(queries, rows.device)
             real = torch.zeros_like(fresh).index_fill_(0, places, True)
-            if moved:
+            if queries:
                 logits[places] = self._oracle.scores(ids[places], x[places]).to(logits.dtype)
         self._asked[rows] += real & ~fresh
         self._restarts.note(rows, logits, y)
@@ -373,7 +373,7 @@ class PatchEnv:
             self._start[rows] = torch.where(fresh, margin, self._start[rows])
         effect = margin - self._margin[rows]
         flat = change.view(len(rows), self.grid.channels, self.grid.places)
-        answered = [place for place in moved if not schedule.fresh[place]]
+        answered = [place for place in queries if not schedule.fresh[place]]
         if answered:
             self.posterior.update(*(select(values, answered) for values in (rows, flat, effect)))
         self._mark(rows, patches, effect)
@@ -392,8 +392,8 @@ class PatchEnv:
         self._pending[rows] = False
         later = positions([not fresh for fresh in schedule.fresh])
         if later:
-            chosen = select(rows, later)
-            self._restarts.wait(chosen, select(accepted, later), self._margin[chosen])
+            slots = select(rows, later)
+            self._restarts.wait(slots, select(accepted, later), self._margin[slots])
         success = (margin > 0) & real
         self._left[rows] -= self._refining[rows].long()
         if begins:
@@ -426,7 +426,7 @@ class PatchEnv:
         """Do what the answers ask for; the positions of the episodes that are over."""
         stuck, noted = positions(events.stuck), positions(events.success)
         due, over, changes, removals = events.due, events.over, events.changes, events.removals
-        pending = nothing = [0] * len(rows)
+        pending = zeros = [0] * len(rows)
         if stuck:
             self._restart_stuck(select(rows, stuck))
         if noted:
@@ -443,7 +443,7 @@ class PatchEnv:
         if any(due):
             self._guide(select(rows, positions(due)))
         self._age[rows] += (~fresh).long()
-        self._schedule = _Schedule(changes, removals, pending, nothing)
+        self._schedule = _Schedule(changes, removals, pending, zeros)
         return positions(over)
 
     def _guide(self, rows: Tensor) -> None:
@@ -461,11 +461,11 @@ class PatchEnv:
         while len(rows):
             number = self._restarts.whole(rows)
             fits = self._threat.distance.size(self.cache.inputs(rows, number) - self.cache.x[rows]) <= self._radius[rows]
-            tried, fitting = torch.stack([number == CLEAN, fits]).tolist()
-            if any(tried):
-                self._restart(select(rows, positions(tried)))
+            end_flags, fitting = torch.stack([number == CLEAN, fits]).tolist()
+            if any(end_flags):
+                self._restart(select(rows, positions(end_flags)))
             write_where(self._restarts.laid, rows, fits & (number != CLEAN), number)
-            rows = select(rows, [place for place, done in enumerate(map(max, tried, fitting)) if not done])
+            rows = select(rows, [place for place, flag in enumerate(map(max, end_flags, fitting)) if not flag])
 
     def _restart(self, rows: Tensor) -> None:
         """Go on with a step that is kept in any case, or from the clean input towards another class; no query is needed."""
@@ -520,8 +520,8 @@ class PatchEnv:
         for width in sorted(set(compared) - {0}):
             part = positions([number == width for number in compared])
             choice = self._compare(*(select(values, part) for values in (rows, patches[:, :width], family)))
-            where = slice(None) if len(part) == len(rows) else index(part, rows.device)
-            variants[where, :width], scores[where, :width] = choice
+            places = slice(None) if len(part) == len(rows) else index(part, rows.device)
+            variants[places, :width], scores[places, :width] = choice
         return variants, scores
 
     def _compare(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
@@ -529,11 +529,11 @@ class PatchEnv:
         # Variants at random among those of the family asked for; repeated if there are few.
         count = min(self.rules.offers, len(self.variants))
         keys = self.streams.select(rows).fold("offers").uniform(len(self.variants))
-        asked = (family[:, None] <= 0) | (self._families == family[:, None])
-        offered = (keys + asked).topk(count, 1).indices
-        offered = torch.where(asked.gather(1, offered), offered, offered[:, :1])
-        chance = self.streams.select(rows).fold("variants").normal(patches.shape[1], offered.shape[1])
-        return self._predictions.choose(rows, patches, offered, chance, self._visits)
+        family_mask = (family[:, None] <= 0) | (self._families == family[:, None])
+        offers = (keys + family_mask).topk(count, 1).indices
+        offers = torch.where(family_mask.gather(1, offers), offers, offers[:, :1])
+        chance = self.streams.select(rows).fold("variants").normal(patches.shape[1], offers.shape[1])
+        return self._predictions.choose(rows, patches, offers, chance, self._visits)
 
     def _observation(self) -> Observation:
         """Observation of a policy; the rows of slots without an episode are zeros."""
@@ -553,7 +553,7 @@ class PatchEnv:
             self._visits[rows].log1p(),
             squash(self._gain[rows] * patches**0.5),
         ]
-        whole = torch.stack(
+        summary = torch.stack(
             [
                 squash(self._margin[rows] / scale),
                 (self._age[rows] / self.rules.steps).float(),
@@ -571,6 +571,7 @@ class PatchEnv:
         _, count, clear = self._look()
         most = ((count * self.rules.candidates).clamp_max(patches), clear, torch.ones_like(rows))
         features, allowed, most = mapped(
-            lambda one: one.new_zeros(n, *one.shape[1:]).index_copy(0, rows, one), ({"patch": patch, "whole": whole}, may, most)
+            lambda tensor: tensor.new_zeros(n, *tensor.shape[1:]).index_copy(0, rows, tensor),
+            ({"patch": patch, "whole": summary}, may, most),
         )
         return Observation(features, allowed, most)

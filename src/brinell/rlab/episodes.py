@@ -43,8 +43,8 @@ def run_episodes(
     observation = environment.reset(torch.ones_like(environment.alive))
     while len(rows := environment.rows):
         step = environment.step(act(policy, observation, environment.streams, rows))
-        ended = len(environment.rows) < len(environment.alive)
-        observation = environment.reset(~environment.alive) if environment.waiting and ended else step.observation
+        vacancy = len(environment.rows) < len(environment.alive)
+        observation = environment.reset(~environment.alive) if environment.waiting and vacancy else step.observation
     outcomes, slots = environment.outcomes, len(environment.alive)
     del environment  # its distorted inputs would lie in memory beside those of the clean-up
     on_end(outcomes)

@@ -25,7 +25,7 @@ GAIN, NOISE = 0.2, 0.1
 
 
 class Form(Content):
-    """What a small network looks like."""
+    """The architecture of a small network."""
 
     width: Annotated[int, Field(ge=1, le=4096)]
     """Channels of the first convolution, or units of each layer for vectors."""

@@ -90,8 +90,8 @@ class Restarts:
         self._rounds[rows] += 1
         self.kept[rows] |= ~anew
         self.aim[rows] = -1
-        chosen = anew.nonzero()[:, 0]
-        rows, logits, y = rows[chosen], logits[chosen], y[chosen]
+        places = anew.nonzero()[:, 0]
+        rows, logits, y = rows[places], logits[places], y[places]
         if len(rows):
             leader = logits.scatter(1, y[:, None], -torch.inf).argmax(1)
             self._tries[rows, leader] += 1
@@ -101,11 +101,11 @@ class Restarts:
         return rows
 
 
-def lay(chosen: Tensor, variants: Tensor, whole: Tensor, patches: int) -> tuple[Tensor, Tensor]:
-    """Edits (m, k) of patches, -1 for none; where `whole` (m,) names a variant it is placed on every patch instead."""
-    laid = (whole != CLEAN)[:, None]
-    wanting = max(0, patches - chosen.shape[1])
-    chosen, variants = functional.pad(chosen, (0, wanting), value=-1), functional.pad(variants, (0, wanting), value=CLEAN)
-    place = torch.arange(chosen.shape[1], device=chosen.device)
-    chosen = torch.where(laid, torch.where(place < patches, place, -1), chosen)
-    return chosen, torch.where(laid, torch.where(place < patches, whole[:, None], CLEAN), variants)
+def lay(targets: Tensor, variants: Tensor, cover: Tensor, patches: int) -> tuple[Tensor, Tensor]:
+    """Edits (m, k) of patches, -1 for none; where `cover` (m,) names a variant it is placed on every patch instead."""
+    laid = (cover != CLEAN)[:, None]
+    wanting = max(0, patches - targets.shape[1])
+    targets, variants = functional.pad(targets, (0, wanting), value=-1), functional.pad(variants, (0, wanting), value=CLEAN)
+    place = torch.arange(targets.shape[1], device=targets.device)
+    targets = torch.where(laid, torch.where(place < patches, place, -1), targets)
+    return targets, torch.where(laid, torch.where(place < patches, cover[:, None], CLEAN), variants)

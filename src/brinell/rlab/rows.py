@@ -8,13 +8,13 @@ from torch import Tensor
 from brinell.core.norms import per_sample
 
 
-def write_where(target: Tensor, rows: Tensor, where: Tensor, values: Tensor) -> None:
-    """Write `values` (m, ...) into the rows (m,) of `target` (n, ...), as far as `where` (m,) bool is True."""
+def write_where(target: Tensor, rows: Tensor, mask: Tensor, values: Tensor) -> None:
+    """Write `values` (m, ...) into the rows (m,) of `target` (n, ...), as far as `mask` (m,) bool is True."""
     if target.device.type == "cpu":
-        chosen = where.nonzero()[:, 0]
-        target[rows[chosen]] = values[chosen]
+        places = mask.nonzero()[:, 0]
+        target[rows[places]] = values[places]
     else:  # a selection would be read back
-        target[rows] = torch.where(per_sample(where, values), values, target[rows])
+        target[rows] = torch.where(per_sample(mask, values), values, target[rows])
 
 
 def positions(flags: Sequence[int]) -> list[int]:
@@ -22,9 +22,9 @@ def positions(flags: Sequence[int]) -> list[int]:
     return [position for position, flag in enumerate(flags) if flag]
 
 
-def select(rows: Tensor, chosen: list[int]) -> Tensor:
+def select(rows: Tensor, places: list[int]) -> Tensor:
     """The rows (m,) at some positions; `rows` itself for all of them."""
-    return rows if len(chosen) == len(rows) else rows[index(chosen, rows.device)]
+    return rows if len(places) == len(rows) else rows[index(places, rows.device)]
 
 
 def index(numbers: list[int], device: torch.device) -> Tensor:

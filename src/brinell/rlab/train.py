@@ -36,7 +36,7 @@ ADVANTAGE = 0.02
 ADDED = ("seconds", "steps", "updates", "episodes", "queries")
 """Counters that a resumed training continues."""
 PURPOSES = ("selection", "probes", "steps", "validation")
-"""What queries and passes are for."""
+"""Queries and passes serve these purposes."""
 FEWEST = 8
 """Correctly classified inputs that there must be."""
 
@@ -115,9 +115,9 @@ def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -
         flags = []
         for rows in parts:
             logits = eot.mean(batch.x[rows])
-            own = criterion.select(rows)
-            margin = own.margin(logits, batch.y[rows], batch.x[rows])
-            flags.append(~own.is_met(margin, logits.abs().amax(1)))
+            part = criterion.select(rows)
+            margin = part.margin(logits, batch.y[rows], batch.x[rows])
+            flags.append(~part.is_met(margin, logits.abs().amax(1)))
     return torch.cat(flags)
 
 
@@ -169,7 +169,7 @@ def train(
     def agent() -> Agent:
         """The agent as it is now."""
         costs.book("steps")
-        about = {
+        metadata = {
             "config": asdict(config) | ({} if config.algorithm == "none" else {"algorithm": learner.name}),
             "rules": asdict(placement.rules),
             "patch": list(placement.grid.patch),
@@ -181,7 +181,7 @@ def train(
             "curve": curve,
             "validation": None if training else record.get("validation"),
         }
-        return Agent(prior=prior, network=network, about=about, domain=full_threat.domain, surrogates=surrogates)
+        return Agent(prior=prior, network=network, about=metadata, domain=full_threat.domain, surrogates=surrogates)
 
     if len(batch) < FEWEST:
         raise RequestError(f"{len(batch)} correctly classified inputs are too few to train on: give at least {FEWEST}")
@@ -193,10 +193,10 @@ def train(
     record = start.about or {} if start else {}
     costs = _Costs(ledger, record)
     curve: list[dict[str, Any]] = list(record.get("curve", ()))
-    done = curve[-1] if curve else {}
+    last_point = curve[-1] if curve else {}
     rng = Streams.of(config.seed, batch.ids)
-    begun = (start or Agent(prior=Prior(placement.grid.channels, config.seed))).to(device)
-    prior, network = begun.prior, begun.network
+    origin = (start or Agent(prior=Prior(placement.grid.channels, config.seed))).to(device)
+    prior, network = origin.prior, origin.network
     placement = replace(placement, prior=prior, slots=slots)
     surrogates, described = (start.surrogates, record.get("surrogates", ())) if start else ((), ())
     if candidates and not start:
@@ -207,21 +207,21 @@ def train(
         for report in _fit(prior, ledger, placement, config, rng.fold("probes")):
             tell(report)
     costs.book("probes")
-    remaining = None if config.steps is None else config.steps - done.get("steps", 0)
+    remaining = None if config.steps is None else config.steps - last_point.get("steps", 0)
     training = config.algorithm != "none" and (remaining is None or remaining > 0)
     oracle = ledger.oracle().follow(surrogates)
     if training:
         keep(agent())
-        if done:  # other episodes than those that were played
+        if last_point:  # other episodes than those that were played
             rng = rng.fold(f"after {len(curve)} reports")
         learning = torch.arange(len(batch) - held_out(len(batch)), device=batch.x.device)
-        some = batch.select(learning), threat.select(learning)
-        environment = PatchEnv(oracle, *some, placement, rng.select(learning), cycle=True)
+        subset = batch.select(learning), threat.select(learning)
+        environment = PatchEnv(oracle, *subset, placement, rng.select(learning), cycle=True)
         network = network or PatchNetwork(pair_options(placement.variants), scale=learner.scale, seed=config.seed).to(device)
         trainer = learner.begin(network, environment, slots, config.seed + len(curve))
         for progress in learn(trainer, steps=remaining, seconds=config.seconds, interval=20 * slots):
             point = {**progress._asdict(), "queries": int(ledger.costs.forwards.sum())}
-            point |= {name: point[name] + done.get(name, 0) for name in ADDED}
+            point |= {name: point[name] + last_point.get(name, 0) for name in ADDED}
             curve.append(point)
             tell(Report(learner.name, point))
             keep(agent())
@@ -236,11 +236,11 @@ def train(
         )
         for name, attack in (peers or {}).items()
     }
-    some = batch.select(rows), threat.select(rows)
-    validation = validate(trained, ledger.oracle(), *some, placement, streams.select(rows), rivals)
+    subset = batch.select(rows), threat.select(rows)
+    validation = validate(trained, ledger.oracle(), *subset, placement, streams.select(rows), rivals)
     costs.book("validation")
-    about = {"validation": validation, "training_queries": costs.queries, "surrogate_passes": costs.passes}
-    return replace(trained, about=(trained.about or {}) | about)
+    metadata = {"validation": validation, "training_queries": costs.queries, "surrogate_passes": costs.passes}
+    return replace(trained, about=(trained.about or {}) | metadata)
 
 
 class _Costs:
@@ -291,12 +291,12 @@ def _fit(prior: Prior, ledger: Ledger, placement: Placement, config: TrainConfig
     """Probe, fit, and report the likelihood on the inputs held out."""
     batch, oracle, parts = ledger.batch, ledger.oracle(), []
     for part in torch.split(torch.arange(len(batch), device=batch.x.device), placement.slots):
-        some, threat = batch.select(part), ledger.threat.select(part)
-        parts.append(probe(oracle, some, threat, placement.grid, placement.variants, rng.select(part), probes=config.probes))
+        subset, threat = batch.select(part), ledger.threat.select(part)
+        parts.append(probe(oracle, subset, threat, placement.grid, placement.variants, rng.select(part), probes=config.probes))
         yield Report("prior", {"inputs": int(part[-1]) + 1, "queries": int(ledger.costs.forwards.sum())})
     probes = Probes(*(torch.cat(column) for column in zip(*parts, strict=True)))
     count = len(batch) - held_out(len(batch))
-    learn, test = (Probes(*(column[chosen] for column in probes)) for chosen in (slice(count), slice(count, None)))
+    learn, test = (Probes(*(column[piece] for column in probes)) for piece in (slice(count), slice(count, None)))
     with torch.no_grad():
         before = float(likelihood(prior, test).mean())
         curve = fit(prior, learn, torch.Generator().manual_seed(config.seed), steps=config.fits)

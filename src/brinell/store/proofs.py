@@ -51,7 +51,7 @@ VERDICTS = "verdicts-{}.jsonl"
 
 
 class Verdict(Content):
-    """What counts of the answer of an outside verifier."""
+    """The part of an outside verifier's answer that counts."""
 
     sample_id: int
     eps: Number

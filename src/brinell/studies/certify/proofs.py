@@ -35,7 +35,7 @@ class Prover:
     domain: Domain
     norm: str
     device: torch.device
-    """Where bounds are computed; inputs and bounds lie on the processor."""
+    """This device computes the bounds; inputs and bounds lie on the processor."""
 
     @classmethod
     def of(cls, graph: Graph, domain: Domain, norm: str, device: torch.device = PROCESSOR) -> "Prover":
