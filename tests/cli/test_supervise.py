@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -78,16 +77,6 @@ def test_ends_of_a_child_of_this_process(monkeypatch, capsys, subtests):
     """The same where a fault of the parent's side shows: what it returns, and the one line that it says."""
     monkeypatch.setattr(supervise.sys, "exit", os._exit)  # the child must not go on with the tests
 
-    def signal_parent(number, code):
-        reader, writer = os.pipe2(os.O_NONBLOCK)
-        signal.set_wakeup_fd(writer)
-        try:
-            os.kill(os.getppid(), number)
-            select.select([reader], [], [], 30)
-        except KeyboardInterrupt:
-            return code
-        return 77
-
     rows = [
         (lambda: 0, 0, ""),
         (lambda: 4, 4, ""),
@@ -95,8 +84,6 @@ def test_ends_of_a_child_of_this_process(monkeypatch, capsys, subtests):
         (lambda: os._exit(5), 9, "ended itself with code 5"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), 9, "ended by SIGKILL (memory may be short)"),
         (lambda: os.kill(os.getpid(), signal.SIGUSR2), 9, "ended by SIGUSR2; what"),
-        (lambda: signal_parent(signal.SIGINT, 130), 130, ""),
-        (lambda: signal_parent(signal.SIGUSR1, 0), 128 + signal.SIGUSR1, "stopped by SIGUSR1; what was computed is kept"),
         (lambda: 1 // 0, 3, ""),
     ]
     handlers = [signal.getsignal(number) for number in supervise.FORWARDED]
