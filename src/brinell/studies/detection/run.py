@@ -334,7 +334,9 @@ class _Examination:
                     continue
                 rows_of = torch.as_tensor(part, device=self.x.device)
                 free = None if name == EVADING[0] else (self.x[rows_of] - background).abs() > 1e-6
-                rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part])).fold(f"{fitted.name} {name}")
+                rng = Streams.of(self.request.seed, torch.as_tensor(self.ids[part], device=self.x.device)).fold(
+                    f"{fitted.name} {name}"
+                )
                 x, ledger = self._attack(fitted, rows_of, rng, free)
                 wrong = predict(self.model, x, CHUNK).argmax(1).cpu().numpy() != self.labels[part]
                 scores.append(
