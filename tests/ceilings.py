@@ -1,7 +1,8 @@
 """Ceilings of tests, enforced: processor seconds of a test and of a file, cases of a function.
 
 A test without the mark `slow` or `nightly` takes at most one second of the processor, with its children; a file eight. It fails
-above one and a half times that, since processor time differs from run to run; those between are named at the end. What a session shares does not count: fixtures of tests/conftest.py and tests/runs.py with the scope of a session, and imports.
+above one and a half times that, since processor time differs from run to run; those between are named at the end. What a session
+shares does not count: fixtures of tests/conftest.py and tests/runs.py with the scope of a session, and imports.
 """
 
 import collections
