@@ -84,7 +84,7 @@ def _logic(function: ast.FunctionDef) -> Iterator[ast.AST]:
         stack.extend([node.value] if isinstance(node, ast.AnnAssign) and node.value else ast.iter_child_nodes(node))
 
 
-def _broken(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:  # noqa: C901 - a row a kind
+def _broken(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
     """Each expression of a node that is replaced, with its replacement."""
     twin: Any = copy.deepcopy(node)
     match node:

@@ -120,7 +120,7 @@ def is_second(device: Any) -> bool:
     return device is not None and torch.device(device).type == NAME
 
 
-def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:  # noqa: C901 - read from top to bottom
+def dispatch(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operation on the processor; its tensors go to the device where its arguments lie there, or where it is told to."""
     tensors = [value for value in tree_flatten((args, kwargs))[0] if isinstance(value, torch.Tensor)]
     residents = [tensor for tensor in tensors if isinstance(tensor, Resident)]

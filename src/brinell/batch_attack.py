@@ -252,7 +252,6 @@ def _warn(remark: Remark) -> None:
 
 
 def _home(model: Any, x: Tensor) -> torch.device:
-    """Device of the module; the device of the inputs for any other model."""
     parameter = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     return x.device if parameter is None else parameter.device
 

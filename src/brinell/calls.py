@@ -183,7 +183,6 @@ def _path_text(name: str, value: Any) -> str:
 
 
 def _path(settings: dict[str, Any], name: str) -> Path | None:
-    """Take a path out of the settings."""
     value = settings.pop(name, None)
     return None if value is None else user_path(_path_text(name, value))
 

@@ -272,7 +272,6 @@ def is_function(model: Any) -> bool:
 
 
 def _pipeline(pipeline: Any, domain: Domain, name: str, preparation: Any) -> Model:
-    """A pipeline of transformers as a model."""
     if preparation is not None:
         raise RequestError(f"{name} brings its own processor: leave preprocessing, mean and std out, or give its .model alone")
     network, processor = unpack_pipeline(pipeline)
@@ -294,7 +293,6 @@ def _maite(model: Any, metadata: Metadata, dataset: Dataset, name: str, settings
 
 
 def _module(module: nn.Module, dataset: Dataset, name: str, preparation: Any, answers: str | None, output: Output) -> Model:
-    """A torch module as a model."""
     domain = dataset.domain
     parts: dict[str, Any] = {"output": output, "data_classes": len(dataset.classes) or None}
     if answers == "labels":
@@ -307,7 +305,6 @@ def _module(module: nn.Module, dataset: Dataset, name: str, preparation: Any, an
 
 
 def _mapping(preparation: Any) -> Mapping[str, Any] | None:
-    """The preprocessing as a mapping."""
     if preparation is None:
         return None
     if isinstance(preparation, Mapping):
@@ -330,7 +327,6 @@ def _mapping(preparation: Any) -> Mapping[str, Any] | None:
 
 
 def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -> Model:
-    """An estimator of scikit-learn as a model."""
     from brinell.models.sklearn import of_estimator, process_settings
 
     scores_of = {"probabilities": "probabilities", "labels": "labels", "logits": "decision", None: None}
@@ -344,7 +340,6 @@ def _estimator(estimator: Any, domain: Domain, name: str, answers: str | None) -
 
 
 def _onnx(session: Any, domain: Domain, name: str, preprocessing: Mapping[str, Any] | None) -> Model:
-    """A session of ONNX Runtime as a model."""
     from brinell.models.onnx import Onnx, OnnxModel
 
     preprocessing = preprocessing or {}
@@ -382,7 +377,6 @@ def preparation_text(value: Any) -> str:
 
 
 def _setting_text(value: Any) -> str:
-    """The text of a setting."""
     if is_processor(value):
         settings = ", ".join(f"{key}={preparation_text(setting)}" for key, setting in value.to_dict().items())
         return f"{type(value).__name__}({settings})"

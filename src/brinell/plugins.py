@@ -217,7 +217,6 @@ def _scratch(kind: str, name: str) -> type[Any]:
 
 
 def _only_export(module: ModuleType) -> type[Any]:
-    """The only class that a module exports."""
     exported = [getattr(module, name) for name in module.__all__]
     if len(exported) != 1 or not dataclasses.is_dataclass(exported[0]):
         raise RequestError(f"{module.__name__} must export exactly one dataclass in __all__")
@@ -340,12 +339,10 @@ def settings_of(plugin: Any) -> dict[str, Any]:
 
 
 def _part_source(plugin: Any) -> str:
-    """The source of a plugin that is a setting of another."""
     return str(plugin.source) if _is_proxy(plugin) else source_of(type(plugin))
 
 
 def _is_proxy(plugin: Any) -> bool:
-    """True if a plugin is the proxy of one in a child process."""
     from brinell.isolation.proxy import IsolatedPlugin
 
     return isinstance(plugin, IsolatedPlugin)

@@ -242,5 +242,4 @@ def _evaluation(side: Side) -> list[tuple[str, str]]:
 
 
 def _join_names(stages: list[tuple[str, str]]) -> str:
-    """Names of stages, separated by commas."""
     return ", ".join(name for name, _ in stages) or "no attack"

@@ -70,7 +70,6 @@ def _claimed_fields(model: type[BaseModel], words: frozenset[str], prefix: str) 
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models that an annotation names."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

@@ -215,7 +215,6 @@ def against_rates(rates: Mapping[Metric, Sequence[Rate]], thresholds: Sequence[T
 
 
 def _rate_threshold(rates: Sequence[Rate], threshold: Threshold) -> Check:
-    """The check of a threshold on the rate at its budget."""
     name = "clean accuracy" if threshold.metric == "clean" else NAMES[threshold.metric]
     if not rates:
         return _check(CODES[threshold.metric], name, False, f"the run has no {name}", required=threshold.minimum)
@@ -307,7 +306,6 @@ def _without_budget(result: ModelResult, baseline: ModelResult, eps: float, text
 
 
 def _threshold(result: ModelResult, threshold: Threshold, some_classes: bool) -> Check:
-    """The check of one threshold."""
     eps = result.eps[-1] if threshold.eps is None else threshold.eps
     index = next((i for i, e in enumerate(result.eps) if _is_same_eps(e, eps)), None)
     text = f"{eps:g}" if index is None else result.eps_text[index]
@@ -357,7 +355,6 @@ def _threshold_check(threshold: Threshold, name: str, rate: Rate) -> Check:
 
 
 def _against(code: str, name: str, current: Rate, then: Rate, pair: PairedRate | None, rules: Baseline) -> Check:
-    """The check that a rate is not worse than the baseline's."""
     required = -rules.max_drop if rules.max_drop is not None else None
     check = partial(_check, code, f"{name} not worse than the baseline", required=required)
     if current.value is None or then.value is None:
@@ -421,7 +418,6 @@ def _check(
     observed: float | None = None,
     low: float | None = None,
 ) -> Check:
-    """A check of the gate."""
     return Check(code=code, name=name, passed=passed, observed=observed, low=low, required=required, text=text)
 
 
@@ -431,5 +427,4 @@ def _is_same_eps(a: float, b: float) -> bool:
 
 
 def _percent(value: float) -> str:
-    """A share as percent."""
     return f"{100 * value:.1f} %"

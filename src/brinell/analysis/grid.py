@@ -86,7 +86,6 @@ def eps_index(eps: Array, values: Array) -> Array:
 
 
 def _states(outcome: Array) -> Array:
-    """States of the cells for outcomes."""
     state = np.full(len(outcome), UNJUDGED, np.int8)
     for value in BROKEN:
         state[outcome == value.value] = WRONG

@@ -92,7 +92,6 @@ def caveat(checks: Sequence[CheckResult], *, with_names: bool = True) -> str | N
 
 
 def _number(checks: Sequence[CheckResult]) -> str:
-    """Number of checks as text."""
     return f"{len(checks)} check{'' if len(checks) == 1 else 's'}"
 
 
@@ -108,7 +107,6 @@ def _not_made(code: Code, reason: str) -> CheckResult:
 
 
 def _reason_without_checks(manifest: Mapping[str, Any], model: str, recorded: Mapping[str, CheckResult]) -> str:
-    """Reason why checks of a model are missing, given those that were recorded."""
     if model not in manifest.get("checks", {}):
         return "the run has not come to it yet"
     if not recorded.keys() - {Code.CLEAN}:
@@ -143,7 +141,6 @@ def _missing_comparison(records: Records, manifest: Mapping[str, Any], model: st
 
 
 def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
-    """The stages that run on this model."""
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == model}
     return [stage for stage in manifest["stages"] if stage["name"] not in skipped]
 

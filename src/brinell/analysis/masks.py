@@ -121,7 +121,6 @@ def sensitivity(run: Run, model: str, attack: str, ids: Sequence[int]) -> dict[i
 
 
 def _lattice(legend: Mapping[str, Any]) -> Lattice:
-    """The lattice of patches that a legend describes."""
     grid = legend["grid"]
     patch = tuple(grid["patch"])
     return Lattice(lengths=tuple(grid["shape"][-len(patch) :]), patch=patch, stride=tuple(grid["stride"]))

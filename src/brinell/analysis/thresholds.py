@@ -228,7 +228,6 @@ def meaning(manifest: Mapping[str, Any]) -> str:
 
 
 def _stage(stage: StageResult) -> ThresholdStage:
-    """The figures of a stage."""
     names = set(ThresholdStage.model_fields) - {"unmet"}
     return ThresholdStage(unmet=stage.curve, **{name: getattr(stage, name) for name in names})
 

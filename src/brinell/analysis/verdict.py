@@ -155,7 +155,6 @@ def verdict(
 def _verdict_on_finished(
     clean: Rate, robust: Rate, subject: str, checks: Mapping[Code, CheckResult], ways: Sequence[WayResult], weak: bool
 ) -> str:
-    """The verdict on a finished run."""
     failed = {code for code, check in checks.items() if check.passed is False}
     figure = _percent(robust)
     for code, reason in UNSTEADY.items():
@@ -218,7 +217,6 @@ def verdict_notes(
 
 
 def _percent(rate: Rate) -> str:
-    """A rate as percent."""
     return "unknown" if rate.value is None else f"{100 * rate.value:.1f} %"
 
 

@@ -92,7 +92,6 @@ class APGDMap(EveryKind):
             earlier += steps
 
     def _loss(self, step: int) -> Callable[..., Tensor]:
-        """The loss at a step."""
         if self.loss == "balanced-ce":
             return partial(balanced_cross_entropy, share=step / self.steps)
         return PIXEL_LOSSES[self.loss]

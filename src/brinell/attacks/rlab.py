@@ -96,7 +96,6 @@ class RLAB(EveryKind):
         self._rules()
 
     def _rules(self) -> Rules:
-        """Rules of the episodes."""
         return Rules(steps=self.steps, refine=self.refine, removals=self.removals)
 
     def agent(self, kind: Kind) -> Agent:

@@ -160,7 +160,6 @@ class _Pixels:
         return self._proposal.reshape(-1, *self._shape)
 
     def _write(self, places: Tensor, counts: Tensor, values: Tensor, changed: bool) -> None:
-        """Write values at places of the proposal."""
         content = torch.where(counts[:, None], values, _take(self._proposal, places))
         self._proposal.scatter_(2, places[:, None].expand_as(content), content)
         self._after.scatter_(1, places, torch.where(counts, changed, self._after.gather(1, places)))

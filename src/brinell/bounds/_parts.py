@@ -126,7 +126,6 @@ class Parts:
         return torch.minimum(*(self._with_sign(neuron, sizes, sign).bounded(steps=0).lower for sign in (1, -1)))
 
     def _with_sign(self, neuron: Tensor, sizes: list[int], sign: int) -> "Parts":
-        """Each part with the sign of one more neuron, by its position among all."""
         flat = torch.cat([part.flatten(1) for part in self.signs.values()], 1).clone()
         flat[torch.arange(len(flat), device=flat.device), neuron] = sign
         parts = zip(self.signs.items(), torch.split(flat, sizes, 1), strict=True)

@@ -113,7 +113,6 @@ class _Reader:
         return Query(self.network, tuple(self.inputs), tuple(self.outputs), tuple(self._cases()))
 
     def _expressions(self, text: str) -> Iterator[Expression]:
-        """The statements of a text."""
         stack: list[list[Expression]] = []
         position = line = 0
         while position < len(text):
@@ -172,7 +171,6 @@ class _Reader:
                     raise self.refuse("declares something else than one input and one output of a network")
 
     def _disjunction(self, formula: Expression) -> list[list[Literal]]:
-        """A formula as a disjunction of conjunctions."""
         match formula:
             case ["and", *parts]:
                 clauses: list[list[Literal]] = [[]]
@@ -225,7 +223,6 @@ class _Reader:
                 raise self.refuse(f"has {_text(expression)} where a number is due")
 
     def _sum(self, parts: Sequence[tuple[Expression, float]]) -> tuple[dict[str, float], float]:
-        """A weighted sum."""
         total: dict[str, float] = {}
         constant = 0.0
         for part, sign in parts:
@@ -236,7 +233,6 @@ class _Reader:
         return total, constant
 
     def _product(self, disjunctions: Sequence[list[list[Literal]]]) -> list[list[Literal]]:
-        """The conjunction of disjunctions as a disjunction."""
         count = prod(len(disjunction) for disjunction in disjunctions)
         if count > MOST_CASES:
             raise self.refuse(f"has {count} cases, and at most {MOST_CASES} are answered")

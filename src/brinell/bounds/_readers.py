@@ -69,7 +69,6 @@ def _scaled(trace: Recorder, node: int, factor: Any, shift: Any, shape: tuple[in
 
 
 def _constant(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A constant in the shape of one value."""
     if value.dim() == len(shape) + 1:
         if len(value) != 1 and not bool((value == value[:1]).all()):
             raise Unbounded("the network adds another constant to each input of a batch")

@@ -52,7 +52,6 @@ def trace(answer: Callable[[Tensor], Tensor], x: Tensor) -> Graph:
 
 
 def _without_unused(nodes: Sequence[Node], last: int) -> Graph:
-    """The nodes on which the last one depends."""
     used, waiting = {0}, [last]
     while waiting:
         k = waiting.pop()

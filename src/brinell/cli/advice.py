@@ -155,7 +155,6 @@ class Line:
         return EXAMPLES.get(mark.kind if mark else "") or (default if isinstance(default, str) and default else "VALUE")
 
     def _valued_switch(self, parameter: Any, name: str, value: str) -> RequestError:
-        """The error for a switch with a value."""
         if value.lower() in ("false", "no", "off", "0"):
             remedy = f"write {parameter.secondary_opts[0]}" if parameter.secondary_opts else "leave it out"
         else:
@@ -236,7 +235,6 @@ class Line:
         return f"{flag} is repeated for several values: write {' '.join(f'{flag} {shlex.quote(part)}' for part in parts)}"
 
     def _mark(self, setting: str) -> Names:
-        """The mark of a setting."""
         return self.study.names_of(setting) or Names("")
 
     # Options that the command does not have
@@ -331,7 +329,6 @@ def _plugin_of(kind: str, spec: str) -> str:
 
 
 def _names_of_kind(kind: str) -> list[str]:
-    """The names that a setting of a kind takes."""
     if kind not in plugins.FOLDERS:
         return []
     return [*plugins.names(kind), *((*CASCADES, *PRESETS, *ALIASES) if kind == "attack" else ())]

@@ -35,7 +35,6 @@ def pack_answer(boxes: Detections, objects: Objects | None) -> str:
 
 
 def _rows(boxes: Array, labels: Array, values: Sequence[Any]) -> list[list[Any]]:
-    """Corners, a class and a value for each box."""
     corners = np.round(boxes.astype(np.float64), PIXELS).tolist()
     return [[*corner, label, value] for corner, label, value in zip(corners, labels.tolist(), values, strict=True)]
 

@@ -156,7 +156,6 @@ def _by_number(
 def _by_place(
     name: str, model_names: Sequence[str], data_names: Sequence[str], data_numbers: Sequence[int], count: int, used: Sequence[int]
 ) -> Match:
-    """Match a model whose classes have names with data whose classes have numbers alone, which count the model's."""
     if _is_count(data_numbers) or not all(0 <= data_numbers[label] < count for label in used):
         return Match((), _by_place_note(name, model_names, data_names))
     places = {label: number for label, number in enumerate(data_numbers) if 0 <= number < count}
@@ -286,7 +285,6 @@ def option_text(names: Sequence[str]) -> str:
 
 
 def _exact(name: str) -> tuple[str, ...]:
-    """The name as it is written."""
     return (name,)
 
 
@@ -318,7 +316,6 @@ KEYS: tuple[Callable[[str], tuple[str, ...]], ...] = (_exact, _plain, _synonyms,
 
 
 def _lookup(names: Sequence[str], keys: Callable[[str], tuple[str, ...]]) -> dict[str, list[int]]:
-    """The places of names by their keys."""
     table: dict[str, list[int]] = {}
     for place, name in enumerate(names):
         for key in keys(name):
@@ -370,13 +367,11 @@ def _remedy(data_names: Sequence[str]) -> str:
 
 
 def _listing(names: Sequence[str]) -> str:
-    """The first names."""
     remainder = f" and {len(names) - MOST_LISTED} more" if len(names) > MOST_LISTED else ""
     return ", ".join(_short(name) for name in names[:MOST_LISTED]) + remainder
 
 
 def _quoted(name: str) -> str:
-    """A name in quotes."""
     return f"'{_short(name)}'"
 
 

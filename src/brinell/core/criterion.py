@@ -383,7 +383,6 @@ def beyond_rounding(margin: Tensor, logits: Tensor) -> Tensor:
 
 
 def _logit(p: float) -> Tensor:
-    """Logit of a probability."""
     return torch.logit(torch.tensor(p))
 
 

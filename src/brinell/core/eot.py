@@ -158,7 +158,6 @@ def question_cost(eot: int, precision: Precision) -> int:
 
 
 def _sum_of_copies(values: Tensor, copies: int) -> Tensor:
-    """Sum over the copies of each input."""
     return values.reshape(copies, len(values) // copies, *values.shape[1:]).sum(0)
 
 

@@ -116,7 +116,6 @@ class Pipe:
         return content
 
     def _write(self, message: bytes) -> None:
-        """Write all bytes."""
         content = memoryview(message)
         while content:
             self._wait(self._writer, select.POLLOUT)
@@ -162,7 +161,6 @@ def _fault(head: Any) -> str | None:
 
 
 def _is_array(layout: Any) -> bool:
-    """True if a layout describes an array."""
     if not isinstance(layout, list) or len(layout) != 2 or not isinstance(layout[0], str) or not isinstance(layout[1], list):
         return False
     return layout[0] in KINDS and all(type(side) is int and 0 <= side <= MOST_VALUES for side in layout[1])

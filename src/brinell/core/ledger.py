@@ -171,7 +171,6 @@ class Ledger:
         return self._oracle(self._surrogates)
 
     def _oracle(self, surrogates: tuple[Model, ...]) -> Oracle:
-        """The oracle with these surrogates."""
         return Oracle(
             scores=lambda ids, x: self._scores(ids, x, Access.SCORES),
             loss=lambda ids, x, loss=None: self._loss(ids, x, loss),
@@ -419,5 +418,4 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
 
 
 def _join(parts: list[Tensor]) -> Tensor:
-    """Parts as one tensor."""
     return parts[0] if len(parts) == 1 else torch.cat(parts)

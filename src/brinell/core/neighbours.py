@@ -111,7 +111,6 @@ class _Search:
         return torch.from_numpy((values if self.frequent is None else values != self.frequent).astype(np.float32, copy=False))
 
     def _sums(self, values: Array) -> Tensor:
-        """Sums over groups of values."""
         return torch.from_numpy(np.add.reduceat(values.astype(np.float32, copy=False), self.edges[:-1], axis=1))
 
     def begin(self, queries: Array) -> None:

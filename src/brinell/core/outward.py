@@ -20,7 +20,6 @@ def printable(text: str) -> str:
 
 
 def _escape(character: str) -> str:
-    """A character as JSON escapes it."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
@@ -36,7 +35,6 @@ def cell(value: object) -> object:
 
 
 def _number(text: str) -> bool:
-    """True if a text is a number."""
     try:
         float(text)
     except ValueError:

@@ -217,10 +217,8 @@ def outward(value: float, sign: int) -> float:
 
 
 def _number(value: float) -> float | int:
-    """The value as an int where it is whole."""
     return int(value) if float(value).is_integer() else float(value)
 
 
 def _text(value: float) -> str:
-    """The value as an option."""
     return f"{_number(value)}" if abs(value) < 1e15 else f"{value:g}"

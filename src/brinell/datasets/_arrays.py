@@ -224,7 +224,6 @@ def scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tup
 
 
 def _column_bounds(bounds: Any, width: int) -> tuple[Array, Array]:
-    """Bounds of each column."""
     if isinstance(bounds, str):
         raise RequestError(f"bounds is {bounds!r}: give (low, high), or 'columns' for each column's own range")
     try:

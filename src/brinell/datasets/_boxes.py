@@ -110,7 +110,6 @@ def scale(objects: Objects, size: tuple[int, int], new: tuple[int, int]) -> Obje
 
 
 def _text(box: Array) -> str:
-    """A box as text."""
     return ", ".join(f"{value:g}" for value in box)
 
 
@@ -130,7 +129,6 @@ def read_annotations(folder: Path) -> tuple[list[Annotation], tuple[str, ...]]:
 
 
 def _read_json(file: Path) -> tuple[list[Annotation], tuple[str, ...]]:
-    """The annotations of a JSON file of either form."""
     try:
         content: Any = json.loads(bounded.text(file))
     except (ValueError, RecursionError, OSError) as error:

@@ -136,12 +136,10 @@ def _table(folder: Path, subfolder: str) -> Listing:
 
 
 def _fill(names_by_label: Mapping[int, str], classes: int) -> list[str]:
-    """Names of all classes; a number for a class without a name."""
     return [names_by_label.get(label, str(label)) for label in range(classes)]
 
 
 def _listed_path(folder: Path, name: str | None, table: Path, subfolder: str) -> Path:
-    """Path of a listed file."""
     for location in (name or "", f"{subfolder}/{name or ''}"):
         if bounded.path_inside(folder, location, table, links=True).is_file():
             return folder / location

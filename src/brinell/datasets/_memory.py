@@ -129,7 +129,6 @@ def read_source(x: Any, y: Any = None) -> Source:
 
 
 def _is_frame(x: Any) -> bool:
-    """True for a data frame."""
     return hasattr(x, "dtypes") and hasattr(x, "columns") and hasattr(x, "to_numpy")
 
 
@@ -183,7 +182,6 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> Source:
 
 
 def _image_and_target(item: Any) -> tuple[Any, Any]:
-    """The image and the target of an item by MAITE's protocol."""
     if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
         raise RequestError("the data set has MAITE's metadata, and its items are not (image, target, metadata): give such items")
     return item[0], item[1]
@@ -215,7 +213,6 @@ def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str)
 
 
 def _read_hugging_face(dataset: Any) -> Source:
-    """Inputs and labels of a Hugging Face dataset."""
     if not hasattr(dataset, "__len__"):
         raise RequestError("a streamed Hugging Face dataset has no length: load it without streaming=True, or a part of it")
     kinds = {name: type(feature).__name__ for name, feature in dataset.features.items()}
@@ -314,7 +311,6 @@ class Items(Rows):
         self._check_repeatable(labels is None)
 
     def _read_labels(self) -> Array:
-        """The label of each item."""
         return np.array([_label(self._pair(index)[1], index) for index in range(len(self))])
 
     def _check_repeatable(self, labelled: bool) -> None:
@@ -380,7 +376,6 @@ def _labels(y: Any) -> Array:
 
 
 def _length(items: Any) -> int:
-    """The length of an object."""
     try:
         return len(items)
     except Exception as error:
@@ -390,7 +385,6 @@ def _length(items: Any) -> int:
 
 
 def _input(x: Any, index: int) -> Array:
-    """The input of an item as an array."""
     if hasattr(x, "getbands") and hasattr(x, "convert"):  # a picture of PIL
         if x.mode not in ("L", "RGB"):
             raise RequestError(f"item {index} of the data set is a picture in mode {x.mode}: convert it to RGB or L")

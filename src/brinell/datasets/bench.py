@@ -137,7 +137,6 @@ def _truth(task: Task, inputs: list[tuple[Path, str]], domain: Domain, classes: 
 
 
 def _tensor(file: Path, name: str) -> Any:
-    """A named tensor of a file."""
     try:
         with safe_open(file, "pt") as tensors:
             return tensors.get_tensor(name)

@@ -84,7 +84,6 @@ class Boxes:
 
 
 def _picture_path(folder: Path, annotation: Annotation) -> Path:
-    """The path of a listed picture."""
     name = annotation.file
     bounded.path_inside(folder, f"images/{name}", folder, links=True)
     path = folder / "images" / name

@@ -123,7 +123,6 @@ def _batch(path: Path) -> tuple[Array, list[Any]]:
 
 
 def _append(file: IO[bytes], data: Array, path: Path) -> None:
-    """Append pixels to the temporary file."""
     try:
         file.write(np.ascontiguousarray(data).data)
         file.flush()

@@ -123,7 +123,6 @@ class EcgCsv:
         return np.flatnonzero(~holes), [Remark(ROWS_LEFT_OUT, text)]
 
     def _labels(self, column: Array, file: Path) -> tuple[Labels, tuple[str, ...]]:
-        """Labels and class names of the column."""
         subject = f"the column of labels of {file}"
         if column.dtype.kind in "iuf":
             labels = check_labels(column, len(column), subject)
@@ -168,7 +167,6 @@ def _read(file: Path) -> _Table:
 
 
 def _number(cell: str) -> bool:
-    """True if a cell is a number or empty."""
     try:
         float(cell or "nan")
     except ValueError:

@@ -68,7 +68,6 @@ class ImageFolder:
 
 
 def _name(file: Path, folder: Path) -> str:
-    """Path of a picture relative to its folder."""
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 

@@ -156,7 +156,6 @@ class Masks:
 
 
 def _list_pictures(folder: Path) -> list[Path]:
-    """The pictures of a folder, sorted by name."""
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES)
     if not files:
         raise RequestError(f"{folder} holds no pictures: put them there")
@@ -164,7 +163,6 @@ def _list_pictures(folder: Path) -> list[Path]:
 
 
 def _picture_path(folder: Path, name: str, table: Path) -> Path:
-    """The path of a listed picture."""
     bounded.path_inside(folder, f"images/{name}", table, links=True)
     path = folder / "images" / name
     if not path.is_file():

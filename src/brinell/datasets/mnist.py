@@ -75,7 +75,6 @@ def _find(folder: Path, stem: str, kind: str) -> Path:
 
 
 def _idx(file: Path, axes: int) -> Array:
-    """Values of an idx file."""
     try:
         if file.suffix == ".gz":
             with gzip.open(file) as packed, spill(cast(IO[bytes], packed), file, file.stat().st_size) as unpacked:

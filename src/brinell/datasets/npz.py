@@ -186,7 +186,6 @@ class Npz:
         )
 
     def _rows(self, groups: Array, n: int, file: Path) -> Array:
-        """Rows without the excluded groups."""
         subject = f"array {self.groups} of {file}"
         if groups.shape != (n,):
             raise RequestError(f"{subject} has shape {groups.shape}; it must name a group for each of the {n} inputs")
@@ -225,7 +224,6 @@ def _typed(key: str, value: str) -> Any:
 
 
 def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, option: str) -> str:
-    """Name of the array: the requested one, or a usual one."""
     for name in (requested,) if requested else usual:
         if name in names:
             return name
@@ -246,7 +244,6 @@ def _small(archive: zipfile.ZipFile, name: str, file: Path, most_rows: int) -> A
 
 
 def _number(archive: zipfile.ZipFile, name: str, file: Path) -> float:
-    """A single number of the archive."""
     try:
         with archive.open(name + ".npy") as member:
             content = io.BytesIO(member.read(NUMBER_BYTES))

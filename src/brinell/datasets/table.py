@@ -180,7 +180,6 @@ class _Part(NamedTuple):
 
 
 def _read(file: Path) -> pa.Table:
-    """The table of a CSV or Parquet file."""
     kind = file.suffix.lower()
     with bounded.decoding(file, file.stat().st_size):
         if kind == ".parquet":
@@ -241,7 +240,6 @@ def _values(table: pa.Table, name: str, file: Path) -> Array:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """True for a text column."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -265,7 +263,6 @@ def _text(value: Any) -> str:
 
 
 def _first_names(names: list[str]) -> str:
-    """The first names, and the number of others."""
     return ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
 
 

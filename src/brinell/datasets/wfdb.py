@@ -180,7 +180,6 @@ def _check_patients(table: Path, available: Sequence[str], names: Sequence[str])
 
 
 def _library() -> Any:
-    """The library wfdb."""
     try:
         import wfdb
     except ImportError:

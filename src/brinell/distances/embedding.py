@@ -200,7 +200,6 @@ class Embedding:
 
 
 def _load(file: Path) -> _Loaded:
-    """The network in a file."""
     if not file.is_file():
         raise RequestError(f"there is no file {file}: make it with brinell train-metric --out {file}")
     try:

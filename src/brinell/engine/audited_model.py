@@ -76,7 +76,6 @@ class AuditedModel:
         return failed, fail
 
     def _fail(self, stage: str, sample: int, reason: str) -> None:
-        """Record in the manifest that a sample failed at a stage, and warn."""
         self._section("failed").setdefault(stage, {})[str(sample)] = reason
         self.run.save_manifest()
         self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}")

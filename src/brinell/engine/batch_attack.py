@@ -110,7 +110,6 @@ def _is_list(value: Any) -> bool:
 
 
 def _class_text(targeted: Any) -> str:
-    """The rule for target classes as a text."""
     if isinstance(targeted, str):
         return targeted
     try:

@@ -225,7 +225,6 @@ class ModelAudit:
 
 
 def _rejection_remark(clean_pred: Array, reject: int) -> Remark:
-    """Remark on the number of clean inputs that the model rejects."""
     k, n = int((clean_pred == reject).sum()), len(clean_pred)
     share = f" ({100 * k / n:.1f} %)" if n else ""
     text = (

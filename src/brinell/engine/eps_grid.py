@@ -68,7 +68,6 @@ def parse_eps(text: str) -> Budgets:
 
 
 def _is_readable(text: str) -> bool:
-    """True if a text is budgets."""
     with suppress(RequestError):
         return bool(_parse_list(text))
     return False

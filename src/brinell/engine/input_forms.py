@@ -126,7 +126,6 @@ class InputForm:
 
 
 def _repeated(values: Sequence[float], count: int) -> list[float]:
-    """One value for each channel."""
     return [*values] * count if len(values) == 1 else [*values]
 
 

@@ -402,7 +402,6 @@ class ModelChecks:
         return np.asarray(right[consistency.evenly_spaced(len(right), count)])
 
     def _check_batch(self, state: State) -> tuple[Batch, Streams]:
-        """The samples of the checks, with their streams."""
         index = self._check_positions(state)
         ids = self.plan.ids[index]
         x = self.audited.load(ids)

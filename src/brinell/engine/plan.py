@@ -222,7 +222,6 @@ def _input_notes(stages: tuple[Stage, ...], dataset: Dataset, readable: list[int
 
 
 def _drop_unused_surrogates(stages: tuple[Stage, ...], request: Request) -> tuple[Stage, ...]:
-    """Remove stages of a cascade that follow a surrogate if the request has none."""
     followers = [stage.name for stage in stages if stage.gradient == "surrogate"]
     requested = [name for name in followers if name in request.attack]
     if requested and not request.surrogate:
@@ -327,7 +326,6 @@ def model_opener(spec: str, dataset: Dataset) -> Callable[[], Model]:
 
 
 def _constant_opener(model: Model) -> Callable[[], Model]:
-    """A function that returns this model."""
     return lambda: model
 
 
@@ -378,7 +376,6 @@ def _make_source(
 
 
 def _with_reject_class(source: ModelSource, request: Request, names: tuple[str, ...]) -> ModelSource:
-    """Add the reject class to the source and to its facts for the manifest."""
     reject = parse_reject_class(request.reject_class, names, source.facts["classes"], request.targeted is not None)
     return source if reject is None else replace(source, reject=reject, facts=source.facts | {"reject_class": reject})
 
@@ -414,7 +411,6 @@ def model_facts(model: Model) -> dict[str, Any]:
 
 
 def _no_stage_message(stages: tuple[Stage, ...], skipped: dict[str, str], model: Model, distance: Distance) -> str:
-    """Message for a model that no stage can attack, with a remedy."""
     reasons = {reason: [name for name in skipped if skipped[name] == reason] for reason in skipped.values()}
     listing = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
     line = f"no attack can run on {model.name} ({listing})"

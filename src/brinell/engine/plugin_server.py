@@ -198,13 +198,11 @@ class _RemoteCall(torch.autograd.Function):
 
 
 def _batch(frame: Frame) -> Batch:
-    """The samples of a frame."""
     x, y = frame.arrays["x"], frame.arrays["y"]
     return Batch(ids=torch.arange(len(x)), x=x, y=y)
 
 
 def _criterion(frame: Frame) -> Criterion:
-    """The criterion of success that a frame describes."""
     if "targets" in frame.arrays:
         return Targeted(frame.arrays["targets"])
     reject = frame.fields["reject"]

@@ -238,7 +238,6 @@ def record_activations(root: nn.Module) -> Iterator[Activations]:
 
 
 def _culprits_below(root: nn.Module, path: str, activations: Activations, on_drop: DropHandler) -> Iterator[Culprit]:
-    """Yield the culprits below a module. A module with a wrong gradient is a culprit itself if none of its children is."""
     for name, child in root.named_children():
         inner = f"{path}.{name}" if path else name
         if inner not in activations:

@@ -99,8 +99,6 @@ class _CancelledError(Exception):
 
 
 def _attack(setting: ShardSetting, group: Group, fail: FailHandler) -> Result:
-    """Attack a group; a sample that fails alone is recorded as failed."""
-
     def fail_row(row: int, error: ModelError) -> Result:
         """Result of a sample that the model cannot answer."""
         fail(int(group.sample_id[row]), str(error))

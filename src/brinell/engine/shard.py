@@ -177,7 +177,6 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
 
 
 def _by_sample(group: Group, extras: Extras) -> dict[int, dict[str, Array]]:
-    """The rows of the extras, each with its sample."""
     if extras.arrays and not extras.legend:
         raise ContractError("the attack's extras have no legend, so that nobody could read them")
     for name, rows_ in extras.arrays.items():

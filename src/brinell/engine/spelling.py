@@ -174,7 +174,6 @@ def _function_spec(body: str) -> str:
 
 
 def _plugin_classes(file: Path) -> list[str]:
-    """Names of the decorated classes of a file, which are plugins."""
     return [node.name for node in top_level_statements(file) if isinstance(node, ast.ClassDef) and node.decorator_list]
 
 

@@ -232,7 +232,6 @@ class StageRun(ABC):
         return content_hash(columns=[self.plan.ids[group.index].tolist(), group.level.tolist()])
 
     def _add_answers(self, records: Records) -> None:
-        """Add the answers of finished rows."""
         self._answers.add(*self.read(records))
 
     def _update(self, finished: Iterable[str]) -> None:

@@ -135,7 +135,6 @@ class StraightThrough(TorchFunctionMode):
         self._soft[id(decision)] = (decision, soft)
 
     def _soft_values(self, decision: Any) -> Tensor | None:
-        """The soft value behind a decision; None if it has none."""
         entry = self._soft.get(id(decision))
         return None if entry is None else entry[1]
 

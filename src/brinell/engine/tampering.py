@@ -168,7 +168,6 @@ def _model_state(model: Model) -> list[Any]:
 
 
 def _judging_functions() -> list[tuple[Any, dict[str, Any]]]:
-    """The functions that judge, by their owners."""
     return [(owner, {name: value for name, value in vars(owner).items() if callable(value)}) for owner in JUDGES]
 
 

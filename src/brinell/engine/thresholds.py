@@ -66,7 +66,6 @@ def _probability(criterion: str, text: str) -> float:
 
 
 def _class_index(name: str, classes: tuple[str, ...]) -> int:
-    """Index of a class, given by name or number."""
     if name in classes:
         return classes.index(name)
     if name.isdecimal():

@@ -346,7 +346,6 @@ def add_mark(text: str, claimed_mark: str | None) -> str:
 
 
 def _read_mark_line(file: Path) -> object:
-    """The mark in a settings file; None without one."""
     try:
         text = bounded.read(file, bounded.MOST_TEXT)
     except (OSError, RequestError):
@@ -356,7 +355,6 @@ def _read_mark_line(file: Path) -> object:
 
 
 def _read_manifest_mark(manifest: Path) -> object:
-    """The mark in a manifest; None without one."""
     try:
         content = json.loads(bounded.read(manifest, bounded.MOST_TEXT))
     except (OSError, ValueError, RecursionError, RequestError):

@@ -165,7 +165,6 @@ class CallableModel:
         raise RequestError(f"{self.name} cannot take the data, arrays of shape {self._shape} ({'; '.join(failures)}): {remedy}")
 
     def _answers_labels(self, answer: Tensor, integers: bool, labels: bool | None) -> bool:
-        """True if the answers are labels."""
         if labels is not None:
             return labels
         single = answer.shape[1] == 1

@@ -97,7 +97,6 @@ class Channel:
                     self._close()
 
     def _open(self) -> None:
-        """Open the connections."""
         try:
             import httpx2
             import orjson  # noqa: F401
@@ -111,7 +110,6 @@ class Channel:
         self._client, self._pool = client, ThreadPoolExecutor(self._concurrency, thread_name_prefix="brinell-http")
 
     def _close(self) -> None:
-        """Close the connections."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         if self._client is not None:
@@ -227,7 +225,6 @@ class Channel:
         return os.environ.get(self._token_env, "") if self._token_env else ""
 
     def _mask_text(self, text: object) -> str:
-        """The text with the token masked."""
         token = self._token()
         return str(text).replace(token, "***") if token else str(text)
 

@@ -114,7 +114,6 @@ class FixedBatch(nn.Module):
 
 
 def _first_rows(answer: Any, n: int) -> Any:
-    """The first rows of each tensor of an answer."""
     if isinstance(answer, Tensor):
         return answer[:n]
     if isinstance(answer, dict):
@@ -173,7 +172,6 @@ def _evaluate(module: nn.Module) -> None:
 
 
 def _set_flag(part: nn.Module, training: bool) -> None:
-    """Set the flag of one module alone."""
     if is_training(part) != training:
         part.training = training
 

@@ -123,7 +123,6 @@ def _names(code: types.CodeType) -> list[str]:
 
 
 def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int) -> None:
-    """Add one value to a hash."""
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         hash.update(f"{type(value).__name__} {value!r}\0".encode())
         return
@@ -143,7 +142,6 @@ def _feed(hash: Any, value: Any, visited: dict[int, tuple[int, Any]], depth: int
 
 
 def _array(hash: Any, x: np.ndarray[Any, Any], visited: dict[int, tuple[int, Any]], depth: int) -> None:
-    """Add an array to a hash."""
     hash.update(f"array {x.dtype} {x.shape}\0".encode())
     if x.dtype.names:  # field by field: between them lies padding of no meaning
         for name in x.dtype.names:

@@ -50,5 +50,4 @@ def left_behind(module: nn.Module, device: torch.device) -> str:
 
 
 def _first_names(names: list[str]) -> str:
-    """The first names."""
     return ", ".join(names[:MAX_NAMES]) + ", ..." * (len(names) > MAX_NAMES)

@@ -77,12 +77,10 @@ def _arrays(images: Array) -> list[Array]:
 
 
 def _tensors(images: Array) -> list[Tensor]:
-    """A list of tensors."""
     return [torch.from_numpy(image.copy()) for image in images]
 
 
 def _batch(images: Array) -> Tensor:
-    """A tensor, which is a sequence of images too."""
     return torch.from_numpy(images.copy())
 
 

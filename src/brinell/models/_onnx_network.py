@@ -224,7 +224,6 @@ def _is_last_softmax(node: Any) -> bool:
 
 
 def _operation_name(node: Any) -> str | None:
-    """Name of an operation that is known here, or None."""
     return node.op_type if node.domain in DEFAULT_DOMAINS and node.op_type in OPERATIONS else None
 
 

@@ -129,7 +129,6 @@ def _resized(settings: Mapping[str, Any], name: str) -> tuple[tuple[int, int], s
 
 
 def _sides(size: Any, setting: str, name: str) -> tuple[int, int]:
-    """Height and width of a size setting."""
     if isinstance(size, int):
         return size, size
     if isinstance(size, Mapping) and size.get("height") and size.get("width"):

@@ -176,5 +176,4 @@ def load_weights_file(module: nn.Module, path: str, cure: Cure | None = None) ->
 
 
 def _first_names(keys: list[str]) -> str:
-    """The first three names."""
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")

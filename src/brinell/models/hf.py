@@ -148,7 +148,6 @@ class HuggingFace:
         return network
 
     def _processor(self, transformers: Any, network: nn.Module, source: str, options: dict[str, Any]) -> Any:
-        """The processor that is saved with the network."""
         kind = "AutoImageProcessor" if network.main_input_name == "pixel_values" else "AutoFeatureExtractor"
         try:
             return getattr(transformers, kind).from_pretrained(source, **options)

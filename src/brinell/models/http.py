@@ -394,7 +394,6 @@ def _first_answer(model: RemoteModel, options: Http) -> tuple[Array, str]:
 
 
 def _answer_probes(model: RemoteModel, *, unusable: int | None = None) -> Array:
-    """Answers to the probe inputs."""
     return np.concatenate([model.raw_answer(part, unusable=unusable) for part in torch.split(model.probes, model.form.rows)])
 
 
@@ -419,5 +418,4 @@ def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
 
 
 def _first_values(values: Array) -> str:
-    """The first three values as text."""
     return ", ".join(f"{value:g}" for value in values.ravel()[:3].tolist()) + (", ..." if values.size > 3 else "")

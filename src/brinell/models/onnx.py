@@ -353,7 +353,6 @@ def _class_names(session: Any, name: str) -> tuple[str, ...]:
 
 
 def _only_input(session: Any, name: str) -> Any:
-    """The only input of the network."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         listed = ", ".join(f"{entry.name} {entry.shape}" for entry in inputs)
@@ -389,7 +388,6 @@ def _arrangement(shape: list[Any], domain: Domain, layout: Layout | None, name: 
 
 
 def _count_text(inputs: int) -> str:
-    """Number of inputs as text."""
     return "one input" if inputs == 1 else f"{inputs} inputs"
 
 
@@ -409,5 +407,4 @@ def _session_of_any_batch(file: Path, threads: int) -> Any:
 
 
 def _per_channel(values: tuple[float, ...], domain: Domain) -> Tensor | None:
-    """Values that broadcast along the channels; None without values."""
     return torch.tensor(values).reshape(-1, *[1] * (len(domain.shape) - 1)) if values else None

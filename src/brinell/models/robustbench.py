@@ -114,7 +114,6 @@ class RobustBench:
 
 
 def _files(name: str) -> str:
-    """Names of the weight files of a model."""
     parts = [f"{name}.pt_m{number}.pt" for number in range(3)] if name == "Bai2023Improving_edm" else [f"{name}.pt"]
     return "+".join(parts)
 

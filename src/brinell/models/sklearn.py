@@ -124,7 +124,6 @@ class SklearnModel:
         return self._logits(np.asarray(answer)).to(x.device)
 
     def _logits(self, answer: np.ndarray[Any, Any]) -> Tensor:
-        """Answers of the estimator as logits."""
         if self._answer_kind == "labels":
             codes = np.searchsorted(self._estimator.classes_, answer)
             return answers.logits_of_labels(torch.from_numpy(codes), self.classes)
@@ -183,7 +182,6 @@ def _load(file: Path, content: bytes, trusted: tuple[str, ...]) -> Any:
 
 
 def _choose_answers(estimator: Any, answer_kind: Answers | None, file: str) -> Answers:
-    """Kind of answers of the estimator."""
     if not hasattr(estimator, "predict") or not hasattr(estimator, "classes_"):
         raise RequestError(f"{file} holds a {type(estimator).__name__}, which is no fitted classifier: it has no classes_")
     if np.asarray(estimator.classes_, dtype=object).ndim != 1 or isinstance(estimator.classes_, list):

@@ -58,7 +58,6 @@ class Timm:
         return f"write {completed_spec('timm', self, classes=classes)}"
 
     def _network(self, timm: Any) -> nn.Module:
-        """The network with its weights."""
         options = {"num_classes": self.classes} if self.classes else {}
         try:
             # Drawing the weights that are replaced next must not move the global generator.

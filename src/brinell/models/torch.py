@@ -139,7 +139,6 @@ def _arguments(text: str) -> dict[str, str]:
 
 
 def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
-    """The module that a factory makes."""
     scope = import_file(file)
     function = getattr(scope, factory, None)
     _check_factory(function, file, factory, scope, arguments)

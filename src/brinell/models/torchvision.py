@@ -79,7 +79,6 @@ class Torchvision:
         return f"write {completed_spec('torchvision', self, classes=classes)}"
 
     def _network(self, models: Any, classes: int) -> nn.Module:
-        """The network with its weights."""
         # Drawing the weights that are replaced next must not move the global generator.
         with torch.random.fork_rng(devices=[]):
             network: nn.Module = models.get_model(
@@ -88,7 +87,6 @@ class Torchvision:
         return network
 
     def _fetch(self, published: Any) -> Any:
-        """Published weights."""
         try:
             return published.get_state_dict(progress=False, check_hash=True, weights_only=True)
         except Exception as error:

@@ -201,7 +201,6 @@ def axis_label(frame: Frame, label: str) -> str:
 
 
 def _eps_axis(frame: Frame, labels: Sequence[tuple[float, str]], top: float, label: str) -> str:
-    """The horizontal axis with its ticks and label."""
     positions = [(frame.x(eps / top), text) for eps, text in labels]
     marks = [tick(frame, x, text, line=True) for x, text in _spaced(frame, positions)]
     return "".join([baseline(frame), *marks, axis_label(frame, label) if label else ""])

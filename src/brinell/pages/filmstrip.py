@@ -122,7 +122,6 @@ def _sized(pixels: Array) -> Image.Image:
 
 
 def _png(image: Image.Image) -> str:
-    """An image as a PNG data URI."""
     return _embedded(image, "png", optimize=True)
 
 
@@ -135,7 +134,6 @@ def _webp(pixels: Array) -> str:
 
 
 def _embedded(image: Image.Image, kind: str, **settings: Any) -> str:
-    """An image as a data URI of this kind."""
     file = io.BytesIO()
     image.save(file, kind, **settings)
     return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -115,7 +115,6 @@ def _select_rows(records: Records, room: int) -> list[int]:
 def _example(
     manifest: Mapping[str, Any], records: Records, row: int, clean: Array, adversarial: Array, mask: Markup, explained: str
 ) -> Example:
-    """One adversarial example with its pictures."""
     names = class_names(manifest)
     size = float(sizes(records, str(manifest["distance"]))[row])
     domain = manifest["data"]["domain"]
@@ -237,7 +236,6 @@ def changes(domain: Mapping[str, Any], clean: Array, adversarial: Array) -> dict
 
 
 def _list(names: list[str], values: list[str], omitted: int) -> Markup:
-    """Names and values as an HTML list, with the number of omitted ones."""
     items = [Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in zip(names, values, strict=True)]
     omission = Markup("<dt>and {} more</dt>").format(omitted) if omitted > 0 else Markup("")
     return Markup('<dl class="changes">{}{}</dl>').format(Markup("").join(items), omission)

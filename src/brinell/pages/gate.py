@@ -66,7 +66,6 @@ def sarif(result: GateResult) -> str:
 
 
 def _result(check: Check, index: int, run: str) -> dict[str, object]:
-    """A failed check as a SARIF result."""
     uri = quote(f"{run.rstrip('/')}/run.toml")
     # A fingerprint lets a code host see that the finding of the next run is the same one.
     fingerprint = hashlib.sha256(check.name.encode()).hexdigest()[:32]

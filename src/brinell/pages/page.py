@@ -214,7 +214,6 @@ def success_figures(result: AuditResult) -> list[tuple[str, Markup]]:
 
 
 def _title(run: Run, result: AuditResult) -> str:
-    """Title of the page."""
     names = [m.model for m in result.models]
     subject = names[0] if len(names) == 1 else f"{len(names)} models"
     return f"{subject} on {run.manifest['data']['name']}"

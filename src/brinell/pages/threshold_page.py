@@ -92,7 +92,6 @@ def heat(rate: Rate) -> str:
 
 
 def _fields(rate: Rate, names: Sequence[str] = RATE) -> tuple[object, ...]:
-    """Fields of a rate in the order of the columns."""
     return tuple(getattr(rate, name) for name in names)
 
 

@@ -147,7 +147,6 @@ def load(path: Path) -> Agent:
 
 
 def _assembled(path: Path, head: Header, tensors: dict[str, Tensor]) -> Agent:
-    """The agent of a file."""
     if not all(bool(torch.isfinite(values).all()) for values in tensors.values()):
         raise ValueError("it holds NaN or infinity")
     prior = Prior(len(tensors["prior.root"]))

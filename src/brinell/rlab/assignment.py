@@ -96,5 +96,4 @@ class Assignment:
 
 
 def _columns(edits: Tensor) -> Tensor:
-    """Edits as columns."""
     return edits[:, None] if edits.ndim == 1 else edits

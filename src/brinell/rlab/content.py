@@ -45,7 +45,6 @@ def describe(x: Tensor, grid: PatchGrid) -> Tensor:
 
 
 def _sides(grid: PatchGrid, axes: int) -> tuple[int, ...]:
-    """Sides of a patch along the axes."""
     return grid.patch if len(grid.patch) == axes else (grid.members.shape[1],)
 
 

@@ -148,8 +148,6 @@ class Replay:
 
     @staticmethod
     def _put(columns: Any, rows: Tensor, new: Any, slots: Tensor) -> None:
-        """Write new rows into the columns."""
-
         def put(column: Tensor, tensor: Tensor) -> None:
             """Write new rows into one column."""
             column.index_copy_(0, rows, (tensor if len(slots) == len(tensor) else tensor.index_select(0, slots)).to(column.dtype))
@@ -157,7 +155,6 @@ class Replay:
         mapped(put, columns, new)
 
     def _observation(self, rows: Tensor) -> Observation:
-        """Observations of some rows."""
         observation: Observation = mapped(
             lambda column, like: column.index_select(0, rows).to(like.dtype), self.columns[0], self._like
         )

@@ -404,7 +404,6 @@ class PatchEnv:
         return torch.where(self._refining[rows] & ~success | pending, 0, reward), over
 
     def _read_events(self, rows: Tensor, fresh: Tensor, margin: Tensor, success: Tensor, affordable: Tensor) -> _Events:
-        """Read the events of the answers."""
         self._paces = self._pace(rows)
         columns = (
             self._restarts.stuck(rows) & ~self._refining[rows] & (margin <= 0),
@@ -525,7 +524,6 @@ class PatchEnv:
         return variants, scores
 
     def _compare(self, rows: Tensor, patches: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
-        """The same for rows in which all patches are looked at."""
         # Variants at random among those of the family asked for; repeated if there are few.
         count = min(self.rules.offers, len(self.variants))
         keys = self.streams.select(rows).fold("offers").uniform(len(self.variants))

@@ -115,7 +115,6 @@ class GymnasiumPatchEnv(gymnasium.Env[dict[str, Array], Array]):
         return _distinct(choices[:, :first], add), _distinct(choices[:, first:second], remove), choices[:, second:]
 
     def _arrays(self) -> dict[str, Array]:
-        """The observation as arrays."""
         return {name: values[0].float().cpu().numpy() for name, values in self._observation.features.items()}
 
     def _info(self) -> dict[str, Any]:

@@ -47,7 +47,6 @@ class Restarts:
         self._begin(rows)
 
     def _begin(self, rows: Tensor) -> None:
-        """Begin anew in some rows."""
         self.since[rows] = self._idle[rows] = self._count[rows] = 0
         self._mark[rows] = -torch.inf
 

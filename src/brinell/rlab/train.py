@@ -89,7 +89,6 @@ class Learner(NamedTuple):
 
 
 def _dqn(network: PatchNetwork, environment: PatchEnv, slots: int, seed: int) -> Trainer:
-    """The DQN trainer."""
     settings = DQNSettings(
         epsilon_start=0.2,
         temperature=network.scale,

@@ -83,7 +83,6 @@ def validate(
 
 
 def _players(agent: Agent, kind: Kind) -> Mapping[str, Agent]:
-    """Agents that are compared."""
     players = {OWN: agent, GREEDY: find_agent(GREEDY)}
     usual = choose_policy(DEFAULT, kind).name
     if usual != GREEDY:

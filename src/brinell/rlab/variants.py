@@ -109,7 +109,6 @@ def distorted(
 
 
 def _fold_draw(rng: Streams, draw: Tensor) -> Streams:
-    """Streams of the draws."""
     values, index = torch.unique(draw, return_inverse=True)
     folded = torch.stack([rng.fold(value).keys for value in values.tolist()])
     return Streams(folded.gather(0, index[None])[0])

@@ -230,7 +230,6 @@ def make_folder(
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically."""
     write_atomically(file, lambda temporary: temporary.write_bytes(content))
 
 

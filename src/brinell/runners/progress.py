@@ -164,7 +164,6 @@ class LiveProgress:
         return ", ".join(parts)
 
     def _end_stage(self, *, report: bool = True) -> None:
-        """End a stage and report its cost."""
         stage = self._stage
         if not stage.name:
             return
@@ -198,7 +197,6 @@ class _Line(Protocol):
 
 
 def _open_line(console: Console) -> _Line | None:
-    """Open a live line if the console is a terminal or a notebook."""
     if console.is_jupyter:
         return _NotebookLine()
     return _TerminalLine(console) if console.is_terminal else None

@@ -274,7 +274,6 @@ def choose_shard(out: Path, shard: Shard | None, *, resume: bool, noun: str = "r
 def _join(
     job: Job, store: Store, name: str, shard: Shard, plan_values: Mapping[str, Any], download: Callable[[], Path]
 ) -> Mapping[str, Any] | None:
-    """Create or join the plan in a store. Returns the shared plan; None if the folder is complete."""
     layout, request = job.layout, job.request
     cells = json.loads(json.dumps(job.identity(job.about)))
     content = store.read(PLAN)
@@ -346,5 +345,4 @@ def _download(store: Store, layout: Layout, needed_files: Sequence[str], folder:
 
 
 def _digest(content: bytes) -> str:
-    """Hash of a content."""
     return hashlib.blake2b(content, digest_size=16).hexdigest()

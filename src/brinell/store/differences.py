@@ -139,7 +139,6 @@ def compare_texts(folder: Path, anew: Path, claims: Claims, comparison: Comparis
 
 
 def _compare_file(name: str, folder: Path, repetition: Path, claims: Claims, comparison: Comparison) -> None:
-    """Compare a file with data."""
     recorded, repeated = folder / name, repetition / name
     if Path(name).name == MANIFEST:
         _compare_manifests(name, folder, repetition, claims, comparison)
@@ -277,7 +276,6 @@ def _compare_tables(name: str, recorded: pa.Table, repeated: pa.Table, claims: C
 
 
 def _differing_rows(recorded: Any, repeated: Any) -> list[int]:
-    """Rows in which two columns differ."""
     first, second = recorded.to_pylist(), repeated.to_pylist()
     if not pa.types.is_floating(repeated.type):
         return [row for row, (one, other) in enumerate(zip(first, second, strict=True)) if one != other]
@@ -298,7 +296,6 @@ def _among(values: Sequence[Any], column: Any) -> bool:
 def _compare_arrays(
     name: str, recorded: Mapping[str, Array], repeated: Mapping[str, Array], claims: Claims, comparison: Comparison
 ) -> None:
-    """Compare the arrays of two files by name."""
     if missing := sorted(recorded.keys() ^ repeated.keys()):
         comparison.note(name, f"the arrays are other ones than those that the request makes, such as {missing[0][:60]}")
         return

@@ -62,7 +62,6 @@ def _pieces(path: Path, expected: str | None) -> list[Piece]:
 
 
 def _schema() -> Any:
-    """Schema of the records."""
     return parquet.schema_of(COLUMNS).with_metadata({"brinell.schema": str(SCHEMA_VERSION)})
 
 
@@ -91,7 +90,6 @@ class _Columns:
                     yield from file.read_row_group(piece.group, [name])[name].chunks
 
     def _numbers(self, name: str) -> Array:
-        """A column of numbers."""
         kind = COLUMNS[name]
         column = np.zeros(self._rows, np.dtype(kind.kind))
         null = np.zeros(self._rows, bool) if kind.null else None
@@ -106,7 +104,6 @@ class _Columns:
         return column if null is None else np.ma.MaskedArray(column, mask=null)
 
     def _texts(self, name: str) -> Codes:
-        """A column of texts as codes."""
         texts: dict[str, int] = {}
         codes = [np.zeros(0, np.uint8)]
         for chunk in self._read(name):
@@ -116,7 +113,6 @@ class _Columns:
 
 
 def _bytes(column: Array | Codes) -> int:
-    """Bytes of a column in memory."""
     if isinstance(column, Codes):
         return int(column.codes.nbytes)
     return int(np.ma.getdata(column).nbytes + (column.mask.nbytes if isinstance(column, np.ma.MaskedArray) else 0))

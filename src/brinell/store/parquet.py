@@ -108,7 +108,6 @@ def check_schema(path: Path, actual: Any, schema: Any) -> None:
 
 
 def _version(schema: Any) -> str:
-    """Schema version of a file."""
     return (schema.metadata or {}).get(b"brinell.schema", b"none").decode()  # type: ignore[no-any-return]
 
 
@@ -129,7 +128,6 @@ def from_table(of: type[Rows], table: Any) -> Rows:
 
 
 def _column(column: Any, field: Any) -> Array:
-    """A column as an array."""
     if field.type == pa.string():  # few distinct texts in many rows: one object per text, not per row
         encoded = column.dictionary_encode()
         texts: Array = np.array(encoded.dictionary.to_pylist(), dtype=object)

@@ -173,7 +173,6 @@ def _check_values(rule: _Rules, cell: Cell, clean: bool) -> None:
 
 
 def _check_clean(rule: _Rules, cell: Cell) -> None:
-    """Check the rows of the first check."""
     columns, outcome = rule.columns, rule.outcome
     correct = columns["clean_pred"] == columns["label"]
     expected = np.where(correct, str(Outcome.CORRECT), str(Outcome.MISCLASSIFIED))

@@ -196,7 +196,6 @@ class Run:
         return {int(name.partition("/")[0]) for name in self._array_names(model, attack) if "/" in name}
 
     def _array_names(self, model: str, attack: str) -> set[str]:
-        """The names of all arrays of a finished stage."""
         cells = [stage["cells"].get(model) for stage in self.manifest["stages"] if stage["name"] == attack]
         paths = [path for cell in cells for path in self._files("arrays", f"part-{cell}-*")]
         return {name for path in paths for name in names_of_arrays(path, self._expected(path))}
@@ -257,7 +256,6 @@ class Run:
         return {name: array for path in paths for name, array in read_arrays(path, is_wanted, self._expected(path)).items()}
 
     def _files(self, folder: str, pattern: str) -> list[Path]:
-        """Files of a folder, sorted."""
         return sorted((self.path / folder).glob(pattern))
 
     # Writing
@@ -326,7 +324,6 @@ class Run:
             path.unlink()
 
     def _save_arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
-        """Write arrays."""
         write_arrays(self.path / "arrays" / f"{name}.safetensors", arrays)
 
     def digests(self) -> dict[str, str]:

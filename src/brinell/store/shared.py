@@ -167,7 +167,6 @@ class AddressStore:
         self._write(key, content, "overwrite")
 
     def _write(self, key: str, content: bytes, mode: str) -> None:
-        """Write a key."""
         try:
             self._system.pipe_file(self._address(key), content, mode=mode)
         except FileNotFoundError as error:
@@ -211,7 +210,6 @@ class AddressStore:
             pass
 
     def _address(self, key: str) -> str:
-        """Path of a key."""
         return f"{self._root.rstrip('/')}/{key}"
 
 

@@ -126,7 +126,6 @@ def _fingerprint(manifest: Path, signature: Path) -> str:
 
 
 def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
-    """The allowed signer whose key signed a manifest; None if no allowed signer did."""
     names = _ssh_keygen("find-principals", "-s", str(signature), "-f", str(allowed))
     for name in names.stdout.splitlines() if not names.returncode else ():
         checked = ("-n", NAMESPACE, "-s", str(signature), "-f", str(allowed), "-I", name)

@@ -51,7 +51,6 @@ def carry_out(call: Call) -> Any:
 
 
 def _begin(call: Call, folders: list[Path], path: Path) -> None:
-    """Note the folder of a call, and pass it on."""
     folders.append(path)
     call.begin(path)
 

@@ -119,7 +119,6 @@ def hand_over(study: Study, settings: dict[str, Any]) -> Study:
 
 
 def _read(package: str) -> Entry:
-    """The entry of a study, read from the source of its package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise RequestError(f"the entry point {package!r} of the group {GROUP} leads to no package: reinstall what names it")

@@ -148,7 +148,6 @@ def _written_anew(folder: Path) -> Iterator[Path]:
 
 
 def _check_request_file(folder: Path, name: str, comparison: Comparison) -> None:
-    """Compare the request file of a folder with the request in its manifest."""
     file, study, manifest = folder / REQUEST, study_of(folder), read_manifest(folder)
     if not file.exists():
         return

@@ -97,7 +97,6 @@ def _check(attack: Attack, kind: Kind, distance: Distance, *, compares: bool) ->
 
 
 def _demand(attack: Attack, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     demand(type(attack).__name__, holds, rule)
 
 

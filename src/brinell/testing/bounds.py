@@ -51,7 +51,6 @@ def check_bound(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(bound: Bound, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     demand(f"bound {type(bound).__name__}", holds, rule)
 
 
@@ -93,7 +92,6 @@ def _line_network(seed: int) -> tuple[nn.Sequential, Tensor, Tensor, float]:
 
 
 def _filled(layer: nn.Linear, generator: torch.Generator) -> nn.Linear:
-    """A layer with weights of a generator."""
     layer.weight.data = torch.randn(layer.weight.shape, generator=generator) * 1.5 / layer.in_features**0.5
     layer.bias.data = torch.randn(layer.bias.shape, generator=generator) * 0.5
     return layer
@@ -182,7 +180,6 @@ class _LayeredProblem(NamedTuple):
 
 @functools.cache
 def _layered_problem(number: int) -> _LayeredProblem:
-    """The problem of this number, which is the same for all methods."""
     net, generator = _Layered(number).eval(), torch.Generator().manual_seed(number)
     x = torch.rand(2, 2, 6, 6, generator=generator)
     labels = net(x).argmax(1)

@@ -50,7 +50,6 @@ def check_defence(plugin: type[Any], **settings: Any) -> None:
 
 
 def _network(domain: Domain) -> nn.Module:
-    """A small network."""
     rng = torch.Generator().manual_seed(0)
     with torch.device("meta"):
         network = nn.Sequential(nn.Flatten(), nn.Linear(torch.Size(domain.shape).numel(), CLASSES))
@@ -62,7 +61,6 @@ def _network(domain: Domain) -> nn.Module:
 
 
 def _batch(domain: Domain) -> Batch:
-    """A small batch."""
     rng = torch.Generator().manual_seed(1)
     x = torch.rand(ROWS, *domain.shape, generator=rng)
     return Batch(ids=torch.arange(ROWS), x=x, y=torch.arange(ROWS) % CLASSES)

@@ -71,12 +71,10 @@ def _problem(kind: Kind, model: type[LinearModel] = LinearModel, access: Access 
 
 
 def _demand(detector: Detector, kind: Kind, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     demand(f"detector {type(detector).__name__}", holds, f"{rule} (on {kind} inputs)")
 
 
 def _fitted(detector: Detector, kind: Kind, problem: _Problem) -> Suspicion:
-    """The fitted detector."""
     try:
         return detector.fit(problem.x, problem.labels, problem.model)
     except Exception as error:
@@ -120,7 +118,6 @@ def _does_not_mind_its_company(detector: Detector, kind: Kind) -> None:
 
 
 def _scores_changed_inputs_higher(detector: Detector, kind: Kind) -> None:
-    """Check that changed inputs score higher."""
     problem = _problem(kind)
     suspicion = _fitted(detector, kind, problem)
     noise = Streams.of(1, torch.arange(ROWS)).uniform(*problem.x.shape[1:])

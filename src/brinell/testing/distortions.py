@@ -72,7 +72,6 @@ def check_distortion(plugin: type[Any], **settings: Any) -> None:
 
 
 def _demand(distortion: Tried, domain: Domain, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     demand(f"distortion {type(distortion).__name__}", holds, f"{rule} ({domain.kind} of shape {domain.shape})")
 
 

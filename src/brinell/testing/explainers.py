@@ -116,7 +116,6 @@ def _problem(kind: Kind) -> Batch:
 
 
 def _maps(explainer: Explainer, kind: Kind, batch: Batch, model: _Model | None = None, streams: Tensor | None = None) -> Tensor:
-    """Maps of a batch."""
     model = model or _Model(kind, max(explainer.access, Access.SCORES))
     threat = Threat(distance=_Anywhere(), eps=torch.full((len(batch),), torch.inf), domain=model.domain)  # type: ignore[arg-type]
     ledger = Ledger(model, batch, threat, access=explainer.access, batch_size=64, minimal=True)
@@ -132,7 +131,6 @@ def _maps(explainer: Explainer, kind: Kind, batch: Batch, model: _Model | None =
 
 
 def _demand(explainer: Explainer, kind: Kind, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     demand(f"explainer {type(explainer).__name__}", holds, f"{rule} (on {kind} inputs)")
 
 

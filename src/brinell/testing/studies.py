@@ -344,12 +344,10 @@ RULES = (check_records, check_other_request, check_command, check_shards, check_
 
 
 def _settings(study: Study, example: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the example that are of the request."""
     return settings_texts({name: value for name, value in example.items() if name in study.request.model_fields})
 
 
 def _counts(hint: Any) -> bool:
-    """True if a setting is a count."""
     return hint is int or int in get_args(hint)
 
 
@@ -379,5 +377,4 @@ def _resolves(study: Study, reference: str) -> bool:
 
 
 def _demand(study: Study, holds: bool, rule: str) -> None:
-    """Raise unless a rule holds."""
     form.demand(f"study {study.verb}", holds, rule)

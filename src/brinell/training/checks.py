@@ -103,7 +103,6 @@ class Checker:
         return count
 
     def _batch_and_threat(self, x: Tensor, y: Tensor, eps: float) -> tuple[Batch, Threat]:
-        """Batch and threat of a check."""
         ids = torch.arange(len(x), device=x.device)
         radii = torch.full((len(x),), eps, device=x.device)
         return Batch(ids=ids, x=x, y=y), Threat(distance=self.distance, eps=radii, domain=self.domain)

@@ -146,7 +146,6 @@ class Loop:
         """Step and share of the last check."""
 
     def _optimizer(self) -> torch.optim.Optimizer:
-        """The optimizer of the settings."""
         weights, s = self.trained.parameters, self.settings
         if s.optimizer == "sgd":
             return torch.optim.SGD(weights, lr=self.rate, momentum=0.9, weight_decay=s.weight_decay, nesterov=True, fused=True)
@@ -155,7 +154,6 @@ class Loop:
     # What checkpoints hold
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All tensors of a checkpoint."""
         tensors = checkpoint.add_prefix("network", self.trained.module.state_dict())
         tensors |= checkpoint.add_prefix("average", self.average.state) | checkpoint.add_prefix("kept", self.best_weights)
         tensors |= checkpoint.add_prefix("optimizer", checkpoint.optimizer_state(self.optimizer))
@@ -228,7 +226,6 @@ class Loop:
         return state.step / self.steps
 
     def _factor(self, share: float) -> float:
-        """Factor of eps at this share of the training."""
         return ramp_factor(share, self.settings.ramp, self.state.ramp_start, self.state.ramp_start_factor)
 
     def _due(self) -> bool:

@@ -138,7 +138,6 @@ class Recipe:
             yield
 
     def _parts_with_rows(self, n: int) -> Iterator[tuple[Defence, slice]]:
-        """The defences with their rows of a batch."""
         for part, rows in zip(self.parts, self.shares(n), strict=True):
             if rows.stop > rows.start:
                 yield part, rows

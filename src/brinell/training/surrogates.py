@@ -135,7 +135,6 @@ def _checker(x: torch.Tensor, test: Samples, dataset: Dataset, norm: str, batch_
 
 
 def _settings(eps: float, epochs: float, batch_size: int, seed: int) -> Settings:
-    """Settings of the loop."""
     return Settings(
         eps=eps,
         epochs=epochs,

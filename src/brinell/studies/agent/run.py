@@ -161,8 +161,6 @@ def spec_with(spec: str, **options: str) -> str:
 
 
 def _train(call: Call, trained: Agent | None = None) -> Agent:
-    """Train the agent that a call asks for, or validate one again that is already trained."""
-
     def tell(report: Report) -> None:
         """Print the figures of a training report."""
         values = {name: value for name, value in report.values.items() if isinstance(value, int | float)}

@@ -128,7 +128,6 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float, workers: int |
 
 
 def _cell(plan: Any, source: Any, stage: Any, cost: Any) -> Any:
-    """Planned cost of one stage on one model."""
     forwards, backwards = plan.cost(source, stage)
     expected = (
         next((stage_cost for stage_cost in cost.stages if stage_cost.name == stage.name and stage_cost.expected), None)
@@ -158,7 +157,6 @@ def _workers(plan: Any, costs: list[Any], number: int) -> Any:
 
 
 def _model(cost: Any) -> Any:
-    """Planned cost of one model."""
     return PlannedCost(
         model=cost.model,
         passes=round(cost.passes),

@@ -244,7 +244,6 @@ class Audit(_WithRun, AuditResult):
         )
 
     def _model_result(self, model: str | None) -> ModelResult:
-        """The result of the named model, or of the only one."""
         result: ModelResult = self.models[self._index(model)]
         return result
 
@@ -281,13 +280,11 @@ class ThresholdAudit(_WithRun, ThresholdResult):
         return Markup("<div>{}{}</div>").format(lines, Markup(framed_page(self.folder)))
 
     def _model_result(self, model: str | None) -> ThresholdModel:
-        """The result of the named model, or of the only one."""
         result: ThresholdModel = self.models[self._index(model)]
         return result
 
 
 def _rate_at(values: Sequence[Value], budgets: Sequence[float], texts: Sequence[str], eps: Any) -> Value:
-    """The value at one of the budgets of a run; the last for None."""
     if eps is None:
         return values[-1]
     levels = parse_eps(eps_text(eps)).values

@@ -279,7 +279,6 @@ def _records(name: str, description: str, columns: Mapping[str, Column], form: F
 
 
 def _field(records: str, name: str, column: Column, form: Form) -> dict[str, Any]:
-    """A column as a Croissant field."""
     field = _entity("Field", f"{records}/{name}") | {"description": column.doc}
     source: dict[str, Any] = {"fileSet": {"@id": f"{records}-files"}, "extract": {"column": name}}
     if column.kind == "patches":

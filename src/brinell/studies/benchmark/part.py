@@ -333,7 +333,6 @@ class BenchmarkPart:
             )
 
     def _clean_columns(self) -> dict[str, list[Any]]:
-        """Columns of the answers to the clean inputs."""
         if self._reading is None:
             confidence, prediction = (column.tolist() for column in losses.decision(self._clean))
             return {"clean_prediction": prediction, "clean_confidence": confidence}

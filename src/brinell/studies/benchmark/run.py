@@ -179,13 +179,11 @@ def _max_forwards(plan: BenchmarkPlan) -> int:
 
 
 def _block_spans(plan: BenchmarkPlan, size: int) -> Iterator[slice]:
-    """Blocks of all parts, as slices of the samples."""
     for number in range(plan.parts):
         yield from _split(_part_span(plan, number), size)
 
 
 def _part_span(plan: BenchmarkPlan, number: int) -> slice:
-    """The samples of a part, as a slice."""
     return slice(number * plan.part_size, min((number + 1) * plan.part_size, len(plan.ids)))
 
 
@@ -234,7 +232,6 @@ def _plan_with_logits(plan: BenchmarkPlan, manifest: dict[str, Any]) -> Benchmar
 
 
 def _manifest_entries(plan: BenchmarkPlan) -> dict[str, Any]:
-    """Entries of the manifest that follow from the plan."""
     return {
         "cell": plan.cell,
         "parts": plan.parts,

@@ -212,7 +212,6 @@ def arrange(figures: Sequence[Figures]) -> Site:
 
 
 def _tasks(figures: Sequence[Figures]) -> Iterator[Task]:
-    """All tasks with a figure."""
     cells: dict[tuple[str, str, str, str, float], dict[tuple[str, str], list[tuple[Figures, int]]]] = {}
     for entry in figures:
         for position, eps in enumerate(entry.eps):
@@ -263,7 +262,6 @@ def _order(entry: Entry) -> tuple[float, float, str, str]:
 
 
 def _models(figures: Sequence[Figures], tasks: Sequence[Task]) -> list[ModelPage]:
-    """All models by name."""
     by_model: dict[tuple[str, str], list[Figures]] = {}
     for entry in figures:
         by_model.setdefault(entry.identity, []).append(entry)
@@ -278,7 +276,6 @@ def _models(figures: Sequence[Figures], tasks: Sequence[Task]) -> list[ModelPage
 
 
 def _pairs(tasks: Sequence[Task], models: Sequence[ModelPage]) -> Iterator[PairPage]:
-    """Pairs of models that share samples in a task."""
     pages = {(model.name, model.digest): model for model in models}
     shared: dict[tuple[tuple[str, str], tuple[str, str]], list[tuple[Task, Entry, Entry]]] = {}
     for task in tasks:

@@ -103,7 +103,6 @@ def _refuse(problems: list[Problem]) -> None:
 
 
 def _of_model(run: Run, records: Any, model: ModelResult, level: str) -> Figures:
-    """The figures of a model of a run."""
     manifest = run.manifest
     cells = grid(records, manifest, model.model)
     above = cells.eps > 0
@@ -146,7 +145,6 @@ def _of_model(run: Run, records: Any, model: ModelResult, level: str) -> Figures
 
 
 def _of_rates(study: Study, path: Path, level: str) -> Figures:
-    """The figures of a folder whose study says which rates it has."""
     manifest = study.resolve(study.layout).open(path)
     rates = study.resolve(study.rates)(study.resolve(study.open)(path))
     pairs = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}

@@ -160,7 +160,6 @@ def _sheets(site: Site, refused: Sequence[Refusal], title: str, runs: int, level
 
 
 def _first_pages(site: Site, refused: Sequence[Refusal], title: str, runs: int, levels: Mapping[str, int]) -> Iterator[Sheet]:
-    """The first page, the lists of models and tasks, and the page of refusals."""
     facts: list[Any] = [_version(), title, site.notes, sorted(levels.items()), [refusal.model_dump() for refusal in refused]]
     facts += [[task.slug, [content_of(entry) for entry in task.entries]] for task in site.tasks]
     sentence = (
@@ -215,7 +214,6 @@ def best_proof(entries: Sequence[Entry]) -> Rate | None:
 
 
 def _task_row(task: Task) -> tuple[object, ...]:
-    """A task in the table of all."""
     first = task.entries[0]
     worst = first.worst[1] if first.worst else None
     rates = (*rate_row(first.figures.clean), *rate_row(first.robust), *rate_row(worst))
@@ -231,7 +229,6 @@ def cost(entry: Entry) -> str:
 
 
 def _task_sheet(task: Task, slugs: Mapping[tuple[str, str], str], pairs: Sequence[tuple[PairPage, Entry, Entry]]) -> Sheet:
-    """The page of a task."""
     facts = [_version(), task.slug, task.name, [content_of(entry) for entry in task.entries], [pair.slug for pair, _, _ in pairs]]
     order = {entry.figures.identity: position for position, entry in enumerate(task.entries)}
     # those beside each other first: whether they differ is what a reader asks
@@ -270,7 +267,6 @@ def _task_sheet(task: Task, slugs: Mapping[tuple[str, str], str], pairs: Sequenc
 
 
 def _entry_row(task: Task, entry: Entry) -> tuple[object, ...]:
-    """An entry in the table of its task."""
     f, worst = entry.figures, entry.worst
     rates = (f.clean, entry.robust, worst[1] if worst else None, entry.proven)
     details = (f.attacks, f.checks, f.forwards, f.backwards, f.seconds, f.level, f.run, f.date)
@@ -285,7 +281,6 @@ def _entry_row(task: Task, entry: Entry) -> tuple[object, ...]:
 
 
 def _model_sheet(model: ModelPage, pairs: Sequence[PairPage]) -> Sheet:
-    """The page of a model."""
     places = [
         [task.slug, task.name, task.entries.index(entry), len(task.entries), content_of(entry)] for task, entry in model.tasks
     ]

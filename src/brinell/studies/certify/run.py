@@ -129,7 +129,6 @@ def _export(call: Call, made: Path, folder: Path) -> None:
 
 
 def _samples(plan: "CertifyPlan", model: Model, norm: str, ids: Array) -> queries.Samples:
-    """Some samples of the plan, with the network."""
     x = plan.dataset.load(ids.tolist())
     by_id = dict(zip(plan.ids.tolist(), plan.labels.tolist(), strict=True))
     labels = np.array([by_id[sample] for sample in ids.tolist()])
@@ -172,7 +171,6 @@ def make_plan(call: Call) -> CertifyPlan:
 
 
 def _method(spec: str) -> Method:
-    """A method of proof by its spec."""
     name, _, options = plugins.parse(spec)
     method: Method = plugins.build("bound", name, options)
     return method

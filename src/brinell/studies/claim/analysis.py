@@ -273,7 +273,6 @@ def _attack(facts: Mapping[str, Any]) -> Attack:
 
 
 def _checks(facts: Mapping[str, Any]) -> CheckCounts:
-    """The checks of the run."""
     states = [check["passed"] for check in facts["checks"]]
     return CheckCounts(
         passed=states.count(True),

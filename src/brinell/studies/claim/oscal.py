@@ -93,7 +93,6 @@ def assessment_results(result: ClaimResult, finished: str, sources: Mapping[str,
 
 
 def _figures(result: ClaimResult) -> list[dict[str, str]]:
-    """The figures as properties."""
     rates = {"clean": result.clean, "robust": result.robust, "certified": result.certified}
     pairs = {
         f"{name}-{end}": getattr(rate, end)

@@ -230,7 +230,6 @@ def compare_protocols(protocol: Protocol, table: Leaderboard | None) -> Iterator
 
 
 def _budget_line(protocol: Protocol, table: Leaderboard) -> ProtocolLine:
-    """The budgets of both."""
     expected = published_budget(table)
     if protocol.per_sample:
         text = f"{protocol.eps_text} times the recommended eps of each sample"
@@ -246,7 +245,6 @@ def published_budget(table: Leaderboard) -> float:
 
 
 def _attack_line(protocol: Protocol) -> ProtocolLine:
-    """The attacks of both."""
     if protocol.stages == published().attacks:
         return _line("attack", "AutoAttack's standard version", "AutoAttack's standard version", "same")
     weak = protocol.weak is not None
@@ -254,7 +252,6 @@ def _attack_line(protocol: Protocol) -> ProtocolLine:
 
 
 def _line(part: str, claim: str, published_text: str, effect: Effect, *, refused: bool = False) -> ProtocolLine:
-    """A line of the comparison."""
     return ProtocolLine(part=part, claim=claim, published=published_text, effect=effect, refused=refused)
 
 

@@ -204,7 +204,6 @@ def _verification(results: list[VerifyResult], level: str) -> dict[str, Any]:
 
 
 def _drop_repetitions(sentences: Any) -> list[str]:
-    """Sentences, each once."""
     return list(dict.fromkeys(sentences))
 
 
@@ -269,6 +268,5 @@ def count_rows(path: Path) -> list[tuple[int, int, float, str]]:
 
 
 def _list_rows(rows: Outcomes) -> list[tuple[int, int, float, str]]:
-    """Rows as tuples."""
     columns = (rows.sample_id, rows.label, rows.eps, rows.outcome)
     return list(zip(*(column.tolist() for column in columns), strict=True))

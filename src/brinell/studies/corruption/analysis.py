@@ -155,7 +155,6 @@ def _without_placement(errors: _Errors) -> str:
 
 
 def _model(errors: _Errors, number: int, base: int | None, facts: object) -> CorruptModel:
-    """Figures of one model."""
     assert isinstance(facts, dict)
     wrong, clean = errors.wrong[number].sum(1).astype(np.float64), errors.clean[number]
     ces: Array | None = None

@@ -112,7 +112,6 @@ def _misfit(distortion: Distortion, dataset: Dataset) -> str:
 
 
 def _distortion(name: str, in_process: bool) -> Distortion:
-    """The distortion of a kind."""
     distortions: tuple[Distortion, ...] = plugins.build_list("distortion", name, in_process=in_process)
     if len(distortions) != 1:
         raise RequestError(f"kind {name!r} names {len(distortions)} distortions: pass {option('kind')} once for each")
@@ -184,7 +183,6 @@ def _classes(plan: CorruptPlan, model: Model, x: Tensor) -> Array:
 
 
 def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any) -> Answers:
-    """Rows of one model under one corruption."""
     shared = {"model": model, "kind": kind, "severity": severity, "sample_id": plan.ids, "label": plan.labels, "pred": pred}
     return rows.build(Answers, len(plan.ids), **shared, **columns)
 

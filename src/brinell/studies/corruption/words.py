@@ -15,7 +15,6 @@ def reading(result: CorruptResult) -> list[str]:
 
 
 def _model(model: CorruptModel, result: CorruptResult) -> str:
-    """Sentence on one model."""
     text = f"{model.model}: {percent(model.clean.value)} on clean inputs, {percent(model.accuracy)} under corruption on average"
     mce = model.mce
     if mce.value is not None and model.model != result.reference:

@@ -160,7 +160,6 @@ def _number(value: float) -> float | None:
 
 
 def _figure(eps: float, values: Any) -> Figure:
-    """A figure with its interval."""
     return Figure(eps=eps, value=_number(values.value), low=_number(values.low), high=_number(values.high))
 
 
@@ -248,7 +247,6 @@ def _per_class(study: Study, lowest: Sequence[InputSet], names: Sequence[str]) -
 
 
 def _first_level(matches: Matches) -> Matches:
-    """Matches at the first level of overlap alone."""
     return replace(matches, hit=matches.hit[:, :1], ignored=matches.ignored[:, :1])
 
 

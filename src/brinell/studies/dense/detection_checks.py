@@ -36,7 +36,6 @@ def check_detector(model: Model, x: Tensor, scene: Scene, least_score: float) ->
 
 
 def _check(code: str, passed: bool, text: str) -> dict[str, Any]:
-    """A check as JSON."""
     return {"code": code, "passed": passed, "text": text}
 
 

@@ -36,7 +36,6 @@ def check_model(model: MapModel, x: Tensor, masks: Tensor) -> list[dict[str, Any
 
 
 def _check(code: str, passed: bool, text: str) -> dict[str, Any]:
-    """A check as JSON."""
     return {"code": code, "passed": passed, "text": text}
 
 

@@ -68,7 +68,6 @@ def _part(answers: Answers, source: str, aim: str, model: str) -> Answers:
 
 
 def _costs(answers: Answers, source: Mapping[str, Any]) -> SourceCosts:
-    """Cost of the inputs of a source."""
     index = answers.source == source["name"]
     costs = {name: getattr(answers, name)[index].sum() for name in ("forwards", "backwards", "seconds")}
     return SourceCosts(source=str(source["name"]), attacks=[str(attack) for attack in source["attacks"]], **costs)

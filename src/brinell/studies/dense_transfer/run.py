@@ -84,7 +84,6 @@ def make_plan(call: Call) -> TransferPlan:
 
 
 def _settings(request: DenseTransferRequest, task: str, model: str) -> DenseRequest:
-    """The settings of the attack on a model."""
     settings = DenseRequest(model=model, **request.dense_settings())
     usual = MISSED if task == "detection" else None
     return settings.model_copy(update={"criterion": request.criterion or usual})

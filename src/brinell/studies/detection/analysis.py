@@ -87,7 +87,6 @@ def detector_rows(detection: Folder[Scores], model: str, detector: str) -> Score
 
 
 def _detector(detection: Folder[Scores], model: dict[str, Any], detector: dict[str, Any]) -> DetectorResult:
-    """Figures of one detector on one model."""
     scores, threshold, n = (
         detector_rows(detection, model["name"], detector["name"]),
         float(detector["threshold"]),
@@ -116,7 +115,6 @@ def _detector(detection: Folder[Scores], model: dict[str, Any], detector: dict[s
 
 
 def _roc(attack: str, clean: Array, adversarial: Array, threshold: float) -> Roc:
-    """ROC figures of one attack."""
     area = auc(clean, adversarial)
     low, high = auc_interval(clean, adversarial) or (None, None)
     detected = rate(int((adversarial > threshold).sum()), len(adversarial))

@@ -137,5 +137,4 @@ def lines(state: Any) -> Iterator[str]:
 
 
 def _package(package: PackageResult) -> str:
-    """A package and its version."""
     return f"{package.name} {package.version or 'is missing'}"

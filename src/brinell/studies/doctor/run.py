@@ -83,7 +83,6 @@ def _requirements() -> list[tuple[PackageResult, str | None]]:
 
 
 def _package(name: str, needed: str) -> PackageResult:
-    """A package as it is installed."""
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -94,13 +93,11 @@ def _package(name: str, needed: str) -> PackageResult:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version."""
     leading = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, leading[0].split("."))) if leading else ()
 
 
 def _extra(name: str, packages: list[PackageResult]) -> ExtraResult:
-    """An extra with its packages."""
     return ExtraResult(
         name=name, purpose=PURPOSES[name], packages=packages, ready=bool(packages) and all(package.ready for package in packages)
     )

@@ -304,7 +304,6 @@ def _recommendation(label: int | None, limits: Mapping[str, Array], allow: float
 
 
 def _explain_limit(norm: str, eps: float | None, reason: str, facts: Mapping[str, Any]) -> str:
-    """Explain in one sentence which condition limits an eps; None means no limit."""
     name, share = UNITS[norm], f"{100 * facts['allow']:g} % of the samples"
     texts = {
         LABEL: f"a change on more than {share} could cover {100 * facts['fraction']:g} % of the distance to a sample "
@@ -339,7 +338,6 @@ def _advice(
     sound_budgets: list[str],
     facts: Mapping[str, Any],
 ) -> str:
-    """Describe the recommended range of budgets in one norm and its reasons."""
     name, sound = UNITS[norm], overall.sound
     if sound is None and overall.eps is None:
         return f"No measured condition limits eps in {name}."
@@ -386,7 +384,6 @@ def format_eps(eps: float | None) -> str:
 
 
 def _budget_effects(facts: Mapping[str, Any], limits: Mapping[str, Array], norm: str, best: Recommendation) -> list[BudgetEffect]:
-    """Effects of the usual budgets of publications and of the recommended budgets, by ascending eps."""
     measured = {budget["text"]: budget for budget in facts["usual"].get(norm, [])}
     budgets = {text: budget["eps"] for text, budget in measured.items()}
     for eps, text in ((best.eps, "recommended"), (best.sound, "sound")):
@@ -419,7 +416,6 @@ def _separation(label: int | None, samples: Mapping[str, Array], norm: str, memb
 
 
 def _finite(value: float) -> float | None:
-    """The value, or None if it is not finite."""
     return value if math.isfinite(value) else None
 
 

@@ -82,7 +82,6 @@ def craft_examples(
 
 
 def _add_predictions(model: Model, arrays: dict[str, Array], records: list[dict[str, Any]]) -> None:
-    """Add the predictions of a model for each picture and for its clean sample to the records."""
     with session(model, torch.device("cpu")):
         predictions, clean = (
             predict(model, torch.from_numpy(arrays[kind]), 128).argmax(1).tolist() for kind in ("pictures", "clean")

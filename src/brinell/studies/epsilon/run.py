@@ -210,7 +210,6 @@ def draw(labels: Array, per_class: int, seed: int) -> Array:
 
 
 def _choose_norms(request: EpsilonRequest, points: Points, notes: dict[str, str]) -> tuple[str, ...]:
-    """Norms of the request; by default, all norms that are fast enough. Adds a note on omitted norms."""
     if request.norm:
         return tuple(norm for norm in NORMS if norm in request.norm)
     work = float(len(points)) ** 2 * points.x.shape[1]
@@ -268,7 +267,6 @@ def _data_notes(points: Points, distinct: Array, distinct_index: Array) -> dict[
 
 
 def _class_name(points: Points, label: int) -> str:
-    """Name of a class; its index without a name."""
     return points.dataset.classes[label] if label < len(points.dataset.classes) else str(label)
 
 

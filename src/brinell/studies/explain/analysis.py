@@ -232,7 +232,6 @@ def values(rows: Rows, name: str, measure: str) -> Array:
 
 
 def _measure(estimate: Mean | None) -> Measure | None:
-    """The fields of a mean."""
     if estimate is None:
         return None
     low, high = estimate.interval or (None, None)
@@ -296,7 +295,6 @@ def _forgetting(rows: Rows, names: list[str]) -> dict[str, str]:
 
 
 def _compare_methods(rows: Rows, names: list[str], measure: str) -> list[Pair]:
-    """Compare the reference method with every other method and control in one measure."""
     reference = next((name for name in names if base_method(name) == name and name.partition("?")[0] == REFERENCE), None)
     if reference is None:
         return []

@@ -396,7 +396,6 @@ def _mask_blank(blank: Array, measures: Mapping[str, Array]) -> dict[str, Array]
 
 
 def _nullable(values: Sequence[float | None]) -> Array:
-    """Masked array of values; None is masked."""
     return np.ma.MaskedArray(
         np.array([0.0 if value is None else value for value in values]), mask=[value is None for value in values]
     )

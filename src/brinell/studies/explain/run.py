@@ -291,12 +291,10 @@ def _prediction_part(number: int) -> str:
 
 
 def _arrays_file(part: str) -> str:
-    """Relative path of the arrays of a part."""
     return f"{parts.PARTS}/{part}.safetensors"
 
 
 def _rows_file(part: str) -> str:
-    """Relative path of the rows of a part."""
     return f"{parts.PARTS}/{part}.parquet"
 
 

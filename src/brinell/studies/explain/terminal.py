@@ -22,5 +22,4 @@ def lines(result: Any) -> Iterator[str]:
 
 
 def _format_mean(measure: Any, width: int) -> str:
-    """Format the mean of a measure, right-aligned; a dash for None."""
     return f"{'-' if measure is None else format(measure.value, '.3f'):>{width}}"

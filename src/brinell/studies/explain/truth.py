@@ -256,7 +256,6 @@ def _picture_names(dataset: Dataset, name: str) -> Sequence[str]:
 
 
 def _find_file(folder: Path, name: str, suffix: str) -> Path | None:
-    """Find the file of a sample: at the relative path of the sample below the folder, or directly in the folder."""
     for file in (folder / PurePosixPath(name).with_suffix(suffix), folder / (PurePosixPath(name).stem + suffix)):
         if file.is_file():
             return file
@@ -264,7 +263,6 @@ def _find_file(folder: Path, name: str, suffix: str) -> Path | None:
 
 
 def _element_text(element: xml.Element, path: str, file: Path) -> str:
-    """Text of a required element of an annotation file."""
     text = element.findtext(path)
     if text is None:
         raise RequestError(f"{file} has no {path}: it is not an annotation in Pascal VOC's format")

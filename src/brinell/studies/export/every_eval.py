@@ -91,7 +91,6 @@ def _figures(result: ModelResult) -> list[tuple[str, Rate, str]]:
 
 
 def _model(result: ModelResult, manifest: Mapping[str, Any], stated: Mapping[str, str], model: str) -> dict[str, Any]:
-    """Facts of the model."""
     facts = next(entry for entry in manifest["models"] if entry["name"] == result.model)
     details = {key: str(facts[key]) for key in ("digest", "architecture", "parameters", "access") if facts.get(key) is not None}
     availability = stated.get("availability", "unknown")

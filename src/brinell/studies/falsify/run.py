@@ -157,7 +157,6 @@ def carry_out(call: Call) -> FalsifyResult:
 
 
 def _values_by_name(names: tuple[str, ...], values: Array | None) -> dict[str, float]:
-    """Values by name."""
     return {} if values is None else dict(zip(names, map(float, values), strict=True))
 
 
@@ -210,7 +209,6 @@ def _margins(graph: Graph, cases: list[Case], method: Method) -> Tensor:
 
 
 def _by_box(cases: Sequence[Case]) -> list[list[int]]:
-    """Positions of the cases of each box."""
     groups: dict[bytes, list[int]] = {}
     for k, case in enumerate(cases):
         groups.setdefault(case.low.tobytes() + case.high.tobytes(), []).append(k)
@@ -275,7 +273,6 @@ def _groups(cases: list[Case]) -> list[list[Case]]:
 
 
 def _model(cases: list[Case], network: QueryNetwork) -> CaseModel:
-    """The model of a group of cases."""
     domain = Domain(kind="vector", shape=(len(cases[0].low),))
     module = None if network.module is None else Slack(network.module, cases).eval()
     return CaseModel(domain, cases, network, module)

@@ -84,7 +84,6 @@ def training(checks: Sequence[Point]) -> Markup | None:
 
 
 def _check_rate(step: int, share: Share) -> Rate:
-    """A share as a rate over the steps of the training."""
     return Rate(eps=float(step), value=share.value, low=share.low, high=share.high, n=share.n, k=share.k)
 
 

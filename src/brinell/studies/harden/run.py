@@ -98,7 +98,6 @@ def weights_name(plan: HardenPlan) -> str:
 
 
 def _manifest_facts(plan: HardenPlan) -> dict[str, Any]:
-    """Facts of the plan for the manifest."""
     n = len(plan.train)
     return {
         "cell": plan.cell,
@@ -240,7 +239,6 @@ def _measure_unseen(plan: HardenPlan, folder: Path, manifest: dict[str, Any]) ->
 
 
 def _add_counts(row: dict[str, Any], addend: dict[str, Any]) -> dict[str, Any]:
-    """Sum of two rows of counts."""
     return {key: value if key in ("name", "seen") else value + addend[key] for key, value in row.items()}
 
 
@@ -251,7 +249,6 @@ def _defence_samples(plan: HardenPlan, index: int, train_samples: Samples, devic
 
 
 def _settings(plan: HardenPlan) -> Settings:
-    """Settings of the training."""
     minutes = plan.request.minutes
     overrides = {"eps": plan.eps, "seconds": None if minutes is None else 60 * minutes}
     return Settings(**plan.request.settings(Settings) | overrides)

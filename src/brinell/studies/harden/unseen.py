@@ -88,7 +88,6 @@ def measure(
 
 
 def _attacked(x: Tensor, y: Tensor, domain: Domain, norm: str, eps: float, seed: int) -> Transform:
-    """A transform that attacks inputs by PGD."""
     attack = plugins.build("defence", "pgd", {"steps": STEPS})
     distance = plugins.build("distance", norm, {})
 

@@ -31,7 +31,6 @@ def reading(result: HardenResult) -> list[str]:
 
 
 def _change_text(quantity: str, pair: PairedRate) -> str:
-    """Clause on the change of a quantity."""
     if pair.difference is None or pair.low is None or pair.high is None:
         return f"the change of the {quantity} is unknown."
     if pair.difference == 0:

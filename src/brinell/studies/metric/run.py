@@ -318,7 +318,6 @@ def _scale(network: nn.Module, x: Tensor, seed: int) -> float:
 
 
 def _save(network: nn.Module, out: Path, facts: dict[str, Any]) -> None:
-    """Write the network with its facts."""
     from safetensors.torch import save
 
     head = {"format": FORMAT, "kind": "embedding"} | facts

@@ -150,7 +150,6 @@ def families(models: int, n: int, sizes: Sequence[int], correlated: Sequence[int
 
 
 def _answers(models: Sequence[Aligned], index: int, draws: int, rng: np.random.Generator) -> _Answers:
-    """Answers of all models at one budget."""
     clean, robust = np.stack([model.clean for model in models]), np.stack([model.robust[:, index] for model in models])
 
     def compare(i: int, j: int) -> float:

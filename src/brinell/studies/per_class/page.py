@@ -187,7 +187,6 @@ def tables(result: StudyResult) -> dict[str, str]:
 
 
 def _rate(rate: Rate) -> tuple[object, ...]:
-    """The fields of a rate."""
     return rate.value, rate.low, rate.high, rate.k, rate.n
 
 

@@ -57,13 +57,11 @@ def _classes(result: StudyResult) -> list[str]:
 
 
 def _class_rank(c: StudyClass) -> float:
-    """Rank of a class that has one."""
     assert c.rank is not None
     return c.rank.rank
 
 
 def _class_text(result: StudyResult, classes: Sequence[StudyClass], end: StudyClass, extreme: str, size: str) -> str:
-    """Sentence on the class at one end of the order."""
     drop = (
         f"{points(end.ranked_drop)} points up to {result.eps_text[result.at]} on average, from {percent(end.ranked_clean)} on "
         "clean inputs"
@@ -102,7 +100,6 @@ def _correlations(result: StudyResult) -> list[str]:
 
 
 def _correlation_text(rank: RankResult) -> str:
-    """Sentence on one correlation."""
     name = {"parameters": "The number of parameters", "seconds of attack": "The time that the attacks took"}.get(
         rank.by[1], f"{rank.by[1][:1].upper()}{rank.by[1][1:]}"
     )

@@ -105,7 +105,6 @@ def _cells(cells: Any) -> list[tuple[str | None, str, str]]:
 
 
 def _shards_of(store: Store, cell: str, workers: Sequence[WorkerProgress]) -> tuple[int, int]:
-    """Complete and claimed shards of a cell."""
     claimed = sum(task.startswith(f"{cell}-") for worker in workers for task in worker.claims)
     return len(store.names(f"{COMPLETE}/{cell}")), claimed
 
@@ -165,7 +164,6 @@ def _workers(store: Store, standings: Mapping[str, ProcessStatus]) -> tuple[Work
 
 
 def _changed(store: Store, key: str) -> list[float]:
-    """Time of the last change of a key, as a list of at most one."""
     changed = store.changed(key)
     return [] if changed is None else [changed]
 
@@ -191,7 +189,6 @@ def _title(status: ProcessStatus) -> str:
 
 
 def _by_one_process(run: Run, name: str) -> RunProgress:
-    """Progress of a run by one process."""
     manifest = run.manifest
     cells = _cells([[entry["name"], entry["cells"]] for key in ("models", "stages") for entry in manifest[key]])
     stages = _in_order(

@@ -133,7 +133,6 @@ def fit_curves(review: Review, answers: Sequence[Answer]) -> dict[int | None, Cu
 
 
 def _group_threshold(name: str, curve: Curve) -> GroupThreshold:
-    """The threshold of a group from its curve."""
     return GroupThreshold(name=name, n=curve.n, noticed=curve.noticed, threshold=curve.threshold, low=curve.low, high=curve.high)
 
 

@@ -229,7 +229,6 @@ class Review:
 
 
 def _parse_json(line: bytes) -> Any:
-    """Value of a line of JSON; None if it is not valid."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):

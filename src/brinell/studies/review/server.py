@@ -214,7 +214,6 @@ class _RequestHandler(BaseHTTPRequestHandler):
         return False
 
     def _send_json(self, status: HTTPStatus, content: Any) -> None:
-        """Send a value as JSON."""
         self._send(status, json.dumps(content).encode(), "application/json")
 
     def _send(self, status: HTTPStatus, content: bytes, kind: str) -> None:

@@ -77,7 +77,6 @@ def families(sources: int, models: int, cells: int, n: int, criterion: str | Non
 
 
 def _rows_by_model(answers: Answers, source: Mapping[str, Any], models: Sequence[str]) -> dict[str, Answers]:
-    """The rows of one source by model, sorted by sample."""
     source_rows = rows.take(answers, answers.source == source["name"])
     by_model = {model: rows.take(source_rows, source_rows.model == model) for model in models}
     return {model: rows.take(group, np.argsort(group.sample_id, kind="stable")) for model, group in by_model.items()}
@@ -101,7 +100,6 @@ def _both_right(source: Mapping[str, Any], model: str, by_model: Mapping[str, An
 def _cell(
     source: Mapping[str, Any], model: str, by_model: Mapping[str, Answers], names: Sequence[str], criterion: str | None
 ) -> Cell:
-    """Figures of one source on one model."""
     answers, eligible = by_model[model], _both_right(source, model, by_model)
     clean_right, example_right = _is_left(answers, clean=True), _is_left(answers, clean=False)
     right_right, wrong_right = (int((clean & example_right).sum()) for clean in (clean_right, ~clean_right))
@@ -147,7 +145,6 @@ def _correct_p_values(cells: Sequence[Cell]) -> list[Cell]:
 def _sources(
     manifest: Mapping[str, Any], answers: Mapping[str, Mapping[str, Answers]], cells: Sequence[Cell], models: Sequence[str]
 ) -> list[SourceResult]:
-    """Figures of each source over all models."""
     transferred = {
         source["name"]: [
             cell.success.value

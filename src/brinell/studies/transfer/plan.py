@@ -185,7 +185,6 @@ def make_plan(request: TransferRequest, *, dataset: Dataset | None = None, model
 
 
 def _model_entries(request: TransferRequest, dataset: Dataset, objects: tuple[Model, ...]) -> tuple[ModelEntry, ...]:
-    """The models of the matrix."""
     specs = request.model or (() if objects else DIGITS)
     if not request.model and not objects and dataset.domain.shape != (1, 8, 8):
         raise RequestError(f"a transfer over {dataset.name} needs models: name them with {option('model')}")
@@ -229,7 +228,6 @@ def _sources(
 
 
 def _set_sources(folder: Path) -> list[Source]:
-    """A source for each level of a benchmark set."""
     manifest = manifest_of(folder)
     model = manifest["model"]
     return [
@@ -247,7 +245,6 @@ def _set_sources(folder: Path) -> list[Source]:
 
 
 def _run_sources(folder: Path, request: TransferRequest, threshold: Threshold | None) -> list[Source]:
-    """A source for each model of a run."""
     run = Run.open(folder, thresholds=True)
     criterion, asked = threshold_of(run.manifest), None if threshold is None else threshold.text
     if criterion != asked:

@@ -141,12 +141,10 @@ class Cells:
         return f"cell-{self._plan.sources.index(source):03d}-{list(self._models).index(model):03d}"
 
     def _clean_name(self, source: Source, model: str) -> str:
-        """Name of the part with a model's clean predictions for a source; sources with the same clean inputs share it."""
         first = next(number for number, peer in enumerate(self._plan.sources) if clean_origin(peer) == clean_origin(source))
         return f"clean-{first:03d}-{list(self._models).index(model):03d}"
 
     def _make_slice(self, source: Source, rows: slice, file: str) -> dict[str, Any]:
-        """Make and write a slice of the examples of a source."""
         self._announce(source)
         started = time.perf_counter()
         x, cost = make_slice(self._plan, source, self._models, rows)
@@ -163,7 +161,6 @@ class Cells:
         return {"passes": len(ids), "seconds": time.perf_counter() - started}
 
     def _evaluate(self, source: Source, model: str, file: str) -> dict[str, Any]:
-        """Evaluate the examples of a source on a model and write the answers."""
         started = time.perf_counter()
         if self._last_examples is None or self._last_examples.source is not source:
             self._announce(source)
@@ -175,7 +172,6 @@ class Cells:
         return {"passes": len(answers), "n": len(answers), "missing": examples.missing, "seconds": seconds}
 
     def _examples(self, source: Source) -> Examples:
-        """The examples of a source."""
         if source.kind != "made":
             return read_set(source) if source.kind == "set" else read_run(self._plan, source)
         clean = self._plan.dataset.load(self._plan.ids.tolist())
@@ -241,7 +237,6 @@ def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder
 
 
 def _source_facts(plan: TransferPlan, cells: Cells, source: Source, results: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts of a source for the manifest."""
     digests = {entry.name: entry.facts["digest"] for entry in plan.models}
     # Digests distinguish a retrained model of the same name. A set also compares names: its inputs have another domain than the
     # data of its model, and the domain is part of a digest.

@@ -269,7 +269,6 @@ def _cost(rows: list[Row]) -> Cost:
 
 
 def _median(values: Array) -> float | None:
-    """Median of the finite values; None if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else None
 

@@ -109,7 +109,6 @@ def _titles(row: dict[str, Any], variant: VariantResult, classes: list[str]) -> 
 
 
 def _example(row: dict[str, Any], titles: dict[str, str], arrays: dict[str, Array], manifest: dict[str, Any]) -> dict[str, Any]:
-    """One example with its pictures."""
     domain, classes = manifest["data"]["domain"], manifest["data"]["classes"]
     low, high = (float(np.mean(domain[end])) for end in ("low", "high"))
     views = [picture(arrays[name], domain["kind"], low, high, title=title) for name, title in titles.items()]
@@ -154,7 +153,6 @@ def _heads(names: Sequence[str]) -> list[str]:
 
 
 def _share(share: Share) -> list[object]:
-    """The fields of a share."""
     return [share.value, share.low, share.high, share.k, share.n]
 
 

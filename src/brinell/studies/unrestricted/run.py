@@ -145,7 +145,6 @@ def make_plan(
 
 
 def _class(name: str, classes: tuple[str, ...]) -> int:
-    """Index of a class by its name or number."""
     if name in classes:
         return classes.index(name)
     if name.isdigit() and int(name) < len(classes):
@@ -324,7 +323,6 @@ def _answer_columns(logits: Tensor, witnesses: WitnessAnswers, y: Tensor) -> dic
 
 
 def _search_columns(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
-    """Columns of the attempts that were searched."""
     change, latent = (trial.result.x - trial.plain).flatten(1), trial.result.z - trial.z0
     outcome = [
         str(Outcome.SURVIVED if not (wrong and aux) else Outcome.FOOLED if clear else Outcome.CONTESTED)
@@ -392,7 +390,6 @@ def _with_logits(plan: UnrestrictedPlan, manifest: dict[str, Any]) -> Unrestrict
 
 
 def _manifest_facts(plan: UnrestrictedPlan) -> dict[str, Any]:
-    """Facts of the plan for the manifest."""
     history = plan.stored.about
     return {
         "cell": plan.cell,

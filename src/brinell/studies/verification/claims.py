@@ -77,7 +77,6 @@ class Claims:
         return any(bool((first - repeat).abs().amax() > ANSWER_TOLERANCE * scale) for repeat in repeats)
 
     def _check_clean(self, source: ModelSource, model: Model, records: Records) -> None:
-        """Check that the model still predicts the recorded class of each clean input."""
         wrong: list[int] = []
         for rows in _chunks(np.flatnonzero(records.outcome != Outcome.FAILED)):
             ids = records.sample_id[rows]

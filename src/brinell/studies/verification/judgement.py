@@ -217,7 +217,6 @@ def _judge_legends(run: Run, name: str, replayed: ReplayedAudit, judgement: Judg
 
 
 def _quote(text: str | None) -> str:
-    """A text in quotation marks; none without a text."""
     return "none" if text is None else repr(text)
 
 
@@ -255,7 +254,6 @@ def _judge_costs(
 
 
 def _entry(manifest: Mapping[str, Any], key: str, name: str, default: Any = None) -> Any:
-    """The entry of a model under a key of a manifest."""
     return (manifest.get(key) or {}).get(name, default)
 
 

@@ -243,7 +243,6 @@ def carry_out(call: Call) -> VerifyResult:
 
 
 def _joined(result: VerifyResult, proofs: VerifyResult) -> VerifyResult:
-    """The result about a run and its proofs."""
     status = next(s for s in (Status.REFUSED, Status.CONSISTENT, Status.PROVED) if s in (result.status, proofs.status))
     located = [problem.model_copy(update={"location": f"{PROOFS}/{problem.location}"}) for problem in proofs.problems]
     problems = [*result.problems, *located]

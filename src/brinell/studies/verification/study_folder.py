@@ -93,13 +93,11 @@ def _check_in_memory(study: Study, folder: Path, request: Any, call: Call) -> No
 
 
 def _check_finished(study: Study, folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a folder that is not finished."""
     if manifest.get("state", "finished") != "finished":
         raise RequestError(f"{folder} is not finished: go on with brinell {study.verb} {option('resume')}, then verify it")
 
 
 def _compare_inventory(study: Study, folder: Path, manifest: Mapping[str, Any]) -> Comparison:
-    """Compare the files of a folder with those that its manifest lists."""
     comparison = Comparison()
     for name, problem in study.resolve(study.layout).find_faults(folder, manifest) if folder.is_dir() else ():
         comparison.note(name, f"the file {problem}")
@@ -133,7 +131,6 @@ def check_files(study: Study, folder: Path, manifest: Mapping[str, Any], reason:
 
 
 def _result(study: Study, folder: Path, comparison: Comparison, premises: Sequence[str]) -> VerifyResult:
-    """The result of a repetition."""
     if folder.is_file():
         sentence = f"what brinell {study.verb} measures comes out again, with the data and the model and the stored weights"
         return _of(study, folder, comparison, premises, [sentence], repetition.claims_of(study).reasons())
@@ -160,7 +157,6 @@ def _of(
     unverified: Sequence[str] = (),
     reason: str = "",
 ) -> VerifyResult:
-    """The result of a comparison."""
     notes = Notes()
     for difference in comparison.differences:
         notes.note(difference.location, difference.description, difference.samples or None)
