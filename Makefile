@@ -46,9 +46,9 @@ slow: $(TOOLS_READY) ## Run the slow tests: guides, pages in a browser, processe
 nightly: $(TOOLS_READY) server extras ## Run the rest: thousands of cases, simulations, the inference server, further packages
 	$(PYTEST) -m "nightly or server" $(ARGS)
 
-extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, MLflow, Lightning, accelerate
+extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, Lightning, accelerate
 	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
-		tests/store/test_s3.py tests/runners/test_engines.py tests/runners/test_placement.py tests/studies/export/test_export.py tests/test_harden_examples.py $(ARGS)
+		tests/store/test_s3.py tests/runners/test_engines.py tests/runners/test_placement.py tests/test_harden_examples.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names, prose and links, generated docs
 	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs
@@ -141,7 +141,7 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 $(EXTRAS_READY): $(TOOLS_READY) benchmarks/extras-constraints.txt
 	rm -rf $(EXTRAS)
 	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt \
-		s3fs 'moto[s3]' flask flask-cors submitit ray mlflow-skinny psutil
+		s3fs 'moto[s3]' flask flask-cors submitit ray psutil
 	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt --no-deps \
 		accelerate lightning lightning-utilities torchmetrics
 	touch $@

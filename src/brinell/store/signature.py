@@ -1,14 +1,14 @@
 """Signatures of runs: the manifest signed with an SSH key, by `ssh-keygen -Y` of OpenSSH.
 
 The manifest holds the hashes of records and arrays, so its signature covers them. It does not cover tables and page:
-`brinell verify` makes them again. The signature is in `manifest.json.sig`. A file of allowed signers (ssh-keygen(1), ALLOWED
+`brinell verify` makes them again. `ssh-keygen -Y sign -f KEY -n brinell-run RUN/manifest.json` writes
+it to `manifest.json.sig`. A file of allowed signers (ssh-keygen(1), ALLOWED
 SIGNERS) or of public keys, one a line, decides whose signature counts; ssh-keygen reads it.
 """
 
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +16,6 @@ from typing import NamedTuple
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.store import inventory
-from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, SIGNATURE
 from brinell.store.run import Run
 
@@ -38,37 +37,6 @@ class Signed(NamedTuple):
     """SHA-256 of the public key, as ssh-keygen shows it."""
 
 
-def sign(path: Path, key: Path) -> Signed:
-    """Sign a finished run whose files are those of its manifest. Returns whose signature it now carries.
-
-    ssh-keygen asks for the key's passphrase itself, at a terminal, or takes the key of a running agent.
-
-    Args:
-        path: the run folder.
-        key: the file of a private key, or of the public key of one that an agent holds.
-
-    Raises:
-        RequestError: no finished run, files that were changed, no key that can sign, or no ssh-keygen.
-        StoppedError: the folder cannot be written.
-    """
-    run = Run.open(path, thresholds=True)
-    if run.manifest["state"] != "finished" or not run.manifest.get("files"):
-        raise RequestError(f"{path} is not finished: go on with brinell audit --resume --out {path}, then sign it")
-    inventory.check_digests(path, run.manifest)
-    with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-        manifest = Path(folder) / MANIFEST
-        manifest.write_bytes(bounded.read(path / MANIFEST, bounded.MOST_TEXT))
-        outcome = _ssh_keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), str(manifest))
-        if outcome.returncode:
-            raise RequestError(
-                f"{key} cannot sign (ssh-keygen: {_reason(outcome)}): name the file of an SSH private key; "
-                "one with a passphrase needs a terminal or ssh-agent"
-            )
-        fingerprint = _fingerprint(manifest, Path(folder) / SIGNATURE)
-        write_text(path / SIGNATURE, (Path(folder) / SIGNATURE).read_text(encoding="ascii"))
-    return Signed(fingerprint, fingerprint)
-
-
 def signed_by(path: Path, keys: Path) -> Signed:
     """Check the signature of a run and return its signer.
 
@@ -87,7 +55,9 @@ def signed_by(path: Path, keys: Path) -> Signed:
         try:
             signature.write_bytes(bounded.read(path / SIGNATURE, MOST))
         except FileNotFoundError:
-            raise RequestError(f"{path} is not signed: it has no {SIGNATURE}; brinell sign {path} --key FILE signs it") from None
+            raise RequestError(
+                f"{path} is not signed: it has no {SIGNATURE}; ssh-keygen -Y sign -f KEY -n {NAMESPACE} {path / MANIFEST} signs it"
+            ) from None
         except OSError as error:
             raise RequestError(f"{path / SIGNATURE} is no signature: {one_line(error)}") from None
         try:
@@ -135,21 +105,18 @@ def _signer(manifest: Path, signature: Path, allowed: Path) -> str | None:
 
 
 def _ssh_keygen(action: str, *arguments: str, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `ssh-keygen -Y`, if it is installed. It prompts for nothing if standard input is not a terminal."""
-    interactive = stdin is None and sys.stdin is not None and sys.stdin.isatty()
+    """Run `ssh-keygen -Y`, if it is installed."""
     with (stdin or Path(os.devnull)).open("rb") as content:
         try:
             return subprocess.run(
                 ["ssh-keygen", "-Y", action, *arguments],
-                stdin=None if interactive else content,
+                stdin=content,
                 capture_output=True,
                 encoding="utf-8",
                 errors="replace",
-                env=os.environ | ({} if interactive else {"SSH_ASKPASS_REQUIRE": "never"}),
-                start_new_session=not interactive,  # no terminal to ask at
             )
         except FileNotFoundError:
-            raise RequestError("ssh-keygen is not installed, which signs runs and checks signatures: install OpenSSH") from None
+            raise RequestError("ssh-keygen is not installed, which checks signatures: install OpenSSH") from None
 
 
 def _reason(outcome: subprocess.CompletedProcess[str]) -> str:

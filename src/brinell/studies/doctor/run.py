@@ -28,8 +28,6 @@ PURPOSES = {
     "pandas": "result.to_pandas()",
     "metric": "brinell train-metric",
     "gym": "agents of other libraries",
-    "tensorboard": "brinell export --to tensorboard",
-    "mlflow": "brinell export --to mlflow",
     "store": "runs in S3 and the like",
     "slurm": "jobs of SLURM, --on slurm",
     "ray": "tasks of Ray, --on ray",
