@@ -56,7 +56,7 @@ def signed_by(path: Path, keys: Path) -> Signed:
             signature.write_bytes(bounded.read(path / SIGNATURE, MOST))
         except FileNotFoundError:
             raise RequestError(
-                f"{path} is not signed: it has no {SIGNATURE}; ssh-keygen -Y sign -f KEY -n {NAMESPACE} {path / MANIFEST} signs it"
+                f"{path} is not signed: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {path / MANIFEST} makes it"
             ) from None
         except OSError as error:
             raise RequestError(f"{path / SIGNATURE} is no signature: {one_line(error)}") from None
