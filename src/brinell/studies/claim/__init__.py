@@ -1,6 +1,6 @@
 """State what a run shows and what it does not, for a model card, a paper or a technical file, and where its figure stands.
 
-A claim is a page, a card in Markdown, a badge, OSCAL assessment results and one JSON, all made from a row for each sample.
+A claim is a page, a card in Markdown, a badge and one JSON, all made from a row for each sample.
 """
 
 from brinell.studies.claim.request import ClaimRequest

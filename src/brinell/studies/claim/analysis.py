@@ -1,9 +1,6 @@
 """The figures of a claim, counted from its rows, and what they say and leave open."""
 
-import functools
-import json
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -94,16 +91,6 @@ class Attack(Result):
     """The attacks that ran."""
 
 
-class Clause(Result):
-    """A clause of a standard or a law, and the line of the claim that answers it."""
-
-    line: str
-    source: str
-    clause: str
-    asks: str
-    answer: str
-
-
 class ClaimResult(FolderResult):
     """What `brinell claim --json` prints."""
 
@@ -147,7 +134,6 @@ class ClaimResult(FolderResult):
     """Commands that repeat the run and check it."""
     sentences: list[str]
     """The claim in words."""
-    clauses: list[Clause]
     rank: RankResult | None
     """The place among published entries; null if none was asked for."""
 
@@ -218,11 +204,9 @@ def summarise(folder: Folder[Outcomes]) -> ClaimResult:
         not_tested=list(untested(facts, per_class)),
         repeat=[facts["repeat"], f"brinell verify {facts['source']['path']}"],
         sentences=[],
-        clauses=[],
         rank=rank(claimed.robust, protocol(facts, int(clean.sum()), claimed.text)) if facts["request"].get("against") else None,
     )
-    result = result.model_copy(update={"sentences": list(state(result))})
-    return result.model_copy(update={"clauses": answer_clauses(result)})
+    return result.model_copy(update={"sentences": list(state(result))})
 
 
 def _share(rows: Outcomes, members: Array, counted: tuple[str, ...]) -> Rate:
@@ -362,34 +346,3 @@ def _text(value: Rate) -> str:
     return (
         f"{100 * value.value:.1f} % ({value.k:,} of {value.n:,}; 95 % interval {100 * value.low:.1f} to {100 * value.high:.1f} %)"
     )
-
-
-@functools.cache
-def standards() -> dict[str, Any]:
-    """The clauses and their sources, as they come with Brinell."""
-    content: dict[str, Any] = json.loads((files(__package__) / "clauses.json").read_text(encoding="utf-8"))
-    return content
-
-
-def answer_clauses(result: ClaimResult) -> list[Clause]:
-    """The clauses that lines of the claim answer."""
-    worst, counts = result.worst_class, result.outcomes
-    answers = {
-        "domain": f"{result.domain}; {result.distance} distance at most {result.eps_text}",
-        "criterion": f"an input counts as a counterexample if it is {result.criterion}",
-        "outcomes": f"{counts.proof} proofs, {counts.counterexample} counterexamples, {counts.inconclusive} inconclusive",
-        "certified": "no proofs" if result.certified is None else f"incomplete verifier; {_text(result.certified)} proven",
-        "clean": _text(result.clean),
-        "robust": _text(result.robust),
-        "interval": f"{result.n} samples; 95 % Wilson intervals",
-        "classes": "no class"
-        if worst is None
-        else f"{len(result.per_class)} classes; the weakest is {worst.name}, {_text(worst.robust)}",
-        "attacks": f"{result.attack.attacks}; {result.attack.knowledge}; checks: {result.checks.verdict}",
-        "not_tested": "not tested: poisoning, privacy and extraction attacks",
-        "repeat": result.repeat[0],
-    }
-    return [
-        Clause(**{key: clause[key] for key in ("line", "source", "clause", "asks")}, answer=answers[clause["line"]])
-        for clause in standards()["clauses"]
-    ]

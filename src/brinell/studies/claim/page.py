@@ -1,4 +1,4 @@
-"""The page of a claim, and the files beside it: one JSON, a model card, a badge and OSCAL assessment results."""
+"""The page of a claim, and the files beside it: one JSON, a model card and a badge."""
 
 import json
 from pathlib import Path
@@ -11,14 +11,11 @@ from brinell.pages.format import norm
 from brinell.pages.html import fill
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
-from brinell.studies.claim.analysis import VERIFIED, ClaimResult, standards, summarise
+from brinell.studies.claim.analysis import VERIFIED, ClaimResult, summarise
 from brinell.studies.claim.badge import badge
-from brinell.studies.claim.oscal import assessment_results
 from brinell.studies.claim.ranking import EFFECTS, sentence
-from brinell.studies.claim.records import BADGE, CARD, JSON, OSCAL, TABLE
+from brinell.studies.claim.records import BADGE, CARD, JSON, TABLE
 
-SHORT = {"24029-2": "ISO/IEC 24029-2", "24029-3": "ISO/IEC DIS 24029-3", "ai-act": "AI Act", "fda": "FDA draft"}
-"""Short names of the sources of clauses."""
 TASKS = {"image": "image-classification", "video": "video-classification", "signal": "other", "vector": "tabular-classification"}
 """Names of tasks on the Hugging Face hub, by the kind of the inputs."""
 
@@ -33,7 +30,6 @@ def write(path: Path | str) -> Path:
     texts = {
         JSON: json.dumps(content, indent=1, ensure_ascii=False) + "\n",
         BADGE: badge(result),
-        OSCAL: assessment_results(result, str(folder.manifest["finished"]), standards()["sources"]),
         CARD: fill(
             __package__,
             "card.md",
@@ -52,8 +48,6 @@ def write(path: Path | str) -> Path:
             warnings=warnings(result),
             verified=VERIFIED[result.verified],
             effects=EFFECTS,
-            short=SHORT,
-            standards=standards(),
         ),
     }
     for name, text in texts.items():

@@ -2,7 +2,7 @@
 
 manifest.json   what was tested, and what the verification of the run found
 rows.parquet    a row for each sample and budget; every figure is counted from them
-claim.json, card.md, badge.svg, oscal.json, report.html   made from these two
+claim.json, card.md, badge.svg, report.html   made from these two
 """
 
 from dataclasses import dataclass
@@ -124,7 +124,7 @@ class ClaimManifest(Manifest):
     """What the verification of the run found."""
 
 
-JSON, CARD, BADGE, OSCAL = "claim.json", "card.md", "badge.svg", "oscal.json"
+JSON, CARD, BADGE = "claim.json", "card.md", "badge.svg"
 """Files that follow from the rows and the manifest."""
 LAYOUT = Layout(
     verb="claim",
@@ -132,6 +132,6 @@ LAYOUT = Layout(
     version=1,
     manifest=ClaimManifest,
     resumable=False,
-    derived=(JSON, CARD, BADGE, OSCAL),
+    derived=(JSON, CARD, BADGE),
 )
 TABLE = Table(LAYOUT, Outcomes)
