@@ -83,7 +83,7 @@ def test_the_attack_of_the_contributing_page_keeps_the_contract(root: Path, tmp_
     module, trial, *_ = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     file = tmp_path / "sign_walk.py"
     file.write_text(module, encoding="utf-8")
-    attack = plugins.load("attack", f"{file}:SignWalk", in_process=True)
+    attack = plugins.load("attack", f"{file}:SignWalk")
     check_attack(attack)
     assert "check_attack" in trial
     compile(trial, "CONTRIBUTING.md", "exec")

@@ -141,7 +141,7 @@ def test_drive_letters_begin_paths(subtests):
     for kind, spec, message in rows:
         with subtests.test(kind=kind):
             with pytest.raises(BrinellError) as caught:
-                brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1, in_process=True)
+                brinell.audit(**{"model": "digits-cnn", "data": "digits", kind: spec}, samples=2, eps=0.1)
             assert message in str(caught.value).replace("\\\\", "\\"), caught.value
 
 

@@ -98,30 +98,30 @@ def test_load_refuses(subtests):
     for kind, name, message in rows:
         with subtests.test(kind=kind):
             with pytest.raises(RequestError, match=message):
-                plugins.load(kind, name, in_process=True)
+                plugins.load(kind, name)
 
 
 def test_a_file_of_ones_own(plugin_file):
-    plugin = plugins.load("attack", plugin_file, in_process=True)
+    plugin = plugins.load("attack", plugin_file)
     assert plugin().steps == 3
     with pytest.raises(RequestError, match="has no class 'Mien', did you mean 'Mine'"):
-        plugins.load("attack", plugin_file.replace(":Mine", ":Mien"), in_process=True)
+        plugins.load("attack", plugin_file.replace(":Mine", ":Mien"))
     with pytest.raises(RequestError, match="has no class 'function'"):
-        plugins.load("attack", plugin_file.replace(":Mine", ":function"), in_process=True)
+        plugins.load("attack", plugin_file.replace(":Mine", ":function"))
 
 
 def test_a_module_of_ones_own():
-    assert plugins.load("attack", "brinell.attacks.pgd:PGD", in_process=True) is PGD
+    assert plugins.load("attack", "brinell.attacks.pgd:PGD") is PGD
 
 
 def test_build_converts_text(plugin_file):
     options = {"steps": "7", "rate": "1e-3", "on": "false", "path": "07", "label": "4"}
-    attack = plugins.build("attack", plugin_file, options, in_process=True)
+    attack = plugins.build("attack", plugin_file, options)
     assert dataclasses.asdict(attack) == {"steps": 7, "rate": 0.001, "on": False, "path": "07", "label": 4}
 
 
 def test_build_takes_values_of_the_right_type(plugin_file):
-    assert plugins.build("attack", plugin_file, {"steps": 7, "rate": 1.5, "on": False}, in_process=True).rate == 1.5
+    assert plugins.build("attack", plugin_file, {"steps": 7, "rate": 1.5, "on": False}).rate == 1.5
 
 
 def test_build_refuses(plugin_file, subtests):
@@ -140,7 +140,7 @@ def test_build_refuses(plugin_file, subtests):
     for options, message in rows:
         with subtests.test(options=options):
             with pytest.raises(RequestError, match=message) as error:
-                plugins.build("attack", plugin_file, options, in_process=True)
+                plugins.build("attack", plugin_file, options)
             assert "\n" not in str(error.value)
 
 
@@ -152,7 +152,7 @@ def test_entry_points(monkeypatch):
     ]
     monkeypatch.setattr(plugins, "_installed", lambda kind: entries if kind == "attack" else [])
     assert "mine" in plugins.names("attack") and "mine" not in plugins.names("model")
-    assert plugins.load("attack", "mine", in_process=True).__name__ == "FGSM"
+    assert plugins.load("attack", "mine").__name__ == "FGSM"
     with pytest.raises(RequestError, match="two attack plugins are called 'pgd' .other.package:PGD, brinell.attacks.: uninstall"):
         plugins.load("attack", "pgd")
 
@@ -163,7 +163,7 @@ def test_settings_name_the_file_of_a_plugin_that_they_hold(tmp_path):
     sources = []
     for text in (example.read_text(), example.read_text() + "# another\n"):
         file.write_text(text)
-        attack = plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"}, in_process=True)
+        attack = plugins.build("attack", "rlab", {"distortions": f"{file}:Glare"})
         (distortion_settings,) = plugins.settings_of(attack)["distortions"]
         assert distortion_settings["plugin"] == "Glare"
         sources.append(distortion_settings["source"])

@@ -83,7 +83,6 @@ def audit(
     precision: Literal['float32', 'tf32', 'bf16'] = 'float32',
     fresh: int | None = None,
     device: Device = 'auto',
-    in_process: bool = False,
     dry_run: bool = False,
     calibrate: float | None = None,
     certify: bool = False,
@@ -122,7 +121,6 @@ def audit(
         precision: The precision of the gradients: float32; tf32, several times faster on GPUs; or bf16, for large networks on some processors. Every success is judged in float32.
         fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
         calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
         certify: Also prove robustness of what the attacks leave, by CROWN and alpha-CROWN, into the folder certify of the run. Page and JSON show both bounds.
@@ -164,7 +162,6 @@ def benchmark(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
     licence: str = 'unknown',
 ) -> BenchmarkResult:
     """Distort correctly classified inputs until the model misclassifies them, and store them at graded severities as a data set.
@@ -198,7 +195,6 @@ def benchmark(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         licence: The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies.
 
     Returns:
@@ -263,7 +259,6 @@ def certify(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
     export: Folder | None = None,
 ) -> CertifyResult:
     """Bound robust accuracy from both sides: proofs from below, attacks from above, class by class over a range of budgets.
@@ -292,7 +287,6 @@ def certify(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         export: Write a query in VNN-LIB for each sample and budget that stays open, in versions 1.0 and 2.0, and the network in ONNX into this folder.
 
     Returns:
@@ -394,7 +388,6 @@ def corrupt(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> CorruptResult:
     """Corrupt inputs with the published corruptions or others at five severities, and count the errors of models.
 
@@ -425,7 +418,6 @@ def corrupt(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         CorruptResult: what `brinell corrupt --json` prints, as `payload()`.
@@ -461,7 +453,6 @@ def dense(
     seed: int = 0,
     batch_size: int = 4,
     device: Device = 'auto',
-    in_process: bool = False,
     dry_run: bool = False,
     calibrate: float | None = None,
 ) -> DenseResult:
@@ -495,7 +486,6 @@ def dense(
         seed: The seed of every random number.
         batch_size: The most pictures shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
         calibrate: The seconds that the calibration of a dry run may take; 0 makes none. Default: 20.
 
@@ -533,7 +523,6 @@ def dense_transfer(
     seed: int = 0,
     batch_size: int = 4,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> DenseTransferResult:
     """Show the strongest inputs of one segmentation network or detector to others, and compare with an attack on each.
 
@@ -565,7 +554,6 @@ def dense_transfer(
         seed: The seed of every random number.
         batch_size: The most pictures shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         DenseTransferResult: what `brinell dense-transfer --json` prints, as `payload()`.
@@ -588,7 +576,6 @@ def detect(
     eps: Eps | None = None,
     steps: int = 100,
     seed: int = 0,
-    in_process: bool = False,
 ) -> DetectionResult:
     """Measure how much of a robust accuracy comes from changes that a detector sees, and how much adaptive attacks leave of it.
 
@@ -605,7 +592,6 @@ def detect(
         eps: The budget of the adaptive attack. Default: the run's largest.
         steps: Gradient steps of the adaptive attack. 0 leaves it out.
         seed: The seed of every random number.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         DetectionResult: what `brinell detect --json` prints, as `payload()`.
@@ -719,7 +705,6 @@ def explain(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> ExplainResult:
     """Compute saliency maps of inputs by several methods, and measure how good each method's maps are.
 
@@ -755,7 +740,6 @@ def explain(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         ExplainResult: what `brinell explain --json` prints, as `payload()`.
@@ -800,7 +784,6 @@ def falsify(
     bound: str = 'crown',
     answer: File = '',
     seed: int = 0,
-    in_process: bool = False,
 ) -> FalsifyResult:
     """Look for an input that satisfies a query in VNN-LIB on a network in ONNX, by attacks; or prove that there is none.
 
@@ -813,7 +796,6 @@ def falsify(
         bound: The method of proof that is tried first, such as crown or beta-crown?parts=200; none leaves it out.
         answer: A file for the verdict and the counterexample, in the form of the VNN competitions. Default: none.
         seed: The seed of every random number.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         FalsifyResult: what `brinell falsify --json` prints, as `payload()`.
@@ -911,7 +893,6 @@ def harden(
     samples: int | Literal['all'] = 200,
     seed: int = 0,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> HardenResult:
     """Train a model adversarially, and audit it before and after on data that the training never uses.
 
@@ -951,7 +932,6 @@ def harden(
         samples: Most samples in each audit. More samples give narrower intervals and cost time in both audits.
         seed: The seed of every random number.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         HardenResult: what `brinell harden --json` prints, as `payload()`.
@@ -1140,7 +1120,6 @@ def study(
     precision: Literal['float32', 'tf32', 'bf16'] = 'float32',
     fresh: int | None = None,
     device: Device = 'auto',
-    in_process: bool = False,
     at: Eps | None = None,
     published: Folder | None = None,
     draws: int = 2000,
@@ -1177,7 +1156,6 @@ def study(
         precision: The precision of the gradients: float32; tf32, several times faster on GPUs; or bf16, for large networks on some processors. Every success is judged in float32.
         fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         at: The budget at which models and classes are compared; all runs must have it. Default: the largest shared budget at which they keep a tenth of their clean accuracy on average.
         published: A folder of RobustBench's model_info files, such as model_info/cifar10/Linf. Its entries with the study's budget appear as reference marks.
         draws: Number of shuffles behind the p-values of the spread of the classes and of their agreement.
@@ -1220,7 +1198,6 @@ def train_agent(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> AgentResult:
     """Train an agent for the attack rlab and write it as one file.
 
@@ -1259,7 +1236,6 @@ def train_agent(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         AgentResult: what `brinell train-agent --json` prints, as `payload()`.
@@ -1370,7 +1346,6 @@ def transfer(
     seed: int = 0,
     batch_size: int = 128,
     device: Device = 'auto',
-    in_process: bool = False,
 ) -> TransferResult:
     """Measure how adversarial examples transfer between models: examples made now, or read from runs or benchmark sets.
 
@@ -1399,7 +1374,6 @@ def transfer(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
 
     Returns:
         TransferResult: what `brinell transfer --json` prints, as `payload()`.
@@ -1489,7 +1463,6 @@ def verify(
     digest: str | Sequence[str] = (),
     attack: str | Sequence[str] = (),
     replay: int | None = None,
-    in_process: bool = False,
     signed_by: File | None = None,
 ) -> VerifyResult:
     """Recompute the claims of a run: rows, classes, adversarial inputs, costs, checks, tables, and some of its robust samples.
@@ -1510,7 +1483,6 @@ def verify(
         digest: A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the claim of whoever made RUN.
         attack: An attack file that RUN names and that you allow to run, written as RUN names it.
         replay: Samples of each model to compute again from the start. Default: 8, or 5 % if that is more.
-        in_process: Import attack, distortion, detector and explainer files in this process. Default: in child processes, which reach the oracle and neither the model nor the ledger; the records are the same.
         signed_by: A file of allowed signers, or of public SSH keys: a run that none of them has signed is refused.
 
     Returns:

@@ -82,8 +82,6 @@ class AttackSettings(BaseRequest):
     """The most inputs in a call of the model."""
     seed: Seed
     """The seed of every random number."""
-    in_process: bool
-    """Whether the files of attacks run in this process."""
 
 
 @in_python
@@ -108,7 +106,6 @@ def attack(
     std: Any = None,
     answers: str | None = None,
     output: str | int | None = None,
-    in_process: bool = False,
 ) -> AttackResult:
     """Attack a batch of inputs, and return the adversarial ones.
 
@@ -139,7 +136,6 @@ def attack(
         std: likewise.
         answers: likewise; `logits` skips the detection of the kind of answers.
         output: likewise.
-        in_process: import an attack file in this process; by default it runs in a child process.
 
     Raises:
         BrinellError: the request cannot be carried out; its line says what is wrong, why, and what to do.
@@ -153,7 +149,6 @@ def attack(
                 "queries": queries,
                 "batch_size": batch_size,
                 "seed": seed,
-                "in_process": in_process,
             }
         ),
     )
@@ -161,7 +156,7 @@ def attack(
     if not isinstance(distance_name, str):
         raise RequestError(f"norm is {short(norm)}: brinell.attack takes one norm")
     distance = open_distance(expand_home(distance_name))
-    stages = parse_stages(settings.attack, in_process=settings.in_process)
+    stages = parse_stages(settings.attack)
     inputs = _inputs(model, x, bounds, kind, layout)
     labels = parse_labels(y, len(inputs.x))
     options = {"preprocessing": preprocessing, "mean": mean, "std": std, "answers": answers, "output": output}

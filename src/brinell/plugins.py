@@ -2,9 +2,7 @@
 
 A plugin is a frozen, keyword-only dataclass of settings that can be built with no arguments. It is found by the name of its
 file in the folder of its kind, by an entry point `brinell.<kind>` of an installed package, or as `module:Class` or
-`file.py:Class` for scratch work. Listing imports nothing. An attack, distortion, detector or explainer that does not come with
-Brinell is imported in a child process only (`isolation`), unless the caller says `in_process`.
-The child can give false answers and read files; it reaches neither the judge nor the ledger (SECURITY.md).
+`file.py:Class` for scratch work. Listing imports nothing.
 """
 
 import ast
@@ -16,7 +14,6 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterable, Mapping
-from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -24,11 +21,11 @@ from typing import Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from brinell.core.errors import RequestError, option
+from brinell.core.errors import RequestError
 from brinell.core.settings import MOST_COUNT
 from brinell.core.siblings import PREFIX
 from brinell.core.suggestions import suggestion
-from brinell.core.user_files import hash_code, import_file, is_windows_path, module_name
+from brinell.core.user_files import hash_code, import_file, is_windows_path
 
 FOLDERS = {
     "attack": "brinell.attacks",
@@ -42,10 +39,6 @@ FOLDERS = {
     "model": "brinell.models",
 }
 """Kind to the package whose modules are its plugins."""
-
-
-ISOLATED = ("attack", "detector", "distortion", "explainer")
-"""Kinds whose plugins run in child processes if they do not come with Brinell."""
 
 
 class Spec(NamedTuple):
@@ -109,20 +102,12 @@ def is_scratch(name: str) -> bool:
     return any(mark in name for mark in "./\\")
 
 
-def is_isolated(kind: str, name: str) -> bool:
-    """True if a plugin runs in a child process: of a kind that can, and not Brinell's; the function imports nothing."""
-    return kind in ISOLATED and (is_scratch(name) or name in {entry.name for entry in _installed(kind)} - _built_in(kind))
-
-
-def load(kind: str, name: str, *, in_process: bool = False) -> type[Any]:
+def load(kind: str, name: str) -> type[Any]:
     """The dataclass of the plugin `name`.
 
     Raises:
-        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none; or one that this
-            process does not import.
+        RequestError: no such plugin (with the nearest name), two of one name, or a module that holds none.
     """
-    if not in_process and is_isolated(kind, name):
-        raise RequestError(f"{kind} {name} does not come with Brinell and runs in a child process: add {option('in_process')}")
     if is_scratch(name):
         return _scratch(kind, name)
     entries = [entry for entry in _installed(kind) if entry.name == name]
@@ -223,21 +208,18 @@ def _only_export(module: ModuleType) -> type[Any]:
     return cast(type[Any], exported[0])
 
 
-def build(kind: str, name: str, options: Mapping[str, Any], *, in_process: bool = False) -> Any:
+def build(kind: str, name: str, options: Mapping[str, Any]) -> Any:
     """An instance of the plugin with these settings; text is converted to the type of its field.
 
     Args:
         kind: the kind of the plugin.
         name: its name.
         options: its settings.
-        in_process: import the code of others in this process; otherwise the instance is a proxy of one in a child process.
 
     Raises:
         RequestError: unknown plugin or option (with the nearest name), or a value of the wrong type or range.
     """
-    if not in_process and is_isolated(kind, name):
-        return _build_isolated(kind, name, options)
-    plugin = load(kind, name, in_process=in_process)
+    plugin = load(kind, name)
     fields = {field.name: field for field in dataclasses.fields(plugin)}
     hints = get_type_hints(plugin)
     values: dict[str, Any] = {}
@@ -246,7 +228,7 @@ def build(kind: str, name: str, options: Mapping[str, Any], *, in_process: bool 
             raise _unknown_option(kind, name, key, fields)
         part = fields[key].metadata.get("plugin")
         if part and isinstance(value, str):
-            values[key] = build_list(part, value, in_process=in_process)
+            values[key] = build_list(part, value)
         else:
             values[key] = converted = _convert(f"option {key} of {kind} {name}", hints[key], value)
             if key != "seed" and isinstance(converted, int) and converted > MOST_COUNT:
@@ -263,22 +245,12 @@ def describe(kind: str, name: str) -> tuple[str, dict[str, str]]:
     Raises:
         RequestError: no such plugin, or one that cannot be built.
     """
-    if is_isolated(kind, name):
-        plugin = _build_isolated(kind, name, {})
-        return inspect.getdoc(type(plugin)) or "", plugin.defaults
     settings = load(kind, name)
     summary = (inspect.getdoc(settings) or "").partition("\n")[0]
     return summary, {field.name: repr(field.default) for field in dataclasses.fields(settings)}
 
 
-def _build_isolated(kind: str, name: str, options: Mapping[str, Any]) -> Any:
-    """The proxy of a plugin in a child process."""
-    from brinell.isolation.build import build_isolated  # torch, which a list of names does without
-
-    return build_isolated(kind, name, options, origin_of)
-
-
-def build_list(kind: str, text: str, *, in_process: bool = False) -> tuple[Any, ...]:
+def build_list(kind: str, text: str) -> tuple[Any, ...]:
     """Build a list of plugins from `NAME+NAME`; each may have options: NAME(key=value,...).
 
     Raises:
@@ -291,7 +263,7 @@ def build_list(kind: str, text: str, *, in_process: bool = False) -> tuple[Any, 
         if bool(bracket) != options_text.endswith(")") or not name or not all(key and equals for key, equals, _ in pairs):
             raise RequestError(f"{text!r} names no {kind}s: write NAME+NAME, and options as NAME(key=value,key=value)")
         options = {key.strip(): value for key, _, value in pairs}
-        plugins.append(build(kind, name.strip(), options, in_process=in_process))
+        plugins.append(build(kind, name.strip(), options))
     return tuple(plugins)
 
 
@@ -322,15 +294,13 @@ def settings_of(plugin: Any) -> dict[str, Any]:
 
     A plugin that reads files describes their content by a method `digest`.
     """
-    if _is_proxy(plugin):
-        return dict(plugin.written_settings())
     settings = {}
     for field in dataclasses.fields(plugin):
         value = getattr(plugin, field.name)
         parts = value if isinstance(value, tuple) else ()
         if field.metadata.get("plugin"):
             settings[field.name] = [
-                {"plugin": type(plugin_part).__qualname__, "source": _part_source(plugin_part)} | settings_of(plugin_part)
+                {"plugin": type(plugin_part).__qualname__, "source": source_of(type(plugin_part))} | settings_of(plugin_part)
                 for plugin_part in parts
             ]
         else:
@@ -338,39 +308,8 @@ def settings_of(plugin: Any) -> dict[str, Any]:
     return settings | ({"digest": plugin.digest()} if hasattr(plugin, "digest") else {})
 
 
-def _part_source(plugin: Any) -> str:
-    return str(plugin.source) if _is_proxy(plugin) else source_of(type(plugin))
-
-
-def _is_proxy(plugin: Any) -> bool:
-    from brinell.isolation.proxy import IsolatedPlugin
-
-    return isinstance(plugin, IsolatedPlugin)
-
-
 def source_of(plugin: type[Any]) -> str:
     """The module of a plugin, or for scratch work a hash of its file."""
     if plugin.__module__.startswith("brinell."):
         return plugin.__module__
     return hash_code(Path(str(inspect.getsourcefile(plugin))), 8, siblings=plugin.__module__.startswith(PREFIX))
-
-
-def origin_of(kind: str, name: str) -> tuple[str, str]:
-    """Module and source of a plugin that a child process imports, from its name alone: what the child says may be false.
-
-    Raises:
-        RequestError: the module has no file.
-    """
-    value = name if is_scratch(name) else next(entry.value for entry in _installed(kind) if entry.name == name)
-    module = value.rpartition(":")[0]
-    if module.endswith(".py"):
-        return module_name(Path(module)), hash_code(Path(module), 8)
-    if module.startswith("brinell."):
-        return module, module
-    spec, folders = None, None
-    for end in (match.start() for match in re.finditer(r"\.|$", module)):
-        spec = PathFinder.find_spec(module[:end], folders)
-        folders = None if spec is None else spec.submodule_search_locations
-    if spec is None or spec.origin is None or not spec.has_location:
-        raise RequestError(f"module {module} of {kind} {name} has no file: name one that has, or add {option('in_process')}")
-    return module, hash_code(Path(spec.origin), 8, siblings=False)

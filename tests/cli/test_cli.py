@@ -266,7 +266,7 @@ def test_quiet_leaves_the_answer_in_words(work, tmp_path, capsys):
 def test_an_unexpected_failure_shows_its_trace_on_demand(good, monkeypatch, capsys):
     monkeypatch.setattr("brinell.studies.verification.run.carry_out", lambda call: 1 / 0)
     assert cli(["verify", str(good)]) == 3
-    assert "this should not happen" in capsys.readouterr().err
+    assert re.search(r"ZeroDivisionError: .*test_cli.py, line \d+; BRINELL_DEBUG=1", capsys.readouterr().err)
     with pytest.raises(ZeroDivisionError):
         cli(["-v", "verify", str(good)])
 
@@ -288,7 +288,7 @@ def test_a_failure_in_one_line_with_its_code(good, monkeypatch, capsys):
         KeyboardInterrupt(): (130, ""),
         SystemExit(0): (1, "ended the program (SystemExit: 0)"),
         MemoryError(): (2, "the memory of device cpu does not suffice"),
-        ValueError("two\nlines"): (3, "ValueError: two lines; this should not happen"),
+        ValueError("two\nlines"): (3, "ValueError: two lines ("),
         BrinellError("a line of ours"): (BrinellError("").exit_code, "error: a line of ours"),
     }
     for failure, (code, message) in failures.items():
@@ -368,7 +368,7 @@ def test_what_is_interrupted_goes_on(work, good, tmp_path, capsys, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(PGD, "__call__", interrupt)
-        assert cli(audit_arguments(work, out, "--in-process")) == 130
+        assert cli(audit_arguments(work, out)) == 130
     printed, error = capsys.readouterr()
     assert printed == "" and "Traceback" not in error
     command = shlex.split(re.search(r"go on with (brinell .*--out '.*my run')", error)[1])

@@ -39,28 +39,7 @@ def test_costs_are_those_of_a_loop(different):
         costs.add_surrogate_passes(ids, 2)
         for row in ids.tolist():
             passes[row] += 2
-        assert costs.surrogate_passes.tolist() == passes and all(costs.unchanged())
-
-
-def test_writes_from_outside_are_noticed_one_by_one():
-    costs, x = Costs(N, torch.device("cpu")), torch.zeros(N, 2)
-    for number, counter in enumerate((costs.forwards, costs.backwards, costs.surrogate_passes)):
-        counter[1] += 1
-        assert [bool(flag) for flag in costs.unchanged()] == [index != number for index in range(3)]
-        counter[1] -= 1
-    best = Best(x, CLASSES)
-    for number, value in enumerate((best.first_success, best.distance, best.margin)):
-        before = value[2].clone()
-        value[2] = 7
-        assert [bool(flag) for flag in best.unchanged()] == [index != number for index in range(3)]
-        value[2] = before
-    best.note_successes(torch.tensor([1]), x[:1] + 1, torch.ones(1, CLASSES), torch.ones(1), torch.tensor([3]))
-    assert best.inputs_unchanged() and all(best.unchanged()) and not x.any()
-    for value in (best.closest, best.answer):
-        value[1] += 1
-        assert not best.inputs_unchanged()
-        value[1] -= 1
-        assert best.inputs_unchanged()
+        assert costs.surrogate_passes.tolist() == passes
 
 
 class Reference:

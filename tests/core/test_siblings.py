@@ -1,6 +1,5 @@
 """A user's file imports what lies beside it, and nobody else sees that."""
 
-import dataclasses
 import random
 import sys
 from pathlib import Path
@@ -166,21 +165,17 @@ class Shift:
 """
 
 
-@pytest.mark.parametrize("in_process", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_plugin_imports_what_lies_beside_it_also_in_a_child_process(in_process: bool, tmp_path: Path) -> None:
+def test_a_plugin_imports_what_lies_beside_it(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     for place in (tmp_path, tmp_path / "lib"):
         (place / "helper.py").write_text("def offset(x):\n    return 0.25\n")
     file, line = tmp_path / "shift.py", "from lib.helper import offset\nfrom .helper import offset\nfrom helper import offset"
     file.write_text(ATTACK.format(line=line))
-    plugin = plugins.build("distortion", f"{file}:Shift", {}, in_process=in_process)
-    assert dataclasses.is_dataclass(plugin) or not in_process
-    assert not in_process or plugins.source_of(type(plugin)) == hash_code(file, 8)
-    assert plugins.origin_of("distortion", f"{file}:Shift") == (type(plugin).__module__, hash_code(file, 8))
+    plugin = plugins.build("distortion", f"{file}:Shift", {})
+    assert plugins.source_of(type(plugin)) == hash_code(file, 8)
 
 
-@pytest.mark.slow
-def test_a_plugin_in_a_child_process_names_a_missing_module(tmp_path: Path) -> None:
+def test_a_plugin_names_a_missing_module(tmp_path: Path) -> None:
     (tmp_path / "shift.py").write_text(ATTACK.format(line="from nowhere_at_all import offset"))
     with pytest.raises(
         RequestError, match="imports nowhere_at_all, which is neither in its folder .* nor installed: pip install"

@@ -8,7 +8,7 @@ from _helpers import Recorder, mlp
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, ModelError
-from brinell.core.model import Access, ModelInfo, as_logits, ask, check_exit
+from brinell.core.model import as_logits, ask, check_exit
 from brinell.core.surrogates import slopes
 from brinell.models._torch_model import TorchModel
 
@@ -74,11 +74,3 @@ def test_answers_that_are_no_logits_are_refused():
     assert check_exit("net", ValueError()) is None
     with pytest.raises(KeyboardInterrupt):
         check_exit("net", KeyboardInterrupt())
-
-
-def test_remarks_name_what_a_model_changed():
-    info = ModelInfo(changes={"the type from a to b": None, "the device": None})
-    assert [(remark.code, remark.text.partition(": ")[2]) for remark in info.remarks()] == [
-        ("settings", "the type from a to b; the device")
-    ]
-    assert ModelInfo().remarks() == () and Access.LABELS < Access.SCORES < Access.GRADIENTS

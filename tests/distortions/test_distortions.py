@@ -285,7 +285,7 @@ def test_other_bounds_are_moved_to_the_unit_range_and_back():
 def test_a_filter_of_ones_own(root):
     """The example file: found by its path, checked, and placed on patches like any other."""
     name = f"{root}/examples/distortions/glare.py:Glare"
-    check_distortion(plugins.load("distortion", name, in_process=True))
+    check_distortion(plugins.load("distortion", name))
     glare, domain = plugins.build("distortion", name, {}), Domain(kind="image", shape=(1, 8, 8))
     cache = DistortionCache(torch.zeros(1, 1, 8, 8), domain, variants([glare], domain), Streams.of(0, torch.arange(1)))
     state = Assignment(PatchGrid.over(domain, 4), cache)

@@ -140,7 +140,7 @@ def test_cost_at_most():
 
 def test_misfits_are_listed_before_anything_is_computed(scratch):
     images, l1 = f"{scratch}:OnlyImages", f"{scratch}:OnlyL1"
-    plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2", in_process=True)
+    plan = plan_of(model(), X, Y, attack=(images, "fgsm", l1), eps="0.1,0.2")
     (source,) = plan.models
     assert source.skipped == {images: "it works on image inputs, not on a vector", l1: "it works in l1, not in linf"}
     assert plan.cost(source, plan.stages[0]) == (0, 0) and plan.cost(source, plan.stages[1])[0] > 0
@@ -149,13 +149,13 @@ def test_misfits_are_listed_before_anything_is_computed(scratch):
 def test_a_minimal_attack_costs_one_run(scratch):
     domain = Domain(kind="image", shape=(1, 1, 2))
     recorder = Recorder(threshold(0.5), domain, classes=3)
-    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9", in_process=True)
+    plan = plan_of(recorder, X.reshape(6, 1, 1, 2), Y, attack=(f"{scratch}:OnlyImages",), eps="0:0.8:9")
     assert plan.cost(plan.models[0], plan.stages[0]) == (6 * 30, 0)
 
 
 def test_a_plan_without_a_single_attack_is_refused(scratch):
     with pytest.raises(RequestError, match="no attack can run on recorder.*it works on image inputs"):
-        plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",), in_process=True)
+        plan_of(model(), X, Y, attack=(f"{scratch}:OnlyImages",))
     closed = model()
     closed.access = Access.LABELS
     with pytest.raises(RequestError, match="it needs gradients, and the model gives labels only"):
@@ -186,7 +186,7 @@ def test_settings_out_of_range(subtests):
     ]:
         with subtests.test(str((values, message))):
             with pytest.raises(RequestError, match=message):
-                toml.parse_audit_request(values)
+                toml.parse_request(Request, values)
 
 
 def test_requests_that_cannot_be_carried_out(subtests):
@@ -237,11 +237,11 @@ def test_groups_hold_full_batches_within_memory():
 def test_toml_round_trip(tmp_path, request_):
     file = tmp_path / "run.toml"
     file.write_text(toml.dump(request_), encoding="utf-8")
-    assert toml.parse_audit_request(toml.load(file)) == request_
+    assert toml.parse_request(Request, toml.load(file)) == request_
 
 
 def test_one_model_may_be_written_without_brackets():
-    assert toml.parse_audit_request({"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
+    assert toml.parse_request(Request, {"model": "digits-cnn", "attack": "fgsm"}).model == ("digits-cnn",)
 
 
 def test_toml_that_cannot_be_read(tmp_path_factory, subtests):

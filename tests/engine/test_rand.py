@@ -12,6 +12,7 @@ from brinell.core.record import CLEAN, Outcome
 from brinell.engine import toml
 from brinell.engine.cascade import build_stages
 from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.request import Request
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
 from brinell.studies.verification.run import verify_run
@@ -226,7 +227,7 @@ def test_what_cannot_be_carried_out(request_, message):
 
 def test_a_precision_that_there_is_not():
     with pytest.raises(RequestError, match="precision is 'half': it is float32, tf32 or bf16"):
-        toml.parse_audit_request({"precision": "half"})
+        toml.parse_request(Request, {"precision": "half"})
 
 
 def test_cells_tell_looks_and_precision_apart():

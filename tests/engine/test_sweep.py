@@ -336,7 +336,7 @@ def attack_file(tmp_path):
 def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, attack_file):
     spec = f"{attack_file}:Bisect"
     model = recorder()
-    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"), in_process=True)
+    run = run_audit(tmp_path / "run", model, X, Y, eps=EPS, attack=(spec, "fgsm"))
     assert table(run, spec) == FIRST
     assert table(run, "fgsm") == SECOND
     forwards = cells_of(run.records(), "forwards")
@@ -348,7 +348,7 @@ def test_a_minimal_attack_gives_the_curve_in_one_run(tmp_path, attack_file):
 
 def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, attack_file):
     spec = f"{attack_file}:OnlyImages"
-    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"), in_process=True)
+    run = run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(spec, "fgsm"))
     assert table(run, spec) == [[Outcome.SKIPPED] * 4] * 3 + [[M] * 4] + [[Outcome.SKIPPED] * 4]
     assert table(run, "fgsm") == FIRST
     assert run.manifest["skipped"] == [
@@ -358,7 +358,7 @@ def test_an_attack_that_does_not_fit_is_a_row_that_says_so(tmp_path, attack_file
 
 def test_an_attack_that_cheats_stops_the_run(tmp_path, attack_file):
     with pytest.raises(ContractError, check=refused("core.ledger.Ledger._check_reach")):
-        run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{attack_file}:Cheats",), in_process=True)
+        run_audit(tmp_path / "run", recorder(), X, Y, eps=EPS, attack=(f"{attack_file}:Cheats",))
 
 
 # As stored

@@ -152,7 +152,6 @@ def attacked(device, options, eps, queries=None, n=3):
     threat = Threat(distance=plugins.build("distance", "l2", {}), eps=torch.full((n,), eps, device=device), domain=IMAGES)
     ledger = Ledger(model, batch, threat, access=attack.access, queries=queries, reach=reach_of(attack, "l2"))
     extras = attack(ledger.oracle(), ledger.batch, ledger.threat, Streams.of(0, batch.ids))
-    assert ledger.untouched()
     placed = torch.as_tensor(extras.arrays["patches"])
     return [values.cpu() for values in (ledger.best.first_success, ledger.best.distance, ledger.costs.forwards, placed)]
 

@@ -18,7 +18,6 @@ from brinell.core.errors import RequestError
 from brinell.core.patches import AXES, PatchGrid, sides
 from brinell.core.settings import Names, Plain
 from brinell.distortions.gaussian_noise import GaussianNoise
-from brinell.isolation.proxy import IsolatedPlugin
 from brinell.rlab.agent import NAMES, Agent, choose_policy, find_agent, fingerprint
 from brinell.rlab.cleanup import CleanUp
 from brinell.rlab.env import Placement
@@ -257,18 +256,10 @@ def _public_name(plugin: type[Any]) -> str:
     return "-".join(re.findall("[A-Z]+[a-z0-9]*|[a-z0-9]+", plugin.__name__)).lower()
 
 
-def _settings(distortion: Any) -> dict[str, Any]:
-    """Settings of a distortion, which may be in a child process."""
-    if not isinstance(distortion, IsolatedPlugin):
-        return asdict(distortion)
-    settings = distortion.written_settings().items()
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in settings}
-
-
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """Public name of each distortion by its identity; distortions that share a name get the settings in which they differ."""
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [", ".join(f"{key}={value}" for key, value in _settings(distortion).items()) for distortion in distortions]
+    settings = [", ".join(f"{key}={value}" for key, value in asdict(distortion).items()) for distortion in distortions]
     shared = {word for word in words if words.count(word) > 1}
     return {
         id(distortion): f"{word}({values})" if word in shared and values else word

@@ -5,6 +5,7 @@ A figure goes to standard output, everything said about it to standard error.
 
 import os
 import sys
+import traceback
 from typing import Annotated, Any
 
 import typer
@@ -142,7 +143,8 @@ def _report_failure(error: Exception) -> int:
         say("error: this machine has too little memory for it: give a smaller --batch-size or fewer --samples")
         return 3
     message = " ".join(str(error).split())[:300]
-    say(f"error: {type(error).__name__}: {message}; this should not happen: please report it, with what BRINELL_DEBUG=1 shows")
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    say(f"error: {type(error).__name__}: {message} ({place.filename}, line {place.lineno}; BRINELL_DEBUG=1 shows all of it)")
     return 3
 
 

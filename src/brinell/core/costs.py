@@ -1,7 +1,4 @@
-"""The ledger's counters: the queries of each sample (`Costs`) and the best inputs found (`Best`).
-
-Both classes keep shadow copies of their tensors, which detect writes from outside.
-"""
+"""The ledger's counters: the queries of each sample (`Costs`) and the best inputs found (`Best`)."""
 
 import torch
 from torch import Tensor
@@ -24,17 +21,10 @@ class Costs:
         """(n,): backward evaluations."""
         self.surrogate_passes = torch.zeros_like(self.forwards)
         """(n,): passes of surrogates, each a forward and a backward evaluation of one of them (`core.surrogates`)."""
-        self._shadows = self.forwards.clone(), self.backwards.clone(), self.surrogate_passes.clone()
-
-    def unchanged(self) -> list[Tensor]:
-        """Scalar bool tensors, True for each counter that is unchanged since the last answer."""
-        current = self.forwards, self.backwards, self.surrogate_passes
-        return [(counts == shadow).all() for counts, shadow in zip(current, self._shadows, strict=True)]
 
     def add_surrogate_passes(self, ids: Tensor, passes: int) -> None:
         """Count `passes` for each row (n,)."""
         self.surrogate_passes.index_add_(0, ids, torch.full_like(ids, passes))
-        self._shadows[2].copy_(self.surrogate_passes)
 
     def add(self, ids: Tensor, times: int | Tensor, backwards: int, earlier: Tensor | None) -> Tensor:
         """Count answered rows (n,). Returns the forwards spent on each row's sample when the row was answered.
@@ -55,9 +45,6 @@ class Costs:
             total = self.forwards[ids] + (times * (earlier + 1) if isinstance(times, int) else running_totals(ids, rows))
             self.forwards.index_add_(0, ids, rows)
             self.backwards.index_add_(0, ids, rows * backwards)
-        self._shadows[0].copy_(self.forwards)
-        if backwards:
-            self._shadows[1].copy_(self.backwards)
         return total
 
 
@@ -87,17 +74,6 @@ class Best:
         """(n, *shape): the closest adversarial input; the clean input if there is none."""
         self.answer = torch.zeros(n, classes, device=device)
         """(n, classes): the model's logits for the closest adversarial input; zeros if there is none."""
-        self._shadows = self.first_success.clone(), self.distance.clone(), self.margin.clone()
-        self._shadow_closest, self._shadow_answer = x, self.answer.clone()
-
-    def unchanged(self) -> list[Tensor]:
-        """Scalar bool tensors, True for each small tensor that is unchanged since the last answer."""
-        current = self.first_success, self.distance, self.margin
-        return [(value == shadow).all() for value, shadow in zip(current, self._shadows, strict=True)]
-
-    def inputs_unchanged(self) -> bool:
-        """True if the closest inputs and their logits are unchanged since they were recorded."""
-        return torch.equal(self.closest, self._shadow_closest) and torch.equal(self.answer, self._shadow_answer)
 
     def raise_margins(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
         """Record the margins (n,) of answered inputs, -inf for inputs beyond eps. Call it before `note_successes`."""
@@ -107,7 +83,6 @@ class Best:
             self.margin.scatter_reduce_(0, ids, margin, "amax")
         else:
             self.margin[ids] = torch.maximum(self.margin[ids], margin)
-        self._shadows[2].copy_(self.margin)
 
     def _keep_strongest(self, ids: Tensor, x: Tensor, margin: Tensor, repeats: bool) -> None:
         """Keep the input with the largest margin of each robust sample."""
@@ -131,8 +106,8 @@ class Best:
             distance: (m,) their distances from the clean inputs.
             totals: (m,) the forwards that the sample had cost up to this success.
         """
-        if self._shadow_closest is self._x:
-            self.closest, self._shadow_closest = self._x.clone(), self._x.clone()
+        if self.closest is self._x:
+            self.closest = self._x.clone()
         earliest = torch.full_like(self.first_success, NEVER).scatter_reduce_(0, ids, totals, "amin")
         new = (self.first_success == 0) & (earliest < NEVER)
         self.first_success[new] = earliest[new]
@@ -140,10 +115,7 @@ class Best:
         order = order[(distance[order] < self.distance[ids[order]]) & (earlier_rows(ids[order]) == 0)]
         samples = ids[order]
         self.distance[samples] = distance[order]
-        for values, shadow, row in ((self.closest, self._shadow_closest, x), (self.answer, self._shadow_answer, logits)):
-            values[samples] = shadow[samples] = row[order]
-        self._shadows[0].copy_(self.first_success)
-        self._shadows[1].copy_(self.distance)
+        self.closest[samples], self.answer[samples] = x[order], logits[order]
 
 
 def running_totals(ids: Tensor, values: Tensor) -> Tensor:

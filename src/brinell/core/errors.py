@@ -61,7 +61,7 @@ def options(name: str, values: Iterable[str]) -> str:
 OPTION_MARKS = "\ue000\ue001\ue002\ue003"
 """Characters around the parts of an option in a line."""
 _OPTION = re.compile("\ue000([a-z_0-9]+)\ue001([^\ue002]*)\ue002")
-SWITCHES = frozenset(("in_process", "resume", "without_checks"))
+SWITCHES = frozenset(("resume", "without_checks"))
 """Options without a value, which Python sets to True."""
 
 

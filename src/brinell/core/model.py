@@ -14,7 +14,6 @@ from brinell.core.detection import BoxForm
 from brinell.core.domain import Domain
 from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_foreign, one_line, option
 from brinell.core.memory import is_memory_short
-from brinell.core.torch_settings import kept_settings
 from brinell.core.values import obstacle_of
 
 
@@ -88,13 +87,6 @@ class ModelInfo:
     """Spec under which the same network gives gradients; empty if there is none."""
     server: Server | None = None
     """Present where the model runs on another machine."""
-    changes: dict[str, None] = field(default_factory=dict, compare=False)
-    """Settings of torch that the model changed, in words; they were set back after each question."""
-
-    def remarks(self) -> tuple[Remark, ...]:
-        """The remark on the changed settings of torch; none where there are none."""
-        text = f"the model changed settings of torch, which were set back: {'; '.join(self.changes)}"
-        return (Remark("settings", text),) if self.changes else ()
 
 
 @runtime_checkable
@@ -147,10 +139,8 @@ def check_exit(name: str, error: BaseException) -> None:
 
 
 @contextmanager
-def answering(name: str, n: int) -> Iterator[list[str]]:
+def answering(name: str, n: int) -> Iterator[None]:
     """Context in which the code of a model runs: whatever it raises, `sys.exit` included, becomes an error of one line.
-
-    The settings of torch that the code changes are restored at the end; the list that the context yields names them.
 
     Args:
         name: name of the model.
@@ -161,8 +151,7 @@ def answering(name: str, n: int) -> Iterator[list[str]]:
         MemoryShortError: it ran out of memory.
     """
     try:
-        with kept_settings() as changes:
-            yield changes
+        yield
     except BaseException as error:
         if not is_foreign(error):
             raise
@@ -184,10 +173,8 @@ def ask(model: Model, x: Tensor) -> Tensor:
         ModelError: the answer is something other than a tensor of real numbers.
         MemoryShortError: it ran out of memory.
     """
-    with answering(model.name, len(x)) as changes:
+    with answering(model.name, len(x)):
         answer: object = model.predict(x)
-    if changes:
-        model.info.changes.update(dict.fromkeys(changes))
     if not isinstance(answer, Tensor):
         raise ModelError(f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits")
     if obstacle := obstacle_of(answer):

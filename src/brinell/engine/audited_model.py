@@ -106,7 +106,6 @@ class AuditedModel:
 
     def keep_facts(self) -> None:
         """Record changed settings of torch, remarks on the model, and the traffic of a server, which adds up over sessions."""
-        self.note("model", self.model.info.remarks())
         if self.model.info.server is not None:
             self.note("model", self.model.info.server.remarks())
             if self.count_traffic():

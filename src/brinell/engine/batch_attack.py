@@ -60,9 +60,9 @@ def parse_labels(y: Any, n: int) -> Tensor:
     return labels.long()
 
 
-def parse_stages(attack: tuple[str, ...], *, in_process: bool = False) -> tuple[Stage, ...]:
+def parse_stages(attack: tuple[str, ...]) -> tuple[Stage, ...]:
     """Build the stages of one or more attacks or of a cascade; refuses cascades that depend on the results of a full run."""
-    stages = build_stages(attack, in_process=in_process)
+    stages = build_stages(attack)
     if any(stage.waits or (stage.turn.within, stage.turn.last) != (None, None) or stage.turn.share < 1 for stage in stages):
         raise RequestError(
             f"{', '.join(attack)} decides by what a whole run finds: call brinell.audit, or name attacks such as apgd-t, or "

@@ -112,17 +112,15 @@ class Stage:
         return plugins.settings_of(self.attack)
 
 
-def build_stages(specs: tuple[str, ...], *, in_process: bool = False) -> tuple[Stage, ...]:
-    """Build the stages of a run, in order; with `in_process`, attacks of others are imported in this process.
+def build_stages(specs: tuple[str, ...]) -> tuple[Stage, ...]:
+    """Build the stages of a run, in order.
 
     Raises:
         RequestError: unknown attack or setting, the same stage twice, or none at all.
     """
     if not specs:
         raise RequestError(f"no attack is named: give at least one {option('attack')}, such as apgd-ce")
-    stages = tuple(
-        _build_stage(stage_spec, in_process) for spec in specs for stage_spec in CASCADES.get(ALIASES.get(spec, spec), (spec,))
-    )
+    stages = tuple(_build_stage(stage_spec) for spec in specs for stage_spec in CASCADES.get(ALIASES.get(spec, spec), (spec,)))
     names = [stage.name for stage in stages]
     for name in names:
         if names.count(name) > 1:
@@ -139,7 +137,7 @@ def attacks_title(specs: tuple[str, ...], stages: tuple[Stage, ...]) -> str:
     return " + ".join(short.get(spec, f"{spec} cascade") for spec in specs)
 
 
-def _build_stage(spec: str, in_process: bool) -> Stage:
+def _build_stage(spec: str) -> Stage:
     """Build a stage from its spec, such as `apgd-ce?steps=20&when=masked`."""
     name, path, options = plugins.parse(spec)
     if path:
@@ -154,7 +152,7 @@ def _build_stage(spec: str, in_process: bool) -> Stage:
     gradient = _parse_choice(spec, "gradient", options, SOURCES) or "own"
     eot = _parse_eot(spec, options.pop("eot", "1"))
     plugin, (_, preset) = check_attack_name(name), PRESETS.get(name, (name, {}))
-    attack: Attack = plugins.build("attack", plugin, preset | options, in_process=in_process)
+    attack: Attack = plugins.build("attack", plugin, preset | options)
     stops_at_eps = options.get("stop_at_eps") == "true"
     label = _label(
         name, attack, {key: value for key, value in options.items() if not (stops_at_eps and key == "stop_at_eps")}, eot

@@ -145,7 +145,7 @@ def make_plan(
     Raises:
         RequestError: any part that cannot be carried out.
     """
-    stages = _drop_unused_surrogates(build_stages(request.attack, in_process=request.in_process), request)
+    stages = _drop_unused_surrogates(build_stages(request.attack), request)
     for stage in stages:
         _check_queries(stage, request)
     distance = open_distance(request.norm)

@@ -72,19 +72,6 @@ Device = Annotated[
 """Options that several verbs have; what belongs to one verb has its text under its field."""
 
 
-IN_PROCESS = "in_process"
-"""Name of the setting by which the code of others runs in this process."""
-InProcess = Annotated[
-    bool,
-    Field(
-        exclude=True,
-        description="Import attack, distortion, detector and explainer files in this process. Default: in child processes, which "
-        "reach the oracle and neither the model nor the ledger; the records are the same.",
-    ),
-]
-"""Not written into any folder: who runs the code of others decides anew where it runs."""
-
-
 def _check_foreign(path: str) -> None:
     """Refuse a path of another system."""
     try:
@@ -237,4 +224,3 @@ class Request(BaseRequest):
     """For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other,
     and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all."""
     device: Device = "auto"
-    in_process: InProcess = False

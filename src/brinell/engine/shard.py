@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,6 @@ from brinell.core.threat import Distance, Threat, size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.deciding import DecidingModel
 from brinell.engine.plan import ModelSource, Plan
-from brinell.engine.tampering import CountingModel, TamperCheck
 from brinell.store import rows
 
 
@@ -130,11 +129,8 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
         criterion=setting.criterion(group.target, device),
     )
     minimal = setting.stage.attack.family == "minimal"
-    names = ("sample_id", "label", "target", "clean_pred", "clean_confidence", "level", "unit")
-    watch = TamperCheck(setting.model, group.x, {name: getattr(group, name) for name in names} | {"budgets": setting.levels})
-    counted = CountingModel(setting.model)
     ledger = Ledger(
-        cast(Model, counted),
+        setting.model,
         batch,
         threat,
         access=setting.stage.attack.access,
@@ -149,13 +145,6 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
     )
     rng = Streams.of(setting.seed, torch.as_tensor(group.sample_id, device=device)).fold(setting.stage.name)
     extras = setting.stage.attack(ledger.oracle(), ledger.batch, ledger.threat, rng) or Extras()
-    judge = setting.criterion(group.target, device)
-    watch.check(
-        setting.stage.name,
-        ledger,
-        counted,
-        lambda rows_, logits, x: judge.select(rows_).margin(logits, torch.as_tensor(group.label, device=device).long()[rows_], x),
-    )
     if not minimal:
         _shrink(ledger, levels)
     broken = _level_of(ledger.best.distance, levels, threat).cpu().numpy()

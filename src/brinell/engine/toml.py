@@ -13,7 +13,7 @@ from brinell.core.errors import RequestError, option, options, short
 from brinell.core.settings import listed_words
 from brinell.core.suggestions import nearest_names, suggestion
 from brinell.core.user_files import path_hint
-from brinell.engine.request import IN_PROCESS, BaseRequest, Request
+from brinell.engine.request import BaseRequest
 from brinell.engine.spelling import JOINED_KINDS, expand_specs, split_names
 
 Kind = TypeVar("Kind", bound=BaseRequest)
@@ -47,19 +47,6 @@ def load(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, UnicodeDecodeError, RecursionError, tomllib.TOMLDecodeError) as error:
         raise RequestError(f"{path} is no TOML: {error}") from None
-
-
-def parse_audit_request(values: dict[str, Any], *, in_process: bool = False) -> Request:
-    """Build an audit's request from the keys and values of a run folder; errors as in `parse_request`."""
-    return parse_stored_request(Request, values, in_process=in_process)
-
-
-def parse_stored_request(kind: type[Kind], values: dict[str, Any], *, in_process: bool = False) -> Kind:
-    """Build a request of any kind from the keys and values of a folder; errors as in `parse_request`.
-
-    The folder does not decide where the code of others runs; the caller says it by `in_process`.
-    """
-    return parse_request(kind, values | ({IN_PROCESS: in_process} if IN_PROCESS in kind.model_fields else {}))
 
 
 def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:

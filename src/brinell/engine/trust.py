@@ -27,7 +27,7 @@ from brinell.core.settings import PLAIN, Names, mark_of
 from brinell.core.user_files import cache_folder
 from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
 from brinell.engine.cascade import Turn
-from brinell.engine.request import IN_MEMORY, IN_PROCESS, BaseRequest
+from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.engine.spelling import JOINED_KINDS
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.shared import address_of
@@ -52,8 +52,6 @@ def named_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> NamedS
     specs: NamedSpecs = {}
     for setting, value in values.items():
         texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
-        if setting == IN_PROCESS and value:
-            texts = [str(value)]
         mark = request.names_of(setting)
         if harmful := tuple(str(text) for text in texts if not _is_harmless(mark, str(text))):
             specs[setting] = harmful
@@ -93,7 +91,7 @@ def _is_built_in(kind: str, text: str) -> bool:
 
 def _has_plain_options(kind: str, name: str, options: Mapping[str, str]) -> bool:
     """True if no option of a plug-in can name code, files or servers."""
-    if plugins.is_isolated(kind, name):  # of an installed package, whose settings only its code knows
+    if not plugins.is_built_in(kind, name):  # of an installed package, whose settings only its code knows
         return all(NUMBER.fullmatch(value) for value in options.values())
     plugin = plugins.load(kind, name)
     hints, parameters = get_type_hints(plugin, include_extras=True), {field.name: field for field in fields(plugin)}

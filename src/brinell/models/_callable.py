@@ -17,7 +17,6 @@ from torch import Tensor
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, one_line
 from brinell.core.model import Access, ModelInfo, answering, as_logits, check_exit
-from brinell.core.torch_settings import kept_settings
 from brinell.core.values import as_tensor
 from brinell.models._answers import logits_of_labels, random_inputs
 from brinell.models._containers import evaluation_mode, is_training, uncompiled
@@ -75,8 +74,7 @@ class CallableModel:
         self._affine = None if bool((scale == 1).all() and (shift == 0).all()) else (scale, shift)
         self._modules = modules_in(function)
         self._output, self._path, self.classes = output, None if output is None else str(output), classes
-        with kept_settings() as changes:
-            self._input_form, self._labels = self._probe(labels)
+        self._input_form, self._labels = self._probe(labels)
         with torch.no_grad(), answering(name, PROBES):
             answer = self._answer(random_inputs(self.domain, PROBES))
         self.classes = classes if self._labels else answer.shape[1]
@@ -87,7 +85,6 @@ class CallableModel:
             architecture=type(function).__name__,
             answers="one-hot" if self._labels else None,
             session=self._session,
-            changes=dict.fromkeys(changes),
             preprocessing=dict(preprocessing or {}),
             notes=(
                 f"{name} is asked with {self._input_form} of shape {self._shape}, and gives {self.access.name.lower()}",

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from typing import Any
@@ -17,7 +17,6 @@ from brinell.core.detection import BoxForm
 from brinell.core.errors import BrinellError, ModelError, RequestError, one_line
 from brinell.core.hooks import hookable, watch_calls
 from brinell.core.model import MapOutput, ModelInfo, answering, as_logits, check_exit
-from brinell.core.torch_settings import kept_settings
 from brinell.core.values import obstacle_of
 from brinell.models import _first_conv as first_conv
 from brinell.models._containers import code_of, evaluation_mode, is_training, parallel_over, uncompiled, unwrapped
@@ -75,7 +74,6 @@ class TorchModel:
         bounds: tuple[float, float] | None = None,
         code: str = "",
         architecture: str = "",
-        changes: Sequence[str] = (),
         class_names: tuple[str, ...] = (),
         output: Output = None,
         data_classes: int | None = None,
@@ -94,7 +92,7 @@ class TorchModel:
         self._notes = tuple(f"{name} is asked {note}" for note in notes)
         self._output, self._path, self._data_classes = output, None if output is None else str(output), data_classes
         self._map = map_output
-        self._open, self._changes = 0, dict.fromkeys(changes)
+        self._open = 0
         self._channels_last = self._first_conv = False
         self._parallel = parallel
         self._spread = parallel is not None or len(devices_of(module)) > 1
@@ -114,7 +112,6 @@ class TorchModel:
             output=self._map,
             answers=None if self._map is None else "logits",
             session=self.session,
-            changes=self._changes,
             preprocessing={} if self._bounds is not None else self._preprocessing,
             notes=self._notes,
             training=lambda: tuple(name or "the model" for name, part in self.module.named_modules() if is_training(part)),
@@ -188,20 +185,19 @@ class TorchModel:
         shape = f"{self.domain.kind}s of shape {self.domain.shape}"
         try:
             version = x._version
-            with kept_settings() as changes, self.session(), torch.no_grad(), _CallCounter() as calls:
+            with self.session(), torch.no_grad(), _CallCounter() as calls:
                 answer: object = self._answer(x)
         except BaseException as error:
             if isinstance(error, ModelError):  # it does not lie on one device
                 raise RequestError(str(error)) from error
             check_exit(self.name, error)
-            with kept_settings(), self.session(), torch.no_grad():
+            with self.session(), torch.no_grad():
                 remedy = tested_remedy(self.module, self.domain, x)
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
                 remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(
                 f"{self.name} cannot take the data, {shape} ({type(error).__name__}: {one_line(error)}): {remedy}"
             ) from error
-        self._changes |= dict.fromkeys(changes)
         if x._version != version:
             raise RequestError(
                 f"{self.name} writes into its input, which is needed again: write x = x - mean for x -= mean, and inplace=False"
@@ -249,7 +245,7 @@ class TorchModel:
 
     def _probe_parts(self, x: Tensor) -> object:
         """The logits for one input, from an answer of several parts, with two inputs to see which parts have rows."""
-        with kept_settings(), self.session(), torch.no_grad(), uncompiled(), answering(self.name, 2):
+        with self.session(), torch.no_grad(), uncompiled(), answering(self.name, 2):
             self._path = ""  # the whole answer
             whole: Any = self._answer(x.expand(2, *x.shape[1:]))
             self._path = find_output(whole, self._output, 2, self._data_classes, self.name)

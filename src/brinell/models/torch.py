@@ -31,7 +31,7 @@ from brinell.core.model import Model
 from brinell.core.settings import Plain
 from brinell.core.siblings import kept_path
 from brinell.core.suggestions import suggestion
-from brinell.core.torch_settings import kept_settings
+from brinell.core.torch_settings import kept_defaults
 from brinell.core.user_files import bound_names, failure_text, hash_code, import_file, module_name
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_beside
@@ -93,7 +93,7 @@ class TorchModule:
         if not source or not factory:
             raise RequestError(f"{'torch:' + self.path!r} names no function: write torch:FILE.py:FACTORY?weights=FILE")
         file = Path(source).expanduser()
-        with kept_settings() as changes:
+        with kept_defaults():
             module = _make(file, factory, _arguments(self.args))
         name = self.name or factory
         if self.weights:
@@ -109,7 +109,6 @@ class TorchModule:
             domain,
             name=name,
             code=code,
-            changes=changes,
             class_names=names,
             output=self.output or None,
             data_classes=classes,

@@ -186,7 +186,7 @@ class Loop:
         tensors, facts = checkpoint.read(self.file)
         self.state = State(**facts)
         if self.state.recipe != self.recipe.text:
-            self.recipe = Recipe.of(self.state.recipe, in_process=self.recipe.in_process).fit(self.domain, self.distance)
+            self.recipe = Recipe.of(self.state.recipe).fit(self.domain, self.distance)
         self._restore(tensors, self.state.step)
         self._good, self._last_check = tensors, (self.state.step, self._share(self.state))
         return True
@@ -377,7 +377,7 @@ class Loop:
             remedy = "half the learning rate"
         else:
             remedy = self.recipe.safer()
-            self.recipe = Recipe.of(remedy, in_process=self.recipe.in_process).fit(self.domain, self.distance)
+            self.recipe = Recipe.of(remedy).fit(self.domain, self.distance)
             state.recipe = remedy
         self._note(f"{problem}; went back to step {good['step']}, and on with {remedy}")
         best_weights = self.best_weights

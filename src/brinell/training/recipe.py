@@ -29,11 +29,10 @@ class Recipe:
     """The defences, which share a batch in equal parts."""
     weights: tuple[PerturbsWeights, ...] = ()
     """Perturbations of the weights on top of the defences."""
-    in_process: bool = False
     """True if the distortions of others are imported in this process."""
 
     @classmethod
-    def of(cls, text: str, *, in_process: bool = False) -> "Recipe":
+    def of(cls, text: str) -> "Recipe":
         """The recipe that a text names: defences joined by `+`, with settings as `NAME(key=value,...)` or `NAME?key=value`.
 
         Raises:
@@ -43,14 +42,14 @@ class Recipe:
             name, path, options = plugins.parse(text)
             if "+" in name or path:
                 raise RequestError(f"recipe {text!r}: of several defences the settings stand in brackets, NAME(key=value)+NAME")
-            defences: tuple[Any, ...] = (plugins.build("defence", name, options, in_process=in_process),)
+            defences: tuple[Any, ...] = (plugins.build("defence", name, options),)
         else:
-            defences = tuple(plugins.build_list("defence", text, in_process=in_process))
+            defences = tuple(plugins.build_list("defence", text))
         weights = tuple(defence for defence in defences if isinstance(defence, PerturbsWeights))
         parts = tuple(defence for defence in defences if not isinstance(defence, PerturbsWeights))
         if not parts:
             parts = (plugins.build("defence", DEFAULT, {}),)
-        return cls(text=text, parts=parts, weights=weights, in_process=in_process)
+        return cls(text=text, parts=parts, weights=weights)
 
     def fit(self, domain: Domain, distance: Distance) -> "Recipe":
         """The recipe for these data, if it fits: defences that place distortions and name none get all that distort these."""

@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 
 from _sets import FILTERS, MODEL, benchmark_arguments
-from brinell import plugins
 from brinell.cli import run as cli
-
-
-def in_this_process(kind, name):
-    """Distortions of a file need no child process, whose start takes seconds."""
-    return False
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +25,6 @@ def _working_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEST_CALLS", "0")
     monkeypatch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
-    monkeypatch.setattr(plugins, "is_isolated", in_this_process)
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +32,5 @@ def benchmark_set(work):
     """A complete set in three parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("brinell.studies.benchmark.plan.PART_SAMPLES", 5)
-        patch.setattr(plugins, "is_isolated", in_this_process)
         assert cli(benchmark_arguments(work, work / "made")) == 0
     return work / "made"

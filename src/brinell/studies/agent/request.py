@@ -13,7 +13,6 @@ from brinell.engine.request import (
     DataSpec,
     Device,
     DistanceSpec,
-    InProcess,
     ModelSpec,
     Seed,
 )
@@ -64,4 +63,3 @@ class TrainAgentRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False

@@ -221,7 +221,7 @@ def train_agent(
     name, _, options = plugins.parse(request.attack)
     if name != "rlab":
         raise RequestError(f"attack {request.attack!r} learns nothing: agents are trained for rlab, with its options")
-    attack = plugins.build("attack", name, options, in_process=request.in_process)
+    attack = plugins.build("attack", name, options)
     if attack.access > Access.SCORES:
         raise RequestError(
             "an agent learns from scores alone: leave out distortions that look into the model, as gradient-sign does"

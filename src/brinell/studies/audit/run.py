@@ -138,7 +138,6 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
             seed=request.seed,
             batch_size=request.batch_size,
             device=request.device,
-            in_process=request.in_process,
         ),
         options=AuditedRun(folder),
         out=None if folder is None else folder / PROOFS,

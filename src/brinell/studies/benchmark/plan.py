@@ -129,7 +129,7 @@ def make_plan(request: BenchmarkRequest, *, dataset: Dataset | None = None, mode
     """
     levels, eps = parse_levels(request.levels), _parse_cap(request.eps)
     settings = {name: getattr(request, name) for name in ("distortions", "policy", "patch", "stride", "steps", "refine")}
-    attack: RLAB = plugins.build("attack", "rlab", settings, in_process=request.in_process)
+    attack: RLAB = plugins.build("attack", "rlab", settings)
     device = choose_device(request.device)
     dataset = open_data(request.data, truth=True) if dataset is None else dataset
     threshold = _parse_criterion(request, dataset)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain
-from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
+from brinell.engine.request import BaseRequest, BatchSize, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 
 class BenchmarkRequest(BaseRequest):
@@ -45,6 +45,5 @@ class BenchmarkRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False
     licence: Plain = "unknown"
     """The licence on the data card, as the Hugging Face hub names it. The licence of the source data applies."""

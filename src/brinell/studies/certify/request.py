@@ -15,7 +15,6 @@ from brinell.engine.request import (
     Device,
     File,
     Folder,
-    InProcess,
     ModelSpec,
     SampleCount,
     Seed,
@@ -50,7 +49,6 @@ class CertifyRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False
 
 
 class CertifyOptions(BaseRequest):

@@ -307,7 +307,6 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
         seed=call.request.seed,
         batch_size=call.request.batch_size,
         device=call.request.device,
-        in_process=call.request.in_process,
     )
     dataset = ArrayDataset(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:

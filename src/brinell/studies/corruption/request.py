@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain, Suite
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 
 class CorruptRequest(BaseRequest):
@@ -41,4 +41,3 @@ class CorruptRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False

@@ -61,22 +61,20 @@ def make_plan(call: Call) -> CorruptPlan:
     if request.reference is not None and request.reference not in plan.models:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
-    kinds = open_kinds(request.kind, request.suite, plan.dataset, in_process=request.in_process)
+    kinds = open_kinds(request.kind, request.suite, plan.dataset)
     cells = len(plan.models) * len(kinds) * len(severities) * bool(request.placed)
     for sentence in sentences(families(len(kinds), len(plan.ids), cells, min(request.placed, len(plan.ids)))):
         call.progress.note(sentence)
     return replace(plan, kinds=kinds, about={"kinds": list(kinds), "severities": list(severities)})
 
 
-def open_kinds(
-    names: Sequence[str], suites: Sequence[Suite], dataset: Dataset, *, in_process: bool = False
-) -> dict[str, Distortion]:
+def open_kinds(names: Sequence[str], suites: Sequence[Suite], dataset: Dataset) -> dict[str, Distortion]:
     """The distortions of these names and suites. Default: the published ones where they fit, else the calibrated ones.
 
     Raises:
         RequestError: a distortion is unknown or does not fit the data, or none of a suite fits.
     """
-    kinds = {name: _distortion(name, in_process) for name in names}
+    kinds = {name: _distortion(name) for name in names}
     for name, distortion in kinds.items():
         if misfit := _misfit(distortion, dataset):
             raise RequestError(f"{name} {misfit}: remove it")
@@ -86,7 +84,7 @@ def open_kinds(
     every_name = sorted(plugins.names("distortion"), key=lambda name: order.get(name, len(FIFTEEN)))
     fitting = {
         name: distortion
-        for name, distortion in ((name, _distortion(name, in_process)) for name in every_name)
+        for name, distortion in ((name, _distortion(name)) for name in every_name)
         if not _misfit(distortion, dataset)
     }
     members = {suite: [name for name in fitting if suite_of(fitting[name]) == suite] for suite in get_args(Suite)}
@@ -111,8 +109,8 @@ def _misfit(distortion: Distortion, dataset: Dataset) -> str:
     return "uses gradients of a model and is not a corruption" if distortion.access == Access.GRADIENTS else ""
 
 
-def _distortion(name: str, in_process: bool) -> Distortion:
-    distortions: tuple[Distortion, ...] = plugins.build_list("distortion", name, in_process=in_process)
+def _distortion(name: str) -> Distortion:
+    distortions: tuple[Distortion, ...] = plugins.build_list("distortion", name)
     if len(distortions) != 1:
         raise RequestError(f"kind {name!r} names {len(distortions)} distortions: pass {option('kind')} once for each")
     return distortions[0]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain
-from brinell.engine.request import JOINED, BaseRequest, Budgets, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
+from brinell.engine.request import JOINED, BaseRequest, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 SEA = "sea"
 """The cascade of four losses."""
@@ -59,4 +59,3 @@ class DenseRequest(BaseRequest):
     seed: Seed = 0
     batch_size: Annotated[int, Field(ge=1, description="The most pictures shown to the model at once.")] = 4
     device: Device = "auto"
-    in_process: InProcess = False

@@ -95,7 +95,7 @@ def _stages(spec: str, request: DenseRequest, model: Model) -> list[Stage]:
         raise RequestError(
             f"{name} is a cascade for models that answer one class: take {SEA}, or name attacks such as pgd or square"
         )
-    attack: Attack = plugins.build("attack", name, options, in_process=request.in_process)
+    attack: Attack = plugins.build("attack", name, options)
     if attack.access > model.access:
         raise RequestError(
             f"{name} needs {attack.access.name.lower()}, and {model.name} gives {model.access.name.lower()} only: take "

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain
-from brinell.engine.request import BaseRequest, Budgets, DataSpec, Device, InProcess, ModelSpec, SampleCount, Seed
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, Device, ModelSpec, SampleCount, Seed
 
 
 class DenseTransferRequest(BaseRequest):
@@ -39,7 +39,6 @@ class DenseTransferRequest(BaseRequest):
     seed: Seed = 0
     batch_size: Annotated[int, Field(ge=1, description="The most pictures shown to the model at once.")] = 4
     device: Device = "auto"
-    in_process: InProcess = False
 
     def dense_settings(self) -> dict[str, Any]:
         """The settings of an attack on one of the models, without the model."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, InProcess, Seed
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, Folder, Seed
 
 
 class DetectRequest(BaseRequest):
@@ -28,4 +28,3 @@ class DetectRequest(BaseRequest):
     steps: int = Field(default=100, ge=0)
     """Gradient steps of the adaptive attack. 0 leaves it out."""
     seed: Seed = 0
-    in_process: InProcess = False

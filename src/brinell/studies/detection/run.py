@@ -42,7 +42,7 @@ from brinell.engine.plan import ModelSource, Plan, make_plan
 from brinell.engine.request import Request, count_samples
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
-from brinell.engine.toml import parse_audit_request
+from brinell.engine.toml import parse_request
 from brinell.engine.trust import MARK, check_trust, make_mark
 from brinell.store import rows
 from brinell.store.files import write_arrays
@@ -179,7 +179,7 @@ def detect(
     if run.manifest["recommended"]:
         raise RequestError(f"the budgets of {run.path} differ by sample: detect needs a run whose {option('eps')} are numbers")
     check_trust(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
-    plan = make_plan(parse_audit_request(run.manifest["request"], in_process=request.in_process))
+    plan = make_plan(parse_request(Request, run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
     train = open_data(request.train) if train is None else train
@@ -232,7 +232,7 @@ def _build(request: DetectRequest, plan: Plan) -> list[tuple[str, Detector]]:
     detectors = []
     for text in dict.fromkeys(request.detector):
         spec = plugins.parse(text)
-        detector: Detector = plugins.build("detector", spec.name, spec.options, in_process=request.in_process)
+        detector: Detector = plugins.build("detector", spec.name, spec.options)
         kind = plan.dataset.domain.kind
         if kind not in detector.domains:
             raise RequestError(f"detector {text} is for {', '.join(sorted(detector.domains))}; the data has {kind}s")

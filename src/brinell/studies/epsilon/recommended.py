@@ -44,7 +44,7 @@ def resolve(request: Request, dataset: Dataset | None) -> tuple[Dataset | None, 
     name, path, options = plugins.parse(text) if text.startswith("recommended") else ("", "", {})
     if name != "recommended":
         return dataset, None
-    build_stages(request.attack, in_process=request.in_process)  # refuses a misspelt attack before the measurement
+    build_stages(request.attack)  # refuses a misspelt attack before the measurement
     dataset = open_data(request.data) if dataset is None else dataset
     return dataset, _budgets(request, path, options, dataset)
 

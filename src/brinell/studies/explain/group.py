@@ -5,7 +5,7 @@ Every method queries the model through a ledger, which counts the cost of each s
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,6 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine.shard import predict
 from brinell.explainers._asking import blurred, places_of
-from brinell.isolation.explainer import IsolatedExplainer
-from brinell.isolation.witness import choose_rows
 from brinell.store import rows
 from brinell.studies.explain.faithfulness import Ask, curves, draw_masks, drops
 from brinell.studies.explain.methods import CONTROLS, Method, attach_network
@@ -287,13 +285,6 @@ class ExplainTask:
             raise ContractError(
                 f"method {method.name} returned maps of shape {tuple(maps.shape)}; they must be finite and of shape {expected}"
             )
-        if isinstance(explainer, IsolatedExplainer):
-            for row in choose_rows(len(x)):
-                index = slice(row, row + 1)
-                part = Batch(ids=batch.ids[:1], x=x[index], y=group.y[index])
-                limits = replace(threat, eps=radius[index], criterion=group.criterion.select(index))
-                again = Ledger(model or self.model, part, limits, access=explainer.access, batch_size=size, minimal=True)
-                explainer.check(maps, row, again.oracle(), again.batch, again.threat.domain, rng.select(torch.tensor([row])))
         cost = {
             "forwards": ledger.costs.forwards.cpu().numpy(),
             "backwards": ledger.costs.backwards.cpu().numpy(),

@@ -40,7 +40,7 @@ def build_methods(request: ExplainRequest, model: Model, dataset: Dataset) -> tu
     methods, unfit = [], {}
     for text in texts:
         spec = plugins.parse(text)
-        explainer = plugins.build("explainer", spec.name, spec.options, in_process=request.in_process)
+        explainer = plugins.build("explainer", spec.name, spec.options)
         reason = _misfit(explainer, model, dataset)
         try:
             attached = attach_network(explainer, model, dataset) if not reason else explainer

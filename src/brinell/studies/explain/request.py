@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from brinell.core.settings import Names, Plain
-from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, InProcess, ModelSpec, SampleCount, Seed
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, File, Folder, ModelSpec, SampleCount, Seed
 
 
 class ExplainRequest(BaseRequest):
@@ -48,4 +48,3 @@ class ExplainRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from brinell.core.settings import Names
-from brinell.engine.request import AttackSpec, BaseRequest, InProcess, Seed
+from brinell.engine.request import AttackSpec, BaseRequest, Seed
 
 
 class FalsifyRequest(BaseRequest):
@@ -27,4 +27,3 @@ class FalsifyRequest(BaseRequest):
     answer: Annotated[str, Names("file")] = ""
     """A file for the verdict and the counterexample, in the form of the VNN competitions. Default: none."""
     seed: Seed = 0
-    in_process: InProcess = False

@@ -129,7 +129,7 @@ def carry_out(call: Call) -> FalsifyResult:
     answer_file = Path(request.answer).expanduser() if request.answer else None
     if answer_file is not None and not answer_file.absolute().parent.is_dir():
         raise RequestError(f"the answer cannot be written to {answer_file}: there is no folder {answer_file.parent}")
-    stages = parse_stages(request.attack, in_process=request.in_process)
+    stages = parse_stages(request.attack)
     query = read_query(Path(request.query).expanduser())
     network = open_network(request.network, query.network, len(query.inputs), len(query.outputs))
     refuted = _refute(request.bound, query, network, call)

@@ -91,7 +91,7 @@ def make_plan(
         RequestError: a part cannot be carried out.
     """
     recipe, distance, device = (
-        Recipe.of(request.recipe, in_process=request.in_process),
+        Recipe.of(request.recipe),
         open_distance(request.norm),
         choose_device(request.device),
     )

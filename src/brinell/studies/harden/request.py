@@ -13,7 +13,6 @@ from brinell.engine.request import (
     DataSpec,
     Device,
     DistanceSpec,
-    InProcess,
     ModelSpec,
     Seed,
 )
@@ -74,4 +73,3 @@ class HardenRequest(BaseRequest):
     """Most samples in each audit. More samples give narrower intervals and cost time in both audits."""
     seed: Seed = 0
     device: Device = "auto"
-    in_process: InProcess = False

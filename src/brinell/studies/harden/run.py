@@ -124,7 +124,6 @@ def _audit(plan: HardenPlan, folder: Path, progress: Progress, *, spec: str, mod
         seed=settings.seed,
         batch_size=settings.batch_size,
         device=settings.device,
-        in_process=settings.in_process,
     )
     with seeded(settings.seed):
         audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))

@@ -12,7 +12,7 @@ from brinell.core.errors import RequestError, option
 from brinell.engine import trust
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
-from brinell.engine.toml import parse_stored_request
+from brinell.engine.toml import parse_request
 from brinell.runners.loop import settings_text
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
@@ -116,7 +116,7 @@ def list_runs(request: StudyRequest, folder: Path) -> list[str]:
 
 def rewrite(folder: Path) -> Path:
     """Write the tables and the page of a study again, from the records of its runs."""
-    request = parse_stored_request(StudyRequest, dict(records.LAYOUT.open(folder)["request"]))
+    request = parse_request(StudyRequest, dict(records.LAYOUT.open(folder)["request"]))
     return page.write(*compare_runs(request, folder))
 
 

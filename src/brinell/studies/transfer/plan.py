@@ -276,7 +276,7 @@ def _attack_stage(
     request: TransferRequest, domain: Domain, distance: Distance, sources: Sequence[Source], models: Mapping[str, ModelEntry]
 ) -> Stage:
     """The attack of a request, checked against the data, the distance and the models on which it makes examples."""
-    stages = build_stages((request.attack,), in_process=request.in_process)
+    stages = build_stages((request.attack,))
     if len(stages) != 1 or stages[0].waits:
         raise RequestError(f"attack is {request.attack}, which is a cascade: name one attack, for example mi-fgsm or apgd-ce")
     (stage,) = stages

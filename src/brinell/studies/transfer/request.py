@@ -12,7 +12,6 @@ from brinell.engine.request import (
     Device,
     DistanceSpec,
     Folder,
-    InProcess,
     ModelSpec,
     SampleCount,
     Seed,
@@ -53,4 +52,3 @@ class TransferRequest(BaseRequest):
     seed: Seed = 0
     batch_size: BatchSize = 128
     device: Device = "auto"
-    in_process: InProcess = False

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from brinell.core.settings import Plain
-from brinell.engine.request import AttackSpec, BaseRequest, DataSpec, File, Folder, InProcess, ModelSpec
+from brinell.engine.request import AttackSpec, BaseRequest, DataSpec, File, Folder, ModelSpec
 
 
 class VerifyRequest(BaseRequest):
@@ -22,6 +22,5 @@ class VerifyRequest(BaseRequest):
     """An attack file that RUN names and that you allow to run, written as RUN names it."""
     replay: int | None = Field(default=None, ge=0)
     """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more."""
-    in_process: InProcess = False
     signed_by: File | None = None
     """A file of allowed signers, or of public SSH keys: a run that none of them has signed is refused."""

@@ -18,7 +18,7 @@ from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import session
-from brinell.engine.toml import parse_audit_request
+from brinell.engine.toml import parse_request
 from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.runners.local import open_surrogates
 from brinell.store.folder import MANIFEST
@@ -229,7 +229,7 @@ def carry_out(call: Call) -> VerifyResult:
         call.progress.warn(reason)
         return verify_folder(run, reason, signatures)
     with chdir(origin or Path.cwd()):
-        request = parse_audit_request({**values, **specs}, in_process=options.in_process)
+        request = parse_request(Request, {**values, **specs})
         _check_in_memory(run, request, call)
         plan = plan_audit(request, dataset=call.dataset(), models=call.models())
         named = {*replacements, *call.datasets, *call.objects}

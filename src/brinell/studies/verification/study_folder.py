@@ -7,7 +7,7 @@ from typing import Any
 
 from brinell.core.errors import RequestError, Spelling, option, spell
 from brinell.engine.request import IN_MEMORY
-from brinell.engine.toml import parse_stored_request
+from brinell.engine.toml import parse_request
 from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.store.differences import Comparison
 from brinell.store.folder import fitting
@@ -53,7 +53,7 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
         return check_files(study, folder, manifest, reason)
     specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
     with chdir(origin or Path.cwd()):
-        request = parse_stored_request(study.request, {**manifest["request"], **specs}, in_process=options.in_process)
+        request = parse_request(study.request, {**manifest["request"], **specs})
         _check_in_memory(study, folder, request, call)
         call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
         command, defaults = str(manifest.get("command")), study.options and study.options()
