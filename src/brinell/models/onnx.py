@@ -1,7 +1,7 @@
 """`onnx:FILE`: a network in ONNX, run by ONNX Runtime on the processor: scores, no gradients.
 
-`onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. The converted
-network must give the answers of ONNX Runtime on random inputs.
+`onnx:FILE?gradients=true` converts the network to torch: attacks by gradients, maps and proofs become possible. If the
+converted network does not give the answers of ONNX Runtime on random inputs, a note says so, and the scores remain.
 
 The file takes one array of numbers, with the samples along its first axis, and returns one row of logits or probabilities for
 each sample. The answers to random inputs show which of the two they are; probabilities are converted by their logarithm.
@@ -94,8 +94,7 @@ class Onnx:
 
         Raises:
             RequestError: onnxruntime is not installed, or the file is missing, damaged, has several inputs, no axis for the
-                samples, another shape or type than the data, or no output of scores; with `gradients`, an operation that has no
-                counterpart in torch, or other answers.
+                samples, another shape or type than the data, or no output of scores.
         """
         file = Path(self.path).expanduser()
         if not self.path:
@@ -110,21 +109,28 @@ class Onnx:
         digest, packed = digest_of(file)
         with bounded.decoding(file, packed, WRONG_FORMAT):
             model = OnnxModel(open_session(file, self.threads), domain, self, digest, name)
+            note = ""
             if self.gradients:
-                return self._convert(model, file)
-            if model.batch is None or (freed := _session_of_any_batch(file, self.threads)) is None:
-                return model
-            return model.of_any_batch(freed) or model
+                try:
+                    return self._convert(model, file)
+                except RequestError:
+                    raise
+                except Exception as error:
+                    note = f"{name} gives scores alone: it cannot be carried out in torch ({one_line(error, 160)})"
+            if model.batch is not None and (freed := _session_of_any_batch(file, self.threads)) is not None:
+                model = model.of_any_batch(freed) or model
+            if note:
+                model.info = replace(model.info, gradients="", notes=(*model.info.notes, note))
+            return model
 
     def _convert(self, model: "OnnxModel", file: Path) -> "TorchModel":
         """The network in torch."""
-        from brinell.models._onnx_network import Form, convert
+        from brinell.models._onnx_network import convert
 
-        (output, last, sides), numbers = model.form, {"mean": self.mean, "std": self.std}
-        preprocessing = {key: list(values) if len(values) > 1 else values[0] for key, values in numbers.items() if values}
-        form = Form(output=output, last=last, sides=sides, element_type=model.element_type)
-        flip = {"flip_axis": -len(model.domain.shape)} if self.bgr else {}
-        return convert(model, file, form, {"axis": -len(model.domain.shape), **flip, **preprocessing}, model.decoder)
+        channels, numbers = -len(model.domain.shape), {"mean": self.mean, "std": self.std}
+        preprocessing: dict[str, Any] = {"axis": channels} | ({"flip_axis": channels} if self.bgr else {})
+        preprocessing |= {key: list(values) if len(values) > 1 else values[0] for key, values in numbers.items() if values}
+        return convert(model, file, model.rows, model.output, preprocessing, model.decoder)
 
 
 class OnnxModel:
@@ -160,7 +166,7 @@ class OnnxModel:
         """Number of inputs that the file takes at once; None if any number is accepted."""
         self._shift, self._scale = (_per_channel(values, domain) for values in (options.mean, options.std))
         self._options = options
-        self._output, self._map = "", cast(MapOutput | BoxForm | None, None)
+        self.output, self._map = "", cast(MapOutput | BoxForm | None, None)
         self.decoder, decoder_code = cast(
             tuple[Decoder | None, str], open_decoder(options.decode) if options.decode else (None, "")
         )
@@ -201,7 +207,7 @@ class OnnxModel:
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape) within the bounds."""
-        answer = self._ask(self._convert(x), [self._output])[0]
+        answer = self._ask(self._convert(x), [self.output])[0]
         raw = torch.from_numpy(answer)
         logits = self._candidates(raw) if isinstance(self._map, BoxForm) else raw
         logits = logits if self._map is None else logits.flatten(1)
@@ -212,20 +218,15 @@ class OnnxModel:
         return raw if self.decoder is None else decode_raw(self.decoder, raw, self.name)
 
     @property
-    def element_type(self) -> str:
-        """Name of the type of numbers that the file takes."""
-        return np.dtype(self._type).name
-
-    @property
-    def form(self) -> tuple[str, bool, tuple[int, ...] | None]:
-        """The output that is read, and the inputs that the file takes: channels last, and the sides of flattened ones."""
-        return self._output, self._last, self._sides
+    def rows(self) -> dict[str, Any]:
+        """The inputs that the file takes, as settings of `models._onnx_network.Rows`."""
+        return {"last": self._last, "sides": self._sides, "dtype": self._type}
 
     def digest(self) -> str:
         """Hash of the file, the settings and the domain."""
         options = self._options
         text = (
-            f"{self._digest} {self._output} {self._probabilities} {self._last} {options.mean} {options.std}{' bgr' * options.bgr}"
+            f"{self._digest} {self.output} {self._probabilities} {self._last} {options.mean} {options.std}{' bgr' * options.bgr}"
         )
         return hashlib.blake2b(f"{text} {self.domain.text()}".encode(), digest_size=16).hexdigest()
 
@@ -304,14 +305,14 @@ class OnnxModel:
             ambiguous = "one output holds a row of scores for each and another too: name one by output="
             absent = "no output holds a row of scores for each: export one that does"
             raise RequestError(f"{self.name} answers {PROBES} inputs with {listed}, where {ambiguous if rows else absent}")
-        self._output, answer = rows[0], answers[rows[0]]
+        self.output, answer = rows[0], answers[rows[0]]
         if answer.ndim == 4:
             self._map = MapOutput(classes=answer.shape[1], height=answer.shape[2], width=answer.shape[3])
         return torch.from_numpy(answer.reshape(len(answer), -1))
 
     def _probe_boxes(self, output: str, raw: Tensor) -> Tensor:
         """Flattened candidates of a detector; sets their form."""
-        self._output, candidates = output, self._candidates(raw)
+        self.output, candidates = output, self._candidates(raw)
         self._map = box_form(candidates, PROBES, max(self.domain.shape[1:]), self.name)
         return torch.as_tensor(candidates).flatten(1)
 

@@ -13,7 +13,7 @@ runtime = pytest.importorskip("onnxruntime")
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
 
 
-def saved(path, layers, shape=(1, 4), name="Relu"):
+def saved(path, layers, shape=(1, 4), name="Relu", domain=""):
     """A network of linear layers with an activation between them."""
     nodes, arrays, value = [helper.make_node("Flatten", ["x"], ["v0"])], {}, "v0"
     for k, (weight, bias) in enumerate(layers):
@@ -21,7 +21,7 @@ def saved(path, layers, shape=(1, 4), name="Relu"):
         nodes.append(helper.make_node("Gemm", [value, f"w{k}", f"b{k}"], [f"u{k}"], transB=1))
         value = f"u{k}"
         if k < len(layers) - 1:
-            nodes.append(helper.make_node(name, [value], [f"r{k}"]))
+            nodes.append(helper.make_node(name, [value], [f"r{k}"], domain=domain))
             value = f"r{k}"
     graph = helper.make_graph(
         nodes,
@@ -30,7 +30,8 @@ def saved(path, layers, shape=(1, 4), name="Relu"):
         [helper.make_tensor_value_info(value, FLOAT, None)],
         [onnx.numpy_helper.from_array(array, key) for key, array in arrays.items()],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return path
 
 
@@ -129,7 +130,7 @@ def test_a_linear_network_in_both_forms(tmp_path, subtests):
 
 def test_a_network_without_gradients_is_attacked_by_scores(tmp_path):
     rng = np.random.default_rng(4)
-    network = saved(tmp_path / "net.onnx", random_layers(rng, (4, 8, 2)), name="Celu")
+    network = saved(tmp_path / "net.onnx", random_layers(rng, (4, 8, 2)), name="QuickGelu", domain="com.microsoft")
     y = confirmed(network, {k: 0.25 for k in range(4)}, (1, 4))
     query = written(tmp_path / "q.vnnlib", [0.0] * 4, [0.5] * 4, f"(>= Y_0 {float(y[0]) + 0.02!r})", 2)
     result = brinell.falsify(str(query), network=str(network), timeout=20)

@@ -6,29 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
-from brinell.models._onnx_network import OnnxNetwork, Unconvertible, compare
+from brinell.models._onnx_network import Rows, compare, convert_file
 from brinell.models._onnx_session import TYPES, WRONG_FORMAT, digest_of, in_batches, open_session
 
 COMPARED = 4
 """Inputs on which torch is compared with ONNX Runtime."""
-
-
-class Flat(nn.Module):
-    """The network on flattened inputs, with flattened outputs."""
-
-    def __init__(self, network: OnnxNetwork, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        super().__init__()
-        self.network, self._shape, self._dtype = network, shape, dtype
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(n, inputs) to (n, outputs)."""
-        outputs: Tensor = self.network(x.to(self._dtype).reshape(len(x), *self._shape))
-        return outputs.reshape(len(x), -1)
 
 
 @dataclass(eq=False)
@@ -42,7 +29,7 @@ class QueryNetwork:
     batch: int | None
     """Number of inputs that the file takes at once; None for any number."""
     outputs: int
-    module: Flat | None
+    module: nn.Module | None
     """The same in torch; None where it cannot be converted."""
     obstacle: str
     """Why there is none."""
@@ -92,19 +79,14 @@ def open_network(text: str, name: str, inputs: int, outputs: int) -> QueryNetwor
         width = network.answer(np.zeros((1, inputs))).shape[1]
         if width != outputs:
             raise RequestError(f"{path} answers with {width} values, and the query has {outputs} outputs")
-        import onnx  # it is there: the files of the network were listed by it
-
         try:
-            module = Flat(
-                OnnxNetwork(onnx.load(path), path.parent, session.get_outputs()[0].name, before_softmax=False),
-                shape,
-                torch.from_numpy(np.zeros(0, network.element_type)).dtype,
-            )
+            converted, _ = convert_file(path, session.get_outputs()[0].name, before_softmax=False)
+            module = nn.Sequential(Rows(converted, last=False, sides=shape, dtype=network.element_type), nn.Flatten()).eval()
             x = np.random.default_rng(0).random((COMPARED, inputs))
             with torch.no_grad():
-                compare(torch.from_numpy(network.answer(x)), module.eval()(torch.from_numpy(x)).double())
+                compare(torch.from_numpy(network.answer(x)), module(torch.from_numpy(x)).double())
             network.module = module
-        except (Unconvertible, RuntimeError, TypeError, IndexError, ValueError) as error:
+        except Exception as error:  # whatever the converter meets
             network.obstacle = one_line(error, 120)
         return network
 

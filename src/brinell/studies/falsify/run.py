@@ -24,7 +24,7 @@ from brinell.engine.batch_attack import BatchAttack, model_session, parse_stages
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import open_distance
 from brinell.store.files import write_text
-from brinell.studies.falsify.network import Flat, QueryNetwork, open_network
+from brinell.studies.falsify.network import QueryNetwork, open_network
 from brinell.studies.falsify.request import FalsifyRequest
 from brinell.studies.falsify.result import FalsifyResult, competition_lines
 from brinell.studies.kit import Call
@@ -41,7 +41,7 @@ class Slack(nn.Module):
     The first score is 0, and the second is the slack of the tightest constraint, of the best case with this box.
     """
 
-    def __init__(self, network: Flat, cases: list[Case]) -> None:
+    def __init__(self, network: nn.Module, cases: list[Case]) -> None:
         super().__init__()
         self.network = network
         for name, value in (("low", cases[0].low), ("width", cases[0].high - cases[0].low)):
