@@ -13,9 +13,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Access
 from brinell.core.record import Outcome
+from brinell.engine.adaptive import MASKING
 from brinell.engine.attack_names import ALIASES, CASCADE_DESCRIPTIONS, CASCADES, PRESETS
 from brinell.engine.cascade import Turn, attacks_title, build_stages
-from brinell.engine.checks import MASKING
 
 E, S, A, M, P = (
     Outcome.FOOLED_BEFORE,

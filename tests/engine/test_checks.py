@@ -19,7 +19,8 @@ from brinell.datasets.digits import Digits
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
 from brinell.engine import probes
-from brinell.engine.checks import MASKING, check_answers, check_codes, make_checks
+from brinell.engine.adaptive import MASKING
+from brinell.engine.checks import check_answers, check_codes, make_checks
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 from brinell.models.torch import TorchModule

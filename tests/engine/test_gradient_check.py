@@ -1,4 +1,4 @@
-"""Finite differences tell a gradient from what only looks like one, name what is wrong, and find a way around it."""
+"""Finite differences tell a gradient from what only looks like one, and find a way around it."""
 
 from copy import deepcopy
 
@@ -14,10 +14,9 @@ from brinell.core.ledger import Ledger
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets.digits import Digits
-from brinell.engine.adaptive import conditions, find_repair
-from brinell.engine.checks import MASKING
+from brinell.engine.adaptive import conditions
 from brinell.engine.gradient_check import GradientCheck, agreement
-from brinell.engine.repair import find_culprits, repair_candidates, with_surrogate
+from brinell.engine.repair import find_repair, with_surrogate
 from brinell.models._torch_model import TorchModel
 from brinell.models.digits_cnn import DigitsCnn
 
@@ -111,11 +110,6 @@ def test_what_is_rounding_is_not_judged():
     assert result.samples == 0 and result.disagreement != result.disagreement
 
 
-def test_a_slope_that_is_half_the_true_one():
-    predicted_change = torch.tensor([1.0, -2.0, 3.0])
-    assert agreement(2 * predicted_change, predicted_change, torch.zeros(3)).slope == pytest.approx(2)
-
-
 def test_a_smooth_network_passes_at_every_budget(net, subtests):
     for norm in ["linf", "l2", "l1"]:
         with subtests.test(str((norm,))):
@@ -170,12 +164,12 @@ def dots(x):
 
 
 FAULTS = {
-    "a channel without": (masked(only(2)), "no gradient at 64 of 192 values (channel 2)"),
-    "two channels without": (masked(only(0, 1)), "no gradient at 128 of 192 values (channels 0, 1)"),
-    "a corner without": (left_half, "no gradient at 48 of 192 values, in every channel alike"),
-    "every second pixel without": (dots, "no gradient at 96 of 192 values, in every channel alike"),
-    "opposite in a channel": (lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(), "opposite sign in channel 1"),
-    "half of it detached": (lambda x: x / 2 + x.detach() / 2, "it is 0.50 of the true one"),
+    "a channel without": (masked(only(2)), "no gradient at 64 of 192 values"),
+    "two channels without": (masked(only(0, 1)), "no gradient at 128 of 192 values"),
+    "a corner without": (left_half, "no gradient at 48 of 192 values"),
+    "every second pixel without": (dots, "no gradient at 96 of 192 values"),
+    "opposite in a channel": (lambda x: x * (2 * only(1) - 1) + 2 * (x * (1 - only(1))).detach(), ""),
+    "half of it detached": (lambda x: x / 2 + x.detach() / 2, ""),
     "changes from pixel to pixel": (
         lambda x: (low := nn.functional.avg_pool2d(x, 3, 1, 1, count_include_pad=False)) + (x - low).detach(),
         "",
@@ -195,38 +189,15 @@ def test_a_wrong_gradient_is_found_and_named(net, subtests):
             assert cause in "; ".join(verdict.causes)
 
 
-def test_a_rounding_finer_than_attacks_step_is_told_and_passes(net):
+def test_a_rounding_finer_than_attacks_step_passes(net):
     _, verdict = verdict_of(net, lambda x: x + (torch.round(x * 255) / 255 - x).detach(), eps=0.02)
-    assert not verdict.wrong and verdict.coarse_only
+    assert not verdict.wrong
 
 
 # The way around
 
 
-class Rounded(nn.Module):
-    """Eight levels."""
-
-    def forward(self, x):
-        return torch.round(x * 7) / 7
-
-
-class Thermometer(nn.Module):
-    """Each value as eight channels of 0 and 1 (Buckman et al. 2018)."""
-
-    def forward(self, x):
-        levels = torch.arange(1, 9, device=x.device).reshape(1, 1, 8, 1, 1) / 9
-        return (x[:, :, None] > levels).float().flatten(1, 2)
-
-
-def test_the_module_to_blame_is_named(net):
-    blind = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Sequential(nn.Tanh(), Rounded()), net)
-    culprits = find_culprits(TorchModel(blind, IMAGES), inputs(net)[0])
-    assert [str(culprit) for culprit in culprits] == ["module 1.1 (Rounded) returns zeros"]
-    assert not find_culprits(TorchModel(net, IMAGES), inputs(net)[0])
-
-
 def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
-    """The one that is chosen, and the one that a hook on a module makes."""
     for name in ["a channel without", "every second pixel without", "half of it detached"]:
         with subtests.test(str((name,))):
             model, (x, y) = TorchModel(Before(net, FAULTS[name][0]), IMAGES), inputs(net)
@@ -234,31 +205,14 @@ def test_a_repair_answers_alike_and_has_the_intact_gradient(net, subtests):
                 model, batch_of(x, y), distance("linf"), 8 / 255, Streams.of(0, torch.arange(64)), batch_size=64
             )
             assert repaired.disagreement < 0.02
-            hooked = dict(repair_candidates(model, x, []))["the identity for all that lies before module net"]
             intact = x.clone().requires_grad_()
-            for repair in (repaired.model, hooked):
-                leaf = x.clone().requires_grad_()
-                answers = repair.predict(leaf)
-                torch.testing.assert_close(answers, net(x))
-                torch.testing.assert_close(repair.predict(x), net(x))
-                torch.testing.assert_close(
-                    *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
-                )
-            assert not any(part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()), "a hook was left"
-
-
-def test_a_network_is_fitted_where_the_shape_changes():
-    module = seeded(nn.Sequential(Thermometer(), nn.Conv2d(24, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)))
-    x = inputs(module)[0]
-    model = TorchModel(module, IMAGES)
-    repaired = dict(repair_candidates(model, x, find_culprits(model, x)))["a fitted network for module 0"]
-    leaf = x.clone().requires_grad_()
-    answers = repaired.predict(leaf)
-    torch.testing.assert_close(answers, module(x))
-    margin = answers.sort(1).values @ torch.tensor([0.0, 0.0, 1.0, -1.0])
-    (grad,) = torch.autograd.grad(margin.sum(), leaf)
-    logits = module((x + 0.15 * grad.sign()).clamp(0, 1)).gather(1, module(x).argmax(1)[:, None])[:, 0]
-    assert (logits < module(x).amax(1)).float().mean() > 0.9, "a step along the stand-in's gradient lowers the true logit"
+            leaf = x.clone().requires_grad_()
+            answers = repaired.model.predict(leaf)
+            torch.testing.assert_close(answers, net(x))
+            torch.testing.assert_close(repaired.model.predict(x), net(x))
+            torch.testing.assert_close(
+                *(torch.autograd.grad(out.square().sum(), of)[0] for out, of in ((answers, leaf), (net(intact), intact)))
+            )
 
 
 def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
@@ -272,10 +226,10 @@ def test_a_surrogate_lends_its_gradient_and_nothing_else(net):
 
 
 def test_what_waits_for_what():
-    assert conditions({}, incomplete=False, masking=MASKING, repaired=None) == set()
-    assert conditions({}, incomplete=True, masking=MASKING, repaired=None) == {"masked"}
-    assert conditions({"zero-gradients": ""}, incomplete=False, masking=MASKING, repaired=None) == {"masked", "blind"}
-    assert conditions({"random-answers": ""}, incomplete=False, masking=MASKING, repaired=None) == {"masked", "random"}
+    assert conditions({}, incomplete=False, repaired=None) == set()
+    assert conditions({}, incomplete=True, repaired=None) == {"masked"}
+    assert conditions({"zero-gradients": ""}, incomplete=False, repaired=None) == {"masked", "blind"}
+    assert conditions({"random-answers": ""}, incomplete=False, repaired=None) == {"masked", "random"}
 
 
 # End to end

@@ -26,28 +26,9 @@ from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import boundary, consistency, gradient_check, probes
 from brinell.engine.answers import LABELS_ALONE, check_answer_kind
 from brinell.engine.gradient_check import GradientCheck
-from brinell.engine.repair import find_culprits
 
 SAMPLES = 64
 """Number of samples on which the checks run."""
-MASKING: frozenset[str] = frozenset(
-    {
-        Code.RANDOM,
-        Code.ANSWERS,
-        Code.BOUNDARY,
-        Code.SURVIVORS,
-        Code.ONE_HOT,
-        Code.GRADIENTS_INSIDE,
-        Code.ZERO,
-        Code.SATURATED,
-        Code.MISLEADING,
-        Code.MISMATCH,
-        Code.UNCONSTRAINED,
-        Code.REJECTION,
-    }
-)
-"""Failed checks that mean: gradients are masked or answers are random, so an attack that stops early may stop too early."""
-
 ANSWER_TOLERANCE = 1e-4
 """Two answers to one input may differ by this share of the largest logit: kernels differ by some 1e-6."""
 LIMITS = {Code.ZERO: 0.05, Code.SATURATED: 0.05, Code.MISLEADING: 0.25, Code.UNCONSTRAINED: 0.05}
@@ -260,9 +241,7 @@ def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, 
     """Check that the gradient matches finite differences of the answers."""
     code, limit, x = Code.MISMATCH, gradient_check.MAX_DISAGREEMENT, ledger.full_inputs(batch.ids, batch.x)
     if not bool(probes.has_gradient(margin.grad).any()):
-        return Finding.not_made(
-            code, f"there is no gradient to check{''.join(f'; {fault}' for fault in _faulty_modules(model, x))}"
-        )
+        return Finding.not_made(code, "there is no gradient to check")
     if not bool(oracle.active(batch.ids).any()) and len(x) >= MIN_SAMPLES:
         text = f"all of {len(x)} samples fall within a few steps along the gradient, so it leads"
         return Finding(code=code, passed=True, limit=limit, text=text)
@@ -275,20 +254,11 @@ def _mismatch(oracle: Oracle, batch: Batch, check: GradientCheck, model: Model, 
     if math.isnan(verdict.disagreement):
         text = "cannot tell: within the budget hardly an answer changes by more than it is rounded"
         return Finding(code=code, passed=None, text=text, limit=limit)
-    faults = _faulty_modules(model, x) if verdict.wrong else []
     text = f"finite differences disagree with the gradient by {verdict.disagreement:.2f}, where 0 is perfect and 1 is chance"
     if verdict.wrong:
-        text = f"{'; '.join((text, *verdict.causes, *faults))}: {REMEDY}"
-    elif verdict.coarse_only:
-        text += "; it foretells long steps and not short ones, as one that is passed straight through a rounding does"
-    cause = next(iter(verdict.causes), "; ".join(faults) or None) if verdict.wrong else None
+        text = f"{'; '.join((text, *verdict.causes))}: {REMEDY}"
+    cause = next(iter(verdict.causes), None)
     return Finding(code=code, passed=not verdict.wrong, text=text, figure=verdict.disagreement, limit=limit, cause=cause)
-
-
-def _faulty_modules(model: Model, x: Tensor) -> list[str]:
-    """Descriptions of the modules that break the gradient, at most three and a count of the others."""
-    modules = [str(culprit) for culprit in find_culprits(model, x)]
-    return [*modules[:3], *([f"and {len(modules) - 3} more"] if len(modules) > 3 else [])]
 
 
 def _unconstrained(oracle: Oracle, batch: Batch, margin: Gradient, domain: Domain) -> Finding:

@@ -1,22 +1,23 @@
 """Finds the scores inside a torch model that decide its class, where those that it shows do not.
 
 A model that shows other scores than those that its class comes from (`engine.boundary`) computes the latter on the way, as
-a tensor (n, classes). The search looks at every such tensor in the forward pass, and at every module that gives one from the
-model's own input, which serves a part that runs without gradients. Its leading class must be that of the model on clean inputs
-and far from them, and its lead must go to zero at the decision boundary by the same check that the shown scores failed. Attacks
-then follow its gradient, while the model's own answer judges every input.
+a tensor (n, classes). The search looks at every such tensor in the forward pass, also where it is computed without gradients.
+Its leading class must be that of the model on clean inputs and far from them, and its lead must go to zero at the decision
+boundary by the same check that the shown scores failed. Attacks then follow its gradient, while the model's own answer judges
+every input.
 
 It is the adaptive attack by hand of Tramer et al. 2020 (On adaptive attacks to adversarial example defenses, section 4: attack
 the part that decides), made by a search. No source for the search itself is known.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from brinell.core.checks import DECIDING_SCORES, GOOD
@@ -27,8 +28,8 @@ from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import boundary
-from brinell.engine.adaptive import Repair, disagreement_of
-from brinell.engine.repair import DropHandler, attempt, record_activations
+from brinell.engine.repair import DropHandler, Repair, attempt, disagreement_of
+from brinell.engine.straight_through import StraightThrough
 
 SAMPLES = 32
 """Largest number of samples at which, and away from which, the leading classes are compared."""
@@ -100,12 +101,11 @@ def with_scores_of(model: Model, surrogate: Model) -> DecidingModel:
     return DecidingModel(model, lambda x: (surrogate.predict(x), model.predict(x)))
 
 
-def _scores_of_operation(model: Model, number: int) -> Scores:
-    """The result of one operation of the forward pass."""
+def _scores_of_operation(model: Model, number: int, attach: bool) -> Scores:
+    """The result of one operation of the forward pass, which runs without gradients if `attach`."""
 
     def scores(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and answers."""
-        with ClassTensors(len(x), model.classes, number) as mode:
+        with StraightThrough(attach=True) if attach else nullcontext(), ClassTensors(len(x), model.classes, number) as mode:
             answers = model.predict(x)
         if number not in mode.tensors:
             raise ModelError(f"model {model.name} computes other operations for other inputs")
@@ -114,50 +114,25 @@ def _scores_of_operation(model: Model, number: int) -> Scores:
     return scores
 
 
-def _scores_of_module(model: Model, module: nn.Module) -> Scores:
-    """The output of a module that takes the model's own input."""
-
-    def scores(x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and answers."""
-        return module(x).float(), model.predict(x)
-
-    return scores
-
-
 def _list_candidates(model: Model, x: Tensor) -> list[Scores]:
     """Scores within a model that lead to its class on inputs (n, *shape), each once, those near the end first.
 
-    Probabilities come last, since they flatten where a model is sure.
+    Those that say what the model shows are left out. Probabilities come last, since they flatten where a model is sure.
     """
-    candidates = list(_find_candidates(model, x))
-    return [scores for is_flat, scores in sorted(candidates, key=lambda candidate: candidate[0])]
-
-
-def _find_candidates(model: Model, x: Tensor) -> Iterator[tuple[bool, Scores]]:
-    """Scores within a model, each with whether they are probabilities."""
+    leaf = x.detach().requires_grad_()
     with torch.enable_grad(), ClassTensors(len(x), model.classes) as mode:
-        answers = model.predict(x.detach().requires_grad_())
-    label, shown, history = answers.argmax(1), answers.detach().float(), [answers.detach().float()]
-
-    def is_new(scores: Tensor) -> bool:
-        """True for scores whose maximum is the model's class, unless they repeat the model's scores or an earlier candidate."""
-        repetition = any(torch.equal(scores, record) for record in history)
-        if repetition or not torch.isfinite(scores).all() or not torch.equal(scores.argmax(1), label):
-            return False
-        history.append(scores)
-        return not _says_the_same(scores, shown)
-
+        shown = model.predict(leaf).detach().float()
+    history, candidates = [shown], list[tuple[bool, Scores]]()
     for number, tensor in sorted(mode.tensors.items(), reverse=True):
-        if tensor.requires_grad and is_new(tensor.detach().float()):
-            yield _are_probabilities(tensor.detach()), _scores_of_operation(model, number)
-    root = model.info.module
-    if root is None:
-        return
-    with torch.no_grad(), record_activations(root) as activations:
-        model.predict(x)
-    for name, (operand, out) in reversed(activations.items()):
-        if operand.shape == x.shape and torch.equal(operand, x) and out.shape == answers.shape and is_new(out.float()):
-            yield _are_probabilities(out), _scores_of_module(model, root.get_submodule(name))
+        scores = tensor.detach().float()
+        leads = bool(torch.isfinite(scores).all()) and torch.equal(scores.argmax(1), shown.argmax(1))
+        if not leads or any(torch.equal(scores, known) for known in history):
+            continue
+        history.append(scores)
+        if not _says_the_same(scores, shown):
+            attach = not tensor.requires_grad
+            candidates.append((_are_probabilities(scores), _scores_of_operation(model, number, attach)))
+    return [scores for _, scores in sorted(candidates, key=lambda candidate: candidate[0])]
 
 
 def _are_probabilities(scores: Tensor) -> bool:

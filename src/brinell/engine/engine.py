@@ -98,7 +98,7 @@ class ModelAudit:
 
     def _note_shortcut(self, state: State) -> None:
         """Note which attacks cannot help on this model, and how long the others take at most, at the pace of the checks."""
-        if not (reason := self.checks.shortcut.reason):
+        if not (reason := self.checks.needless_reason):
             return
         passes = sum(
             int((state.correct & ~self._spared_samples(stage, state)).sum()) * self._passes_per_sample(stage)

@@ -10,7 +10,6 @@ Every query goes through a ledger's oracle, which counts it.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,8 +53,6 @@ class Agreement:
     visible change."""
     low: float
     """Lower end of its 95 % interval, by the spread over the samples."""
-    slope: float
-    """Slope of actual over predicted changes, by least squares."""
     change: float
     """Mean absolute change of the margin."""
     samples: int
@@ -71,10 +68,6 @@ class GradientVerdict:
     wrong: bool
     causes: tuple[str, ...]
     """Causes as clauses; empty if none was identified."""
-    blind: Tensor | None
-    """(*shape) bool: values that affect the answers but have no gradient in any sample; None if there are none."""
-    coarse_only: bool
-    """True if the gradient predicts long steps only, as one that passes straight through a rounding does."""
 
 
 def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
@@ -86,12 +79,11 @@ def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
     visible = size > floor
     actual, predicted, size = actual[visible], predicted[visible], size[visible]
     if not len(actual):
-        return Agreement(torch.nan, torch.nan, torch.nan, 0.0, 0)
+        return Agreement(torch.nan, torch.nan, 0.0, 0)
     error_size = (actual - predicted).square() / size
     disagreement = float(error_size.sum() / size.sum())
     error = float((error_size - disagreement * size).square().sum().sqrt() / size.sum())
-    slope = float((actual * predicted / size).sum() / (predicted.square() / size).sum().clamp_min(1e-30))
-    return Agreement(disagreement, disagreement - 1.96 * error, slope, float(actual.abs().mean()), len(actual))
+    return Agreement(disagreement, disagreement - 1.96 * error, float(actual.abs().mean()), len(actual))
 
 
 class GradientCheck:
@@ -160,13 +152,12 @@ class GradientCheck:
         hidden = min(material, key=_low_or_maximum, default=everywhere)
         hides = bool(material) and hidden.low > MAX_HIDDEN_DISAGREEMENT
         if everywhere.samples < MIN_VISIBLE and not hides:
-            return GradientVerdict(torch.nan, False, (), None, False)
+            return GradientVerdict(torch.nan, False, ())
         wrong = everywhere.low > MAX_DISAGREEMENT or hides
         blind = self._blind(rows, patterns[FINE][0]) if wrong else None
-        coarse_only = not wrong and max(patterns[FINE], key=_low_or_minimum).low > MAX_DISAGREEMENT
-        causes = tuple(self._causes(rows, *patterns[FINE][:2], blind)) if wrong else ()
+        causes = tuple(self._causes(rows, blind)) if wrong else ()
         figure = max(everywhere.disagreement, hidden.disagreement) if hides else everywhere.disagreement
-        return GradientVerdict(figure, wrong, causes, blind, coarse_only)
+        return GradientVerdict(figure, wrong, causes)
 
     def _patterns(self, rows: Tensor, share: float) -> tuple[Agreement, Agreement, Agreement]:
         """Agreements at every value, on patches, and at the half of the values with the smallest gradients."""
@@ -176,53 +167,13 @@ class GradientCheck:
             self._agreement(rows, self._signs(rows, f"weak {share}") * self._weak(), share),
         )
 
-    def _causes(self, rows: Tensor, pixels: Agreement, patches: Agreement, blind: Tensor | None) -> Iterator[str]:
+    def _causes(self, rows: Tensor, blind: Tensor | None) -> Iterator[str]:
         """Reasons why the gradient is wrong, as far as they can be found."""
         repeat = self._oracle.gradient(self._batch.ids[rows], self._x[rows]).grad
         if float((repeat - self._grad[rows]).abs().amax()) > 0.01 * float(self._grad[rows].abs().amax()):
             yield "two gradients of the same answer differ"
-            return
-        if blind is not None:
-            yield f"there is no gradient at {int(blind.sum())} of {blind.numel()} values{_location(blind, self._domain)}"
-            return
-        if self._proportional(rows):
-            yield f"it is {1 / pixels.slope:.2f} of the true one, as where a part of the way is detached"
-            return
-        for family in self._blocks():
-            parts = {name: self._agreement(rows, self._signs(rows, name) * mask, FINE) for name, mask in family.items()}
-            bad = [name for name, part in parts.items() if part.low > MAX_DISAGREEMENT and part.disagreement > 0.3]
-            fine = [name for name, part in parts.items() if not part.disagreement > 0.2]
-            if bad and fine and len(bad) + len(fine) == len(parts):
-                opposite = all(parts[name].disagreement > 1.5 for name in bad)
-                yield f"it {'has the opposite sign' if opposite else 'is wrong'} in {' and '.join(bad)}"
-        if abs(pixels.disagreement - patches.disagreement) > 0.35:
-            kind = "smooth changes" if patches.disagreement > pixels.disagreement else "changes from pixel to pixel"
-            yield f"it is wrong for {kind}"
-
-    def _proportional(self, rows: Tensor) -> bool:
-        """True if actual changes are the predicted ones times a factor above 1.5."""
-        actual, predicted, floor = self._changes(rows, self._signs(rows, "factor"), FINE)
-        slope = agreement(actual, predicted, floor).slope
-        return slope > 1.5 and agreement(actual, slope * predicted, floor).disagreement < MAX_DISAGREEMENT
-
-    def _blocks(self) -> Iterator[dict[str, Tensor]]:
-        """Blocks of values by name, as masks (*shape): channels, then quarters of a picture or halves of a signal."""
-        shape, zeros = self._domain.shape, torch.zeros(self._domain.shape, device=self._x.device)
-        if self._domain.kind == "vector":
-            return
-        if 2 <= shape[0] <= 12:
-            yield {
-                f"channel {channel}": zeros.index_fill(0, torch.tensor([channel], device=zeros.device), 1.0)
-                for channel in range(shape[0])
-            }
-        half = shape[-1] // 2
-        if len(shape) == 2:
-            yield {"the first half": _mask(zeros, slice(half)), "the second half": _mask(zeros, slice(half, None))}
-            return
-        middle = shape[-2] // 2
-        rows = {"upper": slice(middle), "lower": slice(middle, None)}
-        columns = {"left": slice(half), "right": slice(half, None)}
-        yield {f"the {row} {column}": _mask(zeros, rows[row], columns[column]) for row in rows for column in columns}
+        elif blind is not None:
+            yield f"there is no gradient at {int(blind.sum())} of {blind.numel()} values"
 
     def _blind(self, rows: Tensor, fine: Agreement) -> Tensor | None:
         """(*shape) bool: values without any gradient, if moving them changes the answers; otherwise None."""
@@ -292,14 +243,6 @@ class GradientCheck:
         return weak.reshape(mean.shape)
 
 
-def _mask(zeros: Tensor, *span: slice) -> Tensor:
-    """A mask of ones where the last axes lie within the span."""
-    mask = zeros.clone()
-    index: tuple[Any, ...] = (..., *span)
-    mask[index] = 1
-    return mask
-
-
 def _low_or_minimum(result: Agreement) -> float:
     """Lower end of the interval; -1 if too few samples change visibly."""
     return result.low if result.samples >= MIN_VISIBLE else -1.0
@@ -313,18 +256,3 @@ def _low_or_maximum(result: Agreement) -> float:
 def _matters(weak: Agreement, everywhere: Agreement) -> bool:
     """True if weak directions have a visible share of the effect of all values, both at the same step."""
     return weak.samples > 0 and weak.change > MIN_EFFECT * everywhere.change
-
-
-def _location(mask: Tensor, domain: Domain) -> str:
-    """Location of the selected values, as a clause."""
-    if domain.kind == "vector":
-        if domain.columns:
-            names = [column.name for column, selected in zip(domain.columns, mask.tolist(), strict=True) if selected]
-            return f" ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})"
-        return ""
-    full_channels = [channel for channel in range(len(mask)) if bool(mask[channel].all())]
-    remaining = mask.clone()
-    remaining[full_channels] = False
-    if full_channels and not remaining.any():
-        return f" (channel{'s' * (len(full_channels) > 1)} {', '.join(map(str, full_channels))})"
-    return ", in every channel alike" if bool((mask == mask[:1]).all()) else ""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,17 @@ from brinell.core.oracle import Batch
 from brinell.core.record import Array, Outcome, Records
 from brinell.core.streams import Streams
 from brinell.engine import clean_accuracy, consistency, rejection
-from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, Repair, conditions, find_repair, smooth_reject_class
+from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions, needless_stages
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell
-from brinell.engine.checks import MASKING, SAMPLES, CheckResults, make_checks
+from brinell.engine.checks import SAMPLES, CheckResults, make_checks
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
 from brinell.engine.fresh_copy import Copies, check_fresh_copy
 from brinell.engine.plan import GROUP_BYTES
 from brinell.engine.reached_inputs import collect_points
-from brinell.engine.repair import with_surrogate
+from brinell.engine.repair import Repair, find_repair, with_surrogate
 from brinell.engine.shard import make_criterion, predict
-from brinell.engine.shortcut import Shortcut, find_shortcut
 from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
 from brinell.engine.survivors import EXAMPLES, SURVIVORS, check_survivors
@@ -50,7 +49,12 @@ class ModelChecks:
         self.run, self.progress, self._sizer = audited.run, audited.progress, audited.sizer
         self.conditions: set[str] = set()
         """Conditions of waiting stages that hold (`engine.adaptive.When`)."""
-        self.shortcut = Shortcut()
+        self.needless: frozenset[str] = frozenset()
+        """Conditions whose stages cannot help on the model."""
+        self.is_flat = False
+        """True if no clean input has a gradient: stages for masked gradients that follow the model's own are left out."""
+        self.needless_reason = ""
+        """Why stages are left out, as a clause."""
         self.pace: float | None = None
         """Evaluations per second during the checks; None if these were read from the folder."""
         self._repair_record: dict[str, Any] = {"forwards": 0, "backwards": 0}
@@ -71,9 +75,11 @@ class ModelChecks:
         return np.asarray(state.correct & (state.clean_pred == self.plan.labels))
 
     def waits(self, stage: Stage) -> bool:
-        """True if the stage waits for a condition that does not hold."""
-        holds = stage.turn.when is None or stage.turn.when in self.conditions
-        return not holds or stage.gradient not in self.gradient_models or self.shortcut.leaves_out(stage)
+        """True if the stage waits for a condition that does not hold, or cannot help."""
+        when = stage.turn.when
+        holds = when is None or (when in self.conditions and when not in self.needless)
+        follows = stage.gradient == "own" and stage.attack.access == Access.GRADIENTS
+        return not holds or stage.gradient not in self.gradient_models or (when == "masked" and self.is_flat and follows)
 
     def failed_checks(self, state: State) -> dict[str, str]:
         """Failed checks by code. A resumed run keeps its findings, because a random model would answer differently."""
@@ -271,7 +277,7 @@ class ModelChecks:
         scores that are shown does not matter.
         """
         if not late:
-            self.shortcut = find_shortcut(self.run.manifest["checks"][self.source.name], MASKING)
+            self.needless, self.is_flat, self.needless_reason = needless_stages(self.run.manifest["checks"][self.source.name])
         waiting = [stage for stage in self.plan.stages if stage.waits and stage.name not in self.source.skipped]
         waits = any(stage.gradient == "repaired" for stage in waiting)
         needs_repair = failed.keys() & ((REPAIRABLE if waits else frozenset()) | (frozenset() if late else DETACHED | COARSE))
@@ -279,13 +285,12 @@ class ModelChecks:
         repaired = self._sizer.fit(lambda: self._repair(failed, state)) if needs_repair or seeks else None
         if repaired is not None and repaired.decides and not late and failed.keys() & (DETACHED | COARSE):
             self._follow_deciding_scores(repaired.model, state)
-            self.shortcut = replace(self.shortcut, is_flat=False)
+            self.is_flat, self.needless_reason = False, ""
             failed, repaired = {code: text for code, text in failed.items() if code == Code.RANDOM}, None
         plain = {stage.name for stage in self.plan.stages if not stage.waits}
         self.conditions |= conditions(
             failed,
             incomplete=bool(plain & self.source.skipped.keys()),
-            masking=MASKING,
             repaired=repaired,
             labels_only=self.model.access == Access.LABELS,
         )
@@ -325,12 +330,6 @@ class ModelChecks:
             repaired = repaired if repaired is None or repaired.decides or failed.keys() & (DETACHED | COARSE) else None
         if repaired is None and failed.keys() & GRADIENT_FAILURES:
             repaired, *cost = find_repair(self.model, batch, distance, eps, streams, batch_size=batch_size, on_drop=drops.append)
-            costs += cost
-        reject = self.source.reject
-        if Code.REJECTION in failed and reject is not None:
-            repaired, *cost = smooth_reject_class(
-                self.model, repaired, batch, distance, eps, streams, reject, batch_size=batch_size, on_drop=drops.append
-            )
             costs += cost
         if drops:
             text = f"of the ways around the gradient, the model fails with: {'; '.join(dict.fromkeys(drops))}"

@@ -1,12 +1,8 @@
-"""Reject classes that a rule without a slope decides, and smooth rules that attacks follow instead.
+"""Reject classes that a rule without a slope decides, and classes that only attacks reach.
 
 A model that answers 1000 or -1000 for its reject class, by a threshold on its own confidence, shows an attack that an input was
-rejected but gives no direction out of the rejection. Attackers know the rule or fit one (Athalye, Carlini & Wagner 2018,
-Obfuscated gradients give a false sense of security, section 4.1, on differentiable approximations; Carlini & Wagner 2017,
-Adversarial examples are not easily detected, on detectors). The check follows the gradient past the boundary of the rejections
-and looks at how sharp it is; the fitted rule is a logistic regression on what such rules are made of: the largest probabilities,
-entropy and energy of the other logits. Rejections that the other logits do not determine, as those of a second network, cannot be
-fitted so.
+rejected but gives no direction out of the rejection (Carlini & Wagner 2017, Adversarial examples are not easily detected, on
+detectors). The check follows the gradient past the boundary of the rejections and looks at how sharp it is.
 """
 
 from dataclasses import dataclass
@@ -19,7 +15,7 @@ from brinell.core.checks import EXTRA, Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
 from brinell.core.ledger import Ledger
-from brinell.core.model import Model, ModelInfo
+from brinell.core.model import Model
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Outcome, Records
@@ -33,64 +29,9 @@ SHARP_SHARE = 0.5
 """A rule jumps where the last 2^-8 of that step makes this share of its change: a straight one makes 0.004 of it."""
 LIMIT = 0.25
 """The share of crossings that may jump."""
-RULE_STEPS, RULE_RATE, RULE_DECAY = 400, 0.1, 1e-3
-"""Of the fit of the smooth rule."""
-MIN_INPUTS = 8
-"""Accepted and rejected inputs that a fit needs, of each."""
-MAX_FIT_ERROR = 0.1
-"""Largest permitted error rate of a fitted rule, on accepted and on rejected inputs."""
 MIN_EXTRA_SHARE = 0.1
 """Share of the fooled samples above which an extra class of the model is reported. If a network has many extra classes, none
 attracts as many."""
-
-
-@dataclass(frozen=True)
-class RejectionRule:
-    """The reject logit as a smooth function of the other logits."""
-
-    reject: int
-    centre: Tensor
-    """(k,) means of the features of the other logits."""
-    weights: Tensor
-    """(k,) of the features, in units of logits."""
-    offset: float
-    error: float
-    """Larger of the error rates on accepted and on rejected inputs."""
-
-    def score(self, other_logits: Tensor) -> Tensor:
-        """(n, classes - 1) logits to (n,): positive where the rule rejects, in units of logits."""
-        return (features(other_logits) - self.centre) @ self.weights + self.offset
-
-
-class SmoothRejection:
-    """The classes that a model answers, with a reject logit that rises and falls with a smooth rule fitted to its rejections.
-
-    The reject logit lies above the others exactly where the model's own does, and as far as the rule says.
-    """
-
-    def __init__(self, model: Model, rule: RejectionRule) -> None:
-        self._model, self._rule = model, rule
-        self.name, self.domain, self.classes, self.access = model.name, model.domain, model.classes, model.access
-
-    @property
-    def info(self) -> ModelInfo:
-        """Info of the model itself."""
-        return self._model.info
-
-    def digest(self) -> str:
-        """Digest of the model itself, whose classes are the same."""
-        return self._model.digest()
-
-    def predict(self, x: Tensor) -> Tensor:
-        """The model's answers with another reject logit."""
-        logits = self._model.predict(x)
-        reject, other_logits = _split_logits(logits, self._rule.reject)
-        lead, minimum = other_logits.amax(1), 1e-3 * other_logits.detach().abs().mean(1) + 1e-6
-        score = self._rule.score(other_logits)
-        clamped = torch.where(reject > lead, torch.maximum(score, minimum), torch.minimum(score, -minimum))
-        # The value says what the model decides, and the gradient is that of the rule also where the two disagree.
-        answer = lead + score + (clamped - score).detach()
-        return logits.index_copy(1, torch.tensor([self._rule.reject], device=logits.device), answer[:, None].to(logits.dtype))
 
 
 @dataclass(frozen=True)
@@ -174,60 +115,10 @@ def check_sharpness(path: GradientPath, ledger: Ledger, reject: int) -> Finding:
     return Finding(code=Code.REJECTION, passed=not failed, text=text, figure=k / n, limit=LIMIT)
 
 
-def fit_rule(path: GradientPath, reject: int) -> RejectionRule | None:
-    """Fit a smooth rule to the decisions of the reject class; None if the other logits do not determine them."""
-    reject_logit, other_logits = _split_logits(path.logits.flatten(0, 1), reject)
-    rejected = reject_logit > other_logits.amax(1)
-    if min(int(rejected.sum()), int((~rejected).sum())) < MIN_INPUTS:
-        return None
-    raw = features(other_logits)
-    centre, spread = raw.mean(0), raw.std(0).clamp_min(1e-6)
-    values, truth = (raw - centre) / spread, rejected.to(raw.dtype)
-    balance = torch.where(rejected, 0.5 / truth.mean(), 0.5 / (1 - truth.mean()))
-    weights, offset = (torch.zeros(size, device=raw.device, requires_grad=True) for size in (values.shape[1], 1))
-    optimiser = torch.optim.Adam([weights, offset], RULE_RATE)
-    with torch.enable_grad():
-        for _ in range(RULE_STEPS):
-            logits = values @ weights + offset
-            misfit = torch.nn.functional.binary_cross_entropy_with_logits(logits, truth, balance)
-            optimiser.zero_grad()
-            torch.autograd.backward(misfit + RULE_DECAY * weights.square().sum())
-            optimiser.step()
-    weights, offset = weights.detach(), offset.detach()
-    predicted = values @ weights + offset > 0
-    error = max(float((predicted[rejected] != 1).float().mean()), float(predicted[~rejected].float().mean()))
-    if error > MAX_FIT_ERROR:
-        return None
-    scale = _slope(other_logits, weights / spread)
-    return RejectionRule(reject, centre, weights / spread / scale, float(offset) / scale, error)
-
-
-def features(other_logits: Tensor) -> Tensor:
-    """(n, k) logits to (n, 6): the quantities that rejection rules usually compare with a threshold."""
-    logs = other_logits.log_softmax(1)
-    top = other_logits.topk(2, dim=1).values
-    entropy = -(logs.exp() * logs).sum(1)
-    best = logs.amax(1)
-    return torch.stack([best, best.exp(), entropy, other_logits.logsumexp(1), top[:, 0], top[:, 0] - top[:, 1]], 1)
-
-
-def _slope(other_logits: Tensor, weights: Tensor) -> float:
-    """Median change of the weighted features per unit of logit difference."""
-    with torch.enable_grad():
-        leaf = other_logits.clone().requires_grad_()
-        (grad,) = torch.autograd.grad((features(leaf) @ weights).sum(), leaf)
-    return float((grad.abs().sum(1) / 2).median().clamp_min(1e-6))
-
-
-def _split_logits(logits: Tensor, reject: int) -> tuple[Tensor, Tensor]:
-    """(n, classes) logits to the reject class's (n,), and the others (n, classes - 1)."""
-    return logits[..., reject], torch.cat([logits[..., :reject], logits[..., reject + 1 :]], -1)
-
-
 def _lead(logits: Tensor, reject: int) -> Tensor:
     """Logit difference of the reject class and the best other class."""
-    reject_logit, other_logits = _split_logits(logits, reject)
-    return reject_logit - other_logits.amax(-1)
+    others = torch.cat([logits[..., :reject], logits[..., reject + 1 :]], -1)
+    return logits[..., reject] - others.amax(-1)
 
 
 def check_rejection(

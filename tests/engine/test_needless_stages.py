@@ -10,10 +10,8 @@ from torch.nn import functional as F
 import brinell
 from brinell.core.checks import Code
 from brinell.datasets.digits import Digits
-from brinell.engine.cascade import build_stages
-from brinell.engine.checks import MASKING
+from brinell.engine.adaptive import MASKING, OF_NOISE, needless_stages
 from brinell.engine.progress import SilentProgress
-from brinell.engine.shortcut import OF_NOISE, Shortcut, find_shortcut
 from brinell.models.digits_cnn import DigitsCnn
 
 
@@ -52,19 +50,10 @@ def test_only_noise_or_a_gradient_that_is_nowhere_shortens_a_cascade(subtests):
             share = rng.choice([0.5, 1.0])
             checks = [{"code": code, "passed": rng.choice([True, False, False, None]), "figure": share} for code in codes]
             failed = {check["code"] for check in checks if check["passed"] is False}
-            shortcut = find_shortcut(checks, MASKING)
-            assert bool(shortcut.pointless) == (Code.RANDOM in failed and failed & MASKING <= OF_NOISE)
-            assert shortcut.is_flat == (Code.ZERO in failed and share == 1)
-            assert bool(shortcut.reason) == bool(shortcut.pointless or shortcut.is_flat)
-
-
-def test_what_a_shortcut_leaves_out():
-    stages = build_stages(("fast",))
-    flat, noise = Shortcut(is_flat=True), Shortcut(pointless=frozenset({"masked", "blind"}))
-    without = [stage.name for stage in stages if flat.leaves_out(stage)]
-    assert without == ["fab-t?stop_at_eps=true&when=masked", "apgd-ce?when=masked", "apgd-t?when=masked"]
-    assert {stage.turn.when for stage in stages if noise.leaves_out(stage)} == {"masked", "blind"}
-    assert not any(Shortcut().leaves_out(stage) for stage in stages)
+            noise, flat, reason = needless_stages(checks)
+            assert noise == ({"masked", "blind"} if Code.RANDOM in failed and failed & MASKING <= OF_NOISE else set())
+            assert flat == (Code.ZERO in failed and share == 1)
+            assert bool(reason) == bool(noise or flat)
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("detach", "no input has a gradient")])
