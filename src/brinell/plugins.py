@@ -23,9 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from brinell.core.errors import RequestError
 from brinell.core.settings import MOST_COUNT
-from brinell.core.siblings import PREFIX
 from brinell.core.suggestions import suggestion
-from brinell.core.user_files import hash_code, import_file, is_windows_path
+from brinell.core.user_files import PREFIX, hash_code, import_file, is_windows_path
 
 FOLDERS = {
     "attack": "brinell.attacks",

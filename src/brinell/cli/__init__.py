@@ -12,7 +12,6 @@ import typer
 from typer.main import get_command
 
 from brinell.cli import malloc
-from brinell.cli.advice import Line, check_verb
 from brinell.cli.options import LOUDNESS, Quiet, Verbose, say, show
 from brinell.cli.supervise import exit_code_without_answer, run_supervised
 from brinell.core.errors import BrinellError
@@ -62,11 +61,6 @@ def _placeholder() -> None:
     """Placeholder for a command that was not requested: it has help alone."""
 
 
-def _verb_of(arguments: list[str]) -> str:
-    """The command in the arguments; empty if they name none."""
-    return next((word for word in arguments if word in register.entries()), "")
-
-
 def _version(requested: bool) -> None:
     """Print the version and exit."""
     if requested:
@@ -87,7 +81,9 @@ def main() -> None:
     arguments = sys.argv[1:]
     if "_BRINELL_COMPLETE" in os.environ or arguments[:1] in (["--install-completion"], ["--show-completion"]):
         words = os.environ.get("COMP_WORDS", os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-        command_line(_verb_of(words[1:]))(arguments, prog_name="brinell")  # a shell asks for words; it ends the process itself
+        command_line(next((word for word in words[1:] if word in register.entries()), None))(
+            arguments, prog_name="brinell"
+        )  # a shell asks for words; it ends the process itself
 
     def work() -> int:
         """Run the command; returns its exit code."""
@@ -104,12 +100,10 @@ def run(arguments: list[str]) -> int:
         show(GREETING)
         return 0
     try:
-        check_verb(arguments)
-        verb = _verb_of(arguments)
-        commands: Any = get_command(command_line(verb))
-        if verb:
-            words = arguments[arguments.index(verb) + 1 :]
-            Line(register.load(verb), commands.commands[verb].params).check(words)
+        first = next((word for word in arguments if not word.startswith("-")), "")
+        if first:
+            register.load(first)  # which names the nearest command where there is none
+        commands: Any = get_command(command_line(first or None))
         code = commands(arguments, prog_name="brinell", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:

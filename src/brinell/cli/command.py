@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from brinell.cli.options import LOUDNESS, ON, SHARD, TASKS, TRUST, Json, Quiet, Verbose, say, show, show_json
-from brinell.core.errors import RequestError, Spelling, StoppedError, option
+from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
 from brinell.engine.request import JOINED, BaseRequest
@@ -85,7 +85,7 @@ class Command:
             from brinell.runners.shard_worker import Shard
 
             shard = Shard.from_options(self.shard, self.out)
-        with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose, spelling=Spelling.TERMINAL) as progress:
+        with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose) as progress:
             call = Call(
                 study=study,
                 request=request,

@@ -2,10 +2,8 @@
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable
-from enum import Enum
 from types import FrameType
 from typing import ParamSpec, TypeVar
 
@@ -35,55 +33,14 @@ def short(value: object, most: int = 60) -> str:
     return text if 0 < len(text) <= most else f"a {type(value).__name__}"
 
 
-class Spelling(Enum):
-    """Notation of options in a message."""
-
-    PYTHON = "python"
-    TERMINAL = "terminal"
-
-
 def option(name: str, value: str = "") -> str:
-    """An option within a line, to be spelled by whoever shows the line: `--out FOLDER` at a terminal, `out=` in Python.
-
-    Args:
-        name: the option as a Python keyword, such as `batch_size`.
-        value: the value to give: shown in both spellings where it is one (`3/16`), at the terminal alone where it is a
-            placeholder in capitals (`FOLDER`); empty for none.
-    """
-    return f"\ue000{name}\ue001{value}\ue002"
+    """An option within a line, with its value: `--batch-size 32` for `batch_size`, which is the keyword in Python."""
+    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
 
 
 def options(name: str, values: Iterable[str]) -> str:
-    """An option with several values: once for each at a terminal, a list in Python."""
-    return option(name, "\ue003".join(values))
-
-
-OPTION_MARKS = "\ue000\ue001\ue002\ue003"
-"""Characters around the parts of an option in a line."""
-_OPTION = re.compile("\ue000([a-z_0-9]+)\ue001([^\ue002]*)\ue002")
-SWITCHES = frozenset(("resume", "without_checks"))
-"""Options without a value, which Python sets to True."""
-
-
-def spell(line: str, spelling: Spelling) -> str:
-    """The line with its options as the reader writes them."""
-    return _OPTION.sub(lambda match: _spelled(match[1], match[2], spelling), line)
-
-
-def _spelled(name: str, value: str, spelling: Spelling) -> str:
-    """An option as it is written at the terminal or in Python."""
-    values = value.split("\ue003")
-    if len(values) > 1 and spelling is Spelling.TERMINAL:
-        return " ".join(_spelled(name, part, spelling) for part in values)
-    if len(values) > 1:
-        texts = [part if part.isdigit() else f'"{part}"' for part in values]
-        return f"{name}=[{', '.join(texts)}]"
-    if spelling is Spelling.TERMINAL:
-        return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
-    if name in SWITCHES:
-        return f"{name}=True"
-    placeholder = not value or value.isupper()
-    return f"{name}=" + ("" if placeholder else value if value.isdigit() else f'"{value}"')
+    """An option once for each of several values."""
+    return " ".join(option(name, value) for value in values)
 
 
 def _place_of(error: "BrinellError") -> str:
@@ -108,8 +65,6 @@ class BrinellError(Exception):
     """
 
     exit_code = 2
-    spelling = Spelling.TERMINAL
-    """Notation of options in the text: that of a terminal, unless a call from Python raises the error (`in_python`)."""
 
     def __init__(self, problem: str = "", reason: str = "", remedy: str = "", *, option: str = "") -> None:
         super().__init__(problem, reason, remedy)
@@ -117,15 +72,10 @@ class BrinellError(Exception):
         self.code = _place_of(self)
         """The code names the place of the refusal as module.function: it stays the same when the wording changes."""
 
-    @property
-    def line(self) -> str:
-        """The whole line, whose options are not spelled yet."""
+    def __str__(self) -> str:
         reason = f"{self.problem}: {self.reason}" if self.reason else self.problem
         text = f"{reason}{'; ' if self.reason else ': '}{self.remedy}" if self.remedy else reason
         return " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text
-
-    def __str__(self) -> str:
-        return spell(self.line, self.spelling)
 
 
 class BrinellWarning(UserWarning):
@@ -188,23 +138,18 @@ def is_foreign(error: BaseException) -> bool:
 
 
 def in_python(call: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
-    """A call from Python: unknown keywords and failures of files and memory are errors of ours, with options as keywords."""
+    """A call from Python: unknown keywords and failures of files and memory are errors of ours."""
     parameters = inspect.signature(call).parameters
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
     @functools.wraps(call)
     def edge(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
-        """Call, and spell the options of errors as Python keywords."""
+        for name in () if takes_any else kwargs:
+            if name not in parameters:
+                raise RequestError(f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}")
         try:
-            for name in () if takes_any else kwargs:
-                if name not in parameters:
-                    raise RequestError(f"{call.__name__} has no parameter {name!r}{suggestion(name, parameters)}")
             return call(*args, **kwargs)
-        except (BrinellError, OSError, MemoryError) as error:
-            own = error if isinstance(error, BrinellError) else of_system(error)
-            own.spelling = Spelling.PYTHON
-            if own is error:
-                raise
-            raise own from error
+        except (OSError, MemoryError) as error:
+            raise of_system(error) from error
 
     return edge

@@ -2,21 +2,26 @@
 
 import ast
 import hashlib
+import importlib.util
 import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line
-from brinell.core.siblings import missing_module, plain_text, read_sources, run_beside, scope_of
-from brinell.core.suggestions import MOST_SUGGESTED, edit_distance, suggestion
+from brinell.core.suggestions import nearest_names, suggestion
 
 DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 """The beginning of a path on Windows, whose colon separates no name from a path."""
 DYNAMIC = re.compile(r"import\s+\*|import_module|__\w*(?:dict|import|getattr)__|\b(?:globals|locals|vars|setattr|exec|eval)\b")
 """Words of a Python file that may give names which its text does not have."""
+PREFIX = "brinell_scratch_"
+"""Beginning of the names of the modules that users' files become."""
 MOST_ENTRIES = 1000
 """Largest number of entries of a folder among which a path is looked for."""
 _HOME = re.compile(r"(?:^|(?<=[:=+,(]))~[^\s/\\:=+,()?&]*(?=$|[/\\?&+,)])")
@@ -54,10 +59,9 @@ def path_hint(path: str | os.PathLike[str]) -> str:
         entries = [entry.name for entry in islice(folder.iterdir(), MOST_ENTRIES) if not entry.name.startswith(".")]
     except OSError:
         return ""
-    name, rest = missing.name, Path(text).relative_to(missing)
-    distances = {entry: edit_distance(name.lower(), entry.lower()) for entry in entries}
-    near = [entry for entry in sorted(entries) if distances[entry] <= max(1, len(name) // 5)]
-    return f", did you mean {' or '.join(repr(str(folder / entry / rest)) for entry in near[:MOST_SUGGESTED])}?" if near else ""
+    rest = Path(text).relative_to(missing)
+    near = [repr(str(folder / entry / rest)) for entry in nearest_names(missing.name, sorted(entries))]
+    return f", did you mean {' or '.join(near)}?" if near else ""
 
 
 def check_foreign(path: str | os.PathLike[str]) -> None:
@@ -111,10 +115,33 @@ def _is_function(value: ast.expr) -> bool:
     return isinstance(value, ast.Name | ast.Attribute | ast.Lambda)
 
 
-def import_file(path: Path) -> ModuleType:
-    """Run the code of a file and return it as a module with a unique name.
+@contextmanager
+def folder_on_path(file: Path) -> Iterator[None]:
+    """Put the folder of a file first on `sys.path`, as for `python FILE.py`; modules beside another file are forgotten."""
+    folder, path = os.path.realpath(file.parent), list(sys.path)
+    for name in [name for name, other in _MODULES_BESIDE.items() if other != folder]:
+        sys.modules.pop(name, None)
+        del _MODULES_BESIDE[name]
+    known = set(sys.modules)
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name in sys.modules.keys() - known:
+            module = sys.modules[name]
+            origin = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+            if os.path.realpath(origin).startswith(folder + os.sep) and "site-packages" not in origin:
+                _MODULES_BESIDE[name] = folder
 
-    The file can import the modules of its folder (`core.siblings`).
+
+_MODULES_BESIDE: dict[str, str] = {}
+"""The modules that lie beside the file that was imported last, by name, and their folder."""
+
+
+def import_file(path: Path) -> ModuleType:
+    """Run the code of a file and return it as a module with a name of its own; it imports the modules of its folder.
 
     Raises:
         RequestError: the file does not exist, or its code raised an error.
@@ -123,30 +150,61 @@ def import_file(path: Path) -> ModuleType:
         raise RequestError(f"there is no file {path}: check the path before the colon{path_hint(path)}")
     if path.suffix != ".py":
         raise RequestError(f"{path} is not a Python file")
+    for name in _MODULES_BESIDE:
+        sys.modules.pop(name, None)
+    _MODULES_BESIDE.clear()
+    spec = importlib.util.spec_from_file_location(module_name(path), os.path.realpath(path))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and inspect look a class up by the name of its module
     try:
-        return run_beside(path)
+        with folder_on_path(path):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise RequestError(failure_text(f"{path} failed on import", error, path)) from error
+    return module
 
 
 def failure_text(problem: str, error: BaseException, file: Path) -> str:
     """The line for an error that the code of a file raised; what to do about it where a module is missing."""
-    remedy = missing_module(error, file)
-    text = f"{problem} with {type(error).__name__}"
-    return f"{text}: {remedy}" if remedy else f"{text}: {plain_text(one_line(error))}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top, folder = error.name.partition(".")[0], Path(os.path.realpath(file)).parent
+        return (
+            f"{problem}: it imports {error.name}, which is neither in its folder {folder} nor installed: pip install {top}, or "
+            f"put {top}.py into that folder"
+        )
+    return f"{problem} with {type(error).__name__}: {one_line(error)}"
 
 
 def module_name(path: Path) -> str:
     """Name of the module that the code of a file becomes, another one for each path."""
-    return scope_of(path).name
+    digest = hashlib.blake2b(os.path.realpath(path).encode(), digest_size=6).hexdigest()
+    return f"{PREFIX}{digest}_{re.sub(r'[^0-9A-Za-z_]', '_', path.stem)}"
 
 
 def hash_code(file: Path, digest_size: int = 64, *, siblings: bool = True) -> str:
     """Hash of a Python file, and with `siblings` of those in its folder that it imports."""
     hash = hashlib.blake2b(bounded.read(file, bounded.MOST_TEXT), digest_size=digest_size)
-    for name, content in read_sources(file) if siblings else []:
-        hash.update(f"\0{name}\0".encode() + content)
+    for path in modules_beside(file) if siblings else []:
+        name = os.path.relpath(path, os.path.realpath(file.parent))
+        hash.update(f"\0{name}\0".encode() + bounded.read(path, bounded.MOST_TEXT))
     return hash.hexdigest()
+
+
+def modules_beside(file: Path) -> list[Path]:
+    """The Python files beside a file that its imports lead to, of a package all, in the order of names; no code runs."""
+    folder = Path(os.path.realpath(file.parent))
+    waiting, files = [Path(os.path.realpath(file))], set[Path]()
+    while waiting:
+        source = waiting.pop()
+        files.add(source)
+        nodes = [node for statement in top_level_statements(source) for node in ast.walk(statement)]
+        names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+        names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+        for name in {name.partition(".")[0] for name in names}:
+            candidates = [folder / f"{name}.py"] if (folder / f"{name}.py").is_file() else (folder / name).rglob("*.py")
+            waiting += [path for path in candidates if path not in files]
+    return sorted(files - {Path(os.path.realpath(file))})
 
 
 def cache_folder() -> Path:

@@ -98,7 +98,7 @@ class Npz:
             spec, choice = self._completed(file)
             if not spec:
                 raise
-            raise RequestError(error.line, choice, remedy=f"write {spec}") from None
+            raise RequestError(str(error), choice, remedy=f"write {spec}") from None
 
     def _completed(self, file: Path) -> tuple[str, str]:
         """The spec with the options that make the archive open, and a further choice; empty if the arrays do not tell them."""

@@ -5,16 +5,14 @@ Nothing is run and nothing is read but names of files, of a Python file its text
 
 import ast
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from brinell import plugins
 from brinell.core.errors import RequestError
-from brinell.core.suggestions import nearest_names
 from brinell.core.user_files import bound_names, expand_home, is_windows_path, path_hint, top_level_statements
-from brinell.engine.attack_names import ALIASES, CASCADES, PRESETS
 from brinell.engine.request import BaseRequest
 from brinell.engine.torch_files import WEIGHTS, torch_remedy
 from brinell.store.folder import verb_of
@@ -121,29 +119,6 @@ def expand_specs(values: Mapping[str, Any], request: type[BaseRequest]) -> dict[
         elif isinstance(value, list | tuple) and all(isinstance(text, str) for text in value):
             expanded[key] = tuple(expand_spec(kind, text) for text in value)
     return expanded
-
-
-def split_names(kind: str, text: str) -> list[str]:
-    """The specs in a text that joins several, as in `pgd,apgd-ce`; the text alone where a part names no plug-in and no file."""
-    if kind not in plugins.FOLDERS or Path(text.partition("?")[0]).exists():
-        return [text]
-    separators = ",;|" if kind in JOINED_KINDS else ",;|+"
-    parts = [part for part in re.split(rf"\s*[{separators}\s]\s*", text.strip()) if part]
-    vocabulary = [*plugins.names(kind), *((*CASCADES, *PRESETS, *ALIASES) if kind == "attack" else ())]
-    if len(parts) < 2 or not any(_names_something(kind, part, vocabulary) for part in parts):
-        return [text]
-    meant = [
-        part if _names_something(kind, part, vocabulary) else next(iter(nearest_names(part, vocabulary)), "") for part in parts
-    ]
-    return meant if all(meant) else [text]
-
-
-def _names_something(kind: str, text: str, vocabulary: Collection[str]) -> bool:
-    """True if a text is the spec of a plug-in, or of a file that a plug-in reads."""
-    body = text.partition("?")[0].partition("(")[0]
-    return body.partition(":")[0] in vocabulary or (
-        kind in FILES and (Path(body).suffix.lower() in FILES[kind] or ".py:" in body)
-    )
 
 
 def kind_title(kind: Kind) -> str:

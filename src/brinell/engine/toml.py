@@ -2,25 +2,23 @@
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, option, options, short
+from brinell.core.errors import RequestError, option, short
 from brinell.core.settings import listed_words
-from brinell.core.suggestions import nearest_names, suggestion
+from brinell.core.suggestions import suggestion
 from brinell.core.user_files import path_hint
 from brinell.engine.request import BaseRequest
-from brinell.engine.spelling import JOINED_KINDS, expand_specs, split_names
+from brinell.engine.spelling import expand_specs
 
 Kind = TypeVar("Kind", bound=BaseRequest)
 LIMITS = {"greater_than_equal": "at least", "greater_than": "above", "less_than_equal": "at most", "less_than": "below"}
 """What pydantic's errors about limits mean."""
-ATTACK_SETTINGS = ("steps", "step_size", "restarts", "random_start", "loss")
-"""Settings that are part of an attack, where other libraries make them parameters of a call."""
 
 
 def dump(request: BaseModel, command: str = "brinell audit run.toml") -> str:
@@ -56,7 +54,6 @@ def parse_request(kind: type[Kind], values: dict[str, Any]) -> Kind:
         RequestError: an unknown key (with the nearest one) or a value out of range.
     """
     check_keys(values, kind.model_fields)
-    check_single_values(values, kind)
     try:
         return kind(**expand_specs(kind.with_paths(values), kind))
     except ValidationError as error:
@@ -81,37 +78,9 @@ def _problem(error: Any, annotation: Any) -> str:
     return f"it is {', '.join(words[:-1])}{' or ' * (len(words) > 1)}{words[-1]}{hint}"
 
 
-def check_single_values(values: Mapping[str, Any], request: type[BaseRequest]) -> None:
-    """Refuse a text that lists several names of plug-ins, where each is a value of its own.
-
-    Raises:
-        RequestError: there is one, with the values as they are written.
-    """
-    for setting, value in values.items():
-        mark = request.names_of(setting)
-        for text in value if isinstance(value, list | tuple) else (value,):
-            if mark is None or not isinstance(text, str) or len(parts := split_names(mark.kind, text)) < 2:
-                continue
-            problem = f"{short(text)} lists several values of {setting.replace('_', '-')}"
-            if get_origin(request.model_fields[setting].annotation) is tuple:
-                raise RequestError(f"{problem}: write {options(setting, parts)}")
-            if mark.kind in JOINED_KINDS:
-                raise RequestError(f"{problem}: write {option(setting, '+'.join(parts))}")
-            raise RequestError(f"{problem}, and it takes one: run it once for each")
-
-
 def check_keys(keys: Iterable[str], valid_keys: Iterable[str]) -> None:
     """Refuse the first key that is not known, with the nearest one that is."""
     valid_keys = list(valid_keys)
     for key in keys:
         if key not in valid_keys:
-            raise RequestError(f"there is no setting {key!r}{setting_suggestion(key, valid_keys)}")
-
-
-def setting_suggestion(name: str, settings: Iterable[str]) -> str:
-    """The same for a setting of a call; one that an attack has is suggested as a part of the attack."""
-    settings = list(settings)
-    names = nearest_names(name, ATTACK_SETTINGS)
-    if nearest_names(name, settings) or not names or not {"attack", "--attack"} & set(settings):
-        return suggestion(name, settings)
-    return f"; it may be a setting of the attack: {option('attack', f'pgd?{names[0]}=VALUE')}"
+            raise RequestError(f"there is no setting {key!r}{suggestion(key, valid_keys)}")

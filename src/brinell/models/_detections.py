@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from brinell.core.boxes import MOST
 from brinell.core.detection import BoxForm
 from brinell.core.errors import RequestError, one_line
-from brinell.core.siblings import kept_path
 from brinell.core.user_files import check_function, hash_code, import_file, path_hint
 
 KEYS = ("boxes", "scores", "labels")
@@ -52,13 +51,7 @@ class Decoded(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         """What the function makes of the network's answer."""
-        return apply(self._decode, self.network(x))
-
-
-def apply(decode: Decoder, raw: Any) -> Any:
-    """The decoded answer, with modules in the folder of the user's file at hand."""
-    with kept_path():
-        return decode(raw)
+        return self._decode(self.network(x))
 
 
 def is_box_list(answer: Any) -> bool:
@@ -142,7 +135,7 @@ def decode_raw(decode: Decoder, raw: Tensor, name: str) -> Any:
         RequestError: the function fails.
     """
     try:
-        return apply(decode, raw)
+        return decode(raw)
     except Exception as error:
         raise RequestError(
             f"the decode function of {name} fails on {tuple(raw.shape)} ({type(error).__name__}: {one_line(error)})"

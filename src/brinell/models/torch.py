@@ -29,10 +29,9 @@ from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.model import Model
 from brinell.core.settings import Plain
-from brinell.core.siblings import kept_path
 from brinell.core.suggestions import suggestion
 from brinell.core.torch_settings import kept_defaults
-from brinell.core.user_files import bound_names, failure_text, hash_code, import_file, module_name
+from brinell.core.user_files import bound_names, failure_text, folder_on_path, hash_code, import_file, module_name
 from brinell.models._answers import Kind, LogitModel
 from brinell.models._class_order import names_beside
 from brinell.models._detections import Decoded, open_decoder
@@ -142,7 +141,7 @@ def _make(file: Path, factory: str, arguments: Mapping[str, str]) -> nn.Module:
     function = getattr(scope, factory, None)
     _check_factory(function, file, factory, scope, arguments)
     try:
-        with kept_path():
+        with folder_on_path(file):
             module = function(**arguments)  # type: ignore[misc]
     except (Exception, SystemExit) as error:
         raise RequestError(failure_text(f"{file}:{factory} failed", error, file)) from error

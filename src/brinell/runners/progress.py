@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from brinell.core.errors import Spelling, spell
 from brinell.core.outward import printable
 from brinell.store.files import write_text
 
@@ -60,7 +59,6 @@ class LiveProgress:
         quiet: suppress notes, stages and the live line, but not warnings.
         verbose: also report stages without samples.
         stream: receives the lines; None is standard error. Only terminals and notebooks get a live line.
-        spelling: spelling of options in the lines.
     """
 
     def __init__(
@@ -69,9 +67,8 @@ class LiveProgress:
         quiet: bool = False,
         verbose: bool = False,
         stream: TextIO | None = None,
-        spelling: Spelling = Spelling.PYTHON,
     ) -> None:
-        self._quiet, self._verbose, self._stream, self._spelling = quiet, verbose, stream, spelling
+        self._quiet, self._verbose, self._stream = quiet, verbose, stream
         self._console = Console(file=stream, stderr=stream is None)
         self._line: _Line | None = None
         self._stage = _Stage()
@@ -121,11 +118,11 @@ class LiveProgress:
     def note(self, text: str) -> None:
         """Print a note, unless quiet."""
         if not self._quiet:
-            self._print(f"note: {spell(text, self._spelling)}", permanent=True)
+            self._print(f"note: {text}", permanent=True)
 
     def warn(self, text: str) -> None:
         """A warning."""
-        self._print(f"warning: {spell(text, self._spelling)}", permanent=True)
+        self._print(f"warning: {text}", permanent=True)
 
     def seconds_left(self) -> float | None:
         """Estimated seconds until the run ends; None without a forecast or a rate."""

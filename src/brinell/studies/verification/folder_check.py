@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from brinell.core.contracts import Domain
-from brinell.core.errors import RequestError, Spelling, spell
+from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome, Records
 from brinell.store.folder import fitting
 from brinell.store.row_rules import make_cells
@@ -47,7 +47,7 @@ def verify_folder(run: Run, refusal: str, signatures: Sequence[str] = ()) -> Ver
         unverified_claims=["every figure, since neither the model nor the data was used"],
         claimed=claimed_names(RUN_COLUMNS, RUN_KEYS),
         problems=notes.problems,
-        refusal=spell(refusal, Spelling.TERMINAL),
+        refusal=refusal,
     )
 
 

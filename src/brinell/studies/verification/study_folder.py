@@ -5,7 +5,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from brinell.core.errors import RequestError, Spelling, option, spell
+from brinell.core.errors import RequestError, option
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
 from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
@@ -126,7 +126,7 @@ def check_files(study: Study, folder: Path, manifest: Mapping[str, Any], reason:
         list_unopened(manifest),
         [sentence],
         ["every figure, since neither the model nor the data was used"],
-        spell(reason, Spelling.TERMINAL),
+        reason,
     )
 
 
