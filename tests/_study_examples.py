@@ -12,9 +12,8 @@ from _hardening import MODEL, samples
 from _pictures import write_pictures
 from brinell.engine.sources import open_data
 from brinell.studies import register
-from brinell.studies.review import page, run
+from brinell.studies.review import ReviewRequest, page, run
 from brinell.studies.review.records import Answer
-from brinell.studies.review.request import ReviewRequest
 from brinell.testing import studies as rules
 
 for module in walk_packages(brinell.studies.__path__, "brinell.studies."):
@@ -57,8 +56,7 @@ def make_review(folder):
     """A review whose pairs somebody has judged."""
     request = ReviewRequest(**REVIEW)
     review = run.make_review(request, open_data(request.data), folder)
-    for trial in review.trials:
-        review.add(Answer(trial=trial.number, reviewer="", differs=trial.eps > 0.2, named=None, seconds=1.0))
+    review.add([Answer(trial=t.number, reviewer="", differs=t.eps > 0.2, named=None, seconds=1.0) for t in review.trials])
     page.write(folder)
 
 

@@ -81,7 +81,7 @@ class _Text(HTMLParser):
             self.parts.append(f"\n<{tag} {values.get('class', '')} {numbers}>")
         elif tag in ("td", "th"):
             self.parts.append(f" |{'{' + values['class'] + '}' if values.get('class') else ''} ")
-        elif tag == "img" and values["src"].startswith("data:"):
+        elif tag == "img" and values.get("src", "").startswith("data:"):
             pixels = Image.open(io.BytesIO(base64.b64decode(values["src"].partition(",")[2])))
             shades = " ".join(map(str, np.asarray(pixels.convert("L").resize((2, 2), Image.Resampling.BOX)).ravel()))
             self.parts.append(f"\n[{values.get('alt', '')}: {shades}]")

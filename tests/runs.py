@@ -22,9 +22,8 @@ import brinell
 from _pictures import write_pictures
 from _spots import VANISHING, Spots, entries, spots
 from brinell.engine.sources import open_data
-from brinell.studies.review import page
+from brinell.studies.review import ReviewRequest, page
 from brinell.studies.review.records import Answer
-from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review
 
 EPS = "2/255,6/255"
@@ -248,8 +247,9 @@ def review_run(finished_runs: Runs, patterns: Specs) -> Path:
     def make(out: Path) -> None:
         request = ReviewRequest(data=patterns.data, trials=8, eps=EPS)
         review = make_review(request, open_data(request.data), out)
-        for trial in review.trials:
-            review.add(Answer(trial=trial.number, reviewer="", differs=trial.eps > 2.5 / 255, named=None, seconds=1.0))
+        review.add(
+            [Answer(trial=t.number, reviewer="", differs=t.eps > 2.5 / 255, named=None, seconds=1.0) for t in review.trials]
+        )
         page.write(out)
 
     return finished_runs.make("review", make)

@@ -16,9 +16,9 @@ from brinell.studies.epsilon import page
 from brinell.studies.epsilon.evidence import load_examples
 from brinell.studies.epsilon.perception import psnr, rescale, ssim
 from brinell.studies.epsilon.records import load_folder, sample_limits
+from brinell.studies.review import ReviewRequest
 from brinell.studies.review.analysis import thresholds
 from brinell.studies.review.records import Answer, Review
-from brinell.studies.review.request import ReviewRequest
 from brinell.studies.review.run import make_review
 
 N = 60
@@ -41,8 +41,7 @@ def answer_review(folder, eps):
     """A review of digits in which changes of `eps` and more are noticed."""
     request = ReviewRequest(data="digits", norm="linf", trials=80, change="noise", eps="0.01,0.03,0.05,0.07,0.1,0.2")
     review = make_review(request, open_data("digits"), folder)
-    for trial in review.trials:
-        review.add(Answer(trial=trial.number, reviewer="ann", differs=trial.eps >= eps, named=trial.label, seconds=1.0))
+    review.add([Answer(trial=t.number, reviewer="ann", differs=t.eps >= eps, named=t.label, seconds=1.0) for t in review.trials])
     return folder
 
 

@@ -1,10 +1,41 @@
-"""Show a person pairs of clean and changed pictures in a browser, and measure which changes are noticed.
+"""Write a page of pairs of clean and changed pictures, and measure from people's answers which changes are noticed.
 
-The command serves the pairs on this machine until all are judged. It writes each answer to disk at once.
+Open the page in a browser. It saves the answers as a file, which the same command reads with --answers.
 """
 
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from brinell.core.settings import Names
+from brinell.engine.request import BaseRequest, Budgets, DataSpec, File, Seed
 from brinell.studies.kit import Study
-from brinell.studies.review.request import ReviewOptions, ReviewRequest
+
+
+class ReviewRequest(BaseRequest):
+    """The settings of `brinell review`."""
+
+    data: DataSpec
+    """The data: pictures with one or three channels."""
+    norm: Literal["linf", "l2"] = "linf"
+    """The norm in which the changes are measured: linf or l2."""
+    eps: Budgets = "0.01,0.02,0.04,0.08,0.16,0.32"
+    """The sizes of the changes, in the units of the data's bounds."""
+    change: Annotated[str, Names("folder", ("crafted", "noise"))] = "crafted"
+    """The kind of change: crafted (towards another class), noise, or run:FOLDER of an audit."""
+    trials: int = Field(default=120, ge=2, le=100_000)
+    """The number of pairs."""
+    catch: float = Field(default=0.2, gt=0, lt=1)
+    """The share of pairs without a change."""
+    seed: Seed = 0
+
+
+class ReviewOptions(BaseRequest):
+    """Answers of people."""
+
+    answers: tuple[File, ...] = ()
+    """A file of answers that the page saved, for the review in --out. Several are named by repeating it."""
+
 
 STUDY = Study(
     package=__name__,
@@ -18,9 +49,8 @@ STUDY = Study(
     page="page:write",
     layout="records:LAYOUT",
     repeat="run:repeat",
-    claimed=(("answers.jsonl", "the answers of people"),),
+    claimed=(("answers.json", "the answers of people"),),
     positional=("data",),
-    live=True,
-    resume="Resume the review in --out.",
-    examples=("brinell review FILE.npz", "brinell review FILE.npz --resume --out REVIEW --reviewer second"),
+    resume="Go on with the review in --out.",
+    examples=("brinell review FILE.npz --out REVIEW", "brinell review FILE.npz --out REVIEW --resume --answers answers.json"),
 )

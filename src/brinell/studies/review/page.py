@@ -1,29 +1,47 @@
 """The page on which a person judges pairs, and the page with the results."""
 
+import base64
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup, escape
+from PIL import Image
 
+from brinell.core.record import Array
 from brinell.pages.figures import LARGE, SMALL_FONT, Frame, axis_label, fitting, percent_axis, svg, tick
 from brinell.pages.format import short
 from brinell.pages.html import fill, save_page
+from brinell.store.files import write_text
 from brinell.studies.review.analysis import GroupThreshold, ReviewResult, SizeGroup, fit_curves, summarise
 from brinell.studies.review.psychometric import Curve
-from brinell.studies.review.records import Review
+from brinell.studies.review.records import JUDGE, Review
 
 SMALL = Frame(width=180, height=130, left_edge=40, bottom=26, top=8, right=8, font=SMALL_FONT)
 
 
 def trial_page(review: Review) -> str:
-    """HTML of the page that shows the pairs."""
-    return fill(__package__, "trial.html", {}, classes=review.classes)
+    """HTML of the page that shows the pairs, which is not told the size of a change or which pictures are equal."""
+    clean, changed = review.pairs()
+    pairs = []
+    for trial in review.trials:
+        pictures = [png(clean[trial.number]), png(changed[trial.number])]
+        # The page asks for the class of the changed picture; for an equal pair, of the side drawn for it.
+        pairs.append({"pictures": pictures[::-1] if trial.changed_left else pictures, "marked": 0 if trial.changed_left else 1})
+    return fill(__package__, "trial.html", {}, classes=review.classes, review=review.digest, pairs=pairs)
+
+
+def png(picture: Array) -> str:
+    """A picture, uint8 (H, W, C), as a data URL."""
+    buffer = io.BytesIO()
+    Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 def write(path: Path | str) -> Path:
-    """Write `report.html` into a review's folder.
+    """Write `pairs.html` and `report.html` into a review's folder.
 
     Returns:
         The path of the page.
@@ -33,6 +51,7 @@ def write(path: Path | str) -> Path:
         StoppedError: the folder cannot be written.
     """
     review = Review.open(path)
+    write_text(review.path / JUDGE, trial_page(review))
     return save_page(review.path, render(review))
 
 

@@ -2,13 +2,12 @@
 
 manifest.json        the request, and every trial: sample, class, size of the change
 pairs.safetensors    clean and changed pictures, uint8 (n, H, W, C)
-answers.jsonl        a line for each answer, on disk before the next pair is shown, with a hash of it and all lines before
+pairs.html           the page on which a person judges the pairs
+answers.json         the answers of all persons
 report.html          the results, computed from the files above
 """
 
-import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,12 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from brinell.core import bounded
-from brinell.core.errors import RequestError, StoppedError, one_line, option
+from brinell.core.errors import RequestError, one_line
 from brinell.core.record import Array
 from brinell.core.user_files import user_path
 from brinell.manifest import Amount, Content, Count, Listing, Manifest, fault, misfit
-from brinell.store.files import read_arrays, write_arrays
+from brinell.store.files import digest, read_arrays, write_arrays, write_text
 from brinell.store.folder import Layout
-
-DIGEST = "digest"
 
 
 class ReviewSettings(Content):
@@ -74,7 +71,7 @@ class ReviewManifest(Manifest):
 
 
 class Answer(Content):
-    """A person's answer to a trial: a line of answers.jsonl, without its hash under DIGEST."""
+    """A person's answer to a trial."""
 
     trial: Count
     """The number of the pair."""
@@ -88,8 +85,16 @@ class Answer(Content):
     """The time from seeing the pair to the answer, in seconds."""
 
 
-ANSWERS = "answers.jsonl"
-LAYOUT = Layout(verb="review", noun="review", version=1, manifest=ReviewManifest, derived=(ANSWERS,))
+class Answers(Content):
+    """A file of answers: what the page saves, and `answers.json` of the folder."""
+
+    review: str
+    """Digest of the pairs that were judged."""
+    answers: Listing[Answer]
+
+
+PAIRS, ANSWERS, JUDGE = "pairs.safetensors", "answers.json", "pairs.html"
+LAYOUT = Layout(verb="review", noun="review", version=1, manifest=ReviewManifest, derived=(ANSWERS, JUDGE))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +130,7 @@ class Review:
         Raises:
             StoppedError: the folder cannot be written.
         """
-        write_arrays(path / "pairs.safetensors", pairs)
+        write_arrays(path / PAIRS, pairs)
         manifest = {
             "request": dict(request),
             "made_here": mark,
@@ -153,89 +158,53 @@ class Review:
         Raises:
             RequestError: the file is missing or damaged.
         """
-        arrays = read_arrays(self.path / "pairs.safetensors")
+        arrays = read_arrays(self.path / PAIRS)
         return arrays["clean"], arrays["changed"]
 
+    @property
+    def digest(self) -> str:
+        """Digest of the pairs, which a file of answers names."""
+        return digest(self.path / PAIRS)
+
     def answers(self) -> list[Answer]:
-        """All answers so far. A last line that a kill cut off is left out.
+        """All answers so far.
 
         Raises:
-            RequestError: a line is damaged, or an earlier line was changed, added or removed.
+            RequestError: the file is damaged, or belongs to another review.
         """
-        return self._read()[0]
+        return self.read(self.path / ANSWERS) if (self.path / ANSWERS).exists() else []
 
-    def _read(self) -> tuple[list[Answer], str, int]:
-        """All answers, the hash of the last one ("" without answers), and the bytes of the file that they fill."""
-        file, answers, last_digest, size = self.path / ANSWERS, list[Answer](), "", 0
-        try:
-            content = bounded.read(file, bounded.MOST_TEXT)
-        except FileNotFoundError:
-            return answers, last_digest, size
-        except OSError as error:
-            raise RequestError(f"{file} cannot be read: {one_line(error)}") from None
-        *lines, tail = content.split(b"\n")
-        for number, line in enumerate(lines, 1):
-            location = f"{file}, line {number},"
-            fields = _parse_json(line)
-            if reason := "it is not valid JSON" if fields is None else fault(fields, Answer):
-                raise RequestError(f"{location} is damaged: {reason}; take the file from a copy of the folder")
-            digest = fields.pop(DIGEST, None)
-            if digest is not None or last_digest:  # reviews of earlier versions begin with lines without a hash
-                last_digest = _digest(last_digest, fields)
-            if digest != (last_digest or None):
-                raise RequestError(
-                    f"{location} is damaged: it or a line before it does not match its digest; take the file from a copy"
-                )
-            if fields["trial"] >= len(self.trials) or set(fields) != set(Answer.model_fields):
-                raise RequestError(f"{location} is damaged: it does not answer a trial of this review; take the file from a copy")
-            answers.append(Answer(**fields))
-            size += len(line) + 1
-        if _parse_json(tail[:-1]) is not None:
-            raise RequestError(f"{file}, line {len(lines) + 1}, is damaged at its end; take the file from a copy")
-        return answers, last_digest, size
-
-    def add(self, answer: Answer) -> None:
-        """Append an answer, and return once it is on disk.
+    def read(self, file: Path) -> list[Answer]:
+        """The answers in a file.
 
         Raises:
-            RequestError: the answers before it are damaged.
-            StoppedError: it cannot be written.
+            RequestError: the file is no file of answers, or belongs to another review.
         """
-        file = self.path / ANSWERS
         try:
-            _, last, size = self._read()
-            content = answer.model_dump()
-            with file.open("r+b" if file.exists() else "xb") as out:
-                out.truncate(size)
-                out.seek(0, os.SEEK_END)
-                out.write((json.dumps(content | {DIGEST: _digest(last, content)}, ensure_ascii=False) + "\n").encode())
-                out.flush()
-                os.fsync(out.fileno())
-        except OSError as error:
-            reason = error.strerror or error
-            raise StoppedError(
-                f"{file} cannot be written ({reason}): correct this, then continue with {option('resume')}"
-            ) from error
+            content = json.loads(bounded.text(file))
+        except (ValueError, RecursionError, OSError) as error:
+            raise RequestError(f"{file} is no file of answers: {one_line(error)}") from None
+        if reason := fault(content, Answers):
+            raise RequestError(f"{file} is no file of answers: {reason}")
+        if content["review"] != self.digest:
+            raise RequestError(f"{file} answers other pairs than those of {self.path}: name the folder whose page saved it")
+        answers = [Answer(**answer) for answer in content["answers"]]
+        if any(answer.trial >= len(self.trials) or (answer.named or 0) >= len(self.classes) for answer in answers):
+            raise RequestError(f"{file} answers a pair or names a class that {self.path} does not have")
+        return answers
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Add answers; a later answer of a person to a pair replaces an earlier one.
+
+        Raises:
+            RequestError: the answers before them are damaged.
+            StoppedError: they cannot be written.
+        """
+        latest = {(answer.reviewer, answer.trial): answer for answer in (*self.answers(), *answers)}
+        content = Answers(review=self.digest, answers=[latest[key] for key in sorted(latest)])
+        write_text(self.path / ANSWERS, content.model_dump_json(indent=1) + "\n")
 
     def trials_of(self, answers: Sequence[Answer]) -> list[Trial]:
         """The trial of each answer."""
         trials = {trial.number: trial for trial in self.trials}
         return [trials[answer.trial] for answer in answers]
-
-    def open_trials(self, reviewer: str) -> list[Trial]:
-        """Trials that a person has not answered yet, in order."""
-        numbers = {answer.trial for answer in self.answers() if answer.reviewer == reviewer}
-        return [trial for trial in self.trials if trial.number not in numbers]
-
-
-def _parse_json(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _digest(previous: str, content: Mapping[str, Any]) -> str:
-    """Hash of an answer and of the hash before it (BLAKE2b, 128 bits, hex)."""
-    text = json.dumps([previous, content], sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

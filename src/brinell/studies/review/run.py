@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import bounded
 from brinell.core.contracts import Dataset
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, Outcome
@@ -27,11 +26,9 @@ from brinell.engine.trust import make_mark
 from brinell.runners.loop import refuse_request
 from brinell.store.run import Run
 from brinell.studies.kit import Call
-from brinell.studies.review import page
+from brinell.studies.review import ReviewOptions, ReviewRequest, page
 from brinell.studies.review.analysis import ReviewResult, summarise
 from brinell.studies.review.records import ANSWERS, LAYOUT, Review, Trial
-from brinell.studies.review.request import ReviewOptions, ReviewRequest
-from brinell.studies.review.server import ReviewServer
 
 POOL = 5000
 """Samples are drawn from at most the first 5000 of the data."""
@@ -184,29 +181,28 @@ def _quantise_pairs(
 
 
 def carry_out(call: Call) -> ReviewResult:
-    """Serve the pairs on loopback until all are judged, and write the page. Answers from before an interruption remain.
+    """Make the pairs and the page that shows them, or add answers to the review in --out; write the results.
 
     Raises:
-        RequestError: the request does not fit, or the port cannot be used.
+        RequestError: the request does not fit, or a file of answers belongs to another review.
     """
     request: ReviewRequest = call.request
+    options: ReviewOptions = call.options
     folder = call.folder(request.data)
     review = resume_review(request, folder) if call.resume else None
     review = review or make_review(request, call.dataset() or open_data(request.data), folder)
-    options: ReviewOptions = call.options
-    try:
-        ReviewServer(review, page.trial_page(review), options.reviewer, options.port).serve(call.progress.note)
-    finally:
-        page.write(folder)
+    for file in options.answers:
+        review.add(review.read(Path(file)))
+    page.write(folder)
     return summarise(review)
 
 
 def repeat(call: Call, folder: Path) -> None:
     """Make the pairs of a review again, with the answers that its folder holds."""
     out = call.folder(call.request.data)
-    make_review(call.request, call.dataset() or open_data(call.request.data), out)
+    review = make_review(call.request, call.dataset() or open_data(call.request.data), out)
     if (folder / ANSWERS).exists():
-        (out / ANSWERS).write_bytes(bounded.read(folder / ANSWERS, bounded.MOST_TEXT))
+        review.add(review.read(folder / ANSWERS))
     page.write(out)
 
 

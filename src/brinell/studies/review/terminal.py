@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brinell.studies.review.page import interval_text, threshold_text
+from brinell.studies.review.records import JUDGE
 
 
 def lines(result: Any) -> Iterator[str]:
@@ -13,4 +14,7 @@ def lines(result: Any) -> Iterator[str]:
     yield "  half of the changes are noticed at"
     for group in [result.overall, *result.per_class] if result.overall else ():
         yield f"  {group.name:<16} {threshold_text(group):>16}   95 % interval: {interval_text(group)}"
+    if not result.answers:
+        yield f"open {Path(result.folder) / JUDGE} in a browser, judge the pairs, and pass the file that it saves:"
+        yield f"  brinell review {result.data} --out {result.folder} --resume --answers FILE"
     yield f"page: {Path(result.folder) / 'report.html'}"
