@@ -1,14 +1,13 @@
 """The one rule by which the classes of a model and those of the data are matched.
 
-Names decide wherever both sides have them: first as they are written, then without case and punctuation, then by synonyms and
-WordNet identifiers, then in the singular. Numbers (`7`, `class 7`, `LABEL_7`) are no names: a number stands for the answer at
-that place, unless the model's own classes are other numbers, such as the 1, 2 and 5 of an estimator's `classes_`. Only where one
-side names nothing do places decide, and a remark says so if the numbers of classes differ.
+Where both sides have names, names decide: without case and punctuation, and only up to a comma, after which lists of ImageNet
+have synonyms. Numbers (`7`, `class 7`, `LABEL_7`) are no names: a number stands for the answer at that place, unless the model's
+own classes are other numbers, such as the 1, 2 and 5 of an estimator's `classes_`. Only where one side names nothing do places
+decide, and a remark says so if the numbers of classes differ.
 """
 
 import re
-import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from brinell.core.errors import ModelError, RequestError
@@ -19,12 +18,9 @@ MOST_LISTED = 6
 """Number of classes that a message lists."""
 MOST_PROPOSED = 200
 """Largest number of names that a message proposes as an option."""
-NUMBERED = re.compile(r"(?:(?:label|class|category|target|output|cls|c)[\s_\-]*)?(-?\d{1,6})", re.IGNORECASE)
-SYNSET = re.compile(r"n\d{8}")
+NUMBERED = re.compile(r"(?:(?:label|class)[\s_\-]*)?(-?\d{1,6})", re.IGNORECASE)
 MOST_UNLIKE = 0.05
 """Largest share of names that may differ in two lists that otherwise name the same classes in the same order."""
-IMAGENET = 1000
-"""Number of classes of the networks whose answers are in the order of ImageNet's sorted WordNet identifiers."""
 
 
 class Match(NamedTuple):
@@ -36,14 +32,7 @@ class Match(NamedTuple):
     """The reader of the report must know this about it."""
 
 
-def match_classes(
-    name: str,
-    model_names: Sequence[str],
-    data_names: Sequence[str],
-    count: int,
-    present: Iterable[int],
-    synsets: Callable[[], Sequence[str]] = tuple,
-) -> Match:
+def match_classes(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, present: Iterable[int]) -> Match:
     """Match the classes of a model with those of the data.
 
     Args:
@@ -52,7 +41,6 @@ def match_classes(
         data_names: names of the data's classes in the order of the labels.
         count: number of the model's classes.
         present: labels that occur in the data.
-        synsets: WordNet identifiers of ImageNet's classes in order, or nothing where they are not known.
 
     Raises:
         ModelError: names that do not cover each other, or that match in two ways.
@@ -61,91 +49,17 @@ def match_classes(
     if not data_names or tuple(model_names) == tuple(data_names):
         return Match()
     model_numbers, data_numbers = _numbers(model_names), _numbers(data_names)
-    if data_numbers is not None and (model_numbers is not None or not model_names):
-        return _by_number(name, model_names, model_numbers, data_names, data_numbers, count, used)
-    if data_numbers is not None:
-        return _by_place(name, model_names, data_names, data_numbers, count, used)
-    if not model_names or _is_count(model_numbers):
-        return _unnamed(name, model_names, data_names, count, used, synsets)
-    if all(SYNSET.fullmatch(data_names[label]) for label in used) and not any(map(_synset, model_names)) and count == IMAGENET:
-        return _unnamed(name, model_names, data_names, count, used, synsets)
-    return _by_name(name, model_names, data_names, count, used)
-
-
-def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, used: Sequence[int]) -> Match:
-    """Match two lists of names; classes without a sample are matched as far as they can be."""
-    tables = [(keys, _lookup(model_names, keys)) for keys in KEYS]
-    candidates = [
-        next(filter(None, (_find(table, keys(data_name)) for keys, table in tables)), list[int]()) for data_name in data_names
-    ]
-    if len(model_names) == len(data_names) and (agreement := _agreement(name, data_names, candidates)) is not None:
-        return agreement
-    places: dict[int, int] = {}
-    for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
-        matches = candidates[label]
-        if label in used:
-            _check_single(name, model_names, data_names, label, matches)
-            _check_injective(name, model_names, data_names, places, label, matches[0])
-        if len(matches) == 1 and matches[0] not in places.values():
-            places[label] = matches[0]
-    return _match_of(name, places, model_names, data_names, count, "name")
-
-
-def _agreement(name: str, data_names: Sequence[str], candidates: Sequence[Sequence[int]]) -> Match | None:
-    """The match of two lists that name the same classes in the same order, a few of them in other words; None if they do not."""
-    strangers = [label for label, matches in enumerate(candidates) if label not in matches]
-    if len(strangers) > MOST_UNLIKE * len(data_names) or any(candidates[label] for label in strangers):
-        return None
-    if not strangers:
-        return Match()
-    example = _quoted(data_names[strangers[0]])
-    return Match((), f"{len(strangers)} of {len(data_names)} classes, such as {example}, have another name in the list of {name}")
-
-
-def _check_single(name: str, model_names: Sequence[str], data_names: Sequence[str], label: int, matches: Sequence[int]) -> None:
-    """Refuse a class of the data that names none of the model's classes, or several."""
-    title = _quoted(data_names[label])
-    if len(matches) > 1:
-        raise ModelError(
-            f"{len(matches)} classes of model {name} match {title}, a class of the data ({_listing(list(map(str, matches)))}): "
-            f"{_remedy(data_names)}"
-        )
-    if not matches:
-        raise ModelError(
-            f"model {name} tells the classes {_listing(model_names)} apart, and those of the data are {_listing(data_names)}; it "
-            f"has no {title}: choose the model made for this data, or {_remedy(data_names)}"
-        )
-
-
-def _check_injective(
-    name: str, model_names: Sequence[str], data_names: Sequence[str], places: Mapping[int, int], label: int, place: int
-) -> None:
-    """Refuse two classes of the data that are one class of the model."""
-    if labels := [earlier_label for earlier_label, earlier_place in places.items() if earlier_place == place]:
-        raise ModelError(
-            f"two classes of the data, {labels[0]} {_quoted(data_names[labels[0]])} and {label} {_quoted(data_names[label])}, "
-            f"match one class of model {name}, {_quoted(model_names[place])}: rename one of them"
-        )
-
-
-def _by_number(
-    name: str,
-    model_names: Sequence[str],
-    model_numbers: Sequence[int] | None,
-    data_names: Sequence[str],
-    data_numbers: Sequence[int],
-    count: int,
-    used: Sequence[int],
-) -> Match:
-    """Match two lists of numbers, by their values; a model without names counts its answers from 0."""
+    if model_names and model_numbers is None and data_numbers is None:
+        return _by_name(name, model_names, data_names, count, used)
+    if data_numbers is None or (model_names and model_numbers is None and _is_count(data_numbers)):
+        same = not model_names and len(data_names) == count
+        return Match() if same else Match((), _by_place_note(name, model_names, data_names))
     numbers = range(count) if model_numbers is None else model_numbers
     place_of = {number: place for place, number in enumerate(numbers)}
-    needed = [data_numbers[label] for label in used]
-    if len(place_of) == len(numbers) and len(set(data_numbers)) == len(data_numbers) and place_of.keys() >= set(needed):
+    if len(place_of) == len(numbers) and place_of.keys() >= {data_numbers[label] for label in used}:
         places = {label: place_of[number] for label, number in enumerate(data_numbers) if number in place_of}
         return _match_of(name, places, model_names, data_names, count, "number")
-    if (_is_count(data_numbers) and sorted(numbers) == [-1, 1]) or model_numbers is None or _is_count(model_numbers):
-        # Labels from 0 on count an estimator's -1 and 1, and folders from 1 on the answers of a model without names.
+    if model_numbers is None or _is_count(model_numbers) or (_is_count(data_numbers) and sorted(numbers) == [-1, 1]):
         return Match((), _by_place_note(name, model_names, data_names)) if len(data_names) == count else Match()
     raise ModelError(
         f"model {name} tells the classes {_listing(model_names)} apart, and the labels of the data are "
@@ -153,32 +67,39 @@ def _by_number(
     )
 
 
-def _by_place(
-    name: str, model_names: Sequence[str], data_names: Sequence[str], data_numbers: Sequence[int], count: int, used: Sequence[int]
-) -> Match:
-    if _is_count(data_numbers) or not all(0 <= data_numbers[label] < count for label in used):
-        return Match((), _by_place_note(name, model_names, data_names))
-    places = {label: number for label, number in enumerate(data_numbers) if 0 <= number < count}
-    return _match_of(name, places, model_names, data_names, count, "number")
+def _by_name(name: str, model_names: Sequence[str], data_names: Sequence[str], count: int, used: Sequence[int]) -> Match:
+    """Match two lists of names; classes without a sample are matched as far as they can be."""
+    keys = list(map(_key, model_names))
+    strangers = [label for label, title in enumerate(data_names) if [_key(title)] != keys[label : label + 1]]
+    is_same_list = len(model_names) == len(data_names) and len(strangers) <= MOST_UNLIKE * len(data_names)
+    if is_same_list and set(model_names) != set(data_names):
+        text = f"{len(strangers)} of {len(data_names)} classes, such as {_quoted(data_names[strangers[0]])}" if strangers else ""
+        return Match((), f"{text}, have another name in the list of {name}" if text else "")
+    places: dict[int, int] = {}
+    for label in (*used, *sorted(set(range(len(data_names))) - set(used))):
+        exact = [place for place, title in enumerate(model_names) if title == data_names[label]]
+        matches = exact or [place for place, key in enumerate(keys) if key == _key(data_names[label])]
+        taken = [earlier for earlier, place in places.items() if place in matches]
+        if len(matches) == 1 and not taken:
+            places[label] = matches[0]
+        elif label in used:
+            title = _quoted(data_names[label])
+            if taken:
+                problem = f"two classes of the data, {_quoted(data_names[taken[0]])} and {title}, match one class of model {name}"
+            elif matches:
+                problem = f"{len(matches)} classes of model {name} match {title}, a class of the data"
+            else:
+                problem = (
+                    f"model {name} tells the classes {_listing(model_names)} apart, and those of the data are "
+                    f"{_listing(data_names)}; it has no {title}"
+                )
+            raise ModelError(f"{problem}: choose the model made for this data, or {_remedy(data_names)}")
+    return _match_of(name, places, model_names, data_names, count, "name")
 
 
-def _unnamed(
-    name: str,
-    model_names: Sequence[str],
-    data_names: Sequence[str],
-    count: int,
-    used: Sequence[int],
-    synsets: Callable[[], Sequence[str]],
-) -> Match:
-    """Match a model without names, whose answers are ImageNet's if there are a thousand and the data has WordNet identifiers."""
-    if count == IMAGENET and used and all(_synset(data_names[label]) for label in used):
-        place_of = {synset: place for place, synset in enumerate(synsets())}
-        places = {label: place_of[synset] for label, synset in enumerate(map(_synset, data_names)) if synset in place_of}
-        if places.keys() >= set(used) and len(set(places.values())) == len(places):
-            return _match_of(name, places, (), data_names, count, "WordNet identifier")
-    if not model_names and len(data_names) == count:
-        return Match()
-    return Match((), _by_place_note(name, model_names, data_names))
+def _key(name: str) -> str:
+    """A name without case and punctuation, up to a comma."""
+    return re.sub(r"[\W_]+", "", name.partition(",")[0]).casefold() or name
 
 
 def _match_of(
@@ -281,59 +202,6 @@ def option_text(names: Sequence[str]) -> str:
     return f"class_names={'+'.join(names)}"
 
 
-# Keys under which two names are one
-
-
-def _exact(name: str) -> tuple[str, ...]:
-    return (name,)
-
-
-def _plain(name: str) -> tuple[str, ...]:
-    """The name without case, accents' encodings, spaces and punctuation."""
-    squashed = "".join(re.findall(r"\w+", unicodedata.normalize("NFKC", name).casefold())).replace("_", "")
-    return (squashed,) if squashed else ()
-
-
-def _synonyms(name: str) -> tuple[str, ...]:
-    """The WordNet identifier in the name, and each of its synonyms (`tench, Tinca tinca`) without it."""
-    synset = _synset(name)
-    words = name.replace(synset, " ", 1) if synset else name
-    return tuple(dict.fromkeys(filter(None, (synset, *(key for part in re.split(r"[,;/|]", words) for key in _plain(part))))))
-
-
-def _singular(name: str) -> tuple[str, ...]:
-    """The synonyms with the endings of plurals taken away."""
-    return tuple(
-        dict.fromkeys(
-            re.sub(r"ies$", "y", key) if key.endswith("ies") else re.sub(r"(?<=[sxzh])es$|(?<!s)s$", "", key)
-            for key in _synonyms(name)
-        )
-    )
-
-
-KEYS: tuple[Callable[[str], tuple[str, ...]], ...] = (_exact, _plain, _synonyms, _singular)
-"""From strict to tolerant; a name is matched by the first that finds it."""
-
-
-def _lookup(names: Sequence[str], keys: Callable[[str], tuple[str, ...]]) -> dict[str, list[int]]:
-    table: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        for key in keys(name):
-            table.setdefault(key, []).append(place)
-    return table
-
-
-def _find(table: Mapping[str, list[int]], keys: Sequence[str]) -> list[int]:
-    """The places under any of these keys."""
-    return sorted({place for key in keys for place in table.get(key, ())})
-
-
-def _synset(name: str) -> str:
-    """The WordNet identifier that a name begins with, such as n01440764; empty without one."""
-    match = re.match(r"n\d{8}(?!\d)", name.strip())
-    return match[0] if match else ""
-
-
 def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
     """The numbers in names such as `7`, `class 7` or `LABEL_7`; None if a name is more than a number."""
     matches = [NUMBERED.fullmatch(name.strip()) for name in names]
@@ -343,9 +211,6 @@ def _numbers(names: Sequence[str]) -> tuple[int, ...] | None:
 def _is_count(numbers: Sequence[int] | None) -> bool:
     """True for 0, 1, 2, ... in this order."""
     return numbers is not None and list(numbers) == list(range(len(numbers)))
-
-
-# Texts
 
 
 def _by_place_note(name: str, model_names: Sequence[str], data_names: Sequence[str]) -> str:

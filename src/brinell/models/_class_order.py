@@ -1,7 +1,6 @@
 """Models whose answers are brought into the order of the data's classes, matched by their names (`core.class_names`)."""
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -83,7 +82,7 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     source = "the option class_names= of" if class_names else "the class names of"
     names = check_names(f"{source} {model.name}", class_names or info.class_names, count)
     present = np.unique(np.asarray(dataset.labels())).tolist()
-    match = match_classes(model.name, names, tuple(dataset.classes), count, present, imagenet_synsets)
+    match = match_classes(model.name, names, tuple(dataset.classes), count, present)
     if not match.order:
         return OrderedModel(model, (), names, match.note) if match.note or class_names else model
     if not declared and (model.classes == 1 or NEVER in match.order):
@@ -91,15 +90,6 @@ def in_order_of(model: Model, dataset: Dataset, class_names: Sequence[str] = ())
     own = [names[place] if names and place != NEVER else "" for place in match.order]
     ordered = [*dataset.classes, *own[len(dataset.classes) :]]
     return OrderedModel(model, match.order, [name or str(place) for place, name in enumerate(ordered)], match.note)
-
-
-def imagenet_synsets() -> tuple[str, ...]:
-    """The WordNet identifiers of ImageNet's thousand classes in order, from timm's table; empty without timm."""
-    spec = importlib.util.find_spec("timm")
-    if spec is None or spec.origin is None:
-        return ()
-    file = Path(spec.origin).parent / "data" / "_info" / "imagenet_synsets.txt"
-    return tuple(bounded.text(file).split()) if file.is_file() else ()
 
 
 def names_of_file(file: Path) -> tuple[str, ...]:
