@@ -8,14 +8,12 @@ import torch
 from brinell.core import losses
 from brinell.core.criterion import (
     MISCLASSIFIED,
-    ROUNDING,
     NotRejected,
     Probability,
     Targeted,
     Threshold,
     Undetected,
     Worst,
-    beyond_rounding,
     log_odds,
 )
 from brinell.core.errors import RequestError
@@ -60,7 +58,7 @@ def test_margins_are_those_of_the_definitions():
     for criterion, definition in DEFINITIONS:
         margin, expected = criterion.margin(LOGITS, Y, X), by_row(definition)
         torch.testing.assert_close(margin, expected, rtol=1e-4, atol=1e-4, msg=str(criterion))
-        verdict = criterion.is_met(margin, LOGITS.abs().amax(1))
+        verdict = criterion.is_met(margin, LOGITS, Y)
         assert torch.equal(verdict, expected > 1e-4) and 0 < verdict.sum() < N, criterion
         assert criterion.select(slice(2, 5)).describe() == criterion.describe() and criterion.classes_for_attack(7) == 7
 
@@ -95,7 +93,7 @@ def test_targets_follow_their_rows():
     margin = criterion.margin(LOGITS, Y, X)
     expected = torch.tensor([row[t] - largest_but(row, t) for row, t in zip(LOGITS.tolist(), targets.tolist(), strict=True)])
     torch.testing.assert_close(margin, expected)
-    assert torch.equal(criterion.is_met(margin, LOGITS.abs().amax(1)), LOGITS.argmax(1) == targets)
+    assert torch.equal(criterion.is_met(margin, LOGITS, Y), LOGITS.argmax(1) == targets)
     for loss in losses.LOSSES.values():
         assert torch.equal(criterion.loss(loss, LOGITS, Y), -loss(LOGITS, targets))
     for rows in (slice(3, 9), torch.tensor([5, 2]), Y == 1):
@@ -105,10 +103,10 @@ def test_targets_follow_their_rows():
 def test_an_input_is_undetected_where_it_is_wrong_and_raises_no_alarm():
     criterion = Undetected(lambda x: x.sum(1), threshold=2.0)
     margin, lead = criterion.margin(LOGITS, Y, X), losses.margin(LOGITS, Y)
-    wrong = lead > ROUNDING * LOGITS.abs().amax(1)
+    wrong = LOGITS.argmax(1) != Y
     torch.testing.assert_close(margin[wrong], 2 - X.sum(1)[wrong])
     assert (margin[~wrong] < 0).all() and torch.allclose(margin[~wrong], lead[~wrong], atol=1e-4)
-    assert criterion.is_met(torch.tensor([-0.1, 0.0, 0.1]), torch.ones(3)).tolist() == [False, True, True]
+    assert criterion.is_met(torch.tensor([-0.1, 0.0, 0.1]), LOGITS[:3], Y[:3]).tolist() == [False, True, True]
     level = torch.tensor([[1.0, 1.0]])
     assert criterion.margin(level, torch.tensor([0]), X[:1]) < 0, "a lead of nothing is no success"
     assert torch.equal(criterion.loss(losses.cross_entropy, LOGITS, Y), losses.cross_entropy(LOGITS, Y))
@@ -117,7 +115,7 @@ def test_an_input_is_undetected_where_it_is_wrong_and_raises_no_alarm():
 def test_the_worst_case_has_no_success_and_the_margins_of_its_criterion():
     of, margin = NotRejected(1), NotRejected(1).margin(LOGITS, Y, X)
     worst = Worst(of)
-    assert torch.equal(worst.margin(LOGITS, Y, X), margin) and not worst.is_met(margin, margin).any()
+    assert torch.equal(worst.margin(LOGITS, Y, X), margin) and not worst.is_met(margin, LOGITS, Y).any()
     assert torch.equal(worst.logits_for_attack(LOGITS, Y), of.logits_for_attack(LOGITS, Y))
     assert torch.equal(worst.loss(losses.margin, LOGITS, Y), of.loss(losses.margin, LOGITS, Y))
     assert worst.for_attack() == worst and worst.select(slice(0, 2)) == worst and worst.classes_for_attack(4) == 4
@@ -132,11 +130,16 @@ def test_log_odds_are_exact_where_probabilities_are_not():
     assert log_odds(torch.tensor([[-90.0, 0.0]]), torch.tensor([0])).item() == pytest.approx(-90)
 
 
-def test_margins_within_rounding_are_none():
-    logits = torch.tensor([[10.0, 0.0]] * 4)
-    margin = torch.tensor([-3.0, 0.5 * 10 * ROUNDING, 2 * 10 * ROUNDING, 4.0])
-    assert beyond_rounding(margin, logits).tolist() == pytest.approx([-3.0, 0.0, 20 * ROUNDING, 4.0])
-    assert MISCLASSIFIED.is_met(margin, logits.abs().amax(1)).tolist() == [False, False, True, True]
+def test_the_class_that_the_answer_names_decides_to_the_last_digit():
+    """Of equal logits the first leads. Offsets, factors and masked classes leave the slack of two scores what it is."""
+    logits = torch.tensor([[1.0, 1.0 + 2.0**-23, -1e9]] * 2 + [[1.0, 1.0, -1e9]] * 2)
+    y = torch.tensor([0, 1, 0, 1])
+    expected = [True, False, False, True]
+    for criterion in (MISCLASSIFIED, NotRejected(2), Targeted(1 - y)):
+        assert criterion.is_met(criterion.margin(logits, y, logits), logits, y).tolist() == expected
+    assert bool((losses.rounding(logits, y) < 1e-5).all()) and torch.equal(
+        losses.rounding(1024 * logits, y), 1024 * losses.rounding(logits, y)
+    )
 
 
 def test_criteria_that_a_model_cannot_meet_are_refused():

@@ -36,7 +36,7 @@ def test_a_detector_that_is_right_makes_no_error():
     for error in ERRORS:
         x, judge = criterion(error)
         assert judge.counts(answers(x)).tolist() == [0, 0, 0]
-        assert not judge.is_met(judge.margin(answers(x), None, x), None).any()
+        assert not judge.is_met(judge.margin(answers(x), None, x), None, None).any()
 
 
 def test_errors_by_hand():
@@ -203,7 +203,7 @@ def test_losses_counts_and_margins_are_those_of_the_reference():
                 expected.append(errors - 0.6 if error == "false" else value)
             margin = judge_of.margin(flat, None, None)
             assert margin.tolist() == pytest.approx(expected, abs=1e-4), (seed, error)
-            assert judge_of.is_met(margin, None).tolist() == [value > 0 for value in expected]
+            assert judge_of.is_met(margin, None, None).tolist() == [value > 0 for value in expected]
             assert torch.equal(judge_of.logits_for_attack(flat, None), torch.stack((0 * margin, margin), 1))
             assert judge_of.attackable.tolist() == [True, True, error == "false"]
 

@@ -50,7 +50,7 @@ def test_an_object_is_lost_where_no_shown_box_of_its_class_overlaps_it(subtests)
                 overlap = overlaps(final.boxes, picture.boxes)[:, 0] >= 0.5
                 match = bool((overlap & (final.labels == picture.labels[0])).any())
                 assert match == bool(margin[row] < 0) == bool(view[row].argmax() == 0)
-                assert match == (not criterion.is_met(margin, margin)[row])
+                assert match == (not criterion.is_met(margin, answers, ZERO)[row])
 
 
 def test_an_object_is_found_by_its_score_and_a_box_beside_it_counts_in_part():

@@ -46,7 +46,7 @@ def test_share_of_wrong_pixels_by_hand():
     expected = torch.tensor([(1 - 3 + 0.5) / 3, 0.5 / 4])
     values = margin(PixelShare(masks=MASKS, classes=3, threshold=0.75))
     assert torch.allclose(values, expected)
-    assert PixelShare(masks=MASKS, classes=3).is_met(values, values).tolist() == [False, True]
+    assert PixelShare(masks=MASKS, classes=3).is_met(values, values, None).tolist() == [False, True]
 
 
 def test_iou_of_a_picture_by_hand():
@@ -118,7 +118,7 @@ def test_attacks_see_two_classes_that_judge_alike(subtests):
                     margin, view = criterion.margin(logits, y, logits), judge.logits_for_attack(logits, y)
                     assert view.shape == (2, judge.classes_for_attack(12))
                     margin_of_attack = judge.for_attack().margin(view, y, view)
-                    assert torch.equal(margin_of_attack > 0, criterion.is_met(margin, margin))
+                    assert torch.equal(margin_of_attack > 0, criterion.is_met(margin, logits, y))
                     assert torch.equal(margin_of_attack[margin > 0], margin[margin > 0])
 
 

@@ -156,20 +156,16 @@ def test_each_change_of_a_row_breaks_the_rule_about_it(audit):
 
 
 def test_values_at_the_ends_of_what_is_allowed(audit):
-    """The clean margin of sample 0 is 2.4 and that of sample 1 is 0.4: a hundredth of it, or of 1, may be on the wrong side."""
     part = audit[FGSM][1]
     outcomes, samples = part.outcome.astype(str), part.sample_id
-    assert float(np.abs(audit[CLEAN][1].best_margin[0])) == pytest.approx(2.4, rel=1e-5)
-    first, second = (int(np.flatnonzero((outcomes == "fooled") & (samples == sample))[0]) for sample in (0, 1))
+    first = int(np.flatnonzero((outcomes == "fooled") & (samples == 0))[0])
     robust = int(np.flatnonzero((outcomes == "survived") & (samples == 0))[0])
     rows_ = [
-        (first, "adv_margin", -0.023, True),
-        (first, "adv_margin", -0.025, False),
-        (first, "best_margin", -0.023, True),
-        (second, "adv_margin", -0.009, True),
-        (second, "adv_margin", -0.011, False),
-        (robust, "best_margin", 0.023, True),
-        (robust, "best_margin", 0.025, False),
+        (first, "adv_margin", 0.0, True),
+        (first, "adv_margin", -1e-30, False),
+        (first, "best_margin", 0.0, True),
+        (robust, "best_margin", 0.0, True),
+        (robust, "best_margin", 1e-30, False),
         (first, "clean_confidence", None, True),
         (first, "adv_confidence", 1.0, True),
         (first, "adv_confidence", 0.0, True),

@@ -46,7 +46,7 @@ def select_rows(keep: Tensor, *aligned: Any) -> tuple[Any, ...]:
 
 def adversarial(batch: Batch, threat: Threat, x: Tensor, logits: Tensor) -> Tensor:
     """(n,) bool: which of `x` (n, *shape), answered with `logits`, meet the criterion, however far they are away."""
-    return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits.abs().amax(1))
+    return threat.criterion.is_met(threat.criterion.margin(logits, batch.y, x), logits, batch.y)
 
 
 def cosine(first: float, last: float, share: float) -> float:

@@ -22,7 +22,6 @@ from torch import Tensor
 from brinell.attacks._shared import EveryKind, cosine, still_active
 from brinell.core import norms
 from brinell.core.contracts import Access, Batch, Distance, Oracle, Streams, Threat
-from brinell.core.criterion import ROUNDING
 from brinell.core.losses import margin
 from brinell.core.oracle import Gradient
 from brinell.core.settings import above_zero, at_least
@@ -86,7 +85,7 @@ def _resized(
     Until one is found, the ball reaches `gamma` beyond the linearised boundary; afterwards it grows by `gamma` where `delta` is
     not adversarial, and shrinks where it is, to at most the closest.
     """
-    size, wrong = distance.size(delta), answer.loss > ROUNDING * answer.logits.abs().amax(1)
+    size, wrong = distance.size(delta), answer.loss > 0
     best = torch.where(wrong, torch.minimum(best, size), best)
     slope = norms.DUAL[distance.name](answer.grad).clamp_min(1e-30)
     outside = torch.where(best.isinf(), size - answer.loss / slope, eps) * (1 + gamma)

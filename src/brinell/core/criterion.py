@@ -1,7 +1,7 @@
 """Criteria of success: the definition of an adversarial input, for ledger, agent, generator, adaptive attacks and verification.
 
-A criterion gives every answer of the model a margin, which is positive for adversarial inputs. A margin that float32 rounding
-may explain does not count as a success (`ROUNDING`).
+A criterion gives every answer of the model a margin, which is positive for adversarial inputs. Whether an answer meets it is
+decided by the class that the model's answer names, compared exactly: of equal logits the first leads, as by argmax.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,6 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.errors import RequestError
-
-ROUNDING = 1e-5
-"""A margin below this share of the largest logit may be a rounding error."""
 
 TINY = 1e-30
 """Keeps the margin of an input that the model classifies correctly below 0, however flat its answers are."""
@@ -40,12 +37,13 @@ class Criterion(Protocol):
             x: (n, *shape) the inputs of these answers.
         """
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """True for each success, (n,) bool; a margin that float32 rounding may explain is none.
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True for each success, (n,) bool.
 
         Args:
             margin: (n,) margins of the criterion.
-            largest: (n,) the largest absolute logit of each answer.
+            logits: (n, classes) the answers.
+            y: (n,) int64 true classes.
         """
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
@@ -79,13 +77,13 @@ class Criterion(Protocol):
 
 
 class PlainCriterion:
-    """Base of most criteria: margins beyond rounding count, attacks see the model's own logits, and all rows are alike."""
+    """Base of most criteria: positive margins count, attacks see the model's own logits, and all rows are alike."""
 
     name: str
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """True for margins beyond rounding, (n,) bool."""
-        return margin > ROUNDING * largest
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True for positive margins, (n,) bool."""
+        return margin > 0
 
     def logits_for_attack(self, logits: Tensor, y: Tensor, margin: Tensor | None = None) -> Tensor:
         """The logits unchanged, (n, classes)."""
@@ -121,6 +119,10 @@ class Misclassified(PlainCriterion):
         """The largest wrong logit minus the true one, (n,)."""
         return losses.margin(logits, y)
 
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True where the answer names another class, (n,) bool."""
+        return logits.argmax(1) != y
+
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of the true class, (n,)."""
         return loss(logits, y)
@@ -150,6 +152,11 @@ class NotRejected(PlainCriterion):
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """The largest logit of the other classes minus the larger one of true and reject class, (n,)."""
         return losses.margin(self.logits_for_attack(logits, y), y)
+
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True where the answer names neither class, (n,) bool."""
+        predicted = logits.argmax(1)
+        return (predicted != y) & (predicted != self.reject)
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """The loss of the true class, (n,), with the reject class merged into it."""
@@ -182,6 +189,10 @@ class Targeted(PlainCriterion):
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
         """The logit of the target class minus the largest other one, (n,)."""
         return -losses.margin(logits, self.classes)
+
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True where the answer names the target class, (n,) bool."""
+        return logits.argmax(1) == self.classes
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:
         """Minus the loss of the target class, (n,)."""
@@ -312,11 +323,11 @@ class Undetected(PlainCriterion):
     name = "undetected"
 
     def margin(self, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-        """The threshold minus the score if the input is misclassified beyond rounding, otherwise a number below 0; (n,)."""
-        lead, rounding = losses.margin(logits, y), ROUNDING * logits.detach().abs().amax(1)
-        return torch.where(lead > rounding, self.threshold - self.suspicion(x), lead - 2 * rounding - TINY)
+        """The threshold minus the score if the input is misclassified, otherwise a number below 0; (n,)."""
+        wrong = logits.detach().argmax(1) != y
+        return torch.where(wrong, self.threshold - self.suspicion(x), losses.margin(logits, y) - TINY)
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
         """True for margins of at least 0, (n,) bool: a score equal to the threshold raises no alarm."""
         return margin >= 0
 
@@ -340,7 +351,7 @@ class Worst:
         """See the wrapped criterion."""
         return self.of.margin(logits, y, x)
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
         """Never."""
         return torch.zeros_like(margin, dtype=torch.bool)
 
@@ -375,11 +386,6 @@ class Worst:
 
 MISCLASSIFIED = Misclassified()
 """The default criterion."""
-
-
-def beyond_rounding(margin: Tensor, logits: Tensor) -> Tensor:
-    """The margins (n,), with 0 for positive margins that float32 rounding of the logits may explain."""
-    return torch.where(margin > ROUNDING * logits.abs().amax(1), margin, margin.clamp_max(0))
 
 
 def _logit(p: float) -> Tensor:

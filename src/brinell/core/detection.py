@@ -204,8 +204,8 @@ class BoxCriterion:
         value: Tensor = getattr(parts, self.error)()
         return value
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """True for margins above 0, (n,) bool: they count whole errors."""
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True for positive margins, (n,) bool: they count whole errors."""
         return margin > 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:

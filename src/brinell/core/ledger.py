@@ -2,8 +2,8 @@
 
 An attack gets the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
 budget, bounds and threat, counts the cost of each sample (`Costs`), and keeps the best input of each sample (`Best`). A success
-is a legal input that meets the threat's criterion, whatever the attack reports; its margin must be larger than float32
-rounding, so another batch size or machine finds the same success.
+is a legal input that meets the threat's criterion, whatever the attack reports; one so near the boundary that rounding may
+decide is asked about again, alone.
 
 If some values of the domain may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold only the others,
 and so do the inputs of the oracle. The ledger adds the clean values before it queries the model.
@@ -20,13 +20,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from brinell.core import losses
 from brinell.core.costs import Best, Costs, earlier_rows
 from brinell.core.criterion import Criterion, Loss
 from brinell.core.eot import EOT, Precision, Reduced, Rows, question_cost
 from brinell.core.errors import ContractError, MemoryShortError, ModelError, RequestError, one_line
 from brinell.core.memory import is_memory_short
 from brinell.core.model import Access, Model
-from brinell.core.norms import linf
 from brinell.core.oracle import Batch, Differences, Gradient, Oracle
 from brinell.core.surrogates import slopes
 from brinell.core.threat import Threat
@@ -351,11 +351,10 @@ class Ledger:
         size = size_of(self._threat.distance, x, query.x0)
         legal = size <= query.limit
         margin = query.margin(logits, x) if margin is None else margin
-        largest = linf(logits)  # NaN and infinity come through
-        success = legal & query.criterion.is_met(margin, largest)
+        success = legal & query.criterion.is_met(margin, logits, query.y)
         containment = self._threat.domain.excess(x) <= self._slack
-        flags = torch.stack([containment, (largest < torch.inf).all(), legal.all(), success.any()])
-        in_bounds, finite, all_legal, any_success = flags.tolist()  # the one read of a query
+        flags = [containment, (logits < torch.inf).all(), legal.all(), success.any()]  # NaN is not below infinity
+        in_bounds, finite, all_legal, any_success = torch.stack(flags).tolist()  # the one read of a query
         if not in_bounds:
             excess = float(self._threat.domain.excess(x))
             raise ContractError(f"the attack left the bounds of the data by {excess:.3g}")
@@ -369,6 +368,9 @@ class Ledger:
         if self._on_pass is not None:
             forwards = times * len(x) if isinstance(times, int) else int(times.sum())
             self._on_pass(forwards, forwards * backwards)
+        if any_success and bool((near := success & (margin <= losses.rounding(logits, query.y))).any()):
+            refuted = self._refuted(query, x, near)
+            success, margin = success & ~refuted, torch.where(refuted, margin.clamp_max(0), margin)
         legal_margin = margin if all_legal else torch.where(legal, margin, -torch.inf)
         self.best.raise_margins(query.ids, x, legal_margin, query.earlier is not None)
         if any_success:
@@ -376,6 +378,19 @@ class Ledger:
             rows = success.nonzero()[:, 0]
             self.best.note_successes(query.ids[rows], x[rows], logits[rows], size[rows], totals[rows])
         return margin
+
+    def _refuted(self, query: _Query, x: Tensor, near: Tensor) -> Tensor:
+        """(n,) bool: rows of those in `near` (n,) that are no success when the model is asked about each alone."""
+        refuted = torch.zeros_like(near)
+        for row in near.nonzero()[:, 0].tolist():
+            part, inputs = query.part(slice(row, row + 1)), x[row : row + 1]
+            with torch.no_grad():
+                logits = self._eot.mean(inputs)
+            self.costs.add(part.ids, self._eot.count, 0, None)
+            if self._on_pass is not None:
+                self._on_pass(self._eot.count, 0)
+            refuted[row] = ~part.criterion.is_met(part.margin(logits, inputs), logits, part.y)
+        return refuted
 
     def _check_reach(self, size: Tensor, query: _Query) -> None:
         """Refuse inputs whose distance `size` (n,) from the clean ones exceeds the attack's reach."""
@@ -396,7 +411,7 @@ def _gradient_or_zero(value: Tensor, leaf: Tensor, *, keep: bool = False) -> Ten
         (grad,) = torch.autograd.grad(value.sum(), leaf, allow_unused=True, retain_graph=keep)
     except RuntimeError as error:
         if not is_memory_short(error):
-            raise
+            raise ModelError(f"the model answers, but torch cannot differentiate it ({one_line(error)})") from error
         raise MemoryShortError(f"a gradient at {len(leaf)} inputs does not fit into memory ({one_line(error)})") from error
     return torch.zeros_like(leaf) if grad is None else grad
 

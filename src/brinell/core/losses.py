@@ -3,17 +3,37 @@
 import torch
 from torch import Tensor
 
+SPACINGS = 64
+"""Spacings of float32 numbers within which two scores may change places when they are computed again."""
+TINY = 1e-37
+"""Smallest spread of logits by which a loss is divided, so that equal logits have loss 0 and logits of any size have theirs."""
+
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Negative log-probability of the true class."""
     return torch.nn.functional.cross_entropy(logits, y, reduction="none")
 
 
+def compared(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """(n, ...) each: the two scores that decide, the true logit and the best other one."""
+    index = y[:, None]
+    return logits.gather(1, index)[:, 0], logits.scatter(1, index, -torch.inf).amax(1)
+
+
 def margin(logits: Tensor, y: Tensor) -> Tensor:
     """Best other logit minus the true logit (Carlini & Wagner 2017, f_6 with the sign turned): positive when fooled."""
-    true = logits.gather(1, y[:, None])[:, 0]
-    rival = logits.scatter(1, y[:, None], -torch.inf).amax(1)
+    true, rival = compared(logits, y)
     return rival - true
+
+
+def rounding(logits: Tensor, y: Tensor) -> Tensor:
+    """(n, ...): by how much float32 may round a margin when a batch or machine is another: `SPACINGS` of the two scores."""
+    return rounding_of(*compared(logits, y))
+
+
+def rounding_of(first: Tensor, second: Tensor) -> Tensor:
+    """By how much float32 may round the difference of two scores of any shape."""
+    return SPACINGS * torch.finfo(torch.float32).eps * torch.maximum(first.abs(), second.abs())
 
 
 def predicted_classes(logits: Tensor) -> Tensor:
@@ -54,7 +74,7 @@ def dlr(logits: Tensor, y: Tensor) -> Tensor:
     if logits.shape[1] < 3:
         return margin(logits, y)
     top = logits.topk(3, dim=1).values
-    return margin(logits, y) / (top[:, 0] - top[:, 2] + 1e-12)
+    return margin(logits, y) / (top[:, 0] - top[:, 2]).clamp_min(TINY)
 
 
 def targeted_margin(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
@@ -72,7 +92,7 @@ def targeted_dlr(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     if logits.shape[1] < 3:
         return lead
     top = logits.topk(min(4, logits.shape[1]), dim=1).values
-    return lead / (top[:, 0] - 0.5 * (top[:, 2] + top[:, -1]) + 1e-12)
+    return lead / (top[:, 0] - 0.5 * (top[:, 2] + top[:, -1])).clamp_min(TINY)
 
 
 LOSSES = {"ce": cross_entropy, "dlr": dlr, "margin": margin}

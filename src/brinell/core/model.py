@@ -17,6 +17,10 @@ from brinell.core.memory import is_memory_short
 from brinell.core.values import obstacle_of
 
 
+MASKED = -1e38
+"""Stands for -inf in answers, by which models mask classes: it never leads, and margins to it are finite."""
+
+
 class Access(IntEnum):
     """Outputs that a model gives to an attack; each level includes the lower ones."""
 
@@ -179,25 +183,25 @@ def ask(model: Model, x: Tensor) -> Tensor:
         raise ModelError(f"model {model.name} answered with a {type(answer).__name__}: return a tensor of logits")
     if obstacle := obstacle_of(answer):
         raise ModelError(f"model {model.name} answered with logits that are {obstacle[0]}: return {obstacle[1]}")
-    return as_logits(answer)
+    return as_logits(answer).clamp_min(MASKED)
 
 
 def as_logits(answer: Tensor) -> Tensor:
-    """A model's answer in float32, the only type of logits behind a model: the class that leads is the same.
-
-    A lead of a float64 or of a whole number may be smaller than what float32 tells apart: it becomes the smallest that it does.
-    """
+    """A model's answer in float32, the only type of logits behind a model: the class that leads is the same."""
     if answer.dtype == torch.float32:
         return answer
-    wide = answer if answer.is_floating_point() else answer.double()
+    if answer.dtype in (torch.float16, torch.bfloat16):
+        return answer.float()
+    wide = answer.double()
     limit = torch.finfo(torch.float32).max / 2
-    logits = torch.where(wide.isinf(), wide, wide.clamp(-limit, limit)).float() if wide.dtype == torch.float64 else wide.float()
-    if wide.dtype == torch.float64 and answer.ndim == 2 and answer.numel():
-        leader = (wide if answer.dtype == torch.bool else answer).detach().argmax(1, keepdim=True)
-        values = logits.detach()
-        best = values.gather(1, leader)
-        lead = torch.nextafter(best, torch.full_like(best, torch.inf)) - best
-        ties = (values.argmax(1, keepdim=True) != leader) & best.isfinite()
-        if bool(ties.any()):
-            logits = logits + torch.zeros_like(values).scatter(1, leader, torch.where(ties, lead, 0.0))
-    return logits
+    logits = torch.where(wide.isinf(), wide, wide.clamp(-limit, limit)).float()
+    leader = (wide if answer.dtype == torch.bool else answer).detach()
+    return led_by(logits, leader.argmax(1)) if answer.ndim == 2 and answer.numel() else logits
+
+
+def led_by(logits: Tensor, leader: Tensor) -> Tensor:
+    """The logits (n, classes); where another class leads or ties, that in `leader` (n,) is raised by the least that it takes."""
+    values = logits.detach()
+    raised = torch.nextafter(values.amax(1, keepdim=True), values.new_tensor(torch.inf))
+    wrong = (values.argmax(1) != leader)[:, None] & (torch.arange(logits.shape[1], device=logits.device) == leader[:, None])
+    return torch.where(wrong, raised + (logits - values), logits)

@@ -82,8 +82,8 @@ class MapCriterion(ABC):
         slope = self.loss(losses.margin, logits, y)
         return value.detach() + slope - slope.detach()
 
-    def is_met(self, margin: Tensor, largest: Tensor) -> Tensor:
-        """True for margins above 0, (n,) bool: they count pixels, so that rounding makes no small margin."""
+    def is_met(self, margin: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """True for positive margins, (n,) bool: they count pixels."""
         return margin > 0
 
     def loss(self, loss: Loss, logits: Tensor, y: Tensor) -> Tensor:

@@ -145,7 +145,7 @@ class BatchAttack:
         margin = criterion.margin(logits, self.y, self.x)
         result = {
             "x_adv": self.x.clone(),
-            "success": criterion.is_met(margin, logits.abs().amax(1)),
+            "success": criterion.is_met(margin, logits, self.y),
             "margin": margin,
             "queries": torch.zeros(n, dtype=torch.int64, device=device),
             "backwards": torch.zeros(n, dtype=torch.int64, device=device),

@@ -5,15 +5,17 @@ they mean for networks. Only a summand common to all classes is lost, and no los
 class is the sigmoid of a logit. A single number for two classes is the logit of the second class minus that of the first, or
 the probability of the second. All conversions are increasing, so the leading class stays the same.
 
-If a torch module ends in a softmax or a sigmoid, the input of that function is read instead of its output. Float32 rounds
-probabilities above 1 - 6e-8 to 1, which makes the gradient zero. The same holds for a hyperbolic tangent or another function
-that flattens large logits, scaled or not: its input has the same leading class and a usable gradient.
+If a torch module ends in a softmax or a sigmoid, the input of that function stands in for its output, whose gradient vanishes
+where float32 rounds probabilities above 1 - 6e-8 to 1. The same holds for a hyperbolic tangent or another function that flattens
+large logits, scaled or not. An input stands in only for the rows of an answer that the function, computed again, gives to the
+last digit; a model that corrects its probabilities afterwards is read by its answers. The leading class is always that of the
+answer as the model returned it.
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from brinell.core.domain import Domain
 from brinell.core.errors import MemoryShortError, ModelError
-from brinell.core.model import Access, Model, ModelInfo, ask
+from brinell.core.model import Access, Model, ModelInfo, as_logits, ask, led_by
 from brinell.core.streams import Streams
 
 Kind = Literal["logits", "probabilities", "log-probabilities", "sigmoids", "logit", "probability", "one-hot"]
@@ -37,7 +39,7 @@ SUM = 1e-3
 LOW, HIGH = 0.1, 0.9
 """Scores are sigmoids if they lie between 0 and 1 and some lie below LOW and above HIGH."""
 SQUASHED = "squashed"
-"""Kind of logits behind a flattening function, and of scaled probabilities: only the function's input is unflattened."""
+"""Kind of logits behind a flattening function, and of scaled probabilities."""
 SQUASHING = {
     "softmax": "probabilities",
     "sigmoid": "sigmoids",
@@ -119,12 +121,23 @@ def _one_value(values: Tensor) -> bool:
     return bool((finite == finite[0]).all())
 
 
+class _Squashed(NamedTuple):
+    """An answer that a flattening function gave."""
+
+    answer: Tensor
+    logits: Tensor
+    """The input of the function, in the shape of the answer."""
+    kind: str
+    repeat: Callable[[], Tensor]
+    """Computes the answer again from what the input holds then."""
+
+
 class SquashingInputs(TorchFunctionMode):
-    """Records the input of each softmax over classes and of each sigmoid, to be read instead of the output."""
+    """Records the input of each softmax over classes and of each sigmoid, to stand in for the output."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._inputs: dict[int, tuple[Tensor, Tensor, str]] = {}
+        self._records: dict[int, _Squashed] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the function and record its input if it squashes logits."""
@@ -133,19 +146,22 @@ class SquashingInputs(TorchFunctionMode):
         operand = args[0] if args else kwargs.get("input")
         if not isinstance(answer, Tensor) or not isinstance(operand, Tensor):
             return answer
+        inner = self._records.get(id(operand))
         if name in SQUASHING and (name == "sigmoid" or _over_classes(operand, args, kwargs)):
-            self._inputs[id(answer)] = (answer, operand, SQUASHING[name])
-        elif name in SCALING and id(operand) in self._inputs and _is_increasing(name, args):
-            self._inputs[id(answer)] = (answer, self._inputs[id(operand)][1], SQUASHED)
-        elif name in NEUTRAL and id(operand) in self._inputs:
-            _, input_of, kind = self._inputs[id(operand)]
-            self._inputs[id(answer)] = (answer, func(input_of, *args[1:], **kwargs), kind)
+            answer = answer.clone()  # the model may write into it, and the function's gradient needs its output
+            self._records[id(answer)] = _Squashed(answer, operand, SQUASHING[name], lambda: func(*args, **kwargs))
+        elif inner is not None and (name in NEUTRAL or (name in SCALING and _is_increasing(name, args))):
+            logits, kind = (func(inner.logits, *args[1:], **kwargs), inner.kind) if name in NEUTRAL else (inner.logits, SQUASHED)
+            self._records[id(answer)] = _Squashed(answer, logits, kind, lambda: func(inner.repeat(), *args[1:], **kwargs))
         return answer
 
-    def before(self, answer: Tensor) -> tuple[Tensor, str] | None:
-        """The input of the softmax or sigmoid that produced this answer, and the kind of the answer; None if unknown."""
-        record = self._inputs.get(id(answer))
-        return None if record is None or record[1].shape != answer.shape else record[1:]
+    def before(self, answer: Tensor) -> tuple[Tensor, Tensor, str] | None:
+        """What stands in for an answer: logits, the rows (n,) bool that they explain to the last digit, and the kind."""
+        record = self._records.get(id(answer))
+        if record is None or record.logits.shape != answer.shape:
+            return None
+        with torch.no_grad():
+            return record.logits, (record.repeat() == answer).flatten(1).all(1), record.kind
 
 
 def _is_increasing(name: str, args: Any) -> bool:
@@ -182,22 +198,21 @@ class LogitModel:
             return self.model.predict(x)
         with SquashingInputs() as tracer:
             answer = self.model.predict(x)
-        squashed = tracer.before(answer)
-        if squashed is not None and self.kind != "logit":
-            logits = squashed[0].float()
-            return logits_of_difference(logits) if self.kind == "probability" else logits
-        if self.kind == SQUASHED:
-            raise ModelError(
-                f"model {self.name} ended in a function that flattens its logits on the first inputs, but not on these: "
-                "answers=logits takes its answers as they are"
-            )
-        out_of_range = self.kind != "logit" and not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
-        if out_of_range and bool(torch.isfinite(answer).all()):
-            raise ModelError(
-                f"the first answers of model {self.name} looked like {self.kind}, but now one is outside 0 to 1: say what it "
-                "answers, for example answers=logits"
-            )
-        return CONVERSIONS[self.kind](answer)
+        squashed = None if self.kind == "logit" else tracer.before(answer)
+        if squashed is None and self.kind not in ("logit", SQUASHED):
+            out_of_range = not bool(((answer >= -SUM) & (answer <= 1 + SUM)).all())
+            if out_of_range and bool(torch.isfinite(answer).all()):
+                raise ModelError(
+                    f"the first answers of model {self.name} looked like {self.kind}, but now one is outside 0 to 1: say what "
+                    "it answers, for example answers=logits"
+                )
+        logits = CONVERSIONS.get(self.kind, as_logits)(answer)
+        leader = (answer if answer.shape[1] > 1 else logits).detach().argmax(1)
+        if squashed is not None:
+            inner, explained, _ = squashed
+            inner = logits_of_difference(inner) if self.kind == "probability" else inner.float()
+            logits = torch.where(explained[:, None], inner, logits)
+        return led_by(logits, leader)
 
     def digest(self) -> str:
         """Hash of the inner model's digest and the kind of its answers."""
@@ -235,7 +250,8 @@ def recognise_answers(model: Model, x: Tensor, on_pass: Callable[[int, int], Non
                 except (MemoryShortError, ModelError):
                     continue
             rows.append(answer)
-            kinds.add(squashed[1] if (squashed := tracer.before(answer)) else "")
+            squashed = tracer.before(answer)
+            kinds.add(squashed[2] if squashed is not None and bool(squashed[1].all()) else "")
             if batch is x:
                 break
     if not rows or not bool(torch.isfinite(answers := torch.cat(rows)).all()) or answers.ndim != 2:

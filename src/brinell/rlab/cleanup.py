@@ -24,7 +24,6 @@ from brinell.rlab.assignment import Assignment
 from brinell.rlab.cache import CLEAN, DistortionCache, Gradient
 from brinell.rlab.outcomes import Outcomes
 from brinell.rlab.rows import positions, select
-from brinell.rlab.rules import margin_of
 from brinell.rlab.variants import Variant
 
 GROUPS = 4
@@ -131,7 +130,7 @@ class _Pool:
             scaled = self.threat.domain.clamp(clean + per_sample(middle, x) * (x - clean))
             x = torch.where(per_sample(self.eliminating[rows], x), x, scaled)
             logits, criterion = self.oracle.scores(self.ids, x), self.threat.criterion.select(sample)
-            adversarial = margin_of(criterion, logits, self.batch.y[sample], x) > 0
+            adversarial = criterion.margin(logits, self.batch.y[sample], x) > 0
             self._eliminated(rows, removed, adversarial, distorted)
             self._scaled(rows, middle, adversarial)
             size = self.threat.distance.size(x - clean)

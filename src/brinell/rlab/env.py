@@ -46,7 +46,7 @@ from brinell.rlab.predictions import Predictions, looked_at, sensitivity
 from brinell.rlab.prior import Prior, to_places
 from brinell.rlab.restart import Restarts, lay
 from brinell.rlab.rows import index, positions, select, write_where
-from brinell.rlab.rules import CLOSER, REWARDS, SHRINK, USUAL, Before, Rules, aimed, any_class_counts, margin_of
+from brinell.rlab.rules import CLOSER, REWARDS, SHRINK, USUAL, Before, Rules, aimed, any_class_counts
 from brinell.rlab.variants import Variant, pair_numbers, pair_options, wholes
 
 ADD, REMOVE, DISTORTION = 0, 1, 2
@@ -478,7 +478,7 @@ class PatchEnv:
         """(m,): the margins of answers (m, classes) to inputs (m, *shape) of these slots, towards the class that each aims at."""
         sample = self._sample[rows]
         y, criterion = self._batch.y[sample], self._threat.criterion.select(sample)
-        return aimed(margin_of(criterion, logits, y, x), logits, y, self._restarts.aim[rows])
+        return aimed(criterion.margin(logits, y, x), logits, y, self._restarts.aim[rows])
 
     def _mark(self, rows: Tensor, patches: Tensor, effect: Tensor) -> None:
         """Count visits, and note the effect of each patch's last change, divided among those changed together."""

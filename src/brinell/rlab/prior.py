@@ -20,7 +20,6 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.rlab.cache import DistortionCache
 from brinell.rlab.content import FEATURES, describe
-from brinell.rlab.rules import margin_of
 from brinell.rlab.variants import Variant
 
 WIDTH = 32
@@ -129,7 +128,7 @@ def probe(
 
     def margins(x: Tensor) -> Tensor:
         """(n,): margins of inputs."""
-        return margin_of(threat.criterion, oracle.scores(batch.ids, x), batch.y, x)
+        return threat.criterion.margin(oracle.scores(batch.ids, x), batch.y, x)
 
     base = margins(batch.x)
     members, inside = grid.members.to(batch.x.device), grid.not_repeated.to(batch.x.device)

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses, norms
-from brinell.core.criterion import Criterion, Probability, Targeted, beyond_rounding
+from brinell.core.criterion import Criterion, Probability, Targeted
 from brinell.core.settings import at_least, one_of
 
 RewardName = Literal["margin", "dilution", "projected"]
@@ -150,14 +150,9 @@ USUAL = Rules()
 """The rules where none are given."""
 
 
-def margin_of(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """(n,): positive where the ledger sees a success, 0 where rounding alone makes the margin positive."""
-    return beyond_rounding(criterion.margin(logits, y, x), logits)
-
-
 def aimed(margin: Tensor, logits: Tensor, y: Tensor, aim: Tensor) -> Tensor:
     """(n,): the margins; while the true class leads, those of the class `aim` (n,) alone, where -1 aims at any class."""
-    lead = beyond_rounding(losses.margin(logits, y), logits)
+    lead = losses.margin(logits, y)
     of_class = losses.targeted_margin(logits, y, aim.clamp_min(0)).clamp_max(0)
     return torch.where((aim >= 0) & (lead <= 0), torch.minimum(margin, of_class), margin)
 

@@ -13,7 +13,6 @@ from brinell.core.threat import Threat
 from brinell.rlab.env import Placement
 from brinell.rlab.guides import class_weights
 from brinell.rlab.prior import probe
-from brinell.rlab.rules import margin_of
 from brinell.rlab.validation import held_out
 
 PROBES = 16
@@ -52,7 +51,7 @@ def explain_answers(oracle: Oracle, batch: Batch, threat: Threat, placement: Pla
     The oracle must allow them all; the budget of the threat is that of the episodes.
     """
     logits = oracle.scores(batch.ids, batch.x)
-    weights = class_weights(lambda values: margin_of(threat.criterion, values, batch.y, batch.x), logits, rng.fold("weights"))
+    weights = class_weights(lambda values: threat.criterion.margin(values, batch.y, batch.x), logits, rng.fold("weights"))
     slopes = oracle.slopes(batch.ids, batch.x, weights)
     questions: dict[str, Any] = {
         "probes": PROBES,

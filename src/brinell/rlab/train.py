@@ -115,8 +115,8 @@ def not_met(model: Model, batch: Batch, criterion: Criterion, batch_size: int) -
         for rows in parts:
             logits = eot.mean(batch.x[rows])
             part = criterion.select(rows)
-            margin = part.margin(logits, batch.y[rows], batch.x[rows])
-            flags.append(~part.is_met(margin, logits.abs().amax(1)))
+            y = batch.y[rows]
+            flags.append(~part.is_met(part.margin(logits, y, batch.x[rows]), logits, y))
     return torch.cat(flags)
 
 

@@ -22,8 +22,6 @@ CLEAN_OUTCOMES = {
     True: frozenset({Outcome.UNMET, Outcome.MET, Outcome.FAILED}),
 }
 """Outcomes of the first check, without and with a criterion of probability."""
-MARGIN_SLACK = 1e-2
-"""Margins this far on the wrong side of zero count as zero: in logits, or as a share of the clean margin if that is more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +115,7 @@ def find_violations(cell: Cell, rows: Records, clean: Records | None, broken: Ma
         _check_clean(rule, cell)
     else:
         _check_repetitions(rule, cell, clean)
-        _check_attacks(rule, cell, _margin_slack(rule, clean))
+        _check_attacks(rule, cell)
         _check_descent(rule, cell, broken)
     yield from rule.violations
 
@@ -205,14 +203,7 @@ def _check_repetitions(rule: _Rules, cell: Cell, clean: Records) -> None:
     rule.require("the row contradicts the first check", (first_outcome == Outcome.FAILED) & (outcome != Outcome.FAILED))
 
 
-def _margin_slack(rule: _Rules, clean: Records) -> Array:
-    """(rows,) float: how far on the wrong side of zero a margin may lie, since models differ in the scale of their logits."""
-    order = np.argsort(clean.sample_id)
-    margin = np.abs(_filled(clean.best_margin))[order[np.searchsorted(clean.sample_id[order], rule.columns["sample_id"])]]
-    return np.asarray(MARGIN_SLACK * np.maximum(margin, 1.0))
-
-
-def _check_attacks(rule: _Rules, cell: Cell, slack: Array) -> None:
+def _check_attacks(rule: _Rules, cell: Cell) -> None:
     """Check each row of a stage on its own.
 
     A fooled row has an adversarial input that is wrong and within the budget. A robust row has not crossed the boundary. A row
@@ -235,9 +226,9 @@ def _check_attacks(rule: _Rules, cell: Cell, slack: Array) -> None:
     margin = np.ma.getdata(columns["best_margin"])
     has_margin = ~_missing(columns["best_margin"])
     if not (cell.targeted or cell.rejects):
-        negative = (_filled(columns["adv_margin"]) < -slack) | (has_margin & (margin < -slack))
+        negative = (_filled(columns["adv_margin"]) < 0) | (has_margin & (margin < 0))
         rule.require("the row's margin for the adversarial input is no success", fooled & negative & deterministic)
-    rule.require("the row states a crossed boundary, but a robust sample", survived & has_margin & (margin > slack))
+    rule.require("the row states a crossed boundary, but a robust sample", survived & has_margin & (margin > 0))
     rule.require("the row has a margin, although nothing was attacked", has_margin & ~attacked)
     forwards, queries = columns["forwards"], np.ma.getdata(columns["queries_to_success"])
     costs = np.any([columns[name] != 0 for name in COSTS], axis=0)

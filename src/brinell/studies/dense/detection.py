@@ -125,7 +125,7 @@ class _Pictures:
         self._answers = self._answer(group.x)
         y = torch.zeros(len(ids), dtype=torch.int64, device=group.x.device)
         self._margin = criterion.margin(self._answers, y, group.x)
-        self._met = criterion.is_met(self._margin, self._margin)
+        self._met = self._margin > 0
 
     def attack(self, plan: DensePlan) -> list[Answers]:
         """The rows of all budgets in rising order."""

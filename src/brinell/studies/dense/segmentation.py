@@ -105,7 +105,7 @@ class _Pictures:
         self._rows: list[Answers] = []
         self._maps = self._answer(group.x)
         self._margin = self._criterion.margin(self._maps.flatten(1), self._y, group.x)
-        self._met = self._criterion.is_met(self._margin, self._margin)
+        self._met = self._margin > 0
 
     def attack(self, plan: DensePlan, file: Any) -> Answers:
         """All budgets in rising order."""

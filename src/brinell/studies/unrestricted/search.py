@@ -118,7 +118,7 @@ def search(
 
 def errs(criterion: Criterion, logits: Tensor, y: Tensor, x: Tensor) -> Tensor:
     """(n,) bool: True where the logits of inputs `x` meet the criterion."""
-    return criterion.is_met(criterion.margin(logits, y, x), logits.abs().amax(1))
+    return criterion.is_met(criterion.margin(logits, y, x), logits, y)
 
 
 def sees(logits: Tensor, y: Tensor, sure: float = 0.0) -> Tensor:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from brinell.core import losses, norms
-from brinell.core.criterion import ROUNDING
 from brinell.core.eot import EOT
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Model
@@ -30,7 +29,7 @@ from brinell.studies.verification.result import Notes
 Array = np.ndarray[Any, Any]
 CHUNK_SAMPLES = 256
 VALUE_TOLERANCE = 1e-3
-"""Tolerance of confidences, and of margins as a share of the largest logit."""
+"""Tolerance of confidences, and of margins as a share of the larger of the two scores that decide."""
 CHANCE_ERRORS = 5.0
 """Tolerance for a random model, in standard errors of its mean logits. It is wide because the run kept the best of many means."""
 RANDOM_LOOKS = 32
@@ -119,7 +118,7 @@ class Claims:
         targets = None if self.plan.targeting is None else np.ma.getdata(records.target)[rows]
         labels = torch.as_tensor(records.label[rows], device=logits.device).long()
         margin = make_criterion(targets, logits.device, source.reject, self.plan.threshold).margin(logits, labels, x)
-        confidence, scale = losses.decision(logits)[0], logits.abs().amax(1)
+        confidence, scale = losses.decision(logits)[0], torch.stack(losses.compared(logits, labels)).abs().amax(0)
         for name, recorded in values.items():
             expected, slack = (confidence, torch.ones_like(scale)) if "confidence" in name else (margin, scale)
             apart = torch.as_tensor(np.ma.filled(recorded, np.nan), device=logits.device) - expected
@@ -149,7 +148,9 @@ class Claims:
             with torch.no_grad():
                 mean = EOT(model, self.plan.eot, self.plan.request.batch_size).answers(x).mean(0)
             target_logit = mean.gather(1, torch.as_tensor(claimed, device=x.device).long()[:, None])[:, 0]
-            wrong = (target_logit - mean.amin(1) > ROUNDING * mean.abs().amax(1)).cpu().numpy() & (not self._is_random)
+            least = mean.amin(1)
+            slack = losses.rounding_of(target_logit, least)
+            wrong = (target_logit - least > slack).cpu().numpy() & (not self._is_random)
         else:
             streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids))
             labels = torch.as_tensor(records.label[rows]).long()
@@ -184,7 +185,7 @@ class Claims:
         differences = logits[:, rows, rival] - logits[:, rows, y]
         error = (1 / eot + 1 / looks) ** 0.5
         chance = CHANCE_ERRORS * error * differences.std(0) if looks > 1 else torch.zeros_like(lead)
-        return lead, ROUNDING * mean.abs().amax(1), chance
+        return lead, losses.rounding(mean, y), chance
 
     def _criterion_margin(self, model: Model, x: Tensor, labels: Array, eot: int) -> tuple[Tensor, Tensor]:
         """Margin of the criterion of probability of inputs `x` (n, *shape), (n,), and its tolerance for rounding and chance."""
@@ -195,7 +196,7 @@ class Claims:
         with torch.no_grad():
             logits = torch.cat([eot_model.answers(batch) for batch in torch.split(x, eot_model.batch_size)], 1)
         mean = logits.mean(0)
-        slack = ROUNDING * mean.abs().amax(1)
+        slack = losses.rounding(mean, y)
         if looks > 1:
             margins = torch.stack([criterion.margin(answers, y, x) for answers in logits])
             slack = slack + CHANCE_ERRORS * (1 / eot + 1 / looks) ** 0.5 * margins.std(0)
@@ -224,8 +225,8 @@ class Claims:
                     values = {name: np.ma.filled(getattr(records, name)[rows], np.nan) for name in names}
                     self._check_values(location, source, model, x, records, rows, values, stage.eot)
                 if source.reject is not None and x is not None:
-                    lead, _, chance = self._rival_lead(model, x, np.full(len(rows), source.reject), stage.eot)
-                    wrong = records.sample_id[rows][(lead <= -chance).cpu().numpy()].tolist()
+                    lead, rounding, chance = self._rival_lead(model, x, np.full(len(rows), source.reject), stage.eot)
+                    wrong = records.sample_id[rows][(lead < -rounding - chance).cpu().numpy()].tolist()
                     self._notes.note(location, "the model rejects the stored input", wrong)
 
     def _check_stored(
@@ -262,8 +263,8 @@ class Claims:
             margin, slack = self._criterion_margin(model, x, records.label[rows], eot)
             require(margin > -slack, "the stored input does not meet the criterion of probability")
         elif self.plan.targeting is None:
-            lead, _, chance = self._rival_lead(model, x, records.label[rows], eot)
-            require(lead > -chance, "the model is right on the stored input")
+            lead, rounding, chance = self._rival_lead(model, x, records.label[rows], eot)
+            require(lead >= -rounding - chance, "the model is right on the stored input")
         else:
             lead, rounding, chance = self._rival_lead(model, x, np.ma.getdata(records.target)[rows], eot)
             require(lead <= rounding + chance, "the model does not see the target class in the stored input")
