@@ -163,11 +163,11 @@ def test_within_its_reach_an_attack_may_look_beyond_eps_but_is_not_credited():
 def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
     """The first of equal logits leads. In company the lead of the model may be another than alone."""
     step = 2.0**-23
-    for in_company, alone, counts, forwards in (
+    for in_company, alone, counts, confirmations in (
         (step, step, True, 2),
         (step, 0.0, False, 2),
-        (0.0, 1.0, False, 1),
-        (0.1, 0.0, True, 1),
+        (0.0, 1.0, False, 0),
+        (0.1, 0.0, True, 0),
     ):
         model = Recorder(
             lambda x, two=in_company, one=alone: torch.tensor([1.0, 1.0 + (one if len(x) == 1 else two)]).expand(len(x), 2)
@@ -175,7 +175,11 @@ def test_a_success_by_the_last_digit_counts_if_the_input_alone_has_it_too():
         batch = batch_of([[0.4, 0.4], [0.3, 0.3]], [0, 0])
         ledger = Ledger(model, batch, threat_of(0.2, n=2))
         ledger.oracle().scores(batch.ids, batch.x)
-        assert ledger.fooled.tolist() == [counts] * 2 and ledger.costs.forwards.tolist() == [forwards] * 2
+        assert (
+            ledger.fooled.tolist() == [counts] * 2
+            and ledger.costs.forwards.tolist() == [1, 1]
+            and ledger.confirmations.tolist() == [confirmations] * 2
+        )
         assert bool((ledger.best.margin > 0).all()) == counts
     batch = batch_of([[0.4, 0.4], [0.3, 0.3]], [1, 0])
     ledger = Ledger(Recorder(lambda x: torch.ones(len(x), 2)), batch, threat_of(0.2, n=2))

@@ -3,7 +3,7 @@
 An attack gets the ledger's `Oracle` in place of the model. The oracle answers queries; behind it the ledger enforces access,
 budget, bounds and threat, counts the cost of each sample (`Costs`), and keeps the best input of each sample (`Best`). A success
 is a legal input that meets the threat's criterion, whatever the attack reports; one so near the boundary that rounding may
-decide is asked about again, alone.
+decide is asked about again, alone and in another batch.
 
 If some values of the domain may not change, an attack never sees them: `Ledger.batch` and `Ledger.threat` hold only the others,
 and so do the inputs of the oracle. The ledger adds the clean values before it queries the model.
@@ -134,6 +134,8 @@ class Ledger:
         self._complete: tuple[Tensor, int, bool, int] | None = None
         """Ids that were all active, with what may have changed since."""
         self.costs = Costs(n, device)
+        self.confirmations = torch.zeros_like(self.costs.forwards)
+        """(n,): forward evaluations by which the ledger, and not the attack, asked again about successes near the boundary."""
         self.best = Best(batch.x, model.classes, keeps_strongest=strongest)
 
     @property
@@ -380,16 +382,16 @@ class Ledger:
         return margin
 
     def _refuted(self, query: _Query, x: Tensor, near: Tensor) -> Tensor:
-        """(n,) bool: rows of those in `near` (n,) that are no success when the model is asked about each alone."""
-        refuted = torch.zeros_like(near)
-        for row in near.nonzero()[:, 0].tolist():
-            part, inputs = query.part(slice(row, row + 1)), x[row : row + 1]
+        """(n,) bool: rows of those in `near` (n,) that are no success when the model is asked about them alone and together."""
+        refuted, rows = torch.zeros_like(near), near.nonzero()[:, 0]
+        for part in (rows, *rows.split(1)):
             with torch.no_grad():
-                logits = self._eot.mean(inputs)
-            self.costs.add(part.ids, self._eot.count, 0, None)
+                logits = self._eot.mean(x[part])
+            self.confirmations.index_add_(0, query.ids[part], torch.full_like(part, self._eot.count))
             if self._on_pass is not None:
-                self._on_pass(self._eot.count, 0)
-            refuted[row] = ~part.criterion.is_met(part.margin(logits, inputs), logits, part.y)
+                self._on_pass(self._eot.count * len(part), 0)
+            criterion, y = query.criterion.select(part), query.y[part]
+            refuted[part] |= ~criterion.is_met(criterion.margin(logits, y, x[part]), logits, y)
         return refuted
 
     def _check_reach(self, size: Tensor, query: _Query) -> None:

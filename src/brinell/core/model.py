@@ -16,7 +16,6 @@ from brinell.core.errors import BatchError, MemoryShortError, ModelError, is_for
 from brinell.core.memory import is_memory_short
 from brinell.core.values import obstacle_of
 
-
 MASKED = -1e38
 """Stands for -inf in answers, by which models mask classes: it never leads, and margins to it are finite."""
 

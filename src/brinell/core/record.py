@@ -121,7 +121,7 @@ class Records:
     backwards: np.ndarray[Any, Any] = column("int64", "backward evaluations that this row cost", zero=True)
     judge_forwards: np.ndarray[Any, Any] = column(
         "int64",
-        "forwards spent on judging the adversarial example again, quantised and, with EOT, as it was found",
+        "forwards spent on judging adversarial examples again: near the boundary, quantised and, with EOT, as found",
         zero=True,
     )
     surrogate_passes: np.ndarray[Any, Any] = column(

@@ -153,8 +153,10 @@ def run_shard(setting: ShardSetting, group: Group) -> Result:
     columns = _judge(setting, group, ledger, index, group.radius(setting.levels, index, broken[fooled]))
     forwards, backwards = ledger.costs.forwards.cpu().numpy(), ledger.costs.backwards.cpu().numpy()
     seconds = (time.perf_counter() - start) * (forwards + backwards) / max(1, (forwards + backwards).sum())
-    passes = ledger.costs.surrogate_passes.cpu().numpy()
-    costs = {"forwards": forwards, "backwards": backwards, "surrogate_passes": passes, "seconds": seconds}
+    passes, judging = ledger.costs.surrogate_passes.cpu().numpy(), ledger.confirmations.cpu().numpy()
+    judging[index] += columns.pop("judge_forwards")
+    costs = {"forwards": forwards, "backwards": backwards, "judge_forwards": judging}
+    costs |= {"surrogate_passes": passes, "seconds": seconds}
     survived = ~fooled | (np.full(len(fooled), minimal) & (broken > 0))
     margin = ledger.best.margin.cpu().numpy()
     records = _write(setting, group, broken, survived, columns, costs, margin)
