@@ -82,19 +82,9 @@ def test_nothing_that_a_foreign_folder_names_is_opened(honest, tmp_path):
     (tmp_path / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n" + MODEL)
     save_manifest(folder, manifest)
     result = brinell.verify(folder)
-    assert not result.passed and "evil.py" in result.refusal and not mark.exists()
+    assert not result.passed and "was not made by you" in result.refusal and not mark.exists()
     result = brinell.verify(folder, trust=folder)
     assert not result.passed and mark.exists() and any("request.model" in problem.description for problem in result.problems)
-
-
-def test_a_foreign_folder_verifies_with_a_model_of_ours(harden_run, tmp_path):
-    folder = tmp_path / "theirs"
-    shutil.copytree(harden_run, folder)
-    manifest = differences.read_manifest(folder)
-    ours = {name: manifest["request"][name] for name in ("model", "data")}
-    save_manifest(folder, manifest | {"made_here": None})
-    refusal = brinell.verify(folder, **ours).refusal
-    assert "train" in refusal and "model.py" not in refusal
 
 
 def test_audits_before_and_after_a_training_are_not_exchanged(harden_run, tmp_path):

@@ -7,7 +7,7 @@ deviations from the papers, is `rlab.env`; `rlab.cleanup` follows an episode tha
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 from torch import Tensor
@@ -259,7 +259,7 @@ def _public_name(plugin: type[Any]) -> str:
 def _names(distortions: tuple[Distortion, ...]) -> dict[int, str]:
     """Public name of each distortion by its identity; distortions that share a name get the settings in which they differ."""
     words = [_public_name(type(distortion)) for distortion in distortions]
-    settings = [", ".join(f"{key}={value}" for key, value in asdict(distortion).items()) for distortion in distortions]
+    settings = [", ".join(f"{key}={value}" for key, value in asdict(cast(Any, distortion)).items()) for distortion in distortions]
     shared = {word for word in words if words.count(word) > 1}
     return {
         id(distortion): f"{word}({values})" if word in shared and values else word

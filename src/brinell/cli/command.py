@@ -164,11 +164,10 @@ class Command:
         with self._settings() as file:
             if file is None:
                 return {}
-            from brinell.engine import trust  # it brings torch, which most refusals do without
+            from brinell.store.trust import check_settings
 
-            values, folder = toml.load(file), self.out if self.file is None else None
-            trust.check_file_trust(file, values, self.study.request, self.values, self.trust, folder)
-            return values
+            check_settings(file, self.trust, self.out if self.file is None else None)
+            return toml.load(file)
 
     @contextmanager
     def _settings(self) -> Iterator[Path | None]:

@@ -12,10 +12,11 @@ import torch
 from pydantic import BaseModel
 
 from brinell.core.errors import RequestError, option
-from brinell.engine import toml, trust
+from brinell.engine import toml
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.runners import provenance
+from brinell.store import trust
 from brinell.store.files import write_text
 from brinell.store.folder import REQUEST, Layout
 from brinell.store.inventory import FILES
@@ -64,26 +65,25 @@ def manifest_session(job: Job, *, resume: bool) -> Iterator[dict[str, Any]]:
             refuse_request(layout, path, previous["request"], job.request, job.ignored, job.inputs)
         layout.check(path, previous)
         manifest = layout.head | provenance.start_record(job.request, job.command, previous) | job.about
-        manifest[trust.MARK] = trust.make_mark(manifest["request"], type(job.request), path)
         manifest |= provenance.machine_facts(job.device) | {
             key: previous.get(key, start) for key, start in job.accumulated.items()
         }
-        write_text(path / REQUEST, request_text(job, manifest[trust.MARK]))
+        write_text(path / REQUEST, request_text(job, path))
         layout.save(path, manifest)
         yield manifest
         manifest |= {"state": "finished", "finished": provenance.timestamp()}
         manifest[FILES] = layout.save(path, manifest)
 
 
-def request_text(job: Job, mark: str | None) -> str:
+def request_text(job: Job, folder: Path) -> str:
     """Text of the request file: settings, the command that repeats it, and the user's mark."""
-    return settings_text(job.layout, job.request, job.command, mark)
+    return settings_text(job.layout, job.request, job.command, folder)
 
 
-def settings_text(layout: Layout, request: BaseRequest, command: str, mark: str | None) -> str:
+def settings_text(layout: Layout, request: BaseRequest, command: str, folder: Path) -> str:
     """The same text without a job; `command` repeats a request with objects in memory."""
     repeat_command = command if IN_MEMORY in request.model_dump_json() else f"{layout.command} {REQUEST}"
-    return trust.add_mark(toml.dump(request, repeat_command), mark)
+    return trust.add_mark(folder, toml.dump(request, repeat_command))
 
 
 def refuse_request(

@@ -25,7 +25,6 @@ from typing import Any, Protocol, TypeVar
 
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
-from brinell.engine import trust
 from brinell.runners.loop import Job, refuse_request, request_text
 from brinell.runners.shard_worker import Shard, ShardWorker, choose_shard, run_worker
 from brinell.store.claims import LEASE
@@ -206,7 +205,7 @@ def make_locally(job: Job, work: Work, *, resume: bool) -> None:
                 )
         if not previous:
             request = job.request.model_dump(mode="json")
-            write_text(path / REQUEST, request_text(job, trust.make_mark(request, type(job.request), path)))
+            write_text(path / REQUEST, request_text(job, path))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
             work(LocalMaker(path))(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)

@@ -26,7 +26,6 @@ from typing import Any, NoReturn, TypeVar
 
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
-from brinell.engine import trust
 from brinell.runners.loop import Job, refuse_request, request_text
 from brinell.store.claims import LEASE, Claims
 from brinell.store.folder import LOCAL_PLAN, MANIFEST, REQUEST, SHARDS, Layout, is_running, with_article
@@ -290,8 +289,7 @@ def _join(
         if address_of(job.path) is None:
             layout.check_free(job.path, SHARDS, REQUEST)
         check_exclusive(store, SHARDS, name)
-        mark = trust.make_mark(request.model_dump(mode="json"), type(request), job.path)
-        store.create(REQUEST, request_text(job, mark).encode())
+        store.create(REQUEST, request_text(job, job.path).encode())
         new_plan = {
             "brinell": VERSION,
             "cells": cells,

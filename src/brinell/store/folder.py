@@ -17,7 +17,7 @@ from brinell.core.errors import RequestError, one_line, option
 from brinell.core.user_files import path_hint
 from brinell.core.version import VERSION
 from brinell.manifest import Manifest, abbreviate, fault
-from brinell.store import inventory, seal
+from brinell.store import inventory, seal, trust
 from brinell.store.files import check, write_text
 
 
@@ -231,7 +231,8 @@ class Layout:
             The inventory that it holds: the digest of each file of a finished folder; empty while the folder is filled.
         """
         files = {} if is_running(manifest) else inventory.take_inventory(path, self._beside)
-        content = self.head | dict(manifest) | {inventory.FILES: files} | {SEAL: seal.BLANK}
+        mark = {trust.MARK: trust.make_mark(path, trust.request_text(manifest))} if "request" in manifest else {}
+        content = self.head | dict(manifest) | mark | {inventory.FILES: files} | {SEAL: seal.BLANK}
         text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         write_text(path / MANIFEST, seal.sealed(text.encode()).decode())
         return files

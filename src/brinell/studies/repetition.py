@@ -17,7 +17,6 @@ from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
 from brinell.engine.progress import SilentProgress
 from brinell.engine.toml import parse_request
-from brinell.engine.trust import MARK
 from brinell.runners.loop import settings_text
 from brinell.store.differences import (
     Claims,
@@ -30,6 +29,7 @@ from brinell.store.differences import (
     read_manifest,
 )
 from brinell.store.folder import MANIFEST, REQUEST, fitting
+from brinell.store.trust import MARK, without_mark
 from brinell.studies.kit import Call, Study
 from brinell.studies.register import studies, study_of
 
@@ -152,6 +152,6 @@ def _check_request_file(folder: Path, name: str, comparison: Comparison) -> None
     if not file.exists():
         return
     request = parse_request(study.request, dict(manifest["request"]))
-    text = settings_text(study.resolve(study.layout), request, str(manifest.get("command")), manifest.get(MARK))
-    if bounded.text(file) != text:
+    text = settings_text(study.resolve(study.layout), request, str(manifest.get("command")), folder)
+    if without_mark(bounded.text(file)) != without_mark(text):
         comparison.note(name, "the file differs from the request in the manifest")

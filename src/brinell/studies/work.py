@@ -17,7 +17,6 @@ from brinell.core.contracts import Dataset
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
-from brinell.engine import trust
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
@@ -121,7 +120,6 @@ def carry_out(call: Call) -> Any:
         facts_of_run = {
             **provenance.start_record(request, call.command, {}),
             **provenance.machine_facts(plan.device),
-            trust.MARK: trust.make_mark(request.model_dump(mode="json"), type(request), job.path),
             "cell": hashed,
             "data": provenance.data_facts(request.data, plan.dataset, digest, len(plan.ids), plan.selection.method),
             "models": [{"name": name, **entry} for name, entry in facts.items()],

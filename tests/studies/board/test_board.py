@@ -31,7 +31,7 @@ def runs(tmp_path_factory, audit_run, certify_run, patterns):
 @pytest.fixture(scope="module")
 def site(runs, tmp_path_factory):
     folder = tmp_path_factory.mktemp("board") / "site"
-    return folder, brinell.board(str(runs), out=folder)
+    return folder, brinell.board(str(runs), out=folder, trust=runs)
 
 
 def copy(run, path):
@@ -152,7 +152,7 @@ def test_consistent_forgeries_need_a_replay(runs, tmp_path):
 
 
 def test_replay_is_named_on_the_page(runs, tmp_path):
-    result = brinell.board(str(runs / "m0"), level="replay", out=tmp_path / "site")
+    result = brinell.board(str(runs / "m0"), level="replay", out=tmp_path / "site", trust=runs)
     assert result.runs == 1 and REPLAY in (tmp_path / "site/index.html").read_text()
 
 

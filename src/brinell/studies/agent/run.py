@@ -27,7 +27,6 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
-from brinell.engine.trust import MARK, make_mark
 from brinell.rlab.agent import Agent, load
 from brinell.rlab.env import Placement
 from brinell.rlab.rules import Rules
@@ -382,7 +381,7 @@ def _without_duration(config: dict[str, Any]) -> dict[str, Any]:
 def _save(agent: Agent, out: Path, request: TrainAgentRequest, *, first_looks: int, digests: Mapping[str, str]) -> Agent:
     """Write the policy with all that says how it was made."""
     about: dict[str, Any] = (agent.about or {}) | _settings(request) | dict(digests)
-    about |= {"brinell": VERSION, MARK: make_mark(request.model_dump(mode="json"), type(request), out)}
+    about["brinell"] = VERSION
     about["training_queries"] = {"first_looks": first_looks} | about.get("training_queries", {})
     noted = replace(agent, about=about)
     write_atomically(out, noted.save)

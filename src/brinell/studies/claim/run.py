@@ -15,7 +15,6 @@ from brinell.analysis.robust_accuracy import judging, summarise_model
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.user_files import user_path
-from brinell.engine import trust
 from brinell.engine.eps_grid import parse_eps
 from brinell.runners.loop import settings_text
 from brinell.store.files import digest, write_text
@@ -223,12 +222,10 @@ def _write(
     proofs = find_proofs(request)
     skipped = {entry["stage"] for entry in manifest.get("skipped", []) if entry["model"] == tested.model}
     stages = [stage for stage in result.stages if stage.attack not in skipped and (stage.forwards or stage.surrogate_passes)]
-    mark = trust.make_mark(request.model_dump(mode="json"), ClaimRequest, folder)
-    write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, mark))
+    write_text(folder / REQUEST, settings_text(LAYOUT, request, call.command, folder))
     facts = {
         "command": call.command,
         "request": request.model_dump(mode="json"),
-        trust.MARK: mark,
         "source": {"path": request.run, "manifest": digest(user_path(request.run) / MANIFEST)},
         "proofs": None if proofs is None else {"path": str(proofs), "manifest": digest(proofs / MANIFEST)},
         "finished": manifest["finished"],

@@ -43,11 +43,11 @@ from brinell.engine.request import Request, count_samples
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.engine.toml import parse_request
-from brinell.engine.trust import MARK, check_trust, make_mark
 from brinell.store import rows
 from brinell.store.files import write_arrays
 from brinell.store.run import Run
 from brinell.store.table import Folder
+from brinell.store.trust import check_manifest
 from brinell.studies.detection import page
 from brinell.studies.detection.analysis import DetectionResult, summarise
 from brinell.studies.detection.records import CLEAN, EVADING, LAYOUT, TABLE, Scores
@@ -178,7 +178,7 @@ def detect(
         raise RequestError(f"{run.path} is not finished: resume it with brinell audit --resume --out {run.path} first")
     if run.manifest["recommended"]:
         raise RequestError(f"the budgets of {run.path} differ by sample: detect needs a run whose {option('eps')} are numbers")
-    check_trust(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
+    check_manifest(run.path, run.manifest, trust)
     plan = make_plan(parse_request(Request, run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")
@@ -213,7 +213,6 @@ def detect(
     settings = request.model_dump(mode="json")
     facts = {
         "request": settings,
-        MARK: make_mark(settings, type(request), folder),
         "run": str(run.path),
         "data": run.manifest["data"]["name"],
         "train": train.name,

@@ -22,7 +22,6 @@ from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import model_opener
 from brinell.engine.request import count_samples
 from brinell.engine.sources import open_data
-from brinell.engine.trust import MARK, make_mark
 from brinell.studies.epsilon import page, perception
 from brinell.studies.epsilon.analysis import EpsilonResult, summarise
 from brinell.studies.epsilon.conditions import PERCEPTION
@@ -401,7 +400,6 @@ def carry_out(call: Call) -> EpsilonResult:
         model=call.model(),
         people=load_thresholds(request.evidence),
     )
-    facts[MARK] = make_mark(facts["request"], type(request), folder)
     save_folder(folder, facts, arrays)
     page.write(folder)
     return summarise(folder)

@@ -19,8 +19,8 @@ from brinell.core.record import Array, Outcome
 from brinell.engine.plan import make_plan
 from brinell.engine.request import Request
 from brinell.engine.toml import parse_request
-from brinell.engine.trust import MARK, check_trust
 from brinell.store.run import Run
+from brinell.store.trust import check_manifest
 
 PLACED, SENSITIVITY = "placed", "sensitivity"
 """Method names of the attack's mask and of its sensitivity map."""
@@ -111,7 +111,7 @@ def open_adversarial(path: str, trust: Path | str | None) -> tuple[AdversarialDa
     run = Run.open(path)
     if run.manifest["state"] != "finished":
         raise RequestError(f"{run.path} is not finished: resume it first with brinell audit --resume --out {run.path}")
-    check_trust(run.manifest["request"], Request, run.path, run.manifest.get(MARK), trust=trust)
+    check_manifest(run.path, run.manifest, trust)
     plan = make_plan(parse_request(Request, run.manifest["request"]))
     if plan.data_digest != run.manifest["data"]["digest"]:
         raise RequestError(f"{plan.dataset.name} is not the data of {run.path}: its digest differs")

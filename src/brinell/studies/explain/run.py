@@ -18,7 +18,6 @@ from brinell.core.contracts import Dataset, Model, check_complete
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.version import VERSION
-from brinell.engine import trust
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
@@ -139,11 +138,9 @@ def carry_out(call: Call) -> ExplainResult:
         def end(target: Path) -> None:
             """Write the manifest, arrays, rows and page into the folder."""
             sample_ids = [sample for group in selected["groups"] for sample in group]
-            dumped = request.model_dump(mode="json")
             manifest = {
                 **provenance.start_record(request, call.command, {}),
                 **provenance.machine_facts(device),
-                trust.MARK: trust.make_mark(dumped, type(request), job.path),
                 "state": "finished",
                 "finished": provenance.timestamp(),
                 "cell": cell,

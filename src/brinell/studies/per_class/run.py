@@ -9,7 +9,6 @@ import numpy as np
 from brinell.analysis.attainable import Attainable, sentences
 from brinell.analysis.compare import Side
 from brinell.core.errors import RequestError, option
-from brinell.engine import trust
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import Plan
 from brinell.engine.toml import parse_request
@@ -147,16 +146,14 @@ def carry_out(call: Call) -> StudyResult:
                 call.progress.note(sentence)
     folder = call.folder(plan.data)
     check(plan, folder, resume=call.resume)
-    mark = trust.make_mark(request.model_dump(mode="json"), StudyRequest, folder)
     if not (folder / REQUEST).exists():  # keep the stored request of a resumed study, so another request is rejected
-        write_text(folder / REQUEST, settings_text(records.LAYOUT, request, call.command, mark))
+        write_text(folder / REQUEST, settings_text(records.LAYOUT, request, call.command, folder))
     if plan.audit is not None:
         carry_out_plan(plan.audit, folder / AUDIT, call.progress, command=call.command, resume=call.resume)
     result, marks = compare_runs(request, folder)
     facts = {
         "command": call.command,
         "request": request.model_dump(mode="json"),
-        trust.MARK: mark,
         "runs": list_runs(request, folder),
         "at": result.eps[result.at],
     }

@@ -115,7 +115,6 @@ class Review:
         classes: Sequence[str],
         trials: Sequence[Trial],
         pairs: Mapping[str, Array],
-        mark: str | None = None,
     ) -> "Review":
         """Write a new review.
 
@@ -125,7 +124,6 @@ class Review:
             classes: names of the classes.
             trials: the trials in order.
             pairs: `clean` and `changed`, uint8 (n, H, W, C), in the order of the trials.
-            mark: the mark of whoever makes it (`engine.trust`).
 
         Raises:
             StoppedError: the folder cannot be written.
@@ -133,7 +131,6 @@ class Review:
         write_arrays(path / PAIRS, pairs)
         manifest = {
             "request": dict(request),
-            "made_here": mark,
             "classes": list(classes),
             "trials": [trial.model_dump() for trial in trials],
         }

@@ -22,7 +22,6 @@ from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.sources import open_data
-from brinell.engine.trust import make_mark
 from brinell.runners.loop import refuse_request
 from brinell.store.run import Run
 from brinell.studies.kit import Call
@@ -59,7 +58,7 @@ def make_review(request: ReviewRequest, dataset: Dataset, folder: Path) -> Revie
     ]
     pairs = {"clean": clean[order], "changed": changed[order]}
     settings = request.model_dump(mode="json")
-    return Review.make(folder, settings, dataset.classes, trials, pairs, make_mark(settings, type(request), folder))
+    return Review.make(folder, settings, dataset.classes, trials, pairs)
 
 
 def resume_review(request: ReviewRequest, folder: Path) -> Review | None:

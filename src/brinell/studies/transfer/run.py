@@ -15,7 +15,6 @@ from brinell.analysis.attainable import sentences
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
 from brinell.core.record import Array
-from brinell.engine import trust
 from brinell.engine.answers import with_logits
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
@@ -217,7 +216,6 @@ def _finish(plan: TransferPlan, cells: Cells, results: Mapping[str, Any], folder
     request = plan.request.model_dump(mode="json")
     about = {
         "request": request,
-        trust.MARK: trust.make_mark(request, type(plan.request), job.path),
         "command": job.command,
         "cell": plan.cell,
         "data": {"name": plan.dataset.name, "classes": list(plan.dataset.classes)},

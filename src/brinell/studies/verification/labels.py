@@ -9,10 +9,10 @@ import numpy as np
 from brinell.core.contracts import Dataset
 from brinell.core.errors import BrinellError
 from brinell.core.record import CLEAN, Array
-from brinell.engine.request import IN_MEMORY, Request
+from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
-from brinell.engine.trust import MARK, find_origin, untrusted_specs
 from brinell.store.run import Run
+from brinell.store.trust import MARK, find_origin, request_text
 from brinell.studies.verification.result import Notes
 
 
@@ -27,16 +27,14 @@ def check_labels(run: Run, trust: Path | None, notes: Notes) -> str:
     Returns:
         Why the data were not opened; empty if they were.
     """
-    values, mark = run.manifest["request"], run.manifest.get(MARK)
-    spec = str(values["data"])
+    spec = str(run.manifest["request"]["data"])
     if spec.startswith(IN_MEMORY):
         return "the data were in memory"
-    settings = set(Request.model_fields) - {"data"}
-    if untrusted_specs(values, Request, run.path, mark, trust=trust, replaced=settings):
+    origin = find_origin(run.path, request_text(run.manifest), run.manifest.get(MARK), trust)
+    if origin is None:
         return "the folder is from elsewhere, and nobody said that its data may be opened"
-    origin = find_origin(values, Request, run.path, mark)
     try:
-        digest, labels = _labels(spec, str(origin or Path.cwd()))
+        digest, labels = _labels(spec, str(origin))
     except BrinellError as error:
         return str(error)
     if digest != run.manifest["data"]["digest"]:

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from brinell.core.settings import Plain
-from brinell.engine.request import AttackSpec, BaseRequest, DataSpec, File, Folder, ModelSpec
+from brinell.engine.request import BaseRequest, DataSpec, File, Folder, ModelSpec
 
 
 class VerifyRequest(BaseRequest):
@@ -18,8 +18,6 @@ class VerifyRequest(BaseRequest):
     digest: tuple[Plain, ...] = ()
     """A digest of the data or of a model that you know from elsewhere. Without it, and without --model and --data, they are the
     claim of whoever made RUN."""
-    attack: tuple[AttackSpec, ...] = ()
-    """An attack file that RUN names and that you allow to run, written as RUN names it."""
     replay: int | None = Field(default=None, ge=0)
     """Samples of each model to compute again from the start. Default: 8, or 5 % if that is more."""
     signed_by: File | None = None

@@ -19,13 +19,13 @@ from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import session
 from brinell.engine.toml import parse_request
-from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.runners.local import open_surrogates
 from brinell.store.folder import MANIFEST
 from brinell.store.proofs import PROOFS
 from brinell.store.run import LAYOUT, Run
 from brinell.store.signature import signers
 from brinell.store.standing import RUN_COLUMNS, RUN_KEYS, claimed_names
+from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies.audit.plan import plan_audit
 from brinell.studies.kit import Call
 from brinell.studies.repetition import identify
@@ -217,18 +217,18 @@ def carry_out(call: Call) -> VerifyResult:
         reason = f"brinell {run.manifest['brinell']} made it, and this is {VERSION}: verify it with that version"
         return verify_folder(run, reason, signatures)
     values = run.manifest["request"]
-    mark = run.manifest.get(MARK)
-    origin = find_origin(values, Request, run.path, mark)
-    replacements: dict[str, Any] = {"model": specs_at_origin(options.model, values["model"], origin)} if options.model else {}
-    replacements |= {"data": specs_at_origin([options.data], [values["data"]], origin)[0]} if options.data else {}
+    replacements: dict[str, Any] = {"model": list(options.model)} if options.model else {}
+    replacements |= {"data": options.data} if options.data else {}
     specs = {name: value for name, value in replacements.items() if name not in (*call.datasets, *call.objects)}
-    if references := untrusted_specs(
-        values, Request, run.path, mark, trust=call.trust, repeated=options.attack, replaced=set(replacements)
-    ):
-        reason = str(refusal(run.path, references))
+    text = request_text(run.manifest)
+    origin = find_origin(path, text, run.manifest.get(MARK), call.trust)
+    if origin is None:
+        reason = str(refusal(path))
         call.progress.warn(reason)
         return verify_folder(run, reason, signatures)
-    with chdir(origin or Path.cwd()):
+    if specs:
+        check_directory(path, text, origin)
+    with chdir(origin):
         request = parse_request(Request, {**values, **specs})
         _check_in_memory(run, request, call)
         plan = plan_audit(request, dataset=call.dataset(), models=call.models())

@@ -8,9 +8,9 @@ from typing import Any
 from brinell.core.errors import RequestError, option
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.toml import parse_request
-from brinell.engine.trust import MARK, find_origin, refusal, specs_at_origin, untrusted_specs
 from brinell.store.differences import Comparison
 from brinell.store.folder import fitting
+from brinell.store.trust import MARK, check_directory, find_origin, refusal, request_text
 from brinell.studies import repetition
 from brinell.studies.kit import Call, Study
 from brinell.studies.verification.premises import list_study_premises, list_unopened
@@ -40,19 +40,17 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
     _check_finished(study, folder, manifest)
     if (comparison := _compare_inventory(study, folder, manifest)).differences:
         return _of(study, folder, comparison, list_unopened(manifest))
-    values = {name: manifest["request"].get(name) for name in study.request.model_fields}
-    mark = manifest.get(MARK)
-    origin = find_origin(values, study.request, folder, mark)
-    replaced = _replacements(study, options, values, origin)
-    references = untrusted_specs(
-        values, study.request, folder, mark, trust=call.trust, repeated=options.attack, replaced=set(replaced)
-    )
-    if references:
-        reason = str(refusal(folder, references))
+    replaced = _replacements(study, options, manifest["request"])
+    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
+    text = request_text(manifest)
+    origin = find_origin(folder, text, manifest.get(MARK), call.trust)
+    if origin is None:
+        reason = str(refusal(folder))
         call.progress.warn(reason)
         return check_files(study, folder, manifest, reason)
-    specs = {name: value for name, value in replaced.items() if name not in (*call.datasets, *call.objects)}
-    with chdir(origin or Path.cwd()):
+    if specs:
+        check_directory(folder, text, origin)
+    with chdir(origin):
         request = parse_request(study.request, {**manifest["request"], **specs})
         _check_in_memory(study, folder, request, call)
         call.progress.note(f"carrying out brinell {study.verb} again, to compare what comes out")
@@ -63,7 +61,7 @@ def verify_study(study: Study, manifest: Mapping[str, Any], call: Call) -> Verif
         return _result(study, folder, comparison, premises)
 
 
-def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any], origin: Path | None) -> dict[str, Any]:
+def _replacements(study: Study, options: VerifyRequest, values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the folder's request that the person replaces, with their values."""
     replaced: dict[str, Any] = {}
     for name, given in (("model", list(options.model)), ("data", options.data)):
@@ -71,11 +69,10 @@ def _replacements(study: Study, options: VerifyRequest, values: dict[str, Any], 
             continue
         if name not in study.request.model_fields:
             raise RequestError(f"brinell {study.verb} has no setting {name}: leave out {option(name)}")
-        several = isinstance(values[name], list | tuple)
+        several = isinstance(values.get(name), list | tuple)
         if isinstance(given, list) and not several and len(given) > 1:
             raise RequestError(f"brinell {study.verb} has one model: give {option(name)} once")
-        recorded = values[name] if several else [values[name] or ""]
-        specs = specs_at_origin([given] if isinstance(given, str) else given, recorded, origin)
+        specs = [given] if isinstance(given, str) else given
         replaced[name] = specs if several else specs[0]
     return replaced
 
