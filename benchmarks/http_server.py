@@ -14,11 +14,12 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import measure
@@ -26,9 +27,8 @@ from torch import nn
 
 import brinell
 from brinell.core.domain import Domain
-from brinell.models._channel import Channel, Response
-from brinell.models._protocol import LENGTH
 from brinell.models.digits_cnn import DigitsCnn
+from brinell.models.http import Server
 from brinell.store.run import Run
 
 GROUP = "kinds"
@@ -49,25 +49,20 @@ class Cost:
     """Of the processor, here in the main thread, which writes no request: while it works no request waits for an answer."""
 
 
-Request = tuple[bytes, dict[str, str]]
-"""Body and headers."""
-
-
 @contextmanager
-def recording() -> Iterator[list[Request]]:
-    """The requests for answers that all channels make meanwhile."""
-    send, requests = Channel._send, list[Request]()
+def recording() -> Iterator[list[bytes]]:
+    """The bodies of the requests for answers meanwhile."""
+    ask, bodies = Server.ask, list[bytes]()
 
-    def keep(channel: Channel, url: str, body: bytes | None, headers: dict[str, str]) -> Response:
-        if body is not None:
-            requests.append((body, dict(headers)))
-        return send(channel, url, body, headers)
+    def keep(server: Server, place: str, read: Callable[[Any], Any], body: bytes | None = None) -> Any:
+        bodies.extend([] if body is None else [body])
+        return ask(server, place, read, body)
 
-    Channel._send = keep  # type: ignore[method-assign, assignment]
+    Server.ask = keep  # type: ignore[method-assign, assignment]
     try:
-        yield requests
+        yield bodies
     finally:
-        Channel._send = send  # type: ignore[method-assign]
+        Server.ask = ask  # type: ignore[method-assign]
 
 
 def networks(names: list[str]) -> Iterator[tuple[str, nn.Module, str, tuple[int, ...], str]]:
@@ -119,15 +114,14 @@ def _cpu(pid: int) -> float:
     return (int(user) + int(system)) / TICKS
 
 
-def replay(url: str, bodies: list[Request], connections: int) -> None:
+def replay(url: str, bodies: list[bytes], connections: int) -> None:
     """Send all bodies, each connection the next one as soon as its last is answered."""
     counter, parts = itertools.count(), urlsplit(f"{url}/infer")
 
     def work() -> None:
         connection = http.client.HTTPConnection(parts.netloc)
         while (number := next(counter)) < len(bodies):
-            body, headers = bodies[number]
-            connection.request("POST", parts.path, body, headers)
+            connection.request("POST", parts.path, bodies[number], {"Content-Type": "application/json"})
             answer = connection.getresponse()
             if answer.status != 200:
                 raise SystemExit(f"the server answers {answer.status} to a request that it has answered before")
@@ -163,10 +157,9 @@ def main() -> None:
         with separate_cores(serve.serving(chain, "net", shape)) as (url, pid), tempfile.TemporaryDirectory() as folder:
             for repetition in range(options.repetitions):
                 out, spec = Path(folder) / str(repetition), f"{url}?rows={options.rows}&concurrency={options.concurrency}"
-                with recording() as requests, clocks(pid) as cost:
+                with recording() as bodies, clocks(pid) as cost:
                     brinell.audit(spec, data, eps=eps, out=out, **settings)
                 audits += cost
-                bodies = [request for request in requests if LENGTH not in request[1]]  # MLServer refuses the first, in binary
                 with clocks(pid) as cost:
                     replay(url, bodies, options.concurrency)
                 replays += cost

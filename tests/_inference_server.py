@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-LENGTH = "Inference-Header-Content-Length"
 TYPES = {"FP32": "<f4", "FP64": "<f8", "FP16": "<f2", "UINT8": "<u1", "INT64": "<i8"}
 
 
@@ -27,13 +26,12 @@ class InferenceServer:
         shape: tuple[int, ...] = (2,),
         *,
         datatype: str = "FP32",
-        binary: bool = True,
         metadata: dict[str, Any] | None = None,
         token: str = "",
         faults: Callable[[int], str] = lambda number: "",
         reply: Callable[[np.ndarray, np.ndarray], Any] | None = None,
     ) -> None:
-        self.function, self.binary, self.token, self.faults, self.reply = function, binary, token, faults, reply
+        self.function, self.token, self.faults, self.reply = function, token, faults, reply
         self.metadata = metadata or {
             "name": "net",
             "versions": ["1"],
@@ -73,30 +71,19 @@ class InferenceServer:
             server.server_close()
             thread.join()
 
-    def infer(self, body: bytes, length: str | None) -> tuple[bytes, dict[str, str]]:
+    def infer(self, body: bytes) -> bytes:
         """The answer to a body, by the protocol."""
-        head = json.loads(body[: int(length or len(body))])
-        (tensor,) = head["inputs"]
-        kind = TYPES[tensor["datatype"]]
+        (tensor,) = json.loads(body)["inputs"]
         assert tensor["name"] == self.metadata.get("inputs", [{"name": "x"}])[0]["name"]
-        if length is None:
-            x = np.array(tensor["data"], kind).reshape(tensor["shape"])
-        else:
-            raw = body[int(length) :]
-            assert len(raw) == tensor["parameters"]["binary_data_size"]
-            x = np.frombuffer(raw, kind).reshape(tensor["shape"])
+        x = np.array(tensor["data"], TYPES[tensor["datatype"]]).reshape(tensor["shape"])
         y = self.function(x)
         with self.lock:
             self.inputs.append(x)
         if self.reply is not None:
-            return json.dumps(self.reply(x, y)).encode(), {}
+            return json.dumps(self.reply(x, y)).encode()
         datatype = {"i": "INT64", "u": "INT64", "f": "FP32"}[y.dtype.kind]
-        output = {"name": "y", "datatype": datatype, "shape": list(y.shape)}
-        if length is None or not head.get("parameters", {}).get("binary_data_output"):
-            return json.dumps({"model_name": "net", "outputs": [output | {"data": y.ravel().tolist()}]}).encode(), {}
-        raw = y.astype(TYPES[datatype]).tobytes()
-        text = json.dumps({"model_name": "net", "outputs": [output | {"parameters": {"binary_data_size": len(raw)}}]}).encode()
-        return text + raw, {LENGTH: str(len(text))}
+        output = {"name": "y", "datatype": datatype, "shape": list(y.shape), "data": y.ravel().tolist()}
+        return json.dumps({"model_name": "net", "outputs": [output]}).encode()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -160,13 +147,11 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, b"<!DOCTYPE html><title>Welcome</title>", {"Content-Type": "text/html"})
         elif fault.isdecimal():
             self.answer(int(fault), b'{"error": "planted"}', {"Retry-After": "0"})
-        elif self.headers.get(LENGTH) and not self.owner.binary:
-            self.answer(400, b'{"error": "no binary tensors here"}')
         else:
             if fault.startswith("delay"):
                 self.owner.ended.wait(float(fault[5:]))
             try:
-                self.answer(200, *self.owner.infer(body, self.headers.get(LENGTH)))
+                self.answer(200, self.owner.infer(body))
             except BrokenPipeError:
                 self.close_connection = True
             except ValueError as error:

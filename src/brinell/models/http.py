@@ -1,21 +1,22 @@
-"""`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol, over REST.
+"""`http(s)://HOST/v2/models/NAME`: a model behind a server of the Open Inference Protocol (V2), over REST with tensors as JSON.
 
-KServe, Triton, OpenVINO Model Server and MLServer implement the protocol. The server's metadata state the inputs of the model;
-options fill the gaps. Numbers are sent as binary tensors if the server accepts them, otherwise as JSON. A bearer token is read
-from an environment variable and written nowhere. Each row of a request counts as one query; repeated requests are counted
-separately.
+KServe, Triton, OpenVINO Model Server and MLServer implement the protocol. The model's metadata give name, datatype and shape of
+its input; options give the rest. A bearer token is read from an environment variable and written nowhere. Each row of a request
+counts as one query; repeated requests are counted separately.
 """
 
 import hashlib
+import json
 import math
+import os
 import re
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -23,22 +24,47 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Domain, Remark
-from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
+from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError, one_line
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, above_zero, at_least, at_most
+from brinell.core.version import VERSION
 from brinell.models._answers import are_probabilities, logits_of_labels, logits_of_probabilities, random_inputs
-from brinell.models._channel import Channel, RejectedError, Response
-from brinell.models._protocol import DATATYPES, AnswerError, Slot, answer, fits, parse, request, slots
 from brinell.models._torch_model import affine
 
 __all__ = ["Http"]
 
 Array = np.ndarray[Any, Any]
 Answers = Literal["auto", "logits", "probabilities", "labels"]
-Layout = Literal["auto", "first", "last"]
-Encoding = Literal["auto", "binary", "json"]
+Layout = Literal["first", "last"]
+Value = TypeVar("Value")
+
+DATATYPES: dict[str, str] = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    f"{kind}INT{8 * size}": f"<{kind.lower() or 'i'}{size}" for kind in ("U", "") for size in (1, 2, 4, 8)
+}
+"""Types of numbers by their names in the protocol, as NumPy's types."""
 PROBES = 4
 """Number of random inputs whose answers show the kind of the output. When in doubt, the first of them is sent again."""
+NOT_NOW = frozenset({408, 425, 429, 502, 503, 504})
+"""Statuses that mean that the same request may succeed later."""
+UNAUTHORISED = frozenset({401, 403, 407})
+LONGEST_WAIT = 30.0
+"""Longest wait before another attempt, in seconds."""
+
+
+class RefusedError(Exception):
+    """The server responds, but refuses the request."""
+
+
+class UnusableError(RefusedError):
+    """The server responds with something that is no answer of the protocol; it may answer the same request later."""
+
+
+class BusyError(Exception):
+    """The server does not respond, or asks to come back after `seconds`."""
+
+    def __init__(self, text: str, seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.seconds = seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +83,13 @@ class Http:
     classes: int | None = None
     """Number of classes; required if the server answers labels only, otherwise checked."""
     input: str = ""
-    """Name of the input; required if the server does not state it."""
+    """Name of the input; by default the only one in the model's metadata."""
     output: str = ""
-    """Name of the output; required if there are several."""
+    """Name of the output; by default the only one in an answer."""
     datatype: str = ""
-    """Datatype of the input, such as FP32 or UINT8; by default the server's, or FP32 if it states none."""
-    layout: Layout = "auto"
-    """Position of the channels in the server's input: first (NCHW) or last (NHWC); auto follows the shape that the server
-    states.
-    """
+    """Datatype of the input, such as FP32 or UINT8; by default that of the metadata, or FP32."""
+    layout: Layout = "first"
+    """Position of the channels in the server's input: first (NCHW) or last (NHWC)."""
     low: float | None = None
     """Value sent for the lower bound of the data; by default 0 for UINT8, and the bound itself otherwise."""
     high: float | None = None
@@ -74,14 +98,12 @@ class Http:
     """Values to subtract from each channel after that, joined by `+`."""
     std: tuple[float, ...] = ()
     """Values by which to divide each channel after that, joined by `+`."""
-    encoding: Encoding = "auto"
-    """Encoding of tensors: binary, json, or auto, which tries binary first."""
     rows: int = 64
     """Maximum number of inputs per request."""
     concurrency: int = 4
     """Maximum number of requests in flight."""
     timeout: float = 30.0
-    """Seconds until an attempt is given up."""
+    """Seconds without a byte after which an attempt is given up."""
     retries: int = 5
     """Attempts after the first before the server counts as unreachable."""
     backoff: float = 0.5
@@ -102,7 +124,7 @@ class Http:
             raise ValueError("low and high come together: what the ends of the data's range become")
 
     def __call__(self, domain: Domain) -> "RemoteModel":
-        """Read the model's metadata and settle open questions by a few queries.
+        """Read the model's metadata, and see the kind of its answers by a few queries.
 
         Raises:
             RequestError: the URL has another form, the model does not exist, options are missing or do not fit, or httpx2 is not
@@ -110,37 +132,130 @@ class Http:
             ModelError: the answers cannot come from a classifier of this protocol.
             UnreachableError: the server does not answer, or does not accept the token.
         """
-        url, name = _address(self.path)
-        name = self.name or name
-        who = f"model {name} at {urlsplit(url).netloc}"
-        limits = {"timeout": self.timeout, "backoff": self.backoff}
-        channel = Channel(who, self.token_env, retries=self.retries, concurrency=self.concurrency, **limits)
-        with channel.session():
-            try:
-                metadata = channel.mask_token(channel.ask(url, lambda response: parse(response.body)))
-                form = _form(self, domain, metadata)
-            except (RejectedError, AnswerError) as error:
-                hint = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
-                raise RequestError(f"{who} has no metadata of the Open Inference Protocol ({error}): {hint}") from None
-            return _detect_form(RemoteModel(domain, name=name, url=url, channel=channel, form=form), self, metadata)
+        parts = urlsplit(self.path)
+        match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
+        if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
+            raise RequestError(f"{self.path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME")
+        if "@" in parts.netloc:
+            raise RequestError(
+                "a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN"
+            )
+        return RemoteModel(self, domain, Server(self, f"{parts.scheme}://{parts.netloc}{match[1]}"), self.name or match[2])
 
 
-class RequestForm(NamedTuple):
-    """Conversion of inputs to requests, and of answers to logits."""
+class Server:
+    """The connection to one server, on which requests are repeated after a fault, with waits that double.
 
-    slot: Slot
-    """The server's input; its shape is that of one input, without the axis of the batch."""
-    output: str
-    layout: Layout
-    scale: Tensor
-    shift: Tensor
-    rows: int
-    """Maximum number of inputs per request."""
-    fixed_rows: bool
-    """True if each request must hold exactly `rows` inputs."""
-    binary: bool = True
-    answers: Answers = "auto"
-    classes: int = 0
+    Args:
+        options: settings of the model.
+        url: address of the model.
+
+    Raises:
+        RequestError: httpx2 is not installed, or the token cannot be sent.
+    """
+
+    def __init__(self, options: Http, url: str) -> None:
+        try:
+            import httpx2
+            import orjson  # noqa: F401
+            import tenacity
+        except ImportError as error:
+            raise RequestError(
+                f"{error.name} is not installed, which models behind a server need: pip install 'brinell[http]'"
+            ) from None
+        self.url, self.who = url, f"model {url.partition('/v2/models/')[2]} at {urlsplit(url).netloc}"
+        self.counts: Counter[str] = Counter()
+        """Number of answered requests, and of failed attempts by cause."""
+        self.interrupted = threading.Event()
+        self._token_env, self._attempts = options.token_env, 1 + options.retries
+        self._token = os.environ.get(options.token_env, "")
+        if not self._token.isascii() or not self._token.isprintable() or " " in self._token:
+            raise RequestError(
+                f"{options.token_env} holds no valid bearer token: it has characters that a header must not contain"
+            )
+        headers = {"User-Agent": f"brinell/{VERSION}"} | ({"Authorization": f"Bearer {self._token}"} if self._token else {})
+        self._client = httpx2.Client(timeout=options.timeout, headers=headers)
+        self._retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type((BusyError, UnusableError)),
+            stop=tenacity.stop_after_attempt(self._attempts) | tenacity.stop_when_event_set(self.interrupted),
+            wait=lambda state: self._wait(options.backoff, state),
+            sleep=tenacity.sleep_using_event(self.interrupted),
+            after=lambda state: self.counts.update([str(state.outcome.exception())]),  # type: ignore[union-attr]
+            reraise=True,
+        )
+        weakref.finalize(self, self._client.close)
+
+    @staticmethod
+    def _wait(backoff: float, state: Any) -> float:
+        """Seconds before the next attempt; the server may ask for more."""
+        return min(max(backoff * 2 ** (state.attempt_number - 1), getattr(state.outcome.exception(), "seconds", 0)), LONGEST_WAIT)
+
+    def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
+        """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body.
+
+        Raises:
+            RefusedError: the server refuses the request, or its last response is of no use.
+            UnreachableError: no attempt met a server that works, or the server does not accept the token.
+        """
+        try:
+            value: Value = self._retrying(self._attempt, place, read, body)
+        except BusyError as error:
+            attempts = f"{self._attempts} attempts, " if self._attempts > 1 else ""
+            raise UnreachableError(f"{self.who} does not answer ({attempts}{error}): check the server, then try again") from None
+        self.counts["requests"] += 1
+        return value
+
+    def _attempt(self, place: str, read: Callable[[Any], Value], body: bytes | None) -> Value:
+        import httpx2
+
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            response = self._client.request("GET" if body is None else "POST", self.url + place, content=body, headers=headers)
+        except httpx2.TimeoutException as error:
+            raise BusyError(f"no answer in time ({type(error).__name__})") from None
+        except httpx2.RequestError as error:
+            raise BusyError(self._masked(one_line(error, 160) or type(error).__name__)) from None
+        status = f"HTTP {response.status_code}"
+        if response.status_code in NOT_NOW:
+            seconds = response.headers.get("Retry-After", "")
+            raise BusyError(status, float(seconds) if seconds.isdecimal() else 0.0)
+        try:
+            content = json.loads(response.content)
+        except (ValueError, RecursionError):
+            content = None
+        if response.status_code != 200:
+            reason = content["error"] if isinstance(content, dict) and "error" in content else response.text
+            text = f"{status} {self._masked(one_line(reason, 160))}".strip()
+            if response.status_code in UNAUTHORISED:
+                remedy = (
+                    f"set {self._token_env} to a bearer token that it accepts"
+                    if self._token_env
+                    else "give the option token_env="
+                )
+                raise UnreachableError(f"{self.who} rejects the request without a valid token ({text}): {remedy}, then try again")
+            raise UnusableError(text) if response.status_code >= 500 else RefusedError(f"it answers {text}")
+        try:
+            return read(json.loads(self._masked(json.dumps(content))) if body is None else content)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            text = self._masked(one_line(error, 160) if type(error) is ValueError else one_line(response.text, 60))
+            raise UnusableError(f"it answers in another way than the protocol ({text})") from None
+
+    def _masked(self, text: str) -> str:
+        """A text of the server's with the token masked."""
+        return text.replace(self._token, "***") if self._token else text
+
+
+class Facts(NamedTuple):
+    """What the metadata of a model and the options say about it."""
+
+    input: str
+    datatype: str
+    shape: tuple[int, ...]
+    """Shape in which one input is sent."""
+    batch: int | None
+    """The only number of inputs that the server takes at once, if there is one."""
+    platform: str | None
+    versions: list[str]
 
 
 class RemoteModel:
@@ -150,29 +265,54 @@ class RemoteModel:
     others, SampleError is raised; if it answers none, UnreachableError.
     """
 
-    def __init__(self, domain: Domain, *, name: str, url: str, channel: Channel, form: RequestForm) -> None:
-        self.domain, self.name, self.url, self.form = domain, name, url, form
-        self._channel = channel
-        self.info = ModelInfo(session=self.session, server=self)
-        self.served: dict[str, Any] = {}
-        """Facts about the server for the manifest."""
-        self.notes: list[Remark] = []
-        self._counts: Counter[str] = Counter()
-        self._lock = threading.Lock()
+    def __init__(self, options: Http, domain: Domain, server: Server, name: str) -> None:
+        self.domain, self.name, self._server, self._options = domain, name, server, options
+        try:
+            self._facts = server.ask("", lambda metadata: _facts(options, domain, metadata))
+        except RefusedError as error:
+            remedy = "check the URL: it ends in /v2/models/NAME, and the model is loaded"
+            raise RequestError(f"{server.who} has no metadata of the Open Inference Protocol ({error}): {remedy}") from None
+        self._scale, self._shift = _conversion(options, domain, self._facts.datatype)
+        self._rows, self._inputs = self._facts.batch or options.rows, 0
+        self._pool = ThreadPoolExecutor(options.concurrency, thread_name_prefix="brinell-http")
+        weakref.finalize(self, self._pool.shutdown, wait=False)
         self.probes = domain.round(random_inputs(domain, PROBES))
         codes = [index for index, column in enumerate(domain.columns) if column.values]
         self.probes[:, codes] = self.probes[:, codes].round()
         """(PROBES, *shape): inputs whose answers show the kind of the output."""
+        self._answers, self.classes = self._read_kind()
+        self.access = Access.LABELS if self._answers == "labels" else Access.SCORES
+        answers = "one-hot" if self._answers == "labels" else self._answers
+        self.info = ModelInfo(server=self, architecture=self._facts.platform, answers=answers)
+        self.served: dict[str, Any] = {
+            "answers": self._answers,
+            "input": {"name": self._facts.input, "datatype": self._facts.datatype, "shape": list(self._facts.shape)},
+            "versions": self._facts.versions,
+            "rows": self._rows,
+        }
+        """Facts about the server for the manifest."""
+        self.traffic()  # what was asked here is not a query of any attack
 
-    @property
-    def access(self) -> Access:
-        """Labels or scores, by the kind of the answers."""
-        return Access.LABELS if self.form.answers == "labels" else Access.SCORES
-
-    @property
-    def classes(self) -> int:
-        """Number of classes that the server distinguishes."""
-        return self.form.classes
+    def _read_kind(self) -> tuple[Answers, int]:
+        """The kind of the answers, and the number of classes, from the answers to the probes."""
+        kind, classes = self._options.answers, self._options.classes
+        try:
+            output = np.concatenate([self._answer(part) for part in torch.split(self.probes, self._rows)])
+            if kind == "auto" and output.dtype.kind in "iu" and output.size == len(output):
+                kind = "labels"
+            if kind == "labels" and classes is None:
+                raise RequestError(f"model {self.name} answers labels: say how many classes there are with the option classes=")
+            if kind == "auto":
+                is_distribution = output.ndim == 2 and are_probabilities(torch.from_numpy(output.astype(np.float64)))
+                kind = "probabilities" if is_distribution else "logits"
+            classes = classes or (int(output.shape[1]) if output.ndim == 2 else 0)
+            if classes < 2:
+                raise RefusedError(f"it answers {_first_values(output)} of shape {output.shape}, not one number per class")
+            self._convert(output, kind, classes)
+        except RefusedError as error:
+            remedy = "name what it answers by the options answers= and classes=, such as answers=labels&classes=10"
+            raise ModelError(f"model {self.name} is no classifier of the data's random inputs: {error}: {remedy}") from None
+        return kind, classes
 
     def predict(self, x: Tensor) -> Tensor:
         """Logits (n, classes) of inputs (n, *shape); a server of labels gives logits that are certain.
@@ -181,240 +321,141 @@ class RemoteModel:
             SampleError: the server fails on some of these inputs, but still answers the first probe.
             UnreachableError: the server does not answer, or no longer gives usable answers.
         """
-        values = x.detach().cpu()
-        requests = -(-len(values) // self.form.rows)
-        parts = torch.split(values, self.form.rows) if self.form.fixed_rows else torch.tensor_split(values, requests)
-        with self.session():
+        self._server.interrupted.clear()
+        try:
+            logits = list(self._pool.map(self._logits, torch.split(x.detach().cpu(), self._rows)))
+        except RefusedError as error:
             try:
-                logits = self._channel.ask_all([partial(self.logits, part) for part in parts])
-            except RejectedError as error:
-                self._check_server(error)
-                raise SampleError(f"model {self.name} fails on an input: {error}") from None
-        with self._lock:
-            self._counts["inputs"] += len(x)
+                self._logits(self.probes[:1])
+            except RefusedError:
+                raise UnreachableError(f"{self._server.who} no longer works: {error}: check the server, then try again") from None
+            raise SampleError(f"model {self.name} fails on an input: {error}") from None
+        except KeyboardInterrupt:
+            self._server.interrupted.set()
+            raise
+        self._inputs += len(x)
         return torch.cat(logits).to(x.device)
-
-    @contextmanager
-    def session(self, device: torch.device | str | None = None) -> Iterator[None]:
-        """Keep connections open until the end; outside a session each `predict` opens its own."""
-        with self._channel.session():
-            yield
 
     def digest(self) -> str:
         """Hash of the address, the model's metadata, and the form of the requests.
 
         The weights cannot be read from here. Asking for the first answers again checks that they stay the same.
         """
-        form = self.form
-        settings = [form.slot, form.output, form.layout, form.scale.tolist(), form.shift.tolist(), form.answers, form.classes]
-        content = [self.url, self.domain.text(), self.info.architecture, self.served["versions"], *settings]
+        options = replace(self._options, path=self._server.url, name="", rows=1, concurrency=1, timeout=1, retries=0, backoff=0)
+        content = [repr(options), self.domain.text(), self.info.architecture, self.served]
         return hashlib.blake2b(repr(content).encode(), digest_size=16).hexdigest()
 
     def remarks(self) -> Sequence[Remark]:
         """Remarks for the reader on the form of the requests."""
-        return self.notes
+        datatype = self._facts.datatype
+        notes = {
+            "probabilities": "the server answers probabilities: their logarithm stands in for logits",
+            "labels": "the server answers labels only: confidences in the records mean nothing",
+            "rounded": f"inputs are sent as {datatype}, rounded to whole numbers",
+        }
+        return [Remark(code, notes[code]) for code in (self._answers, "rounded" * _is_whole(datatype)) if code in notes]
 
     def traffic(self) -> dict[str, int]:
         """Counts since the last call: inputs answered, requests answered, and failed attempts by cause."""
-        counts = self._counts + self._channel.traffic
-        self._counts.clear()
-        self._channel.traffic.clear()
-        return dict(counts)
+        counts = dict(self._server.counts) | ({"inputs": self._inputs} if self._inputs else {})
+        self._server.counts.clear()
+        self._inputs = 0
+        return counts
 
-    def raw_answer(self, x: Tensor, *, unusable: int | None = None) -> Array:
-        """The server's unconverted answer to one request; `unusable` and the errors are those of `Channel.ask`."""
-        slot, n = self.form.slot, len(x)
-        values = x * self.form.scale + self.form.shift
-        if DATATYPES[slot.datatype][1] in "iu":
-            values = values.round()
-        if self.form.layout == "last":
-            values = values.movedim(1, -1)
-        if self.form.fixed_rows and n < self.form.rows:
-            values = torch.cat([values, values[-1:].expand(self.form.rows - n, *values.shape[1:])])
-        array = values.reshape(len(values), *slot.shape).numpy()
-        body, headers = request(slot, array, binary=self.form.binary, output=self.form.output)
+    def _logits(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) float32 by one request; raises RefusedError for answers from which no class follows."""
+        return self._convert(self._answer(x), self._answers, self.classes)
 
-        def read(response: Response) -> Array:
-            """The values of an answer, checked for their number."""
-            output: Array = answer(response.body, response.headers, self.form.output)
-            if output.ndim == 0 or len(output) != len(array):
-                raise AnswerError(f"shape {output.shape} to {len(array)} inputs")
-            return output[:n]
+    def _answer(self, x: Tensor) -> Array:
+        """The server's unconverted answer to one request."""
+        import orjson  # writes a float32 in the few digits that it needs: half as long, and three times as fast, as Python does
 
-        return self._channel.ask(f"{self.url}/infer", read, body, headers, unusable=unusable)
+        n, facts = len(x), self._facts
+        values = x * self._scale + self._shift
+        values = values.round() if _is_whole(facts.datatype) else values
+        values = values.movedim(1, -1) if self._options.layout == "last" else values
+        if facts.batch is not None:
+            values = torch.cat([values, values[-1:].expand(facts.batch - n, *values.shape[1:])])
+        array = np.ascontiguousarray(values.reshape(len(values), *facts.shape).numpy(), DATATYPES[facts.datatype])
+        head = {"name": facts.input, "shape": list(array.shape), "datatype": facts.datatype, "data": array.ravel()}
+        outputs = {"outputs": [{"name": self._options.output}]} if self._options.output else {}
+        body = orjson.dumps({"inputs": [head]} | outputs, option=orjson.OPT_SERIALIZE_NUMPY)
+        return self._server.ask("/infer", lambda content: read_output(content, self._options.output, len(array)), body)[:n]
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Logits (n, classes) float32 by one request; n is at most the number of rows of a request.
-
-        Raises as `Channel.ask`; RejectedError also for answers from which no class follows.
-        """
-        output, classes = torch.from_numpy(self.raw_answer(x).astype(np.float64)), self.form.classes
-        if self.form.answers == "labels":
-            labels = output.flatten(1) if output.ndim > 1 else output[:, None]
+    def _convert(self, output: Array, kind: Answers, classes: int) -> Tensor:
+        """Logits (n, classes) of an answer."""
+        answer = torch.from_numpy(output.astype(np.float64))
+        if kind == "labels":
+            labels = answer.flatten(1) if answer.ndim > 1 else answer[:, None]
             if labels.shape[1] != 1 or not bool(((labels >= 0) & (labels < classes) & (labels == labels.floor())).all()):
-                raise RejectedError(f"it answers {_first_values(output.numpy())}, no labels from 0 to {classes - 1}")
+                raise RefusedError(f"it answers {_first_values(output)}, no labels from 0 to {classes - 1}")
             return logits_of_labels(labels[:, 0], classes)
-        if output.shape != (len(x), classes):
-            raise RejectedError(f"it answers shape {tuple(output.shape)}, not {(len(x), classes)}")
-        if not bool(output.isfinite().all()):
-            raise RejectedError("it answers NaN or infinity")
-        return logits_of_probabilities(output) if self.form.answers == "probabilities" else output.float()
-
-    def _check_server(self, error: RejectedError) -> None:
-        """Send an input that the server has answered before; raises UnreachableError if the server now fails on it too."""
-        try:
-            self.logits(self.probes[:1])
-        except RejectedError:
-            raise UnreachableError(f"{self._channel.who} no longer works: {error}: check the server, then try again") from None
+        if answer.shape[1:] != (classes,):
+            raise RefusedError(f"it answers shape {tuple(answer.shape)}, not {(len(answer), classes)}")
+        if not bool(answer.isfinite().all()):
+            raise RefusedError("it answers NaN or infinity")
+        return logits_of_probabilities(answer) if kind == "probabilities" else answer.float()
 
 
-def _address(path: str) -> tuple[str, str]:
-    """The model's URL without the part after its name, and the name."""
-    parts = urlsplit(path)
-    match = re.fullmatch(r"(.*?/v2/models/([^/]+)(?:/versions/[^/]+)?)(?:/infer)?/*", parts.path)
-    if parts.scheme not in ("http", "https") or not parts.hostname or match is None:
-        raise RequestError(f"{path!r} is no model's URL: write http://HOST:PORT/v2/models/NAME")
-    if "@" in parts.netloc:
-        raise RequestError("a URL with a password is kept in records: leave it out, and put a bearer token into BRINELL_TOKEN")
-    return f"{parts.scheme}://{parts.netloc}{match[1]}", match[2]
+def _facts(options: Http, domain: Domain, metadata: Any) -> Facts:
+    """The input, the platform and the versions in a model's metadata; the options have precedence.
+
+    Raises:
+        RequestError: they do not fit the data.
+    """
+    listed = {str(entry["name"]): entry for entry in metadata.get("inputs") or ()}
+    name = options.input or (next(iter(listed)) if len(listed) == 1 else "")
+    if not name or (listed and name not in listed):
+        raise RequestError(
+            f"the model has the inputs {', '.join(listed) or 'of unknown names'}: name one by the option input=NAME"
+        )
+    datatype = options.datatype or str(listed.get(name, {}).get("datatype", "FP32"))
+    if datatype not in DATATYPES:
+        raise RequestError(f"input {name} has datatype {datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
+    batch, *sides = [int(side) for side in listed.get(name, {}).get("shape") or (-1,)]
+    sent = domain.shape if options.layout == "first" else (*domain.shape[1:], domain.shape[0])
+    if sides and (len(sides) != len(sent) or any(side not in (-1, length) for side, length in zip(sides, sent, strict=True))):
+        if len(sides) == len(sent) or math.prod(sides) != math.prod(sent):
+            raise RequestError(
+                f"the server takes inputs of shape {tuple(sides)}, and the data, with layout={options.layout}, have {sent}: give "
+                "the other layout=, or data of its shape"
+            )
+        sent = tuple(sides)
+    versions = [str(version) for version in metadata.get("versions") or ()]
+    platform = str(metadata.get("platform") or "") or None
+    return Facts(name, datatype, sent, batch if batch > 0 else None, platform, versions)
 
 
-def _form(options: Http, domain: Domain, metadata: dict[str, Any]) -> RequestForm:
-    """Form of the requests to this model, as far as its metadata and the options determine it."""
-    slot = _slot(options, metadata)
-    if slot.datatype not in DATATYPES:
-        raise RequestError(f"input {slot.name} has datatype {slot.datatype}, and only numbers are sent: {', '.join(DATATYPES)}")
-    layout, shape = _arrangement(slot, domain, options.layout)
-    batch = slot.shape[0] if slot.shape else -1
-    bounds = (0.0, 255.0) if slot.datatype == "UINT8" and not domain.columns else None
+def _conversion(options: Http, domain: Domain, datatype: str) -> tuple[Tensor, Tensor]:
+    """Scale and shift from the data's bounds to the values that are sent."""
+    bounds = (0.0, 255.0) if datatype == "UINT8" and not domain.columns else None
     if options.low is not None and options.high is not None:
         if domain.columns:
             raise RequestError("low and high are for data without columns: these are sent in the units of their table")
         bounds = (options.low, options.high)
     parameters = {"mean": options.mean or None, "std": options.std or None, "axis": -len(domain.shape)}
-    scale, shift = affine(domain, parameters if options.mean or options.std else {}, bounds)
-    return RequestForm(
-        slot=replace(slot, shape=shape),
-        output=options.output,
-        layout=layout,
-        scale=scale,
-        shift=shift,
-        rows=batch if batch > 0 else options.rows,
-        fixed_rows=batch > 0,
-        binary=options.encoding != "json",
-        classes=options.classes or 0,
-    )
+    return affine(domain, parameters if options.mean or options.std else {}, bounds)
 
 
-def _slot(options: Http, metadata: dict[str, Any]) -> Slot:
-    """The input tensor that the server expects."""
-    inputs = slots(metadata, "inputs")
-    matching = [port for port in inputs if options.input in ("", port.name)]
-    if not inputs:
-        if not options.input:
-            raise RequestError("the server does not say what the model's input is called: give the option input=NAME")
-        return Slot(options.input, options.datatype or "FP32", ())
-    if len(matching) != 1:
-        names = ", ".join(port.name for port in inputs)
-        problem = f"takes {len(inputs)} inputs ({names}), and data fill one" if len(inputs) > 1 else f"has input {names}"
-        raise RequestError(f"the model {problem}: name it with the option input=, or serve a model of one input")
-    return replace(matching[0], datatype=options.datatype or matching[0].datatype)
+def read_output(content: Any, name: str, n: int) -> Array:
+    """The output tensor of `n` rows in the content of a response; an empty name takes the only one.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError, OverflowError: there is none.
+    """
+    tensors = {str(tensor["name"]): tensor for tensor in content["outputs"]}
+    if name not in tensors and (name or len(tensors) != 1):
+        raise ValueError(f"{len(tensors)} outputs ({', '.join(tensors)}): name one with the option output=")
+    tensor = tensors.get(name) or next(iter(tensors.values()))
+    with np.errstate(over="ignore"):  # values that do not fit become infinity, which is refused later
+        values: Array = np.array(tensor["data"], DATATYPES[tensor["datatype"]]).reshape(tensor["shape"])
+    if values.ndim == 0 or len(values) != n:
+        raise ValueError(f"shape {values.shape} to {n} inputs")
+    return values
 
 
-def _arrangement(slot: Slot, domain: Domain, layout: Layout) -> tuple[Layout, tuple[int, ...]]:
-    """Position of the channels, and the shape in which one input is sent: one that fits the server, or a flat row."""
-    expected, (channels, *sides) = slot.shape[1:], domain.shape
-    layouts: dict[Layout, tuple[int, ...]] = {"first": domain.shape, "last": (*sides, channels)}
-    layouts = layouts if layout == "auto" else {layout: layouts[layout]}
-    shapes = [*layouts.values(), *([tuple(sides)] if channels == 1 else []), (math.prod(domain.shape),)]
-    shapes_that_fit = [shape for shape in shapes if fits(expected, shape)] if slot.shape else shapes
-    if not shapes_that_fit:
-        raise RequestError(
-            f"the server takes inputs of shape {expected}, and the data are {domain.kind}s of shape {domain.shape}: "
-            "give it data of its shape"
-        )
-    if layout == "auto":
-        matching = [way for way, shape in layouts.items() if fits(expected, shape)]
-        if channels > 1 and sides and len(matching) != 1:
-            raise RequestError(
-                f"the server does not say whether it takes the channels of {domain.shape} first or last: give the option "
-                "layout=first or layout=last"
-            )
-        layout = matching[0] if channels > 1 and sides else "first"
-    return layout, shapes_that_fit[0]
-
-
-def _detect_form(model: RemoteModel, options: Http, metadata: dict[str, Any]) -> RemoteModel:
-    """Determine encoding, kind of answers and number of classes from the answers to a few inputs."""
-    output, refusal = _first_answer(model, options)
-    kind = options.answers if options.answers != "auto" else _kind(output)
-    classes = options.classes or 0 if kind == "labels" else output.shape[-1]
-    if kind == "labels" and not classes:
-        raise RequestError(f"model {model.name} answers labels: say how many classes there are with the option classes=")
-    if kind != "labels" and (output.ndim != 2 or classes < 2):
-        problem = f"model {model.name} answers {_first_values(output)} of shape {output.shape}, not one number per class"
-        raise ModelError(f"{problem}: if these are labels, give the options answers=labels&classes=")
-    if kind != "labels" and options.classes not in (None, classes):
-        raise ModelError(f"model {model.name} answers {classes} classes, and classes={options.classes} was given: correct either")
-    model.form = model.form._replace(answers=kind, classes=classes)
-    try:
-        for part in torch.split(model.probes, model.form.rows):
-            model.logits(part)
-    except RejectedError as error:
-        raise ModelError(f"model {model.name} answers what cannot be judged: {error}") from None
-    slot = model.form.slot
-    answer_kind = "one-hot" if kind == "labels" else kind
-    model.info = replace(model.info, architecture=str(metadata.get("platform") or "") or None, answers=answer_kind)
-    model.served = {
-        "encoding": "binary" if model.form.binary else "json",
-        "answers": kind,
-        "input": {"name": slot.name, "datatype": slot.datatype, "shape": list(slot.shape), "layout": model.form.layout},
-        "versions": [str(version) for version in metadata.get("versions") or ()],
-        "rows": model.form.rows,
-        "concurrency": options.concurrency,
-    }
-    model.notes = _notes(model, refusal)
-    model.traffic()  # what was asked here is not a query of any attack
-    return model
-
-
-def _first_answer(model: RemoteModel, options: Http) -> tuple[Array, str]:
-    """The answer to the probes, and the server's reason for refusing binary tensors, if it did."""
-    refusal = ""
-    if options.encoding == "auto":
-        try:
-            return _answer_probes(model, unusable=2), ""
-        except RejectedError as error:
-            refusal = str(error)
-            model.form = model.form._replace(binary=False)
-    try:
-        return _answer_probes(model), refusal
-    except RejectedError as error:
-        raise ModelError(f"model {model.name} does not answer {PROBES} random inputs of the data's shape: {error}") from None
-
-
-def _answer_probes(model: RemoteModel, *, unusable: int | None = None) -> Array:
-    return np.concatenate([model.raw_answer(part, unusable=unusable) for part in torch.split(model.probes, model.form.rows)])
-
-
-def _kind(output: Array) -> Answers:
-    """Kind of answers: labels, probabilities or logits."""
-    if output.dtype.kind in "iu" and output.size == len(output):
-        return "labels"
-    distribution = output.ndim == 2 and are_probabilities(torch.from_numpy(output.astype(np.float64)))
-    return "probabilities" if distribution else "logits"
-
-
-def _notes(model: RemoteModel, refusal: str) -> list[Remark]:
-    """Remarks on the requests to the server."""
-    kind, datatype = model.form.answers, model.form.slot.datatype
-    notes = {
-        "json": (refusal, f"the server takes no binary tensors ({refusal}): numbers travel as JSON"),
-        "probabilities": (kind == "probabilities", "the server answers probabilities: their logarithm stands in for logits"),
-        "labels": (kind == "labels", "the server answers labels only: confidences in the records mean nothing"),
-        "rounded": (DATATYPES[datatype][1] in "iu", f"inputs are sent as {datatype}, rounded to whole numbers"),
-    }
-    return [Remark(code, text) for code, (applies, text) in notes.items() if applies]
+def _is_whole(datatype: str) -> bool:
+    return DATATYPES[datatype][1] in "iu"
 
 
 def _first_values(values: Array) -> str:
