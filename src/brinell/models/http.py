@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from brinell.core.contracts import Access, Domain, Remark
-from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError, one_line
+from brinell.core.errors import ModelError, RequestError, SampleError, UnreachableError
 from brinell.core.model import ModelInfo
 from brinell.core.settings import Plain, above_zero, at_least, at_most
 from brinell.core.version import VERSION
@@ -188,7 +188,8 @@ class Server:
     @staticmethod
     def _wait(backoff: float, state: Any) -> float:
         """Seconds before the next attempt; the server may ask for more."""
-        return min(max(backoff * 2 ** (state.attempt_number - 1), getattr(state.outcome.exception(), "seconds", 0)), LONGEST_WAIT)
+        least: float = getattr(state.outcome.exception(), "seconds", 0.0)
+        return min(max(backoff * 2.0 ** (state.attempt_number - 1), least), LONGEST_WAIT)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
         """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body.
@@ -214,7 +215,7 @@ class Server:
         except httpx2.TimeoutException as error:
             raise BusyError(f"no answer in time ({type(error).__name__})") from None
         except httpx2.RequestError as error:
-            raise BusyError(self._masked(one_line(error, 160) or type(error).__name__)) from None
+            raise BusyError(f"{self._masked(str(error)):.160}" or type(error).__name__) from None
         status = f"HTTP {response.status_code}"
         if response.status_code in NOT_NOW:
             seconds = response.headers.get("Retry-After", "")
@@ -225,7 +226,7 @@ class Server:
             content = None
         if response.status_code != 200:
             reason = content["error"] if isinstance(content, dict) and "error" in content else response.text
-            text = f"{status} {self._masked(one_line(reason, 160))}".strip()
+            text = f"{status} {self._masked(str(reason)):.160}".strip()
             if response.status_code in UNAUTHORISED:
                 remedy = (
                     f"set {self._token_env} to a bearer token that it accepts"
@@ -237,11 +238,12 @@ class Server:
         try:
             return read(json.loads(self._masked(json.dumps(content))) if body is None else content)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            text = self._masked(one_line(error, 160) if type(error) is ValueError else one_line(response.text, 60))
-            raise UnusableError(f"it answers in another way than the protocol ({text})") from None
+            text = self._masked(str(error) if type(error) is ValueError else response.text)
+            raise UnusableError(f"it answers in another way than the protocol ({text:.160})") from None
 
     def _masked(self, text: str) -> str:
-        """A text of the server's with the token masked."""
+        """A text of the server's in one line, with the token masked."""
+        text = " ".join(text.split())
         return text.replace(self._token, "***") if self._token else text
 
 
