@@ -189,7 +189,7 @@ class Server:
     def _wait(backoff: float, state: Any) -> float:
         """Seconds before the next attempt; the server may ask for more."""
         least: float = getattr(state.outcome.exception(), "seconds", 0.0)
-        return min(max(backoff * 2.0 ** (state.attempt_number - 1), least), LONGEST_WAIT)
+        return min(max(backoff * 2.0 ** int(state.attempt_number - 1), least), LONGEST_WAIT)
 
     def ask(self, place: str, read: Callable[[Any], Value], body: bytes | None = None) -> Value:
         """What `read` makes of the JSON that the server answers to a GET, or to a POST if there is a body.
