@@ -46,9 +46,9 @@ slow: $(TOOLS_READY) ## Run the slow tests: guides, pages in a browser, processe
 nightly: $(TOOLS_READY) server extras ## Run the rest: thousands of cases, simulations, the inference server, further packages
 	$(PYTEST) -m "nightly or server" $(ARGS)
 
-extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: S3, submitit, Ray, Lightning, accelerate
+extras: $(TOOLS_READY) $(EXTRAS_READY) ## Test with clients that few need, beside the environment: Ray, Lightning, accelerate
 	PYTHONPATH=$(EXTRAS) $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) \
-		tests/store/test_s3.py tests/runners/test_engines.py tests/runners/test_placement.py tests/test_harden_examples.py $(ARGS)
+		tests/test_harden_examples.py $(ARGS)
 
 check: $(TOOLS_READY) ## Formatting, lint, strict types, import contracts, spelling, names, prose and links, generated docs
 	$(MAKE) --no-print-directory --keep-going --output-sync=target --jobs $(WORKERS) check-types check-style check-words check-docs
@@ -136,12 +136,12 @@ $(BENCH_READY): pyproject.toml constraints.txt benchmarks/constraints.txt
 	$(BENCH_BIN)/python $(INSTALL) --constraint benchmarks/constraints.txt --no-deps torchattacks
 	touch $@
 
-# A folder that is looked at before the environment: botocore wants an older python-dateutil than the rest. The second line brings
-# packages that would take a torch of their own along; that of the environment serves them.
+# A folder that is looked at before the environment. The second line brings packages that would take a torch of their own along;
+# that of the environment serves them.
 $(EXTRAS_READY): $(TOOLS_READY) benchmarks/extras-constraints.txt
 	rm -rf $(EXTRAS)
 	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt \
-		s3fs 'moto[s3]' flask flask-cors submitit ray psutil
+		ray psutil
 	$(BIN)/python $(INSTALL) --target $(EXTRAS) --constraint benchmarks/extras-constraints.txt --no-deps \
 		accelerate lightning lightning-utilities torchmetrics
 	touch $@

@@ -1,40 +1,25 @@
-"""Kills long commands and the processes that share a run at random moments, and holds what comes out against runs left alone.
+"""Kills long commands at random moments, and holds what comes out against runs left alone.
 
     python benchmarks/kill.py                                            20 kills in turns over all commands
     python benchmarks/kill.py --kills 100 --only audit benchmark --seed 1
-    python benchmarks/kill.py --shards --samples 60                      20 runs over a folder, two processes each, two kills each
-    python benchmarks/kill.py --shards --store s3 --failing 20           over S3 (moto here), one request in twenty fails
 
 A kill is SIGKILL. A command is killed at a moment drawn evenly over the time of a run in one go, and resumed. After each kill,
 every file of rows that was there before must be there as it was (nothing lost), and no cell may have two rows (nothing twice). In
 the end its rows and arrays must be those of the run in one go, and no half-written file may be left. `train-agent` goes on with
 another training than one that was never stopped: of it is asked that its file is whole or absent at every moment, and that the
 queries that it counts never fall.
-
-With --shards a process dies when so many shards have been written, and a random time of up to half a second later. Another takes
-its place at once, with the same command, as a scheduler would start it. All must end with exit code 0, and rows and stored inputs
-must then be those of a run by one process, in every column but `seconds` and every bit. A failing request fails half of the time
-before it was carried out and half of the time after. Processes are forked from one that has imported everything, so that a kill
-finds work and no start of Python; the lease is short for the same reason.
 """
 
-import contextlib
-import importlib.util
-import io
 import itertools
 import json
-import multiprocessing
 import os
 import random
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,17 +30,9 @@ import pyarrow.parquet as pq
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from brinell.calls import call_of as _imports_everything  # noqa: F401 # before the processes are forked
-from brinell.cli import run as command_line
-from brinell.runners import shards
-from brinell.store import shared
-from brinell.store.folder import SHARDS as FOLDER
-
 GROUP = "sweeps"
 RUNS = {
     "": "--kills 2 --only audit",
-    "--shards": "--samples 60 --trials 2",
-    "--shards --store s3 --failing 20": "--samples 60 --trials 2",
 }
 KEYS = {
     "records": (("model", "attack", "sample_id", "eps"), ("attempt", "model", "variant")),
@@ -226,136 +203,11 @@ def kill_commands(options: Namespace, work: Path, rng: random.Random) -> bool:
     return not any(command.missing or command.duplicates or command.differences for command in commands)
 
 
-# --- processes that share a run --------------------------------------------------------------------------------------
-
-
-def work_on(options: Namespace, out: str, is_shared: bool) -> None:
-    """A process of a run, which shares it with others or works alone."""
-    random.seed(os.getpid())
-    words = ["audit", "--quiet", "--samples", str(options.samples), "--select", "first", "--eps", "0:0.2:5", "--batch-size", "4"]
-    words += ["--attack", "apgd-ce?steps=20", "--attack", "square?steps=60", "--out", out]
-    # Any number of processes may share one shard; with more, groups of a small stage would be smaller than those of one process.
-    words += ["--shard", "1/1"] if is_shared else []
-    if is_shared and options.failing:
-        for kind, name in itertools.product(
-            (shared.FolderStore, shared.AddressStore), ("create", "write", "read", "names", "delete")
-        ):
-            setattr(kind, name, failing(getattr(kind, name), options.failing))
-    shards.run.__kwdefaults__["lease"] = options.lease
-    with contextlib.redirect_stdout(io.StringIO()):
-        code = command_line(words)
-    os._exit(code)
-
-
-def failing(request: Callable[..., Any], often: int) -> Callable[..., Any]:
-    """A request of a store that fails now and then, before it was carried out or after."""
-
-    def call(*arguments: Any) -> Any:
-        if random.random() > 1 / often:
-            return request(*arguments)
-        if random.random() < 0.5:
-            request(*arguments)
-        raise ConnectionError("made to fail")
-
-    return call
-
-
-def begin(options: Namespace, out: str, is_shared: bool = True) -> Any:
-    """Start a process."""
-    process = multiprocessing.get_context("fork").Process(target=work_on, args=(options, out, is_shared))
-    process.start()
-    return process
-
-
-@contextlib.contextmanager
-def served(store: str) -> Iterator[str]:
-    """The address of a bucket on a server that lives as long as the block; nothing for a folder."""
-    if store == "folder":
-        yield ""
-        return
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-    line = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            time.sleep(0.2)
-        else:
-            raise SystemExit("the S3 server did not start")
-        on_s3("s3fs.S3FileSystem().mkdir('brinell')")
-        yield "s3://brinell/"
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def on_s3(line: str) -> None:
-    """Run a line in a process apart: threads of s3fs do not live through a fork."""
-    subprocess.run([sys.executable, "-c", f"import s3fs; {line}"], check=True)
-
-
-def run_trial(options: Namespace, out: str, copy: Path, reference: Path, groups: int, rng: random.Random) -> list[object]:
-    """One run: processes that are killed and replaced until there were enough kills, and then end."""
-    kills, with_work, start, store = 0, 0, time.perf_counter(), shared.open_store(out)
-    moments = sorted(rng.randrange(groups) for _ in range(options.kills or 2))
-    running = [begin(options, out) for _ in range(options.workers)]
-    while any(process.is_alive() for process in running):
-        time.sleep(0.05)
-        if not moments or len(store.names(f"{FOLDER}/rows")) < moments[0]:
-            continue
-        time.sleep(rng.uniform(0, 0.5))
-        index = rng.randrange(len(running))
-        moments.pop(0)
-        if running[index].is_alive():
-            os.kill(running[index].pid, signal.SIGKILL)
-            running[index].join()
-            kills, with_work = kills + 1, with_work + bool(store.names(f"{FOLDER}/rows"))
-            running[index] = begin(options, out)
-    seconds, codes = time.perf_counter() - start, sorted({process.exitcode for process in running})
-    differences = [f"exit codes {codes}"] if any(codes) else []
-    if not differences:
-        if out.startswith("s3:"):
-            on_s3(f"s3fs.S3FileSystem().get('{out}/', '{copy}/', recursive=True)")
-        else:
-            shutil.copytree(out, copy)
-        differences = compare(reference, copy) + [path.name for path in copy.rglob("*") if FOLDER in path.parts]
-    return [kills, with_work, f"{seconds:.1f}", "; ".join(differences) or "none"]
-
-
-def kill_shards(options: Namespace, work: Path, rng: random.Random) -> bool:
-    """All trials; True if all equal a run of one process."""
-    if options.store == "s3" and importlib.util.find_spec("moto") is None:
-        print("left out for want of an S3 server: make extras, then PYTHONPATH=.venv-extras")
-        return True
-    reference = work / "alone"
-    process = begin(options, str(reference), is_shared=False)
-    process.join()
-    if process.exitcode:
-        raise SystemExit(f"the run of one process ended with {process.exitcode}")
-    groups = sum(row["outcome"] in ("fooled", "survived") for row in read_rows(reference)["./records"]) // 16
-    table = measure.Table(f"Shared runs, killed: {options.store}", "run, kills, with work done, s, differences")
-    trials = []
-    with served(options.store) as root:
-        for number in range(options.trials):
-            out = f"{root}trial-{number}" if root else str(work / f"trial-{number}")
-            trials.append(run_trial(options, out, work / f"copy-{number}", reference, groups, rng))
-            table.add(number + 1, *trials[-1])
-    return all(differences == "none" for *_, differences in trials)
-
-
 def main() -> int:
     """All kills; the exit code is 1 where anything was lost, made twice or differs."""
-    counts = {"kills": 0, "seed": 0, "trials": 20, "workers": 2, "failing": 0, "lease": 1.0, "samples": 120}
-    options = measure.arguments(__doc__, shards=False, only=list(COMMANDS), store=("folder", "s3"), **counts)
+    options = measure.arguments(__doc__, only=list(COMMANDS), kills=20, seed=0)
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="brinell-kill-") as folder:
-        if options.shards:
-            return int(not kill_shards(options, Path(folder), rng))
-        options.kills = options.kills or 20
         return int(not kill_commands(options, Path(folder), rng))
 
 

@@ -26,7 +26,7 @@ FOREIGN_TEXTS = {
     "datasets/bench.py": "  ",  # the columns of a file of checksums
     "models/hf.py": ". ",  # what the library says of a processor
     "models/_channel.py": "] ",  # what the system says of a failed connection
-    "runners/provenance.py": "model name",  # a line of /proc/cpuinfo
+    "engine/provenance.py": "model name",  # a line of /proc/cpuinfo
 }
 """Texts of other programs, by the file that reads them."""
 

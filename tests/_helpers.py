@@ -8,16 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor, nn
 
-from _refusals import refused
 from brinell import plugins
 from brinell.cli import run as cli
 from brinell.core.contracts import reach_of
 from brinell.core.domain import Domain
-from brinell.core.errors import ContractError, RequestError
+from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.model import Access, ModelInfo
 from brinell.core.oracle import Batch
@@ -26,11 +24,11 @@ from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.datasets._memory import ArrayDataset
 from brinell.datasets.npz import Npz
+from brinell.engine import audit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import Request
 from brinell.models.torch import TorchModule
-from brinell.runners import local
 from brinell.store.run import Run
 from brinell.studies.audit.plan import plan_audit
 
@@ -128,7 +126,7 @@ def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **requ
 
 
 def run_plan(plan: Plan, out: Any, *, resume: bool = False) -> Run:
-    return local.run(plan, out, SilentProgress(), command="from a test", resume=resume)
+    return audit.run_audit(plan, out, SilentProgress(), command="from a test", resume=resume)
 
 
 def run_audit(out: Any, models: Any, x: Any, y: Any, *, resume: bool = False, **request: Any) -> Run:
@@ -288,20 +286,6 @@ def run_in_process(arguments, **environment):
 def slope(domain):
     """(values,): the slope of a linear model, another one for each value."""
     return torch.cos(torch.arange(math.prod(domain.shape)) * 2.3) + 0.05
-
-
-def assert_resume_rules(make, out, shard, subject):
-    """Work of three shards, or of one process without, that was stopped is gone on with in the same way, and in no other."""
-    if shard is None:
-        with pytest.raises(RequestError, match=f"holds {subject} that is not whole: add resume=True to go on with it"):
-            make(out)
-        with pytest.raises(RequestError, match=f"holds {subject} that was begun without shard=: go on with it by resume=True"):
-            make(out, shard="1/2")
-    else:
-        with pytest.raises(RequestError, match=f'holds {subject} in 3 shards that is not whole: work on it with shard="1/3"'):
-            make(out)
-        with pytest.raises(RequestError, check=refused("runners.shard_worker._join")):
-            make(out, shard="2/4")
 
 
 def unrefused(check: Callable[..., None], rules: Any, **settings: Any) -> list[str]:

@@ -23,7 +23,7 @@ from PIL import Image
 from pydantic import BaseModel
 
 import brinell
-from brinell.runners import provenance
+from brinell.engine import provenance
 from brinell.studies.register import study_of
 
 APPROVED = Path(__file__).with_name("approved")

@@ -193,7 +193,7 @@ def test_resume(tmp_path, network):
     resumed = brinell.audit(network, (X, y), out=tmp_path / "run", resume=True, **QUICK)
     assert len(network.modes) <= 5, "what was there was computed again"  # one for the shape, four for signs
     assert resumed.models[0].robust_accuracy == first.models[0].robust_accuracy
-    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
+    with pytest.raises(RequestError, check=refused("engine.job.refuse_request")):
         brinell.audit(network, (1 - X, y), out=tmp_path / "run", resume=True, **QUICK)
 
 

@@ -56,5 +56,5 @@ def test_what_builds_has_a_known_version(root: Path) -> None:
 def test_all_is_every_extra_that_is_not_for_developers(root: Path) -> None:
     extras = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     (full_extra,) = map(Requirement, extras["all"])
-    small = {"store", "slurm", "ray"}
+    small = {"ray"}
     assert full_extra.extras == extras.keys() - {"all", "dev"} - small, "and not the clients that few need and that bring many"

@@ -43,16 +43,6 @@ assert [level.counts for level in result.levels] == [level["counts"] for level i
 assert brinell.open(work / "b") == result and "size" in inspect.signature(brinell.tally).parameters
 assert command(*small, "--resume", "--out", str(work / "a"))
 
-threads = [
-    threading.Thread(target=brinell.tally, kwargs=dict(samples=20, size=(0, 0.3), out=work / "c", shard=f"{number}/2"))
-    for number in (1, 2)
-]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-assert brinell.open(work / "c").levels == result.levels
-
 generate = import_file(root / "scripts" / "generate_docs.py")
 assert "## brinell tally" in generate.cli_page() and "## brinell.tally" in generate.settings_page()
 assert "tally.json" in generate.json_page() and "def tally(" in generate.stub_text()

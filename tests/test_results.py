@@ -15,7 +15,6 @@ from torch import nn
 
 import brinell
 from _helpers import mlp
-from _refusals import refused
 from brinell.core.errors import BrinellError, BrinellWarning
 
 X = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
@@ -192,22 +191,3 @@ print(json.dumps([light, [call.__name__ for call in calls], sorted(set({names}) 
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     light, loaded, missing = json.loads(answer.stdout or "[0, 0, 0]")
     assert light and loaded == names and not missing, answer.stderr
-
-
-@pytest.mark.parametrize("place", ["folder", "address"])
-def test_an_audit_in_shards(tmp_path, place):
-    out = tmp_path / "run" if place == "folder" else f"memory://{tmp_path.name}/run"
-    arguments = {"out": out, "shard": "2/3", "progress": False, "samples": 20, **CALL}
-    result, single_result = (
-        brinell.audit(NET, (X, Y), **arguments),
-        brinell.audit(NET, (X, Y), **arguments | {"out": tmp_path / "a", "shard": None}),
-    )
-    assert result.robust() == single_result.robust() and result.clean() == single_result.clean()
-    if place == "folder":
-        assert (result.x_adv().ids == single_result.x_adv().ids).all() and (out / "report.html").is_file()
-    else:
-        for read in (result.x_adv, result.to_pandas):
-            with pytest.raises(BrinellError, check=refused("studies.audit.result._WithRun._open_run")):
-                read()
-    with pytest.raises(BrinellError, check=refused("runners.shard_worker.Shard.from_options")):
-        brinell.audit(NET, (X, Y), **arguments | {"out": None})

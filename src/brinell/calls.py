@@ -18,13 +18,12 @@ from brinell.core.errors import BrinellWarning, RequestError, in_python, short
 from brinell.core.model import Model
 from brinell.core.settings import is_text
 from brinell.core.user_files import expand_home, user_path
+from brinell.engine.live_progress import LiveProgress
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.sources import check_labelled
 from brinell.engine.texts import settings_texts
 from brinell.engine.toml import check_keys, parse_request
 from brinell.inputs import models_of, name_of, open_dataset, preparation_text, spec_of, specs_of
-from brinell.runners.progress import LiveProgress
-from brinell.runners.shard_worker import Shard
 from brinell.studies import register
 from brinell.studies.kit import Call, Output, Study
 from brinell.studies.refusals import carry_out
@@ -80,7 +79,6 @@ def signature_of(study: Study) -> inspect.Signature:
         **dict.fromkeys(PREPARATION, "model" in memory),
         "out": leaves,
         "resume": bool(study.resume),
-        "shard": study.shards,
         "trust": study.foreign,
         "progress": leaves,
     }
@@ -125,7 +123,6 @@ SHARED = {
     "output": "str | int",
     "out": "File",
     "resume": "bool",
-    "shard": "str",
     "trust": "File",
     "progress": "ProgressOption",
 }
@@ -187,16 +184,6 @@ def _path(settings: dict[str, Any], name: str) -> Path | None:
     return None if value is None else user_path(_path_text(name, value))
 
 
-def _switch_and_shard(settings: dict[str, Any]) -> tuple[bool, str | None]:
-    """Take `resume` and `shard` out of the settings."""
-    resume, shard = settings.pop("resume", False), settings.pop("shard", None)
-    if not isinstance(resume, bool):
-        raise RequestError(f"resume is {short(resume)}: it is True or False")
-    if not isinstance(shard, str | None):
-        raise RequestError(f"shard is {short(shard)}: it is a text such as '1/4'")
-    return resume, shard
-
-
 def _check_texts(settings: Mapping[str, Any]) -> None:
     """Refuse texts with characters that no file name can hold, before anything is opened."""
     for name, value in settings.items():
@@ -219,7 +206,8 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     settings = study.request.with_paths(settings)
     text = _call_text(study, settings)
     out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
-    resume, shard = _switch_and_shard(settings)
+    if not isinstance(resume := settings.pop("resume", False), bool):
+        raise RequestError(f"resume is {short(resume)}: it is True or False")
     preparation = {name: settings.pop(name) for name in PREPARATION if name in settings and "model" in study.in_memory()}
     for name, value in settings.items():
         mark = study.request.names_of(name)
@@ -241,7 +229,6 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
                 progress=stack.enter_context(_progress(progress, study)),
                 out=out,
                 resume=resume,
-                shard=Shard.from_options(shard, out),
                 trust=trust,
                 datasets=datasets,
                 objects=objects,
@@ -336,7 +323,7 @@ def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words, memory, open_ = [], False, True
     for name, parameter in signature_of(study).parameters.items():
-        if name not in settings or name in ("out", "resume", "shard", "trust", "progress"):
+        if name not in settings or name in ("out", "resume", "trust", "progress"):
             open_ = open_ and name not in ("model", "data")
             continue
         text, is_object = _value_text(study, name, settings[name])
@@ -396,7 +383,6 @@ ARGUMENTS = {
     "Default: the only part that fits.",
     "out": "where the results go. Default: a fresh folder under runs/.",
     "resume": "whether to go on with a folder that holds part of this.",
-    "shard": "`K/N`, where several processes make it together in `out`, a folder that all see or the address of a store.",
     "trust": "a folder from elsewhere whose models, data and code may be used as it names them.",
     "progress": "True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.",
 }

@@ -21,8 +21,8 @@ from brinell.cli import run as cli
 from brinell.core.checks import Code
 from brinell.core.errors import BrinellError
 from brinell.core.version import VERSION
+from brinell.engine import estimate
 from brinell.engine.attack_names import CASCADES
-from brinell.runners import estimate
 from brinell.store.run import Run
 from brinell.studies import register
 
@@ -62,20 +62,6 @@ def test_dry_run_keeps_nothing(good, work, tmp_path, ask, capsys, ticking):
     assert estimate["passes"] == sum(stage["forwards"] + stage["backwards"] for stage in run["stages"])
     assert [cell["passes"] for cell in answer["cells"]] == [record["forwards"] + record["backwards"] for record in run["stages"]]
     assert cli(audit_arguments(work, tmp_path / "third", "--calibrate", "1")) == 2 and "add it" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_dry_run_divides_the_time_among_processes(work, tmp_path, ask, capsys, ticking):
-    line = audit_arguments(work, tmp_path / "run", "--dry-run", "--calibrate", "1")
-    code, answer = ask(*line, "--shard", "1/3", schema="plan")
-    (estimate,) = answer["estimates"]
-    assert code == 0 and answer["workers"]["number"] == 3 and answer["workers"]["memory"] == estimate["memory"] > 2**20
-    assert answer["workers"]["seconds"] == pytest.approx(estimate["seconds"] / 3) and not (tmp_path / "run").exists()
-    assert cli([*line, "--shard", "2/3"]) == 0
-    out, err = capsys.readouterr()
-    assert "divided among 3 processes like this one" in out and "nothing was kept" in out and "1/2 FGSM" in out
-    assert "calibrating" in err and not (tmp_path / "run").exists()
-    assert cli([*line, "--shard", "4/3"]) == 2
 
 
 def test_dry_run_without_calibration_computes_nothing(work, tmp_path, ask, capsys):

@@ -22,6 +22,5 @@ def test_resume_and_command(finished):
 
 @pytest.mark.slow
 @each
-def test_shards_and_page(finished):
-    rules.check_shards(finished)
+def test_page(finished):
     rules.check_page(finished)

@@ -166,17 +166,6 @@ def test_a_command_with_other_rows_and_of_another_schema(run, tmp_path, monkeypa
         checker.check_command(replace(run, parent=tmp_path / "rows"))
 
 
-def test_shards_with_other_rows_and_one_that_fails(run, tmp_path, monkeypatch):
-    checker.check_shards(replace(run, parent=tmp_path / "good"))
-    predict = part("run").predict
-    monkeypatch.setattr(part("run"), "predict", lambda *inputs: replace(rows := predict(*inputs), label=rows.label + 1))
-    with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_shards(replace(run, parent=tmp_path / "rows"))
-    monkeypatch.setattr(part("run"), "predict", lambda *inputs: 1 / 0)
-    with pytest.raises(ContractError, check=refused("testing.form.demand")):
-        checker.check_shards(replace(run, parent=tmp_path / "failure"))
-
-
 def test_a_page_with_a_fault(run, monkeypatch):
     monkeypatch.setattr(checker, "page_faults", lambda page: ["too long"])
     with pytest.raises(ContractError, check=refused("testing.form.demand")):

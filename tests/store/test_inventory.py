@@ -15,7 +15,7 @@ COUNTED = [
     "tables/deep/x.csv",
     "tables/x.txt",
 ]
-FREE = [".lock", "manifest.json", "report.html", "tables/x.csv", "shards/rows/a", ".cache/a", "other/rows.parquet", "other/a/b"]
+FREE = [".lock", "manifest.json", "report.html", "tables/x.csv", ".cache/a", "other/rows.parquet", "other/a/b"]
 FREE += ["filled/.parts/a", "filled/a", "filled/sub/a", "records/.x.tmp"]
 
 

@@ -159,11 +159,11 @@ def test_another_run_is_refused(tmp_path_factory, full_run, subtests):
 def test_other_data_and_other_weights_are_refused(tmp_path, full_run):
     shutil.copytree(full_run.path, tmp_path / "run")
     settings = {"eps": EPS, "attack": ATTACKS, "batch_size": 1}
-    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
+    with pytest.raises(RequestError, check=refused("engine.job.refuse_request")):
         run_audit(tmp_path / "run", Recorder(parabola), X + 0.001, Y, resume=True, **settings)
     changed_model = Recorder(parabola)
     changed_model.digest = lambda: "another digest"
-    with pytest.raises(RequestError, check=refused("runners.loop.refuse_request")):
+    with pytest.raises(RequestError, check=refused("engine.job.refuse_request")):
         run_audit(tmp_path / "run", changed_model, X, Y, resume=True, **settings)
 
 

@@ -16,8 +16,6 @@ from brinell.studies.gate.terminal import lines as gate_lines
 from brinell.studies.per_class import page as per_class_page
 from brinell.studies.per_class.page import tables
 from brinell.studies.per_class.terminal import lines as per_class_lines
-from brinell.studies.progress.result import RunProgress, StageProgress, WorkerProgress
-from brinell.studies.progress.terminal import lines as progress_lines
 from brinell.studies.review import analysis as review_analysis
 from brinell.studies.review import page as review_page
 from brinell.studies.transfer import page as transfer_page
@@ -111,27 +109,6 @@ def test_gate():
     ]
     results = [GateResult(run="r", passed=False, checks=checks, weak="fgsm"), GateResult(run="r", passed=True, checks=checks[:1])]
     approve("gate", "\n\n".join("\n".join(gate_lines(result)) for result in results), masks={})
-
-
-def test_progress():
-    stages = (
-        StageProgress(model="m", stage="clean", complete=2, claimed=0, state="ended"),
-        StageProgress(model="m", stage="pgd", complete=1, claimed=3, state="under way"),
-        StageProgress(model="m", stage="square", complete=0, claimed=0, state="ahead"),
-        StageProgress(model=None, stage="part", complete=5, claimed=1, state="under way"),
-    )
-    workers = (
-        WorkerProgress(by="a", host="h-1", position="m, pgd", claims=("x", "y"), age=61.0, alive=False, rate=1234.0),
-        WorkerProgress(by="b", host=None, position=None, claims=(), age=None, alive=True, rate=None),
-    )
-    common = {"run": "RUN", "stages": stages, "workers": workers}
-    position = {"position": "m, pgd", "open_samples": 1007, "robust": 2003, "rate": 4001.0, "seconds_left": 7300.0}
-    results = [
-        RunProgress(state="in shards", shards=8, samples=3000, **position, **common),
-        RunProgress(state="by one process", position="m, pgd", **common),
-        RunProgress(state="ended", **common),
-    ]
-    approve("progress", "\n\n".join("\n".join(progress_lines(result)) for result in results), masks={})
 
 
 def test_a_plan():

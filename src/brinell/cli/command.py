@@ -2,7 +2,6 @@
 
 import inspect
 import shlex
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from brinell.cli.options import LOUDNESS, ON, SHARD, TASKS, TRUST, Json, Quiet, Verbose, say, show, show_json
+from brinell.cli.options import LOUDNESS, TRUST, Json, Quiet, Verbose, say, show, show_json
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
@@ -38,9 +37,6 @@ class Command:
     resume: bool
     json: bool
     trust: Path | None
-    shard: str | None
-    on: str | None = None
-    tasks: int | None = None
     resume_command: str = field(default="", init=False)
     """Command that resumes an interrupted run; empty until there is something to resume."""
 
@@ -72,19 +68,13 @@ class Command:
 
     def _run(self) -> Any:
         """Run the study and return its result."""
+        from brinell.engine.live_progress import LiveProgress
         from brinell.engine.sources import check_sources
         from brinell.engine.toml import parse_request
-        from brinell.runners.progress import LiveProgress
 
         study, request = self.study, self._request()
         options = None if study.options is None else parse_request(study.options, self.options)
         check_sources(request)
-        self._place(request)
-        shard = None
-        if self.shard is not None:
-            from brinell.runners.shard_worker import Shard
-
-            shard = Shard.from_options(self.shard, self.out)
         with LiveProgress(quiet=LOUDNESS.quiet, verbose=LOUDNESS.verbose) as progress:
             call = Call(
                 study=study,
@@ -94,35 +84,10 @@ class Command:
                 progress=progress,
                 out=self.out,
                 resume=self.resume,
-                shard=shard,
                 trust=self.trust,
                 begin=lambda path: self._begin(request, path),
             )
             return carry_out(call)
-
-    def _place(self, request: BaseRequest) -> None:
-        """Start other processes if the options ask for them; this process then reads their folder as one of its shards.
-
-        Raises:
-            RequestError: processes cannot be started, or an option is for one process.
-        """
-        if self.on is None and self.tasks is None:
-            return
-        from brinell.runners.placement import Placement
-
-        placement = Placement.from_options(self.on, self.tasks, out=self.out, shard=self.shard)
-        if placement is None:
-            return
-        self.shard = placement.shard
-        if "dry_run" in self.options:
-            return
-        if self.options:
-            name = next(iter(self.options))
-            raise RequestError(f"{option(name)} is for one process, and {option('on')} starts several: leave {option(name)} out")
-        words = shlex.split(command_of(request, self.study))[1:]
-        words += [] if self.trust is None else ["--trust", str(self.trust.absolute())]
-        device = str(getattr(request, "device", ""))
-        placement.carry_out(words, device=device, message=lambda text: None if LOUDNESS.quiet else say(text))
 
     def _answer(self, result: Any) -> int:
         """Print the result; returns the exit code."""
@@ -136,12 +101,9 @@ class Command:
     def _begin(self, request: BaseRequest, path: Path) -> None:
         """Note the command that resumes this run, for the message about an interruption."""
         if self.study.resume:
-            from brinell.store.shared import address_of
-
             writes_folder = self.study.output is Output.FOLDER
             arguments = [f"brinell {self.study.verb}" if writes_folder else command_of(request, self.study)]
-            arguments += [] if self.shard is None else ["--shard", self.shard]
-            self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(address_of(path) or str(path))])
+            self.resume_command = " ".join([*arguments, "--resume --out", shlex.quote(str(path))])
 
     def _request(self) -> BaseRequest:
         """The request: the settings of the file, overridden by the options.
@@ -171,20 +133,13 @@ class Command:
 
     @contextmanager
     def _settings(self) -> Iterator[Path | None]:
-        """The file of settings: the one named, or on --resume the one that the folder keeps, copied from a store."""
+        """The file of settings: the one named, or on --resume the one that the folder keeps."""
         if self.resume and self.out is None:
             raise RequestError(f"{option('resume')} needs {option('out')}: the folder of the run to go on with")
         if self.file is not None or not (self.resume and self.out is not None and self.study.output is Output.FOLDER):
             yield self.file
             return
-        from brinell.store.shared import address_of, open_store
-
-        content = None if address_of(self.out) is None else open_store(self.out).read(SETTINGS_FILE)
-        if content is not None:
-            with tempfile.TemporaryDirectory(prefix="brinell-") as folder:
-                (Path(folder) / SETTINGS_FILE).write_bytes(content)
-                yield Path(folder) / SETTINGS_FILE
-        elif (self.out / SETTINGS_FILE).exists():
+        if (self.out / SETTINGS_FILE).exists():
             yield self.out / SETTINGS_FILE
         elif not self.values:
             raise RequestError(
@@ -200,8 +155,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
 
     def command(**words: Any) -> int:
-        names = ("file", "out", "resume", "json", "trust", "shard", "on", "tasks")
-        file, out, resume, json, trust, shard, on, tasks = (words.pop(name, None) for name in names)
+        file, out, resume, json, trust = (words.pop(name, None) for name in ("file", "out", "resume", "json", "trust"))
         file, out, trust = (None if path is None else user_path(path) for path in (file, out, trust))
         LOUDNESS.quiet |= words.pop("quiet")
         LOUDNESS.verbose |= words.pop("verbose")
@@ -215,7 +169,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
-        return Command(study, values, options, file, out, bool(resume), bool(json), trust, shard, on, tasks).execute()
+        return Command(study, values, options, file, out, bool(resume), bool(json), trust).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study), *_shared(study)]
     command.__doc__ = help
@@ -260,10 +214,6 @@ def _shared(study: Study) -> Iterator[inspect.Parameter]:
         yield _parameter("out", Path | None, typer.Option(help=study.out), None)
     if study.resume:
         yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
-    if study.shards:
-        yield _parameter("shard", str | None, typer.Option(metavar="K/N", help=SHARD), None)
-        yield _parameter("on", str | None, typer.Option(metavar="SYSTEM", help=ON), None)
-        yield _parameter("tasks", int | None, typer.Option(metavar="N", help=TASKS), None)
     if study.foreign or (study.resume and study.output is Output.FOLDER):
         yield _parameter("trust", Path | None, typer.Option(help=TRUST), None)
     for name, hint in {"json": Json, "quiet": Quiet, "verbose": Verbose}.items():

@@ -16,15 +16,6 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Name every stage, those with nothing to do too; show the trace of a failure.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
-SHARD = (
-    "Work on the run together with other processes that are given the same options and the same --out, a folder that all see or "
-    "an address such as s3://BUCKET/RUN: begin with shard K of N, and help with the rest."
-)
-ON = (
-    "Start the processes of this command elsewhere and wait for them: ray (on this machine), ray:ADDRESS (a cluster), slurm or "
-    "slurm:PARTITION (an array of jobs). It needs --tasks, and --out as --shard does."
-)
-TASKS = "The number of processes that --on starts."
 TRUST = "A folder you trust: Brinell may load the files and run the code that it refers to. A parent folder works too."
 
 

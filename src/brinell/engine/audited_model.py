@@ -1,6 +1,6 @@
 """A model under audit: its plan, run folder and batch size, and its entries in the manifest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -9,7 +9,6 @@ from brinell.core.contracts import Remark
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.engine.batch_sizer import BatchSizer
-from brinell.engine.peers import NoPeers, Peers, ShardReport
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.store.run import Run
@@ -21,7 +20,7 @@ FAILED = "failed-samples"
 class AuditedModel:
     """State that all parts of one model's audit share.
 
-    `peers` are other processes that work on the same run; `surrogates` are networks whose gradients some stages follow; `sizer`
+    `surrogates` are networks whose gradients some stages follow; `sizer`
     holds the batch size. By default the manifest records each reduction of the batch size.
     """
 
@@ -32,13 +31,11 @@ class AuditedModel:
         model: Model,
         run: Run,
         progress: Progress,
-        peers: Peers | None = None,
         sizer: BatchSizer | None = None,
         surrogates: tuple[Model, ...] = (),
     ) -> None:
         self.plan, self.source, self.model, self.run, self.progress = plan, source, model, run, progress
         self.surrogates = surrogates
-        self.peers: Peers = peers or NoPeers()
         self.sizer = sizer or BatchSizer(plan.request.batch_size, lambda remark: self.note("memory", [remark]))
 
     def load(self, ids: Array) -> Tensor:
@@ -64,18 +61,8 @@ class AuditedModel:
         for text in new.values():
             self.progress.note(f"{self.source.name}, {self.short_name(stage)}: {text}")
 
-    def failure_recorder(self, stage: str) -> tuple[dict[str, str], Callable[[int, str], None]]:
-        """Return a dictionary of samples that fail in a shard, by id, and the function that adds a sample and its reason."""
-        failed: dict[str, str] = {}
-
-        def fail(sample: int, reason: str) -> None:
-            """Record that a sample cannot be judged."""
-            failed[str(sample)] = reason
-            self._fail(stage, sample, reason)
-
-        return failed, fail
-
-    def _fail(self, stage: str, sample: int, reason: str) -> None:
+    def fail(self, stage: str, sample: int, reason: str) -> None:
+        """Record that a sample cannot be judged."""
         self._section("failed").setdefault(stage, {})[str(sample)] = reason
         self.run.save_manifest()
         self.progress.warn(f"{self.source.name}, {stage}: sample {sample} cannot be judged: {reason}")
@@ -91,18 +78,14 @@ class AuditedModel:
         text = f"{count} of {len(self.plan.ids)} samples could not be judged; the first: {sample} in {first}: {reason}"
         return {FAILED: text}
 
-    def count_traffic(self) -> dict[str, int]:
-        """Return the requests that a remote model counted since the last call, and add them to the manifest."""
+    def count_traffic(self) -> bool:
+        """Add the requests that a remote model counted since the last call to the manifest; true if there were any."""
         server = self.model.info.server
         traffic = {} if server is None else dict(server.traffic())
         if traffic:
-            self._add_traffic(traffic)
-        return traffic
-
-    def _add_traffic(self, traffic: Mapping[str, int]) -> None:
-        """Add requests and bytes of a server to the totals in the manifest."""
-        total = self._section("traffic")
-        total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
+            total = self._section("traffic")
+            total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})
+        return bool(traffic)
 
     def keep_facts(self) -> None:
         """Record changed settings of torch, remarks on the model, and the traffic of a server, which adds up over sessions."""
@@ -110,14 +93,6 @@ class AuditedModel:
             self.note("model", self.model.info.server.remarks())
             if self.count_traffic():
                 self.run.save_manifest()
-
-    def keep_report(self, stage: str, report: ShardReport) -> None:
-        """Record the report of another process on a shard of a stage."""
-        self.note(stage, report.remarks, report.legend)
-        if report.traffic:
-            self._add_traffic(report.traffic)
-        for sample, reason in report.failed.items():
-            self._fail(stage, int(sample), reason)
 
     def _section(self, key: str) -> dict[str, Any]:
         """The model's entry in a section of the manifest."""

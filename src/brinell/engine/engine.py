@@ -13,7 +13,6 @@ from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.model_checks import ModelChecks
-from brinell.engine.peers import Peers
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun, CleanRun
@@ -44,10 +43,9 @@ class ModelAudit:
         run: Run,
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
-        peers: Peers | None = None,
     ) -> None:
         self.plan, self.source, self.run, self.progress = plan, source, run, progress
-        self.audited = AuditedModel(plan, source, model, run, progress, peers, surrogates=surrogates)
+        self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
         self.checks = ModelChecks(self.audited)
 
     def __call__(self) -> dict[str, str]:

@@ -86,9 +86,7 @@ class ModelChecks:
         name, manifest = self.source.name, self.run.manifest
         checks, costs = manifest.setdefault("checks", {}), manifest.setdefault("probes", {})
         if name not in checks:
-            record = self.audited.peers.make_once(
-                f"checks-{clean_cell(self.plan, self.source)}", lambda: self._sizer.fit(lambda: self._probe_record(state))
-            )
+            record = self._sizer.fit(lambda: self._probe_record(state))
             checks[name], passes = record["checks"], record["passes"]
             previous = costs.get(name, {})
             costs[name] = {kind: previous.get(kind, 0) + count for kind, count in passes.items()}
@@ -112,10 +110,7 @@ class ModelChecks:
         if not self._right(state).any() or not len(self.plan.levels):
             return {}
         if Code.SURVIVORS not in known:
-            record = self.audited.peers.make_once(
-                f"survivors-{clean_cell(self.plan, self.source)}",
-                lambda: self._sizer.fit(lambda: self._survivor_record(state, known)),
-            )
+            record = self._sizer.fit(lambda: self._survivor_record(state, known))
             known[Code.SURVIVORS] = record["check"]
             records.append(record["check"])
             for kind, count in record["passes"].items():

@@ -19,9 +19,8 @@ from brinell.engine.network_names import network_library
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.engine.spelling import expand_spec
 from brinell.engine.torch_files import WHOLE, torch_remedy
-from brinell.store.folder import MANIFEST, REQUEST, SHARDS
+from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import LAYOUT
-from brinell.store.shared import address_of
 
 if TYPE_CHECKING:
     from brinell.core.data import Dataset
@@ -149,9 +148,9 @@ def _check_plugin(kind: str) -> Callable[[str], None]:
 
 
 def _check_run(text: str) -> None:
-    """Refuse the folder of a run that does not exist or holds nothing of a run; an address is left to the study."""
+    """Refuse the folder of a run that does not exist or holds nothing of a run."""
     path = Path(text)
-    if address_of(text) is None and (not path.exists() or _is_no_run(path)):
+    if not path.exists() or _is_no_run(path):
         LAYOUT.read(path)
 
 
@@ -161,7 +160,7 @@ PARTS = ".parts"
 
 def _is_no_run(path: Path) -> bool:
     """True for a folder without any of the files with which a run begins."""
-    return path.is_dir() and not any((path / name).exists() for name in (MANIFEST, REQUEST, SHARDS, PARTS))
+    return path.is_dir() and not any((path / name).exists() for name in (MANIFEST, REQUEST, PARTS))
 
 
 def _check_source(text: str) -> None:
@@ -169,7 +168,7 @@ def _check_source(text: str) -> None:
     path = Path(text)
     if path.is_dir() and _is_no_run(path):
         raise RequestError(f"{path} is neither the folder of a run nor a benchmark set: it has no {MANIFEST}")
-    if "/" in text and not path.exists() and address_of(text) is None:
+    if "/" in text and not path.exists():
         raise RequestError(f"there is no folder {path}: check the path of the source{path_hint(path)}")
 
 

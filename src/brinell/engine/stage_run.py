@@ -1,17 +1,15 @@
 """One stage of one model's audit, group after group, from the samples that are open to the part that holds its rows.
 
 All state is in the run folder: every start forms the same groups, and a group with a finished shard is not computed again
-(design/0002-run-folder.md, design/0003-sweep.md). Groups are cut by what came of the groups before, in one order, so that all
-processes that work on a run cut the same ones (design/0025-shards.md).
+(design/0002-run-folder.md, design/0003-sweep.md). Groups are cut by what came of the groups before, in one order.
 """
 
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,12 +25,11 @@ from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, content_hash, stage_cell
 from brinell.engine.checks import check_answers
-from brinell.engine.peers import ShardReport
 from brinell.engine.plan import BATCHES
 from brinell.engine.shard import Group, Result, ShardSetting, column_or_null, make_criterion, make_setting, merge_results, predict
 from brinell.engine.state import State, implied_rows, is_open
 from brinell.store import rows
-from brinell.store.joining import blocks, nobody
+from brinell.store.joining import blocks
 from brinell.store.run import closest_shards, telling_shards
 
 FINAL_OUTCOMES = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
@@ -88,66 +85,47 @@ class GroupQueue:
     Samples wait in a queue; those of a group that are not done with go to its end, at the next level below the one broken. One
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
-    queue changes nothing at its front. So several processes can attack groups at once. When samples wait that do not fill a
-    group, and too few groups are under way for all processes, smaller ones are cut. How many are under way is counted when
-    answers are taken in, and so is the same whoever is faster.
+    queue changes nothing at its front. So several groups can be attacked at once. Samples that do not fill a group wait until
+    none is under way.
 
     Args:
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         size: samples in a group.
-        last: as `Peers.last`.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int, last_group_size: Callable[[int, int], int]) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int) -> None:
         self.broken = broken.copy()
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
-        self.group_count = 0
-        """Groups that were cut so far."""
         self._queue = np.asarray(samples)
-        self._size, self._last = size, last_group_size
+        self._size = size
 
     @property
     def open_samples(self) -> int:
         """Number of samples that the stage is not finished with."""
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
-    def advance(self, answers: Answers) -> list[OpenGroup]:
-        """Add the answers of groups, and cut budgets that they decide. Returns the groups that this completed, in order."""
-        finished: list[OpenGroup] = []
+    def advance(self, answers: Answers) -> None:
+        """Add the answers of groups, and cut budgets that they decide."""
         while True:
-            while len(self._queue) >= self._size:
-                self._append_group(self._size)
-            size = self._last(len(self._queue), len(self.groups)) if len(self._queue) else 0
-            while size and len(self._queue):
-                self._append_group(size)
+            while len(self._queue) >= self._size or (len(self._queue) and not self.groups):
+                self._append_group()
             if not self.groups or len(self.groups[0].missing(answers).index):
-                return finished
+                return
             first = self.groups.popleft()
             broken, closed = answers.look_up(first.index, first.level)
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
-            finished.append(first)
 
-    def _append_group(self, size: int) -> None:
+    def _append_group(self) -> None:
         """Move the next samples of the queue into a group."""
-        index, self._queue = self._queue[:size], self._queue[size:]
+        index, self._queue = self._queue[: self._size], self._queue[self._size :]
         self.groups.append(OpenGroup(index, self.broken[index] - 1))
-        self.group_count += 1
-
-
-@dataclass(frozen=True)
-class FinishedShard:
-    """A shard that this process made; its rows and arrays are in the run folder."""
-
-    name: str
-    records: Records
-    report: ShardReport
 
 
 class StageRun(ABC):
-    """Runs a stage group by group, in this process or in others.
+    """Runs a stage group by group.
 
     Groups are cut by what came of the ones before (`GroupQueue`), so a resumed run cuts the same ones: a group that a shard
     answers is looked up, and the floats of all others are computed in the same company. Another batch size cuts other groups;
@@ -163,21 +141,13 @@ class StageRun(ABC):
     """
 
     def __init__(self, audited: AuditedModel, name: str, cell: str, samples: Array, broken: Array, levels: int) -> None:
-        self.audited, self.plan, self.run, self.peers = audited, audited.plan, audited.run, audited.peers
+        self.audited, self.plan, self.run = audited, audited.plan, audited.run
         self.name, self.cell = name, cell
-        self.queue = GroupQueue(
-            samples, broken, self.peers.group_size(self.plan.group_size, len(samples)), self.peers.last_group_size
-        )
+        self.queue = GroupQueue(samples, broken, self.plan.group_size)
         self._answers = Answers(len(self.plan.ids), levels)
-        self._waiting: dict[str, OpenGroup] = {}
-        """Groups without complete results, by the names of their shards, in order."""
-        self._known_count = 0
-        """Groups that were cut when `_waiting` was last brought up."""
-        self._reports: dict[str, ShardReport] = {}
-        """Reports of other processes on shards whose groups are not finished, by name."""
 
     @abstractmethod
-    def attack(self, group: OpenGroup) -> FinishedShard:
+    def attack(self, group: OpenGroup) -> Records:
         """Attack a group and save its shard in the run folder."""
 
     @abstractmethod
@@ -196,36 +166,13 @@ class StageRun(ABC):
         """Attack group after group until no sample is open, and save the part."""
         for path in self.run.shard_files(self.cell):
             self._add_answers(self.run.shard(self.cell, path.stem.removeprefix(f"shard-{self.cell}-")))
-        while self.is_open():
-            with self.next_group() as group:
-                if group is not None:
-                    self.accept(self.attack(group))
+        while True:
+            self.queue.advance(self._answers)
+            self.audited.progress.update_open(self.queue.open_samples, self.robust())
+            if not self.queue.groups:
+                break
+            self._add_answers(self.attack(self.queue.groups[0].missing(self._answers)))
         self.save()
-
-    def is_open(self) -> bool:
-        """Collect the results of other processes and form new groups; true if a group still waits."""
-        reports = self.peers.collect(self.cell)
-        self._reports |= reports
-        for name in reports:
-            self._add_answers(self.run.shard(self.cell, name))
-        for group in self.queue.advance(self._answers):
-            if self._reports and (report := self._reports.pop(self.shard_name(group), None)) is not None:
-                self.audited.keep_report(self.name, report)
-        self._update(reports)
-        self.audited.progress.update_open(self.queue.open_samples, self.robust())
-        return bool(self._waiting)
-
-    @contextmanager
-    def next_group(self) -> Iterator[OpenGroup | None]:
-        """Claim a waiting group within a `with` block; yields None if other processes hold all of them."""
-        with self.peers.claim(self.cell, list(self._waiting)) as name:
-            yield None if name is None else self._waiting[name]
-
-    def accept(self, shard: FinishedShard) -> None:
-        """Publish a shard of this process and use its results, unless another process was first."""
-        if self.peers.finish(self.cell, shard.name, shard.report):
-            self._add_answers(shard.records)
-            self._update([shard.name])
 
     def shard_name(self, group: OpenGroup) -> str:
         """The name of the shard of a group."""
@@ -233,18 +180,6 @@ class StageRun(ABC):
 
     def _add_answers(self, records: Records) -> None:
         self._answers.add(*self.read(records))
-
-    def _update(self, finished: Iterable[str]) -> None:
-        """Remove the groups of finished shards from the waiting ones, and add the groups formed since the last call."""
-        new = min(len(self.queue.groups), self.queue.group_count - self._known_count)
-        if not self._waiting.keys() >= set(finished):  # of whose samples some were known here, so that they are in other company
-            self._waiting, new = {}, len(self.queue.groups)
-        for name in finished if self._waiting else ():
-            del self._waiting[name]
-        for group in islice(self.queue.groups, len(self.queue.groups) - new, None):
-            if len((missing := group.missing(self._answers)).index):
-                self._waiting[self.shard_name(missing)] = missing
-        self._known_count = self.queue.group_count
 
 
 class AttackRun(StageRun):
@@ -268,23 +203,14 @@ class AttackRun(StageRun):
             plan, audited.source, gradient_model, stage, audited.progress.count_passes, audited.surrogates
         )
 
-    def attack(self, group: OpenGroup) -> FinishedShard:
+    def attack(self, group: OpenGroup) -> Records:
         """Attack a group, in smaller batches where memory is short."""
-        start = time.perf_counter()
-        failed, fail = self.audited.failure_recorder(self.name)
         samples = self._samples_of(group)
-        result = self.audited.sizer.fit(lambda: self._attack_parts(samples, fail))
+        result = self.audited.sizer.fit(lambda: self._attack_parts(samples, partial(self.audited.fail, self.name)))
         self.audited.note(self.name, result.remarks, result.legend)
-        name = self.shard_name(group)
-        self.run.save_shard(self.cell, name, result.records, result.arrays, result.extras)
-        report = ShardReport(
-            remarks=result.remarks,
-            legend=result.legend,
-            failed=failed,
-            seconds=time.perf_counter() - start,
-            traffic=self.audited.count_traffic(),
-        )
-        return FinishedShard(name, result.records, report)
+        self.run.save_shard(self.cell, self.shard_name(group), result.records, result.arrays, result.extras)
+        self.audited.count_traffic()
+        return result.records
 
     def _attack_parts(self, group: Group, fail: retry.FailHandler) -> Result:
         """Attack a group in parts of the size that fits the current batch size."""
@@ -327,9 +253,7 @@ class AttackRun(StageRun):
 
     def save(self) -> None:
         """Save the part, with implied rows and the arrays of the closest inputs."""
-        holders = nobody
-        if self.peers.keeps_all:
-            holders = telling_shards if self.run.legend(self.audited.source.name, self.name) else closest_shards
+        holders = telling_shards if self.run.legend(self.audited.source.name, self.name) else closest_shards
         shards = self.run.shard_files(self.cell)
         self.run.save_part(self.cell, blocks(shards, self.plan.ids, len(self.plan.levels), self._implied_rows, holders))
 
@@ -352,23 +276,20 @@ class CleanRun(StageRun):
         super().__init__(audited, CLEAN, clean_cell(audited.plan, audited.source), index, np.ones_like(index), 1)
         self._correct = np.zeros(len(index), bool)
 
-    def attack(self, group: OpenGroup) -> FinishedShard:
+    def attack(self, group: OpenGroup) -> Records:
         """Predict the clean inputs of a group, down to single inputs if the model fails on some."""
-        start = time.perf_counter()
-        failed, fail = self.audited.failure_recorder(CLEAN)
 
         def fail_row(index: int, error: ModelError) -> Records:
             """Row of a sample that the model cannot answer."""
-            fail(int(self.plan.ids[index]), str(error))
+            self.audited.fail(CLEAN, int(self.plan.ids[index]), str(error))
             return self._failed_rows(np.array([index]))
 
         records = rows.concatenate(
             retry.run_in_halves(self._predict_rows, group.index, fail_row, self.audited.model, self.plan.device)
         )
-        name = self.shard_name(group)
-        self.run.save_shard(self.cell, name, records, {})
-        seconds = time.perf_counter() - start
-        return FinishedShard(name, records, ShardReport(failed=failed, seconds=seconds, traffic=self.audited.count_traffic()))
+        self.run.save_shard(self.cell, self.shard_name(group), records, {})
+        self.audited.count_traffic()
+        return records
 
     def _predict_rows(self, index: Array) -> Records:
         """Clean predictions of some samples as rows."""

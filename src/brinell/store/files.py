@@ -55,22 +55,16 @@ def _reason(error: OSError) -> str:
     return f"{reason[:1].lower()}{reason[1:]}; make it writable"
 
 
-def check_writable(folder: Path, *, keep: bool = False) -> None:
-    """Refuse a folder in which no file can be written; the check leaves nothing behind.
-
-    Args:
-        folder: the folder, which may not exist yet.
-        keep: leave a missing folder to other processes, which may be about to use it: its nearest parent is checked instead.
+def check_writable(folder: Path) -> None:
+    """Refuse a folder, which may not exist yet, in which no file can be written; the check leaves nothing behind.
 
     Raises:
         RequestError: it cannot be made or written.
     """
-    places = (folder, *folder.parents)
-    absent = [] if keep else [place for place in places if not os.path.lexists(place)]
+    absent = [place for place in (folder, *folder.parents) if not os.path.lexists(place)]
     try:
-        nearest = next(place for place in places if os.path.lexists(place)) if keep else folder
-        nearest.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=nearest):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         reason = "a file has that name" if isinstance(error, FileExistsError) else error.strerror or one_line(error)

@@ -46,8 +46,6 @@ LOCK, SIGNATURE = ".lock", "manifest.json.sig"
 """The lock of a folder, and the signature of its manifest."""
 LOCAL_PLAN = ".parts/plan.json"
 """The plan of a study that one process makes part by part, by its path in the unfinished folder."""
-SHARDS = inventory.SHARDS
-"""The folder through which several processes share the shards of an unfinished run."""
 
 
 def verb_of(path: Path) -> str | None:
@@ -210,7 +208,7 @@ class Layout:
             advice = f"add {option('resume')} to go on with it, or " if self.resumable else ""
             raise RequestError(f"{path} holds {with_article(self.noun)}: {advice}choose another {option('out')}")
         if not resume and not (path / LOCAL_PLAN).exists():
-            self.check_free(path, REQUEST, SHARDS)
+            self.check_free(path, REQUEST)
         return {}
 
     def check_free(self, path: Path, *besides: str) -> None:

@@ -16,8 +16,6 @@ FILES = "files"
 """The key of a manifest that holds the inventory: the digest of each file by its path in the folder."""
 DERIVED_FOLDER = "tables"
 """The folder whose CSV files follow from the rows."""
-SHARDS = "shards"
-"""The folder through which several processes share the work on an unfinished folder; nothing in it counts afterwards."""
 UNFINISHED = ".parts"
 """The folder that a command keeps within the one that it fills, until that is complete; nobody reads the rest before."""
 GONE = "is missing"
@@ -44,7 +42,7 @@ def list_files(folder: Path, derived: frozenset[str]) -> list[str]:
         place = Path(parent)
         if place != folder and (MANIFEST in files or UNFINISHED in folders):
             folders[:], files = [], [MANIFEST] if MANIFEST in files else []
-        folders[:] = [name for name in folders if not name.startswith(".") and place / name != folder / SHARDS]
+        folders[:] = [name for name in folders if not name.startswith(".")]
         for name in [*files, *(name for name in folders if (place / name).is_symlink())]:
             if name.startswith("."):
                 continue

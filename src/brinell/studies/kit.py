@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from brinell.core.record import Array
     from brinell.engine.progress import Progress
     from brinell.engine.selection import Selection
-    from brinell.runners.shard_worker import Shard
 
 Reference = str | Callable[..., Any]
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
@@ -70,7 +69,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A piece of the work that any process can do by itself; the rows of a folder are those of its pieces, in order."""
+    """A piece of the work that can be done by itself; the rows of a folder are those of its pieces, in order."""
 
     name: str
     """Progress message of the piece."""
@@ -92,7 +91,7 @@ class Study:
     """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
     """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
-    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` and `shards` from them."""
+    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` from them."""
     plan: Reference | None = None
     """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
     parts: Reference | None = None
@@ -152,8 +151,6 @@ class Study:
     """Help of --out."""
     resume: str = ""
     """Help of --resume; empty for a study that cannot be resumed."""
-    shards: bool = False
-    """True if several processes can share the work."""
     foreign: bool = False
     """True if the study reads a folder that may come from elsewhere and that names models and data."""
     needs_inputs: bool = False
@@ -175,7 +172,7 @@ class Study:
         if self.table is not None:
             derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
         if self.plan is not None:
-            derived |= {"resume": self.resume or RESUME, "shards": True}
+            derived |= {"resume": self.resume or RESUME}
         for name, value in derived.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
@@ -232,9 +229,8 @@ class Call:
     options: Any = None
     """An instance of the study's options."""
     out: Path | None = None
-    """The folder, the file or the address that was named."""
+    """The folder or file that was named."""
     resume: bool = False
-    shard: "Shard | None" = None
     trust: Path | None = None
     """The folder from elsewhere whose models, data and code may be used."""
     datasets: "Mapping[str, Dataset]" = field(default_factory=dict)
@@ -262,18 +258,14 @@ class Call:
         """
         from brinell.core.user_files import check_foreign
         from brinell.store.files import check_file, check_writable
-        from brinell.store.shared import address_of
 
-        if address_of(out) is not None:
-            return
         check_foreign(out)
         if self.study.output is Output.FILE:
             check_file(out)
             return
-        shared = self.shard is not None
-        if self.study.layout is not None and not shared and not self.resume:
+        if self.study.layout is not None and not self.resume:
             self.study.resolve(self.study.layout).begin(out)
-        check_writable(out, keep=shared)
+        check_writable(out)
 
     def dataset(self, setting: str = "data") -> "Dataset | None":
         """The data that were given in memory; None for a spec."""

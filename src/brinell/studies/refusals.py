@@ -81,5 +81,5 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _can_go_on(call: Call, folders: list[Path]) -> bool:
-    """True if a call can be carried out again: nothing is written yet, or it can be resumed, and no other process shares it."""
-    return call.shard is None and (not folders or bool(call.study.resume) or call.study.output is not Output.FOLDER)
+    """True if a call can be carried out again: nothing is written yet, or it can be resumed."""
+    return not folders or bool(call.study.resume) or call.study.output is not Output.FOLDER

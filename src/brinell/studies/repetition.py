@@ -15,9 +15,9 @@ from typing import Any
 from brinell.core import bounded
 from brinell.core.errors import RequestError
 from brinell.core.version import VERSION
+from brinell.engine.job import settings_text
 from brinell.engine.progress import SilentProgress
 from brinell.engine.toml import parse_request
-from brinell.runners.loop import settings_text
 from brinell.store.differences import (
     Claims,
     Comparison,

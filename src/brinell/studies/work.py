@@ -1,4 +1,4 @@
-"""Carries out studies of plan and parts: opens what they name, begins or resumes, shares with others, writes rows and page.
+"""Carries out studies of plan and parts: opens what they name, begins or resumes, writes rows and page.
 
 `kit` names this module and does not import it, since it needs torch. A study uses `opened` for its plan.
 """
@@ -17,17 +17,17 @@ from brinell.core.contracts import Dataset
 from brinell.core.model import Model
 from brinell.core.record import Array
 from brinell.core.version import VERSION
+from brinell.engine import parts, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.job import Job
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.selection import choose_samples
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
-from brinell.runners import parts, provenance
-from brinell.runners.loop import Job
 from brinell.store import parquet, rows
-from brinell.store.table import ROWS, Table
+from brinell.store.table import Table
 from brinell.studies.kit import Call, Piece, Plan
 
 SomePlan = TypeVar("SomePlan", bound=Plan)
@@ -78,7 +78,7 @@ def classes(model: Model, x: torch.Tensor, batch_size: int) -> Array:
 
 
 def carry_out(call: Call) -> Any:
-    """Compute what a folder lacks, alone or with other processes, and write its rows, its manifest and its page.
+    """Compute what a folder lacks, and write its rows, its manifest and its page.
 
     Returns:
         The result, summarised from the records.
@@ -140,13 +140,8 @@ def carry_out(call: Call) -> Any:
 
         return finish
 
-    def answer(folder: Path, name: str) -> Any:
-        """Result of a finished folder."""
-        return study.resolve(study.summarise)(table.read(folder)).model_copy(update={"folder": name})
-
-    return parts.make_folder(
-        job, call.shard, work, resume=call.resume, needed_files=(ROWS,), answer=answer, message=call.progress.note
-    )
+    parts.make_folder(job, work, resume=call.resume)
+    return study.resolve(study.summarise)(table.read(job.path)).model_copy(update={"folder": str(job.path)})
 
 
 def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
@@ -174,7 +169,7 @@ def _file(number: int) -> str:
 
 
 def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
-    """A piece as the processes share it: its rows are a file, its other files lie where they belong."""
+    """A piece as a part of the folder: its rows are a file, its other files lie where they belong."""
 
     def make() -> dict[str, Any]:
         """Make a piece and write its rows."""

@@ -4,7 +4,6 @@ import dataclasses
 import inspect
 import json
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from io import StringIO
@@ -301,34 +300,6 @@ def _stop(run: FinishedRun, out: Path) -> None:
         _demand(run.study, False, "was not stopped in the middle: it writes less the second time")
 
 
-def check_shards(run: FinishedRun) -> None:
-    """Check that two processes in one folder make the rows of one; here they are threads.
-
-    Raises:
-        ContractError: a process fails, or the rows differ.
-    """
-    study, out = run.study, run.parent / "shards"
-    answers: list[Any] = []
-
-    def work(number: int) -> None:
-        """Run one shard and keep its answer."""
-        try:
-            answers.append(run.call(out=out, shard=f"{number}/2"))
-        except Exception as error:
-            answers.append(error)
-
-    if not study.shards:
-        return
-    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for answer in answers:
-        _demand(study, not isinstance(answer, Exception), f"fails in shards: {answer!r}")
-    _demand(study, rows_match(rows_of(out), run.rows), "has other rows in two shards")
-
-
 def check_page(run: FinishedRun) -> None:
     """Check that the page keeps the rules of pages, if there is a browser to measure it in.
 
@@ -339,7 +310,7 @@ def check_page(run: FinishedRun) -> None:
     _demand(run.study, not faults, f"has a page with faults: {'; '.join(faults)[:300]}")
 
 
-RULES = (check_records, check_other_request, check_command, check_shards, check_page)
+RULES = (check_records, check_other_request, check_command, check_page)
 """What holds for a finished run, in the order in which `check_runs` checks it."""
 
 

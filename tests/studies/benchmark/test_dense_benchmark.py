@@ -142,14 +142,11 @@ def test_every_forward_is_counted(tmp_path, subtests):
             assert all(row["queries"] > row["queries_to_success"] for row in rows if row["queries_to_success"])
 
 
-def test_shards_make_the_same_set_and_the_card_says_what_it_holds(tmp_path):
+def test_the_card_says_what_it_holds(tmp_path):
     data, model = write_pictures(tmp_path)
     command = ["benchmark", "--data", data, "--model", model, "--steps", "30", "--refine", "2", "--levels", "1,2"]
     command += ["--criterion", "pixels:0.1"]
     assert cli([*command, "--out", str(tmp_path / "set")]) == 0
-    assert cli([*command, "--out", str(tmp_path / "shards"), "--shard", "1/1"]) == 0
-    for subfolder in ("data", "samples"):
-        assert rows_of(tmp_path / "set", subfolder) == rows_of(tmp_path / "shards", subfolder)
     card = (tmp_path / "set" / "README.md").read_text(encoding="utf-8")
     assert "- image-segmentation" in card and "the criterion pixels:0.1 is met" in card and "| `wrong` |" in card
     croissant = json.loads((tmp_path / "set" / "croissant.json").read_text(encoding="utf-8"))

@@ -21,7 +21,6 @@ STUDY = Study(
     page="brinell.pages.html:write",
     layout="brinell.store.run:LAYOUT",
     resume="Go on with the run in --out.",
-    shards=True,
     needs_inputs=True,
     successor="successor:verb_for",
     warnings="result:failures",

@@ -5,10 +5,10 @@ from typing import Any
 
 from brinell.analysis.folder_result import Result
 from brinell.core.errors import option
+from brinell.engine.estimate import estimate
+from brinell.engine.live_progress import duration
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
-from brinell.runners.estimate import estimate
-from brinell.runners.progress import duration
 
 
 class PlannedCell(Result):
@@ -59,17 +59,6 @@ class PlannedCost(Result):
     """Seconds that it took."""
 
 
-class SharedCost(Result):
-    """The audit of all models, divided among several processes (`--shard 1/N --dry-run`)."""
-
-    number: int
-    """Processes, and shards."""
-    seconds: float
-    """The time of one process, divided by their number; waits for the last group of a stage are left out."""
-    memory: int
-    """Bytes that each of them needs at most."""
-
-
 class PlanResult(Result):
     """What `brinell audit --dry-run --json` prints."""
 
@@ -86,13 +75,11 @@ class PlanResult(Result):
     eps: tuple[str, ...]
     """Budgets, as they are written."""
     group_size: int
-    """Samples that one shard holds."""
+    """Samples of one group."""
     cells: tuple[PlannedCell, ...]
     """Every attack on every model."""
     estimates: tuple[PlannedCost, ...]
     """One for each model; empty without a calibration, and for models on other machines, which are asked nothing."""
-    workers: SharedCost | None = None
-    """The same on several processes; None without --shard, or where a model has no estimate."""
 
     @property
     def exit_code(self) -> int:
@@ -100,14 +87,13 @@ class PlanResult(Result):
         return 0
 
 
-def estimate_plan(plan: Plan, progress: Progress, seconds: float, workers: int | None) -> PlanResult:
+def estimate_plan(plan: Plan, progress: Progress, seconds: float) -> PlanResult:
     """The plan and its estimate.
 
     Args:
         plan: the plan.
         progress: told what goes on.
         seconds: about how long the calibration may take, for all models together; 0 makes none.
-        workers: processes that are to share the run; None does not ask.
     """
     if seconds:
         progress.note(f"calibrating for about {seconds:.0f} s; {option('calibrate', '0')} leaves it out")
@@ -123,7 +109,6 @@ def estimate_plan(plan: Plan, progress: Progress, seconds: float, workers: int |
         group_size=plan.group_size,
         cells=tuple(_cell(plan, source, stage, estimates[source.name]) for source in plan.models for stage in plan.stages),
         estimates=tuple(_model(cost) for cost in estimates.values() if cost is not None),
-        workers=None if workers is None else _workers(plan, list(estimates.values()), workers),
     )
 
 
@@ -146,14 +131,6 @@ def _cell(plan: Any, source: Any, stage: Any, cost: Any) -> Any:
         seconds=None if expected is None else expected.seconds,
         skipped=source.skipped.get(stage.name),
     )
-
-
-def _workers(plan: Any, costs: list[Any], number: int) -> Any:
-    """The time of one process divided among several, each of which needs the memory of one."""
-    if None in costs:
-        return None
-    seconds = sum(cost.seconds for cost in costs) / number
-    return SharedCost(number=number, seconds=seconds, memory=max(cost.memory for cost in costs))
 
 
 def _model(cost: Any) -> Any:
@@ -193,12 +170,7 @@ def lines(answer: PlanResult) -> Iterator[str]:
         for reason, names in _left_out(cells).items():
             yield f"  left out {', '.join(names)}: {reason}"
     if answer.estimates:
-        share = f"{max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
-        if answer.workers is None:
-            yield f"one process needs about {share}"
-        else:
-            share_of_process = f"about {duration(answer.workers.seconds)} and {share}"
-            yield f"the work is divided among {answer.workers.number} processes like this one: each takes {share_of_process}"
+        yield f"the process needs about {max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
         calibration = sum(entry.calibration_seconds for entry in answer.estimates)
         samples = ", ".join(dict.fromkeys(str(entry.samples) for entry in answer.estimates))
         yield f"estimated in {duration(calibration)} from {samples} samples, and nothing was kept; leave out --dry-run to run it"

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from brinell.core.settings import Plain
-from brinell.engine.request import BaseRequest, File
+from brinell.engine.request import BaseRequest
 
 CALIBRATION = 20.0
 """Seconds of a calibration where nobody said."""
@@ -13,8 +13,7 @@ class AuditOptions(BaseRequest):
     """Options that change nothing in the rows, and that no folder keeps."""
 
     dry_run: bool = False
-    """Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep
-    nothing."""
+    """Show the plan, its passes and, from a short calibration, its time and memory; keep nothing."""
     calibrate: float | None = Field(default=None, ge=0)
     """The seconds that the calibration of a dry run may take; 0 makes none. Default: 20."""
     certify: bool = False
@@ -23,5 +22,3 @@ class AuditOptions(BaseRequest):
     gate: tuple[Plain, ...] = ()
     """A condition of brinell gate on the run, such as robust=0.4, worst-class=0.2, clean=0.9 or certified=0.2, at its largest
     budget. The command ends with exit code 1 where one does not hold."""
-    metrics: File | None = None
-    """Keep the progress of this process in a file that Prometheus' node exporter reads, such as FILE.prom."""

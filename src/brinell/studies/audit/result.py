@@ -24,7 +24,6 @@ from brinell.pages import figures
 from brinell.pages.format import percent
 from brinell.store import parquet
 from brinell.store.run import Run
-from brinell.store.shared import address_of
 
 Value = TypeVar("Value")
 STYLE = """
@@ -166,8 +165,6 @@ class _WithRun(Result):
 
     def _open_run(self) -> Run:
         """The run behind the result, which must be in a folder."""
-        if address_of(self.folder) is not None:
-            raise RequestError(f"{self.folder} is no folder, and rows and inputs are read from one: copy it, and open the copy")
         return Run.open(self.folder)
 
     def _index(self, model: str | None) -> int:

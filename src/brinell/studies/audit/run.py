@@ -1,7 +1,6 @@
-"""An audit carried out: in one process or in shards, with its page."""
+"""An audit carried out, with its page."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +11,10 @@ from brinell.analysis.results import AuditResult
 from brinell.analysis.robust_accuracy import summarise
 from brinell.analysis.thresholds import ThresholdResult
 from brinell.core.errors import RequestError, option
+from brinell.engine.audit import run_audit
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
-from brinell.runners import local, shards
-from brinell.runners.progress import LiveProgress, MetricsFile
-from brinell.runners.shard_worker import Shard, choose_shard
 from brinell.store.proofs import PROOFS
 from brinell.store.run import Run, threshold_of
 from brinell.studies.audit import dry_run, result
@@ -42,9 +39,8 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
     of_thresholds.check_metrics([threshold.metric for threshold in thresholds], call.request.criterion)
     plan, options = plan_audit(call.request, dataset=call.dataset(), models=call.models()), call.options
     if options.dry_run:
-        workers = None if call.shard is None else call.shard.total
         seconds = CALIBRATION if options.calibrate is None else options.calibrate
-        return dry_run.estimate_plan(plan, call.progress, seconds, workers)
+        return dry_run.estimate_plan(plan, call.progress, seconds)
     if options.calibrate is not None:
         raise RequestError(
             f"{option('calibrate')} is for {option('dry_run')}, which tells what a run costs: add it, or leave "
@@ -54,18 +50,9 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
         _check_certification(call, plan)
     elif any(threshold.metric == "certified" for threshold in thresholds):
         raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
-    if call.shard is not None and call.out is None:
-        raise RequestError(f"{option('shard')} needs {option('out')}: the folder or address where the processes meet")
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
-    with ExitStack() as ending:
-        progress = call.progress
-        if options.metrics is not None:
-            live = progress if isinstance(progress, LiveProgress) else LiveProgress(quiet=True)
-            metrics = MetricsFile(Path(options.metrics), live)
-            ending.callback(metrics.end)
-            progress = metrics
-        run = carry_out_plan(plan, folder, progress, command=call.command, resume=call.resume, shard=call.shard)
+    run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume)
     if options.certify:
         certify(_certification(call, plan, folder))
         run = html.write_pages(Run.open(folder))
@@ -104,7 +91,6 @@ def _check_certification(call: Call, plan: Plan) -> None:
     request = plan.request
     without = {
         "dry_run": call.options.dry_run,
-        "shard": call.shard is not None,
         "targeted": request.targeted is not None,
         "reject_class": request.reject_class is not None,
         "criterion": request.criterion is not None,
@@ -145,24 +131,19 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
     )
 
 
-def carry_out_plan(
-    plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
-) -> AuditResult | ThresholdResult:
+def carry_out_plan(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult | ThresholdResult:
     """Run an audit that is planned, and write its report.
 
     Args:
         plan: what to do.
-        folder: the run folder; with `shard` also the address of a store.
+        folder: the run folder.
         progress: told what goes on.
         command: what the manifest says of how to repeat it.
         resume: whether to go on with a folder that exists.
-        shard: where this process begins among those that work on the same run; none works alone.
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
-    if (shard := choose_shard(folder, shard, resume=resume)) is not None:
-        return shards.run(plan, folder, shard, progress, command=command, page=html.write, answer=_summary)
-    run = local.run(plan, folder, progress, command=command, resume=resume)
+    run = run_audit(plan, folder, progress, command=command, resume=resume)
     return html.write_pages(Run.open(run.path, thresholds=True))
 
 

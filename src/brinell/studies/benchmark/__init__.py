@@ -19,7 +19,6 @@ STUDY = Study(
     without_page="has a card instead of a page: read README.md in the folder",
     needs_inputs=True,
     resume="Resume the set in --out.",
-    shards=True,
     truth=True,
     halves=True,
     examples=(

@@ -45,7 +45,7 @@ from brinell.manifest import (
 )
 from brinell.store import parquet
 from brinell.store.files import read_arrays, write_arrays, write_text
-from brinell.store.folder import SHARDS, Layout
+from brinell.store.folder import Layout
 from brinell.studies.benchmark.columns import PATCH, columns_of_task, samples_of_task
 
 
@@ -310,9 +310,9 @@ class BenchmarkSet:
         return {name: [value for table in tables for value in table[name].to_pylist()] for name in columns}
 
     def checksums(self) -> dict[str, str]:
-        """SHA-256 of every file by its path in the folder, without SHA256SUMS itself, hidden files and files of shards."""
+        """SHA-256 of every file by its path in the folder, without SHA256SUMS itself and hidden files."""
         files = [path for path in self.path.rglob("*") if path.is_file() and not path.name.startswith(".")]
-        names = {name: path for path in files if not (name := path.relative_to(self.path).as_posix()).startswith(f"{SHARDS}/")}
+        names = {path.relative_to(self.path).as_posix(): path for path in files}
         return {name: _sha256(path) for name, path in sorted(names.items()) if name != "SHA256SUMS"}
 
     def save_checksums(self) -> None:

@@ -1,28 +1,22 @@
-"""Makes a benchmark set: all parts, then the card, the metadata and the checksums.
+"""Makes a benchmark set: all parts, block by block, then the card, the metadata and the checksums."""
 
-Processes that share a store make blocks, the units in which an interrupted process saves a part. One process then assembles the
-set by resuming it with all blocks present.
-"""
-
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from brinell.engine import provenance
 from brinell.engine.answers import with_logits
-from brinell.engine.progress import Progress, SilentProgress
+from brinell.engine.job import Job, make_parts, manifest_session
+from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.rlab.agent import choose_policy
-from brinell.runners import parts, provenance, shard_worker
-from brinell.runners.loop import Job, make_parts, manifest_session
-from brinell.runners.shard_worker import Shard
 from brinell.studies.benchmark import cards
 from brinell.studies.benchmark.cards import BenchmarkResult
 from brinell.studies.benchmark.part import BenchmarkPart
 from brinell.studies.benchmark.plan import BenchmarkPlan, make_plan
-from brinell.studies.benchmark.records import BLOCKS, LAYOUT, BenchmarkSet, Block, Outcome
+from brinell.studies.benchmark.records import LAYOUT, BenchmarkSet, Block, Outcome
 from brinell.studies.kit import Call
 
 IGNORED = ("batch_size", "device", "licence")
@@ -41,13 +35,12 @@ def make_in_folder(
     *,
     command: str,
     resume: bool = False,
-    state: Mapping[str, Any] | None = None,
 ) -> BenchmarkSet:
     """Make the set in the folder `out`; with `resume`, its missing parts.
 
-    Args and errors are those of `runners.local.run`. `state` contains the probes, costs and block size of other processes.
+    Args and errors are those of `engine.audit.run`.
     """
-    with manifest_session(_make_job(plan, out, command, state), resume=resume) as manifest:
+    with manifest_session(_make_job(plan, out, command), resume=resume) as manifest:
         folder = BenchmarkSet(out, plan.parts, plan.form, manifest)
 
         def make_part(number: int) -> int:
@@ -75,90 +68,7 @@ def make_in_folder(
     return folder
 
 
-def make_set(
-    plan: BenchmarkPlan, out: Path, progress: Progress, *, command: str, resume: bool, shard: Shard | None = None
-) -> BenchmarkResult:
-    """Make the set, in shards if `shard` or the store asks for them.
-
-    Blocks are as large as those of a single process, so the rows are the same. A block takes about a minute, so idle processes
-    lose little time at the end.
-
-    Args:
-        plan: the plan of the set, the same in all processes.
-        out: a folder on a disk that all processes share, or the address of a store (`store.shared`).
-        progress: reports progress over all processes.
-        command: the command line that repeats the set, for the manifest.
-        resume: true to resume an existing set.
-        shard: number and count of shards; None for a single process.
-
-    Raises:
-        RequestError: the store holds something else, or cannot be used.
-        StoppedError: the store does not answer, or is full.
-    """
-
-    def answer(benchmark: BenchmarkSet, name: str) -> BenchmarkResult:
-        """Result of a set, whose arrays are missing at an address."""
-        return BenchmarkResult(folder=name, **cards.figures(benchmark))
-
-    if (shard := shard_worker.choose_shard(out, shard, resume=resume, noun=LAYOUT.noun)) is None:
-        return answer(make_in_folder(plan, out, progress, command=command, resume=resume), str(out))
-
-    def work(makers: parts.PartMaker) -> Callable[[Path], None]:
-        """Make blocks until none is left; returns the function that assembles the set from them."""
-        folder = BenchmarkSet(makers.folder, plan.parts, plan.form, {})
-
-        def probe_model() -> dict[str, Any]:
-            """Find out what kind of answers the model gives."""
-            state: dict[str, Any] = {"answers": {}, "probes": {}, "block": 0}
-            _plan_with_logits(plan, state)
-            return state
-
-        with session(plan.model, plan.device):
-            state = makers.make_once("model", probe_model)
-            ready_plan = _plan_with_logits(plan, state)
-
-            def block_part(span: slice) -> parts.Part:
-                """The part of the sharded run that makes a block."""
-
-                def make_block() -> dict[str, Any]:
-                    """Make and save one block of samples."""
-                    start, part = time.perf_counter(), BenchmarkPart(ready_plan, span, progress)
-                    folder.save_block(span, Block(part.rows, part.samples, part.arrays))
-                    reached = sum(sample["outcome"] == Outcome.REACHED for sample in part.samples)
-                    return {"samples": len(part.samples), "reached": reached, "seconds": time.perf_counter() - start}
-
-                file = folder.block_file(span)
-                return parts.Part(name=file.stem, files=(str(file.relative_to(makers.folder)),), make=make_block)
-
-            samples = remaining = len(plan.ids)
-            fooled = 0
-
-            def note_block(result: Mapping[str, Any]) -> None:
-                """Report the progress after a block."""
-                nonlocal remaining, fooled
-                remaining, fooled = remaining - result["samples"], fooled + result["reached"]
-                progress.update_open(remaining, samples - fooled)
-
-            progress.stage(plan.facts["name"], "rlab", remaining, remaining * _max_forwards(plan))
-            results = makers.make([block_part(block) for block in _block_spans(plan, state["block"])], note_block)
-
-        def finish(path: Path) -> None:
-            """Assemble the set in a folder that contains all blocks."""
-            seconds = sum(result["seconds"] for result in results.values())
-            make_in_folder(plan, path, SilentProgress(), command=command, resume=True, state=state | {"seconds": seconds})
-            shutil.rmtree(path / BLOCKS, ignore_errors=True)  # blocks of parts that were complete before
-
-        return finish
-
-    def summarise(folder: Path, name: str) -> BenchmarkResult:
-        """Result of a finished folder."""
-        return answer(BenchmarkSet(folder, plan.parts, plan.form, LAYOUT.open(folder)), name)
-
-    job = _make_job(plan, out, command)
-    return parts.make_in_shards(job, shard, work, needed_files=("data/", "samples/"), answer=summarise, message=progress.note)
-
-
-def _make_job(plan: BenchmarkPlan, out: Path, command: str, state: Mapping[str, Any] | None = None) -> Job:
+def _make_job(plan: BenchmarkPlan, out: Path, command: str) -> Job:
     """The job of the loop over parts."""
     return Job(
         LAYOUT,
@@ -169,18 +79,13 @@ def _make_job(plan: BenchmarkPlan, out: Path, command: str, state: Mapping[str, 
         device=plan.device,
         command=command,
         ignored=IGNORED,
-        accumulated=state or {"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
+        accumulated={"seconds": 0.0, "answers": {}, "probes": {}, "block": 0},
     )
 
 
 def _max_forwards(plan: BenchmarkPlan) -> int:
     """Largest number of forwards for a sample."""
     return 2 + plan.attack.cost(plan.facts["classes"])[0] + 2 * len(plan.levels)
-
-
-def _block_spans(plan: BenchmarkPlan, size: int) -> Iterator[slice]:
-    for number in range(plan.parts):
-        yield from _split(_part_span(plan, number), size)
 
 
 def _part_span(plan: BenchmarkPlan, number: int) -> slice:
@@ -259,7 +164,8 @@ def carry_out_call(call: Call) -> BenchmarkResult:
         call.progress.warn(f"sample {sample} is left out: {reason}")
     call.say_samples(plan)
     folder = call.folder(plan.request.data)
-    return make_set(plan, folder, call.progress, command=call.command, resume=call.resume, shard=call.shard)
+    benchmark = make_in_folder(plan, folder, call.progress, command=call.command, resume=call.resume)
+    return BenchmarkResult(folder=str(folder), **cards.figures(benchmark))
 
 
 def rewrite(folder: Path) -> None:

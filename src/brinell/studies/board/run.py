@@ -24,7 +24,7 @@ CACHE = ".cache"
 """Folder of a site that keeps what was found of each folder, so that an unchanged one is not verified again."""
 SIDE_BY_SIDE = 8
 """With fewer new folders, no further process is worth its start."""
-RUN_FOLDERS = frozenset({"records", "arrays", "tables", "shards"})
+RUN_FOLDERS = frozenset({"records", "arrays", "tables"})
 """Folders of a run that hold no run."""
 
 

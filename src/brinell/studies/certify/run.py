@@ -19,12 +19,12 @@ from brinell.core.model import Access, Model
 from brinell.core.record import Array
 from brinell.datasets._memory import ArrayDataset
 from brinell.engine.answers import with_logits
+from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.progress import SilentProgress
 from brinell.engine.request import IN_MEMORY, Request
 from brinell.engine.shard import predict
-from brinell.runners import local
 from brinell.store import rows
 from brinell.store.files import digest, write_arrays
 from brinell.store.folder import MANIFEST
@@ -311,7 +311,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
     dataset = ArrayDataset(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
-        local.run(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
+        run_audit(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
         attacked = read_attacks(Run.open(folder), model.name, np.arange(len(x)), len(plan.levels))
     predicted = predict(model, x.to(plan.device), call.request.batch_size).argmax(1).cpu().numpy()
     right = predicted == labels

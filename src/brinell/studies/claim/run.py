@@ -16,7 +16,7 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.user_files import user_path
 from brinell.engine.eps_grid import parse_eps
-from brinell.runners.loop import settings_text
+from brinell.engine.job import settings_text
 from brinell.store.files import digest, write_text
 from brinell.store.folder import MANIFEST, REQUEST, fitting
 from brinell.store.proofs import PROOFS

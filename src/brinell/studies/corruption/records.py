@@ -6,7 +6,7 @@ rows.parquet      one row per corruption, severity, sample and model
 examples/*.safetensors  for each kind of the manifest, by position: a sample as it is and corrupted at the largest severity
 set/KIND/*.npz    the corrupted inputs, a file for each severity, with --keep
 report.html       the page; made from the files above
-.parts/           during the run: finished parts (`runners.parts`)
+.parts/           during the run: finished parts (`engine.parts`)
 """
 
 from dataclasses import dataclass

@@ -13,10 +13,10 @@ import numpy as np
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.engine.answers import with_logits
+from brinell.engine.estimate import peak_memory
 from brinell.engine.shard import session
-from brinell.runners.estimate import peak_memory
 from brinell.studies import work
-from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult, SharedCost
+from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.request import CALIBRATION
 from brinell.studies.dense.records import Answers
 from brinell.studies.dense.run import TASKS, make_plan
@@ -71,7 +71,6 @@ def estimate_plan(plan: DensePlan, call: Call, seconds: float) -> PlanResult:
         group_size=call.request.batch_size,
         cells=tuple(_cell(plan, name, passes, pilot) for name, passes in most.items()),
         estimates=() if cost is None else (cost,),
-        workers=None if cost is None or call.shard is None else _share(cost, call.shard.total),
     )
 
 
@@ -142,8 +141,3 @@ def _cost(plan: DensePlan, times: Array, pilot: list[Answers], most: Mapping[str
         samples=k,
         calibration_seconds=calibration,
     )
-
-
-def _share(cost: PlannedCost, number: int) -> SharedCost:
-    """The cost of one process divided among several."""
-    return SharedCost(number=number, seconds=cost.seconds / number, memory=cost.memory)

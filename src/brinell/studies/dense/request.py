@@ -15,7 +15,7 @@ class DenseOptions(BaseRequest):
     """Options that change nothing in the rows, and that no folder keeps."""
 
     dry_run: bool = False
-    """Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep
+    """Show the plan, its passes and, from a short calibration, its time and memory; keep
     nothing."""
     calibrate: float | None = Field(default=None, ge=0)
     """The seconds that the calibration of a dry run may take; 0 makes none. Default: 20."""

@@ -28,9 +28,7 @@ PURPOSES = {
     "pandas": "result.to_pandas()",
     "metric": "brinell train-metric",
     "gym": "agents of other libraries",
-    "store": "runs in S3 and the like",
-    "slurm": "jobs of SLURM, --on slurm",
-    "ray": "tasks of Ray, --on ray",
+    "ray": "workers on Ray, --on ray",
 }
 """What each extra is for; an extra that is missing here is for developers, or a sum of others."""
 REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*(?:>=\s*([0-9.]+))?[^;]*(?:;.*extra\s*==\s*['\"]([a-z]+)['\"])?")

@@ -18,7 +18,6 @@ STUDY = Study(
     page="page:write",
     resume="Resume the explanations in --out.",
     within="run",
-    shards=True,
     foreign=True,
     truth=True,
     halves=True,

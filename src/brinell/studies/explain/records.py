@@ -7,7 +7,7 @@ maps.safetensors       METHOD/SAMPLE: the map (*places), float32
 cascade.safetensors    METHOD/SAMPLE: (stages,) float64, rank correlation with the map at each stage; only with a cascade
 inputs.safetensors     SAMPLE: the input (*shape), float32; SAMPLE/truth: the ground truth (*places), uint8
 report.html            the page, rendered from the files above
-.parts/                finished parts of an unfinished study (`runners.parts`)
+.parts/                finished parts of an unfinished study (`engine.parts`)
 """
 
 from collections.abc import Sequence

@@ -18,17 +18,17 @@ from brinell.core.contracts import Dataset, Model, check_complete
 from brinell.core.errors import RequestError, option
 from brinell.core.record import Array
 from brinell.core.version import VERSION
+from brinell.engine import parts, provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.job import Job
 from brinell.engine.plan import choose_device, model_facts, model_opener, unreadable_samples
 from brinell.engine.request import count_samples
 from brinell.engine.selection import Selection, choose_samples
 from brinell.engine.shard import session
 from brinell.engine.sources import open_data
 from brinell.pages import html
-from brinell.runners import parts, provenance
-from brinell.runners.loop import Job
 from brinell.store import parquet, rows
 from brinell.store.files import digest, read_arrays, write_arrays
 from brinell.store.folder import MANIFEST
@@ -107,11 +107,11 @@ def carry_out(call: Call) -> ExplainResult:
     make_task = partial(ExplainTask, request, dataset, truth=truth, device=device, attack_maps=attack_maps, regions=regions)
 
     def work(makers: parts.PartMaker) -> Callable[[Path], None]:
-        """Run the parts of this process. Returns the function that writes the finished folder."""
+        """Make the parts. Returns the function that writes the finished folder."""
         with session(model, device):
 
             def begin() -> dict[str, Any]:
-                """Select the groups of samples, once for all processes."""
+                """Select the groups of samples."""
                 about: dict[str, Any] = {}
                 task = make_task(model if regions else with_logits(model, dataset, about, device))
                 reasons = dict(excluded)
@@ -164,11 +164,8 @@ def carry_out(call: Call) -> ExplainResult:
 
         return end
 
-    def answer(target: Path, name: str) -> ExplainResult:
-        """Result of a finished folder."""
-        return summarise(TABLE.read(target)).model_copy(update={"folder": name})
-
-    return parts.make_folder(job, call.shard, work, resume=call.resume, needed_files=NEEDED_FILES, answer=answer, message=notify)
+    parts.make_folder(job, work, resume=call.resume)
+    return summarise(TABLE.read(job.path)).model_copy(update={"folder": str(job.path)})
 
 
 def _open_regions(

@@ -15,8 +15,11 @@ from brinell.core.class_names import option_text, own_order
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Model, ModelInfo
 from brinell.core.streams import seeded
+from brinell.engine import provenance
 from brinell.engine.answers import with_logits
+from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.job import Job, manifest_session
 from brinell.engine.plan import make_plan as plan_audit
 from brinell.engine.plan import model_facts, split_class_names
 from brinell.engine.progress import Progress
@@ -25,8 +28,6 @@ from brinell.engine.selection import choose_samples
 from brinell.engine.spelling import expand_spec
 from brinell.models._weights import load_weights_file
 from brinell.pages import html
-from brinell.runners import local, provenance
-from brinell.runners.loop import Job, manifest_session
 from brinell.store.files import write_atomically
 from brinell.store.run import LAYOUT as RUN
 from brinell.studies.harden import page
@@ -51,7 +52,7 @@ def run_plan(
     """Run a plan in `folder`, or with `resume` complete an interrupted one. Returns the folder.
 
     With `trained`, the weights and the history of the training are taken from that folder of an earlier hardening.
-    Other args and errors are those of `runners.local.run`.
+    Other args and errors are those of `engine.audit.run`.
     """
     job = Job(
         LAYOUT,
@@ -127,7 +128,7 @@ def _audit(plan: HardenPlan, folder: Path, progress: Progress, *, spec: str, mod
     )
     with seeded(settings.seed):
         audit = plan_audit(request, dataset=plan.dataset, models=() if model is None else (model,))
-        local.run(audit, folder, progress, command=f"brinell harden, the audit {folder.name}", resume=RUN.has(folder))
+        run_audit(audit, folder, progress, command=f"brinell harden, the audit {folder.name}", resume=RUN.has(folder))
     html.write(folder)
 
 

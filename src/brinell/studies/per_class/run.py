@@ -10,9 +10,9 @@ from brinell.analysis.attainable import Attainable, sentences
 from brinell.analysis.compare import Side
 from brinell.core.errors import RequestError, option
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.job import settings_text
 from brinell.engine.plan import Plan
 from brinell.engine.toml import parse_request
-from brinell.runners.loop import settings_text
 from brinell.store.files import write_text
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import Run

@@ -21,8 +21,8 @@ from brinell.core.errors import RequestError, option
 from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine.eps_grid import parse_eps
+from brinell.engine.job import refuse_request
 from brinell.engine.sources import open_data
-from brinell.runners.loop import refuse_request
 from brinell.store.run import Run
 from brinell.studies.kit import Call
 from brinell.studies.review import ReviewOptions, ReviewRequest, page

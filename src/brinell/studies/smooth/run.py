@@ -6,7 +6,7 @@ algorithm CERTIFY with theorem 1.
 Deviations:
 - Noisy inputs are moved into the bounds of the data before the model sees them. The smoothed model is that of the clipped model,
   so the theorem holds as it stands.
-- The noise of a sample follows from the seed and its position in the data, so that shards and batches change nothing. It is
+- The noise of a sample follows from the seed and its position in the data, so that pieces and batches change nothing. It is
   drawn by torch on the processor, five times as fast as by `core.streams`.
 """
 

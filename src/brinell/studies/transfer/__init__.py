@@ -18,7 +18,6 @@ STUDY = Study(
     page="page:write",
     positional=("source",),
     resume="Resume the transfer in --out.",
-    shards=True,
     successor="successor:verb_for",
     halves=True,
     examples=(

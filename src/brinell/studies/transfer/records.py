@@ -5,7 +5,7 @@ manifest.json            the request, the sources and models, costs
 rows.parquet             one row per source, sample and model
 examples/*.safetensors   the examples that were made here, a file for each source, by sample
 report.html              the page, made from the files above
-.parts/                  while the transfer runs: finished parts (`runners.parts`)
+.parts/                  while the transfer runs: finished parts (`engine.parts`)
 """
 
 from collections.abc import Mapping

@@ -15,14 +15,13 @@ from brinell.analysis.attainable import sentences
 from brinell.core.model import Model
 from brinell.core.norms import l2, linf
 from brinell.core.record import Array
+from brinell.engine import parts
 from brinell.engine.answers import with_logits
+from brinell.engine.job import Job
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
-from brinell.runners import parts
-from brinell.runners.loop import Job
 from brinell.store import parquet, rows
 from brinell.store.files import read_arrays, write_arrays
-from brinell.store.table import ROWS
 from brinell.studies.kit import Call
 from brinell.studies.transfer import page
 from brinell.studies.transfer.analysis import families, summarise
@@ -81,13 +80,8 @@ def make(plan: TransferPlan, call: Call) -> TransferResult:
             results = makers.make(cells.list_parts())
         return lambda folder: _finish(plan, cells, results, folder, job)
 
-    def answer(folder: Path, name: str) -> TransferResult:
-        """Result of a finished folder."""
-        return summarise(TABLE.read(folder)).model_copy(update={"folder": name})
-
-    return parts.make_folder(
-        job, call.shard, work, resume=call.resume, needed_files=(ROWS,), answer=answer, message=call.progress.note
-    )
+    parts.make_folder(job, work, resume=call.resume)
+    return summarise(TABLE.read(job.path)).model_copy(update={"folder": str(job.path)})
 
 
 class Cells:

@@ -26,16 +26,16 @@ from brinell.core.streams import Streams
 from brinell.core.suggestions import suggestion
 from brinell.core.threat import Threat
 from brinell.core.version import VERSION
+from brinell.engine import provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import content_hash
 from brinell.engine.class_counts import check_classes
+from brinell.engine.job import Job, make_parts, manifest_session
 from brinell.engine.plan import check_names, choose_device, model_facts, model_opener
 from brinell.engine.progress import Progress
 from brinell.engine.shard import predict, session
 from brinell.engine.sources import open_data
 from brinell.models._answers import count_classes
-from brinell.runners import provenance
-from brinell.runners.loop import Job, make_parts, manifest_session
 from brinell.studies.generator.generator import Kept, load
 from brinell.studies.kit import Call
 from brinell.studies.unrestricted import page
@@ -349,7 +349,7 @@ def _search_columns(trial: Trial, y: Tensor) -> dict[str, list[Any]]:
 def run_plan(plan: UnrestrictedPlan, folder: Path, progress: Progress, *, command: str, resume: bool = False) -> UnrestrictedRun:
     """Run a plan in `folder`, or with `resume` complete an interrupted run.
 
-    Args and errors are those of `runners.local.run`.
+    Args and errors are those of `engine.audit.run`.
     """
     inputs = "the data, the generator, the weights of a model"
     job = Job(

@@ -9,9 +9,9 @@ import numpy as np
 
 from brinell.core.checks import Code
 from brinell.core.record import Array, Outcome, Records
+from brinell.engine import provenance
 from brinell.engine.cascade import Stage
 from brinell.engine.plan import ModelSource, Plan
-from brinell.runners import provenance
 from brinell.store.run import Run
 from brinell.studies.verification.comparison import (
     CHANCE,

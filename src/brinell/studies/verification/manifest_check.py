@@ -8,8 +8,8 @@ from typing import Any
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN
 from brinell.engine import toml
+from brinell.engine.audit import plan_facts
 from brinell.engine.plan import Plan
-from brinell.runners.local import plan_facts
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import LAYOUT, Run
 from brinell.store.standing import RUN_KEYS

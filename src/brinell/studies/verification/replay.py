@@ -18,6 +18,7 @@ import numpy as np
 
 from brinell.core.model import Model
 from brinell.core.record import Array, Records
+from brinell.engine.audit import ACCUMULATED_KEYS
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
@@ -26,7 +27,6 @@ from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun
 from brinell.engine.state import State
-from brinell.runners.local import ACCUMULATED_KEYS
 from brinell.store import rows
 from brinell.store.run import Run
 from brinell.studies.verification.comparison import compare_rows

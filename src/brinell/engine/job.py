@@ -12,10 +12,9 @@ import torch
 from pydantic import BaseModel
 
 from brinell.core.errors import RequestError, option
-from brinell.engine import toml
+from brinell.engine import provenance, toml
 from brinell.engine.progress import Progress
 from brinell.engine.request import IN_MEMORY, BaseRequest
-from brinell.runners import provenance
 from brinell.store import trust
 from brinell.store.files import write_text
 from brinell.store.folder import REQUEST, Layout

@@ -10,22 +10,21 @@ from typing import Any
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
 from brinell.core.model import Model
 from brinell.core.record import CLEAN
+from brinell.engine import provenance
 from brinell.engine.answers import with_logits
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.engine import ModelAudit
-from brinell.engine.peers import Peers
+from brinell.engine.job import Job, manifest_session
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
 from brinell.engine.shard import session
-from brinell.runners import provenance
-from brinell.runners.loop import Job, manifest_session
 from brinell.store.run import LAYOUT, Run
 
 ACCUMULATED_KEYS = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
 """Keys of the manifest, by model, whose values accumulate over resumed runs."""
 
 
-def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False, peers: Peers | None = None) -> Run:
+def run_audit(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Run:
     """Carry out a plan in the folder `out`.
 
     Args:
@@ -34,7 +33,6 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
         progress: receives the progress reports.
         command: the command line that repeats the run, for the manifest.
         resume: whether to go on with a folder that exists.
-        peers: other processes that work on the same plan.
 
     Raises:
         RequestError: the folder holds another run, or one that nobody asked to go on with.
@@ -56,9 +54,9 @@ def run(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool
                 surrogates = open_surrogates(plan, manifest, sessions)
                 if manifest["answers"] != answers:
                     folder.save_manifest()
-                failures = ModelAudit(plan, source, model, folder, progress, surrogates, peers)()
+                failures = ModelAudit(plan, source, model, folder, progress, surrogates)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
-            previous = manifest["seconds"].get(source.name, 0.0) if peers is None else peers.seconds(cells_of(plan, source))
+            previous = manifest["seconds"].get(source.name, 0.0)
             manifest["seconds"][source.name] = previous + time.perf_counter() - start
             folder.save_manifest()
     return folder

@@ -5,8 +5,8 @@ import pytest
 
 from _helpers import Recorder, plan_of, run_audit, threshold
 from brinell.core.model import ModelInfo
-from brinell.runners import estimate as estimates
-from brinell.runners.estimate import NORMAL, StageEstimate, estimate
+from brinell.engine import estimate as estimates
+from brinell.engine.estimate import NORMAL, StageEstimate, estimate
 
 N, ROW = 60, 1e-4
 X = np.full((N, 2), 0.1, dtype=np.float32)

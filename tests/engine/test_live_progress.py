@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from _helpers import Recorder, plan_of, threshold
-from brinell.runners import local, progress
-from brinell.runners.progress import LiveProgress, duration
+from brinell.engine import live_progress as progress
+from brinell.engine.audit import run_audit
+from brinell.engine.live_progress import LiveProgress, duration
 
 X = np.array([[0.38, 0.1], [0.48, 0.3], [0.20, 0.5], [0.55, 0.7], [0.31, 0.9]], dtype=np.float32)
 Y = np.zeros(5, dtype=int)
@@ -33,7 +34,7 @@ def clock(monkeypatch):
 def audit(tmp_path, progress, **request):
     plan = plan_of(Recorder(threshold(0.5)), X, Y, eps="0.1,0.15", **request)
     with progress:
-        local.run(plan, tmp_path / "run", progress, command="from a test")
+        run_audit(plan, tmp_path / "run", progress, command="from a test")
 
 
 def test_stages_are_numbered_and_those_that_ran_on_nothing_are_left_out(tmp_path):

@@ -25,6 +25,7 @@ from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine import consistency
 from brinell.engine.answers import with_logits
+from brinell.engine.audit import open_surrogates, run_audit
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
@@ -32,7 +33,6 @@ from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.shard import Group, make_setting, predict, run_shard, session
 from brinell.engine.state import is_open
-from brinell.runners import local
 from brinell.store.run import Run
 
 MIN_SAMPLES, MAX_SAMPLES = 8, 128
@@ -113,7 +113,7 @@ def estimate(plan: Plan, source: ModelSource, seconds: float) -> Estimate | None
             part = replace(plan, ids=plan.ids[index], labels=plan.labels[index], units=plan.units[index], models=(small,))
             watch = _PilotProgress(PILOT * seconds - (pilot_start - start))
             try:
-                run = local.run(part, Path(folder) / str(size), watch, command="a calibration")
+                run = run_audit(part, Path(folder) / str(size), watch, command="a calibration")
             except _TimeOver:
                 run = Run.open(Path(folder) / str(size), thresholds=True)
             remaining = PILOT * seconds - (clock() - start)
@@ -269,7 +269,7 @@ class _Paces:
         group = self.group.select(consistency.evenly_spaced(len(self.group.sample_id), min(samples, len(self.group.sample_id))))
         try:
             with ExitStack() as sessions:
-                surrogates = local.open_surrogates(self.plan, {}, sessions)
+                surrogates = open_surrogates(self.plan, {}, sessions)
                 run_shard(make_setting(self.plan, self.source, self.model, stage, clock, surrogates), group)
         except _TimeOver:
             pass

@@ -1,10 +1,9 @@
-"""Live progress: one line for the whole run at a terminal or in a notebook, plain lines anywhere else, and a file of numbers."""
+"""Live progress: one line for the whole run at a terminal or in a notebook, plain lines anywhere else."""
 
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TextIO
 
@@ -13,7 +12,6 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
 from brinell.core.outward import printable
-from brinell.store.files import write_text
 
 REFRESH = 0.1
 """Seconds between two updates of the line."""
@@ -255,85 +253,3 @@ def duration(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
-
-
-WRITE_INTERVAL = 5.0
-"""Seconds between two writes of the file."""
-METRICS = {
-    "brinell_running": ("gauge", "1 while the process works on the run, 0 when it has ended."),
-    "brinell_stage_samples": ("gauge", "Samples that the stage began on; in shards those of all processes, as in the next two."),
-    "brinell_samples_open": ("gauge", "Samples that the stage is not done with."),
-    "brinell_samples_robust": ("gauge", "Samples that nothing has broken at the largest budget."),
-    "brinell_forwards_total": ("counter", "Forward evaluations of this process."),
-    "brinell_backwards_total": ("counter", "Backward evaluations of this process."),
-    "brinell_seconds_left": ("gauge", "Until the run ends, estimated from the passes that are expected."),
-}
-
-
-class MetricsFile:
-    """Progress that forwards all reports and keeps metrics in a file, which it replaces as a whole."""
-
-    def __init__(self, path: Path, inner: LiveProgress) -> None:
-        self._path, self._inner, self._written = path, inner, -WRITE_INTERVAL
-        self._labels, self._running = "", 1
-        self._values: dict[str, float] = {"brinell_forwards_total": 0, "brinell_backwards_total": 0}
-
-    def stage(self, model: str, stage: str, samples: int, passes: int) -> None:
-        """A stage begins; only stages with samples are recorded."""
-        self._inner.stage(model, stage, samples, passes)
-        if samples:
-            self._labels = f'{{model="{_quoted(model)}",stage="{_quoted(stage)}"}}'
-            self._values |= {"brinell_stage_samples": samples, "brinell_samples_open": samples}
-            self._write(always=True)
-
-    def forecast(self, stages: Mapping[str, int], models: int) -> None:
-        """Forward the forecast."""
-        self._inner.forecast(stages, models)
-
-    def count_passes(self, forwards: int, backwards: int) -> None:
-        """The model has answered."""
-        self._inner.count_passes(forwards, backwards)
-        self._values["brinell_forwards_total"] += forwards
-        self._values["brinell_backwards_total"] += backwards
-        self._write()
-
-    def update_open(self, samples: int, robust: int) -> None:
-        """Fewer samples are open than before."""
-        self._inner.update_open(samples, robust)
-        self._values |= {"brinell_samples_open": samples, "brinell_samples_robust": robust}
-        self._write()
-
-    def note(self, text: str) -> None:
-        """Forward a note."""
-        self._inner.note(text)
-
-    def warn(self, text: str) -> None:
-        """Forward a warning."""
-        self._inner.warn(text)
-
-    def end(self) -> None:
-        """Record that the process stopped working on the run."""
-        self._running = 0
-        self._write(always=True)
-
-    def _write(self, *, always: bool = False) -> None:
-        """Write the metrics, at most every few seconds."""
-        now = time.monotonic()
-        if now - self._written < WRITE_INTERVAL and not always:
-            return
-        self._written = now
-        remaining = self._inner.seconds_left() if self._running else 0.0
-        values = (
-            self._values | {"brinell_running": self._running} | ({} if remaining is None else {"brinell_seconds_left": remaining})
-        )
-        lines = []
-        for name, (kind, text) in METRICS.items():
-            if name in values:
-                labels = self._labels if name in ("brinell_stage_samples", "brinell_samples_open") else ""
-                lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name}{labels} {values[name]:.15g}"]
-        write_text(self._path, "\n".join(lines) + "\n")
-
-
-def _quoted(text: str) -> str:
-    """Text as a label value of the Prometheus format."""
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

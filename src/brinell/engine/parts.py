@@ -1,0 +1,101 @@
+"""Folders made of independent parts of a few files each, which can be resumed after any part.
+
+A study defines its parts and how they are assembled. Until the folder is complete, it holds
+
+    .parts/plan.json      the plan
+    .parts/NAME.json      the record of a finished part, or values made once for all parts
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from brinell.core.errors import RequestError, option
+from brinell.core.version import VERSION
+from brinell.engine.job import Job, refuse_request, request_text
+from brinell.store.files import write_text
+from brinell.store.folder import LOCAL_PLAN, REQUEST, with_article
+
+PARTS = Path(LOCAL_PLAN).parent.name
+"""Folder of the records of parts and of temporary files, until the folder is complete."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a folder."""
+
+    name: str
+    """Unique name of letters, digits and hyphens."""
+    files: tuple[str, ...]
+    """Paths of its files in the folder."""
+    make: Callable[[], dict[str, Any]]
+    """Writes the files and returns JSON values for the record of the part."""
+    needs: tuple[str, ...] = ()
+    """Names of parts whose files must be in the folder first."""
+
+
+class PartMaker:
+    """Makes the parts of the folder `folder`, except those that an interrupted run finished."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return JSON values that are made once for all parts."""
+        return self._read_or_make(f"once-{name}", make)
+
+    def make(self, parts: Sequence[Part]) -> dict[str, dict[str, Any]]:
+        """Make all parts, prerequisites first; return their values by name."""
+        return {part.name: self._read_or_make(part.name, part.make) for part in parts}
+
+    def _read_or_make(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        file = self.folder / PARTS / f"{name}.json"
+        if file.exists():
+            return _read(file)
+        record = make()
+        write_text(file, json.dumps(record))
+        return record
+
+
+Work = Callable[[PartMaker], Callable[[Path], None]]
+"""Makes the parts of a study, and returns the function that assembles its folder, the manifest last."""
+
+
+def make_folder(job: Job, work: Work, *, resume: bool) -> None:
+    """Make a folder; with `resume`, only the missing parts. Errors as in `job.manifest_session`."""
+    layout, path = job.layout, job.path
+    previous, plan = layout.begin(path, resume=resume), path / LOCAL_PLAN
+    with layout.lock(path):
+        identity = json.loads(json.dumps(job.identity(job.about)))
+        if not any(re.fullmatch(r"(?!plan|once-).+\.json", file.name) for file in plan.parent.glob("*")):
+            shutil.rmtree(plan.parent, ignore_errors=True)  # it stopped before the first part was finished
+        if previous or plan.exists():
+            record = previous or _read(plan)
+            if (job.identity(previous) if previous else record["cells"]) != identity:
+                refuse_request(layout, path, record["request"], job.request, job.ignored, job.inputs)
+            if not resume:
+                raise RequestError(
+                    f"{path} holds {with_article(layout.noun)} that is not whole: add {option('resume')} to go on "
+                    f"with it, or choose another {option('out')}"
+                )
+        if not previous:
+            request = job.request.model_dump(mode="json")
+            write_text(path / REQUEST, request_text(job, path))
+            write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
+            work(PartMaker(path))(path)
+        shutil.rmtree(path / PARTS, ignore_errors=True)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Read the record of a part."""
+    try:
+        record = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{file} is damaged ({error}): delete it and go on with {option('resume')}") from None
+    if not isinstance(record, dict):
+        raise RequestError(f"{file} is damaged: delete it and go on with {option('resume')}")
+    return record
