@@ -6,7 +6,7 @@ import brinell
 from approval import approve, page_text, shown, table_text, terminal_of, varied
 from brinell.analysis.gate import Check, GateResult
 from brinell.pages import html
-from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult, SharedCost
+from brinell.studies.audit.dry_run import PlannedCell, PlannedCost, PlanResult
 from brinell.studies.audit.dry_run import lines as plan_lines
 from brinell.studies.comparison.terminal import lines as comparison_lines
 from brinell.studies.doctor.result import DeviceResult, DiskResult, DoctorResult, ExtraResult, KindResult, PackageResult
@@ -131,11 +131,9 @@ def test_a_plan():
         ),
     ]  # fmt: skip
     facts = {"data": "DATA", "attacks": "ATTACKS", "n": 20, "total": 300, "norm": "linf", "eps": ("1/255", "2/255")}
-    shared = SharedCost(number=5, seconds=16.0, memory=300 * 2**20)
     plans = [
         PlanResult(cells=plain, estimates=(), group_size=4, **facts),
         PlanResult(cells=[*plain, *calibrated], estimates=costs, group_size=4, **facts),
-        PlanResult(cells=calibrated, estimates=costs, group_size=4, workers=shared, **facts),
     ]
     approve("plan", "\n\n".join("\n".join(plan_lines(plan)) for plan in plans), masks={})
 

@@ -170,7 +170,7 @@ def lines(answer: PlanResult) -> Iterator[str]:
         for reason, names in _left_out(cells).items():
             yield f"  left out {', '.join(names)}: {reason}"
     if answer.estimates:
-        yield f"the process needs about {max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
+        yield f"one process needs about {max(entry.memory for entry in answer.estimates) / 2**20:,.0f} MiB of memory"
         calibration = sum(entry.calibration_seconds for entry in answer.estimates)
         samples = ", ".join(dict.fromkeys(str(entry.samples) for entry in answer.estimates))
         yield f"estimated in {duration(calibration)} from {samples} samples, and nothing was kept; leave out --dry-run to run it"
