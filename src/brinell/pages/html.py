@@ -25,6 +25,7 @@ from brinell.core.record import Records
 from brinell.pages import figures, page, threshold_page
 from brinell.pages import format as words
 from brinell.pages.tables import tables
+from brinell.report.html import script
 from brinell.store.files import write_text
 from brinell.store.folder import PAGE
 from brinell.store.run import Run, threshold_of
@@ -121,11 +122,11 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
     Raises:
         LookupError: a value lacks what the template shows, as in a manifest that somebody changed.
     """
-    script = _script()
-    digest = f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+    code = script()
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
     template = _template(package, name, tuple(filters.items()))
     try:
-        return template.render(context | {"script": Markup(script), "script_digest": digest})
+        return template.render(context | {"script": Markup(code), "script_digest": digest})
     except jinja2.UndefinedError as error:
         raise LookupError(str(error)) from None
 
@@ -133,7 +134,7 @@ def fill(package: str, name: str, filters: Mapping[str, Callable[..., object]], 
 @functools.lru_cache(maxsize=32)
 def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., object]], ...]) -> jinja2.Template:
     """The compiled template, which takes longer to compile than to fill: a process that writes several pages compiles it once."""
-    shared = jinja2.PackageLoader("brinell.pages")
+    shared = jinja2.ChoiceLoader([jinja2.PackageLoader("brinell.pages"), jinja2.PackageLoader("brinell.report")])
     environment = jinja2.Environment(
         loader=shared if package == "brinell.pages" else jinja2.ChoiceLoader([jinja2.PackageLoader(package, ""), shared]),
         autoescape=jinja2.select_autoescape(),
@@ -145,11 +146,6 @@ def _template(package: str, name: str, filters: tuple[tuple[str, Callable[..., o
     environment.filters |= {key: value for key, value in vars(words).items() if inspect.isfunction(value)} | dict(filters)
     environment.filters |= {"labelled": labelled, "rows": count_rows, "key": figures.key}
     return environment.get_template(name)
-
-
-def _script() -> str:
-    """The script of every page. The page's policy names its digest, so that no other script runs."""
-    return (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
 
 
 def labelled(table: str) -> Markup:

@@ -1,0 +1,1 @@
+"""A report as a value, and its renderers: page, terminal, CSV, Markdown, notebook (DESIGN section 4)."""

@@ -1,0 +1,298 @@
+"""Figures as small inline SVG: colours and fonts come from the page's style sheet, so that light, dark and print all fit.
+
+Drawn here and not by a plotting library: a curve or a histogram is a few lines of SVG, the bytes are the same on every machine,
+every mark can carry its exact figures as a tooltip, and nothing has to be imported or patched to follow the reader's theme.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup, escape
+
+from brinell.report.numbers import full_text, short, whole
+from brinell.report.values import Bars, Curve, Figure, Series
+
+FONT, SMALL_FONT = 12.5, 11.5
+"""Sizes of the letters of figures in the style sheet."""
+LETTER, LINE = 0.85, 1.4
+"""Width and height of a letter, as shares of its size, that figures leave room for: digits of Arial are two thirds as wide."""
+GAP = 6
+"""Room between an axis and a text to the left of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """Size of a figure and the margins around its plot, in user units (pixels at natural size)."""
+
+    width: int
+    height: int
+    left_edge: int
+    bottom: int
+    top: int = 10
+    right: int = 12
+    font: float = FONT
+
+    def x(self, share: float) -> float:
+        """Horizontal position of a share (0 to 1) of the plot's width."""
+        return self.left_edge + share * (self.width - self.left_edge - self.right)
+
+    def y(self, share: float) -> float:
+        """Vertical position of a share (0 to 1) of the plot's height, counted from below."""
+        return self.height - self.bottom - share * (self.height - self.bottom - self.top)
+
+    def text_width(self, text: str) -> float:
+        """Width that a text has in a wide font."""
+        return LETTER * self.font * len(text)
+
+    def with_levels(self, texts: Iterable[str]) -> "Frame":
+        """The frame with room for these texts to the left of its axis, in a wide font."""
+        return replace(self, left_edge=max(self.left_edge, math.ceil(max(map(self.text_width, texts), default=0) + GAP)))
+
+
+COLOURS = 5
+"""Series colours of the style sheet; a sixth series starts over with another dash."""
+KEY = 28
+"""Width of a line's sample in a legend."""
+LARGE = Frame(width=430, height=270, left_edge=60, bottom=46)
+SMALL = Frame(width=170, height=124, left_edge=36, bottom=26, top=8, right=14, font=SMALL_FONT)
+BARS = Frame(width=330, height=174, left_edge=40, bottom=46, right=20)
+
+
+def draw(figure: Figure, *, small: bool = False) -> Markup:
+    """A figure as inline SVG; `small` for one of a grid of figures."""
+    return _curve(figure, small) if isinstance(figure, Curve) else _bars(figure)
+
+
+def legend(figure: Figure) -> Markup:
+    """The names of the series of a figure beside samples of their lines; empty for a single one."""
+    if not isinstance(figure, Curve) or len(figure.series) < 2:
+        return Markup()
+    items = [
+        Markup("<li>{}{}</li>").format(key(style), series.name)
+        for style, series in zip(_styles(figure), figure.series, strict=True)
+    ]
+    return Markup('<ul class="legend">{}</ul>').format(Markup().join(items))
+
+
+def _styles(figure: Curve) -> list[int]:
+    """Number of the colour of each series; -1 for a reference."""
+    numbers = iter(range(len(figure.series)))
+    return [-1 if series.reference else next(numbers) for series in figure.series]
+
+
+def _curve(figure: Curve, small: bool) -> Markup:
+    """One line for each series, each later one on top, dashed and with smaller marks, so that lines that coincide can be seen."""
+    frame = SMALL if small else LARGE
+    positions = [position for position, _ in figure.ticks] + [
+        position for series in figure.series for position, _ in series.points
+    ]
+    if figure.logarithmic:
+        positive = [position for position in positions if position > 0] or [1.0]
+        low, high = math.log(min(positive)), math.log(max(positive))
+
+        def x(position: float) -> float:
+            return frame.x((math.log(max(position, min(positive))) - low) / ((high - low) or 1.0))
+    else:
+        largest = max([*positions, 1e-12])
+
+        def x(position: float) -> float:
+            return frame.x(position / largest)
+
+    parts = [percent_axis(frame, small), baseline(frame)]
+    marks = spaced(frame, [(x(position), text) for position, text in figure.ticks])
+    parts += [tick(frame, *mark, line=True) for mark in marks]
+    if not small:
+        parts.append(axis_label(frame, figure.axis))
+    styles = _styles(figure)
+    if figure.fill and len(figure.series) > 1:
+        upper, lower = (
+            [(x(position), _value(value)) for position, value in s.points if _value(value) is not None] for s in figure.series[:2]
+        )
+        corners = [f"{px:.1f},{frame.y(value or 0.0):.1f}" for px, value in [*upper, *reversed(lower)]]
+        parts.append(f'<polygon class="band s0" points="{" ".join(corners)}"/>')
+    texts = dict(figure.ticks)
+    for style, series in sorted(zip(styles, figure.series, strict=True), key=lambda pair: pair[0]):
+        above = sum(later > style for later in styles)
+        radius = (2.2 if small else 3.2) + 0.7 * min(above, COLOURS) if style >= 0 else 0.0
+        points = [
+            (x(position), texts.get(position, short(position)), value)
+            for position, value in series.points
+            if _value(value) is not None
+        ]
+        parts.append(_line(frame, series, style, points, 0.0 if len(points) > 40 else radius))
+    return svg(frame, figure.title, parts, "small" if small else "large")
+
+
+def _value(value: Any) -> float | None:
+    """The share that a point stands at."""
+    share: float | None = getattr(value, "value", value)
+    return share
+
+
+def _line(frame: Frame, series: Series, style: int, points: Sequence[tuple[float, str, Any]], radius: float) -> str:
+    """One line with its band, and marks of this radius where it is above 0."""
+    if not points:
+        return ""
+    parts = []
+    ends = [(x, getattr(value, "low", None), getattr(value, "high", None)) for x, _, value in points]
+    if series.band and all(low is not None and high is not None for _, low, high in ends):
+        upper = [f"{x:.1f},{frame.y(high or 0.0):.1f}" for x, _, high in ends]
+        lower = [f"{x:.1f},{frame.y(low or 0.0):.1f}" for x, low, _ in reversed(ends)]
+        parts.append(f'<polygon class="band {style_of(style)}" points="{" ".join(upper + lower)}"/>')
+    line = " ".join(f"{x:.1f},{frame.y(_value(value) or 0.0):.1f}" for x, _, value in points)
+    parts.append(f'<polyline class="line {style_of(style)}" points="{line}"/>')
+    for x, text, value in points if radius else ():
+        tip = f"{series.name}, {text}: {full_text(value)}"
+        parts.append(mark(style, x, frame.y(_value(value) or 0.0), radius, tip))
+    return "".join(parts)
+
+
+def _bars(figure: Bars) -> Markup:
+    """Counts as bars, in one of the page's series colours."""
+    bins, most = len(figure.counts), max(*figure.counts, 1)
+    marks = [(share, whole(round(share * most))) for share in ((0.0, 1.0) if most % 2 else (0.0, 0.5, 1.0))]
+    frame = BARS.with_levels(text for _, text in marks)
+    parts = [levels(frame, marks)]
+    width = max(frame.x(1 / bins) - frame.x(0) - 1, 0.5)
+    for i, height in enumerate(figure.counts):
+        x, y = frame.x(i / bins) + 0.5, frame.y(height / most)
+        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{frame.y(0) - y:.1f}"'
+        tip = f"{_bin(figure, i)}: {whole(int(height))}"
+        parts.append(f'<rect class="bar s{figure.style % COLOURS}" {place}><title>{escape(tip)}</title></rect>')
+    parts.append(baseline(frame))
+    if figure.ticks is None:
+        texts = [(frame.x((i + 0.5) / bins), _bin(figure, i)) for i in range(bins)]
+    else:
+        texts = [(frame.x(value / float(figure.edges[-1])), text) for value, text in figure.ticks]
+    parts += [tick(frame, x, text) for x, text in spaced(frame, texts)]
+    parts.append(axis_label(frame, figure.axis))
+    return svg(frame, figure.title, parts, "bars")
+
+
+def _bin(figure: Bars, i: int) -> str:
+    """Label of a bin: `3`, `4–7`, or `0.1 to 0.2`."""
+    low, high = float(figure.edges[i]), float(figure.edges[i + 1])
+    if figure.ticks is not None:
+        return f"{short(low)} to {short(high)}"
+    first, last = math.floor(low) + 1, math.floor(high)
+    return whole(first) if last <= first else f"{whole(first)}–{whole(last)}"
+
+
+def polyline(frame: Frame, style: str, values: Sequence[float], low: float, high: float) -> str:
+    """Values over their index as a line; `low` is the lower edge of the frame, `high` the upper."""
+    span, sampled = (high - low) or 1.0, values[:: max(len(values) // 240, 1)]
+    points = [
+        f"{frame.x(i / max(len(sampled) - 1, 1)):.1f},{frame.y(min(max((v - low) / span, 0.0), 1.0)):.1f}"
+        for i, v in enumerate(sampled)
+    ]
+    return f'<polyline class="line {style}" points="{" ".join(points)}"/>'
+
+
+def svg(frame: Frame, title: str, parts: Sequence[str], kind: str) -> Markup:
+    """The parts as one inline SVG of this size; `kind` is a class of the style sheet."""
+    head = f'<svg class="figure {kind}" viewBox="0 0 {frame.width} {frame.height}" role="img" aria-label="{escape(title)}">'
+    return Markup(head + "".join(parts) + "</svg>")
+
+
+def percent_axis(frame: Frame, small: bool = False) -> str:
+    """Lines and labels of a vertical axis of shares, in percent."""
+    if small:
+        return levels(frame, [(share, f"{100 * share:.0f}") for share in (0.0, 0.5, 1.0)])
+    return levels(frame, [(share, f"{100 * share:.0f} %") for share in (0.0, 0.25, 0.5, 0.75, 1.0)])
+
+
+def levels(frame: Frame, marks: Sequence[tuple[float, str]]) -> str:
+    """Horizontal lines at shares of the plot's height, the text of each to the left of it."""
+    parts = []
+    for share, text in marks:
+        y = frame.y(share)
+        parts.append(f'<line class="grid" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text class="end" x="{frame.left_edge - GAP}" y="{y + 4:.1f}">{escape(text)}</text>')
+    return "".join(parts)
+
+
+def baseline(frame: Frame) -> str:
+    """The line of the horizontal axis."""
+    y = frame.y(0)
+    return f'<line class="axis" x1="{frame.left_edge}" x2="{frame.x(1):.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
+
+
+def axis_label(frame: Frame, label: str) -> str:
+    """The text below the horizontal axis and its ticks; one that is too long for a wide font has its width set."""
+    room = 2 * min(frame.x(0.5), frame.width - frame.x(0.5))
+    length = f' textLength="{room:.1f}" lengthAdjust="spacingAndGlyphs"' if frame.text_width(label) > room else ""
+    return f'<text class="mid label" x="{frame.x(0.5):.1f}" y="{frame.height - 6}"{length}>{escape(label)}</text>'
+
+
+def tick(frame: Frame, x: float, text: str, *, line: bool = False) -> str:
+    """The text of a tick, a line below that of the lowest level, and on demand a short line at the axis."""
+    anchor, position = _anchor(frame, x, text)
+    y = frame.y(0)
+    short_line = f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 4:.1f}"/>' if line else ""
+    return f'{short_line}<text class="{anchor}" x="{position:.1f}" y="{y + 4 + LINE * frame.font:.1f}">{escape(text)}</text>'
+
+
+def _anchor(frame: Frame, x: float, text: str) -> tuple[str, float]:
+    """How the text of a tick stands: centred, but where a wide font would leave the figure."""
+    half = frame.text_width(text) / 2
+    if x + half > frame.width:
+        return "end", min(x + 10, frame.width)
+    return ("start", max(x - 10, 0.0)) if x < half else ("mid", x)
+
+
+def _extent(frame: Frame, x: float, text: str) -> tuple[float, float]:
+    """Both ends of the text of a tick in a wide font."""
+    anchor, position = _anchor(frame, x, text)
+    width = frame.text_width(text)
+    start = position - {"start": 0.0, "mid": 0.5, "end": 1.0}[anchor] * width
+    return start, start + width
+
+
+def spaced(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The ticks that fit beside each other, both ends if possible: every so many, or of uneven budgets whatever has room."""
+    if frame.font < FONT:
+        return fitting(frame, [ticks[-1], ticks[0]]) if len(ticks) > 1 else list(ticks)
+    for step in range(1, len(ticks) + 1):
+        even = ticks[::-1][::step]
+        if len(fitting(frame, even)) == len(even):
+            break
+    greedy = fitting(frame, [*ticks[-1:], *ticks[:-1]])  # the ends first: they say what was tested
+    return sorted(greedy if len(greedy) > len(even) + 2 else fitting(frame, [*even, ticks[0]]))
+
+
+def fitting(frame: Frame, ticks: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The ticks, in order, whose text leaves the texts of earlier ones free in a wide font."""
+    fitted: list[tuple[float, str]] = []
+    for tick in ticks:
+        left, right = _extent(frame, *tick)
+        extents = [_extent(frame, *earlier) for earlier in fitted]
+        if all(left >= end + 4 or right <= start - 4 for start, end in extents):
+            fitted.append(tick)
+    return fitted
+
+
+def style_of(style: int) -> str:
+    """Classes of the style sheet for a series: its colour and its dash; the muted reference for -1."""
+    return "ref" if style < 0 else f"s{style % COLOURS} d{(style + style // COLOURS) % COLOURS}"
+
+
+def mark(style: int, x: float, y: float, radius: float, tip: str) -> str:
+    """A mark of a series, told apart by its shape as well as by its colour; `tip` is what it says when it is pointed at."""
+    tooltip = f"<title>{escape(tip)}</title>" if tip else ""
+    if style % COLOURS == 0:
+        return f'<circle class="dot {style_of(style)}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{tooltip}</circle>'
+    corners = {1: (45, 135, 225, 315), 2: (270, 30, 150), 3: (0, 90, 180, 270), 4: (90, 210, 330)}[style % COLOURS]
+    size = radius * 1.25
+    points = " ".join(
+        f"{x + size * math.cos(math.radians(angle)):.1f},{y + size * math.sin(math.radians(angle)):.1f}" for angle in corners
+    )
+    return f'<polygon class="dot {style_of(style)}" points="{points}">{tooltip}</polygon>'
+
+
+def key(style: int) -> Markup:
+    """The sample of a series for a legend: its line and its mark; of the reference, for -1, the line alone."""
+    line = f'<line class="line {style_of(style)}" x1="0" x2="{KEY}" y1="6" y2="6"/>'
+    dot = mark(style, KEY / 2, 6, 3.2, "") if style >= 0 else ""
+    return Markup(f'<svg class="keyline" viewBox="0 0 {KEY} 12" width="{KEY}" height="12" aria-hidden="true">{line}{dot}</svg>')

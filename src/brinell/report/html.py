@@ -1,0 +1,114 @@
+"""A report as one self-contained HTML page: answer, next steps and figure first, then the blocks, the rest folded."""
+
+import base64
+import functools
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup, escape
+
+from brinell.report import figures
+from brinell.report.csv import csv_files
+from brinell.report.numbers import detail_text, full_text, is_proportion, main_text, share_of
+from brinell.report.values import Bars, Code, Curve, Link, Report, Table
+from brinell.store.files import write_text
+from brinell.store.folder import PAGE
+
+SHADES = 10
+"""Number of the darkest shade of a heat map; 0 is the lightest."""
+
+
+def write(folder: Path, report: Report) -> Path:
+    """Write `tables/*.csv` and `report.html` into a folder, each at once or not at all; returns the path of the page.
+
+    Raises:
+        StoppedError: the folder cannot be written.
+    """
+    for name, text in csv_files(report).items():
+        write_text(folder / "tables" / name, text)
+    write_text(folder / PAGE, page(report))
+    return folder / PAGE
+
+
+def page(report: Report) -> str:
+    """The page of a report.
+
+    Raises:
+        LookupError: the report lacks what the page shows.
+    """
+    figure = next((block for block in report.blocks if isinstance(block, Curve | Bars)), None)
+    blocks = [block for block in report.blocks if block is not figure and not (isinstance(block, Table) and not block.page)]
+    return render("page.html", report=report, figure=figure, blocks=blocks)
+
+
+def render(name: str, **values: Any) -> str:
+    """A page from a template of this room, which holds the style, the script and their policy."""
+    code = script()
+    digest = f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
+    try:
+        return environment().get_template(name).render(values | {"script": Markup(code), "script_digest": digest})
+    except jinja2.UndefinedError as error:
+        raise LookupError(str(error)) from None
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """Templates of this room, with what cells and figures look like."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("brinell.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "content": content,
+        "detail_text": detail_text,
+        "draw": figures.draw,
+        "full_text": full_text,
+        "heat_class": heat_class,
+        "breakable": breakable,
+        "is_proportion": is_proportion,
+        "is_text": lambda value: isinstance(value, str | Link | list | tuple),
+        "kind_of": lambda block: type(block).__name__,
+        "left": lambda table, column: column > 0 and all(isinstance(row[column], str | Link | None) for row in table.rows),
+        "legend": figures.legend,
+        "setting": lambda value: ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value),
+        "slug": slug,
+    }
+    return environment
+
+
+def script() -> str:
+    """The script of every page. The page's policy names its digest, so that no other script runs."""
+    return (Path(__file__).parent / "templates" / "page.js").read_text(encoding="utf-8")
+
+
+def content(value: Any) -> Markup:
+    """A cell without what stands small below it."""
+    if isinstance(value, Link):
+        return Markup('<a href="{}">{}</a>').format(value.address, value.text)
+    return Markup("<code>{}</code>").format(value.text) if isinstance(value, Code) else escape(main_text(value))
+
+
+def heat_class(value: Any, table: Table) -> str:
+    """The class of a shaded cell: h0 for all samples right, h10 for none; empty for other cells."""
+    if not table.heat:
+        return ""
+    share = share_of(value)
+    if share is None:
+        return "none"
+    return f"h{round(SHADES * (share if table.reverse else 1 - share))}"
+
+
+def breakable(text: str) -> Markup:
+    """A heading that may break behind a slash, for a narrow column."""
+    return Markup(escape(text).replace("/", Markup("/<wbr>")))
+
+
+def slug(title: str) -> str:
+    """The id of a block, by which links lead to it."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")

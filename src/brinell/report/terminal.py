@@ -1,0 +1,74 @@
+"""A report for a terminal: the answer, what qualifies it, the tables that belong to it, and what to do next; at any width."""
+
+import io
+from collections.abc import Iterator
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from brinell.core.outward import printable
+from brinell.report.numbers import detail_text, main_text, share_of
+from brinell.report.values import Note, Report, Table
+
+WIDTH = 80
+STYLES = {"stop": "bold red", "warn": "yellow", "note": "dim"}
+
+
+def print_report(report: Report, console: Console, *, verbose: bool = False) -> None:
+    """Print a report: headline, further sentences, warnings, tables, steps; with `verbose` all notes."""
+    stopped = any(note.level == "stop" for note in report.notes)
+    first, *further = [_plain(sentence) for sentence in report.sentences] or [""]
+    console.print(Text(first, style="bold red" if stopped else "bold"))
+    for sentence in further:
+        console.print(Text(sentence))
+    console.print(Text(_plain(f"{report.title}: {report.subject}"), style="dim"))
+    for note in report.notes:
+        if verbose or note.level != "note":
+            console.print(Text(f"{_level(note)} {_plain(note.text)}", style=STYLES[note.level]))
+    hidden = 0 if verbose else sum(note.level == "note" for note in report.notes)
+    if hidden:
+        console.print(Text(f"{hidden} note{'s' * (hidden > 1)}: brinell -v shows {'them' if hidden > 1 else 'it'}", style="dim"))
+    for table in (block for block in report.blocks if isinstance(block, Table) and block.terminal):
+        console.print(_grid(table))
+    for step in report.steps:
+        console.print(Text(f"next: {_plain(step.text)}"))
+        console.print(Text(f"  {printable(step.command)}", style="cyan"), soft_wrap=True)
+
+
+def lines(report: Report, width: int = WIDTH, *, verbose: bool = False) -> Iterator[str]:
+    """The lines of a report without colours."""
+    buffer = io.StringIO()
+    print_report(report, Console(file=buffer, width=width, color_system=None, highlight=False), verbose=verbose)
+    yield from (line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def _grid(table: Table) -> Grid:
+    """A table with numbers on the right, intervals dim beside them, and long texts wrapped."""
+    grid = Grid(box=box.SIMPLE_HEAD, title=_plain(table.title), title_justify="left", title_style="bold", pad_edge=False)
+    for index, name in enumerate(table.columns):
+        numeric = index > 0 and any(not isinstance(row[index], str | None) for row in table.rows)
+        grid.add_column(_plain(name), justify="right" if numeric else "left", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(_cell(value, table) for value in row))
+    return grid
+
+
+def _cell(value: object, table: Table) -> Text:
+    text = Text(_plain(main_text(value)))
+    share = share_of(value)
+    if table.heat and share is not None and (share > 0.5) == table.reverse:
+        text.stylize("red")
+    if detail := detail_text(value):
+        text.append(f" {_plain(detail)}", style="dim")
+    return text
+
+
+def _level(note: Note) -> str:
+    return {"stop": "incomplete:", "warn": "warning:", "note": "note:"}[note.level]
+
+
+def _plain(text: str) -> str:
+    """A text without characters that only a page has a use for."""
+    return printable(text.replace("\u2060", "").replace("\u00a0", " ").replace("\u202f", ","))

@@ -1,0 +1,285 @@
+"""What a study says, as values: sentences, tables, curves, pictures, facts and notes. How they look is decided by the renderers.
+
+A study returns a `Report`; nothing else of it knows HTML, SVG, CSV, Markdown or the width of a terminal.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from markupsafe import Markup
+
+
+class Proportion(Protocol):
+    """A share with its interval and its counts, such as a rate; all but the counts may be missing."""
+
+    @property
+    def value(self) -> float | None:
+        """`k` / `n`."""
+
+    @property
+    def low(self) -> float | None:
+        """Lower end of the interval."""
+
+    @property
+    def high(self) -> float | None:
+        """Upper end of the interval."""
+
+    @property
+    def k(self) -> int:
+        """How many."""
+
+    @property
+    def n(self) -> int:
+        """Of how many."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number with an interval, such as a mean, in units of its own."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    """Text behind the number."""
+
+
+@dataclass(frozen=True)
+class Percent:
+    """A share without counts, from 0 to 1, with an interval where there is one."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Points:
+    """A difference of two shares, -1 to 1, shown in percentage points."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class PValue:
+    """A p-value, never rounded to 0."""
+
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A duration."""
+
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Link:
+    """A text that leads to another page or to a block of this one (`#slug`)."""
+
+    text: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Code:
+    """A command, a path or a digest."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A value with a smaller text below it."""
+
+    value: Any
+    text: str
+
+
+Cell = Any
+"""None (no data), a text, a number, a `Proportion` or one of the values above."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of values."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    name: str = ""
+    """Stem of its CSV file in tables/; empty for a table that is only shown."""
+    text: str = ""
+    """What the table shows and how to read it."""
+    heat: bool = False
+    """True if proportions are shaded: the smaller, the darker."""
+    reverse: bool = False
+    """True if the larger proportions are darker."""
+    folded: bool = False
+    """True if the page opens with it folded."""
+    terminal: bool = False
+    """True if the terminal shows it."""
+    page: bool = True
+    """False for a table of too many rows for a page: then it is a CSV file alone."""
+    filter: bool = False
+    """True if the page has a field that filters its rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A line of a figure."""
+
+    name: str
+    points: Sequence[tuple[float, Any]]
+    """Position on the axis, and a proportion or a value with an interval, from 0 to 1; ascending."""
+    reference: bool = False
+    """True for a muted line that others are compared with."""
+    band: bool = True
+    """True if the interval is drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """Shares over budgets, with intervals as bands."""
+
+    title: str
+    series: Sequence[Series]
+    ticks: Sequence[tuple[float, str]]
+    """Positions with their texts, such as the budgets as they were asked."""
+    axis: str
+    """Name of the axis with its unit."""
+    logarithmic: bool = False
+    fill: bool = False
+    """True if the room between the first two series is filled: proofs below, attacks above."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Counts as bars."""
+
+    title: str
+    edges: Sequence[float]
+    """(bins + 1) ascending."""
+    counts: Sequence[int]
+    axis: str
+    style: int = 0
+    """Number of the colour."""
+    ticks: Sequence[tuple[float, str]] | None = None
+    """(value, text) that may be written; None labels bars of whole numbers and not the edges between them."""
+
+
+Figure = Curve | Bars
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figures:
+    """Small figures side by side, one of each class or model."""
+
+    title: str
+    figures: Sequence[Figure]
+    text: str = ""
+    folded: bool = True
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of an example, drawn by `report.pictures`, with its caption."""
+
+    image: Markup
+    caption: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """Pictures of one sample, side by side."""
+
+    pictures: Sequence[Picture]
+    caption: str
+    anchor: str = ""
+    """The id by which tables link to it."""
+    legend: Sequence[tuple[str, str]] = ()
+    """Colour (as CSS has it) and text."""
+    link: Link | None = None
+    wide: bool = False
+    """True if each picture takes the whole width, as those of signals and videos do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gallery:
+    """Examples with their pictures."""
+
+    title: str
+    examples: Sequence[Example]
+    text: str = ""
+    folded: bool = False
+    open_examples: int = 6
+    """Examples that are shown at once; further ones are folded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Names with values: what was measured, with what, where it comes from."""
+
+    title: str
+    facts: Sequence[tuple[str, Cell]]
+    folded: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prose:
+    """Sentences under a title."""
+
+    title: str
+    sentences: Sequence[str]
+    folded: bool = True
+
+
+Block = Table | Curve | Bars | Figures | Gallery | Facts | Prose
+
+
+@dataclass(frozen=True)
+class Note:
+    """A qualification of the result."""
+
+    code: str
+    """Short name, stable for programs."""
+    level: Literal["stop", "warn", "note"]
+    """stop: the result is incomplete or wrong. warn: it may mislead. note: it is good to know."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next."""
+
+    text: str
+    """Why, in one sentence."""
+    command: str
+    """What to type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that a page, a terminal, CSV files and a notebook say of a result."""
+
+    verb: str
+    title: str
+    subject: str
+    """Data, model, budget and number of samples in one line."""
+    sentences: Sequence[str]
+    """The answer; the first sentence is the headline."""
+    blocks: Sequence[Block] = ()
+    """The first figure among them stands beside the answer."""
+    notes: Sequence[Note] = ()
+    steps: Sequence[Step] = ()
+    """At most three, the most useful first."""
+    links: Sequence[Link] = ()
+    """Pages that belong to this one."""
+    request: Mapping[str, Any] = field(default_factory=dict)
+    """The settings, shown folded at the end."""
+    provenance: Sequence[tuple[str, Cell]] = ()
+    """Digests, versions, machine, time."""
