@@ -80,7 +80,7 @@ def audit(
     seed: int = 0,
     batch_size: int = 128,
     queries: int | None = None,
-    precision: Literal['float32', 'tf32', 'bf16'] = 'float32',
+    precision: Literal['float32', 'tf32'] = 'float32',
     fresh: int | None = None,
     device: Device = 'auto',
     dry_run: bool = False,
@@ -118,7 +118,7 @@ def audit(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         queries: The forward evaluations that each attack may spend on a sample at each eps. Default: no limit.
-        precision: The precision of the gradients: float32; tf32, several times faster on GPUs; or bf16, for large networks on some processors. Every success is judged in float32.
+        precision: The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in float32.
         fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
         dry_run: Show the plan, its passes and, from a short calibration, its time and memory, with shard 1/N those of N processes; keep nothing.
@@ -1117,7 +1117,7 @@ def study(
     seed: int = 0,
     batch_size: int = 128,
     queries: int | None = None,
-    precision: Literal['float32', 'tf32', 'bf16'] = 'float32',
+    precision: Literal['float32', 'tf32'] = 'float32',
     fresh: int | None = None,
     device: Device = 'auto',
     at: Eps | None = None,
@@ -1153,7 +1153,7 @@ def study(
         seed: The seed of every random number.
         batch_size: The most inputs shown to the model at once.
         queries: The forward evaluations that each attack may spend on a sample at each eps. Default: no limit.
-        precision: The precision of the gradients: float32; tf32, several times faster on GPUs; or bf16, for large networks on some processors. Every success is judged in float32.
+        precision: The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in float32.
         fresh: For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other, and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all.
         device: The device: cpu, cuda, cuda:1, mps, or auto, which takes a GPU where there is one.
         at: The budget at which models and classes are compared; all runs must have it. Default: the largest shared budget at which they keep a tenth of their clean accuracy on average.

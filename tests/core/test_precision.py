@@ -1,28 +1,22 @@
-"""Gradients in bf16: only what float32 says is a success, every evaluation counts, and all other answers are float32 as ever."""
+"""Gradients in TF32: only what float32 says is a success, every evaluation counts, and all other answers are float32 as ever."""
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
 
-from _helpers import Recorder, batch_of, mlp, threat_of
-from _refusals import refused
-from brinell.core.domain import Domain
+from _helpers import Recorder, batch_of, threat_of
 from brinell.core.eot import NEAR_BOUNDARY
-from brinell.core.errors import ContractError, ModelError
+from brinell.core.errors import ContractError
 from brinell.core.ledger import Ledger
 from brinell.core.losses import margin
-from brinell.models._torch_model import TorchModel
-
-SIX = Domain(kind="vector", shape=(6,))
 
 
 def two_faced(low, exact):
-    """Under autocast the lead is `low` with slope 1 along x0, otherwise `exact` with slope 2; the largest logit is 1."""
+    """In TF32 the lead is `low` with slope 1 along x0, otherwise `exact` with slope 2; the largest logit is 1."""
 
     def logits(x):
-        values, slope = (low, 1) if torch.is_autocast_enabled("cpu") else (exact, 2)
+        values, slope = (low, 1) if torch.get_float32_matmul_precision() == "high" else (exact, 2)
         slope = slope * (x[:, 0] - x[:, 0].detach())
         lead = torch.tensor([values[round(value, 2)] for value in x[:, 1].tolist()]) + slope
         return torch.stack([torch.ones(len(x)), 1 + lead], 1)
@@ -35,11 +29,11 @@ def ledger_of(low, exact, **options):
     names = [round(0.1 * i, 2) for i in range(len(low))]
     model = two_faced(dict(zip(names, low, strict=True)), dict(zip(names, exact, strict=True)))
     batch = batch_of([[0.5, name] for name in names], [0] * len(names))
-    return Ledger(model, batch, threat_of(0.2, n=len(names)), precision="bf16", **options), batch, model
+    return Ledger(model, batch, threat_of(0.2, n=len(names)), precision="tf32", **options), batch, model
 
 
 def test_only_a_float32_answer_is_a_success():
-    """Said in bf16 and denied, denied and true after all, said and true, far from it: three are asked about again."""
+    """Said in TF32 and denied, denied and true after all, said and true, far from it: three are asked about again."""
     ledger, batch, model = ledger_of([0.01, -0.01, 0.02, -0.5], [-0.001, 0.002, 0.3, 0.9])
     answer = ledger.oracle().gradient(batch.ids, batch.x, margin)
     assert ledger.fooled.tolist() == [False, True, True, False]
@@ -118,53 +112,3 @@ def test_a_budget_has_room_for_the_second_question():
     with pytest.raises(ContractError, match="budget of 3 queries is spent"):
         oracle.gradient(batch.ids, batch.x, margin)
     assert model.queries == 3
-
-
-# Real modules
-
-
-def test_a_module_runs_in_bf16_for_gradients_alone_and_the_loss_is_float32():
-    module, dtypes, losses = mlp(), [], []
-    module[3].register_forward_hook(lambda _, inputs, output: dtypes.append(output.dtype))
-
-    def loss(logits, y):
-        losses.append(logits.dtype)
-        return margin(logits, y)
-
-    x = torch.rand(7, 6, generator=torch.Generator().manual_seed(0))
-    y = module(x).argmax(1)
-    model, threat = TorchModel(module, SIX, 3), threat_of(0.1, domain=SIX, n=7)
-    answers = []
-    for precision in ("float32", "bf16"):
-        ledger = Ledger(model, batch_of(x, y), threat, precision=precision)
-        dtypes.clear()
-        answers.append(ledger.oracle().gradient(torch.arange(7), x, loss))
-        ledger.oracle().scores(torch.arange(7), x)
-        low = [dtype == torch.bfloat16 for dtype in dtypes]
-        assert low == ([True, *[False] * (len(low) - 1)] if precision == "bf16" else [False, False])
-        assert not ledger.fooled.any()
-    assert set(losses) == {torch.float32}
-    full, low = answers
-    assert low.grad.dtype == low.logits.dtype == torch.float32
-    assert not torch.equal(full.grad, low.grad)
-    torch.testing.assert_close(low.grad, full.grad, rtol=0.05, atol=0.05)
-
-
-class Stubborn(nn.Module):
-    """Mixes the bf16 of autocast with another type."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(6, 3)
-
-    def forward(self, x):
-        z = self.linear(x)
-        return torch.zeros(len(x), 3).index_add(0, torch.arange(len(x)), z)
-
-
-def test_a_module_that_cannot_do_with_bf16_is_told_so():
-    ledger = Ledger(
-        TorchModel(Stubborn(), SIX, 3), batch_of(torch.rand(2, 6), [0, 0]), threat_of(0.1, domain=SIX, n=2), precision="bf16"
-    )
-    with pytest.raises(ModelError, check=refused("core.eot._Autocast.predict")):
-        ledger.oracle().gradient(torch.arange(2), ledger.best.closest, margin)

@@ -66,7 +66,7 @@ class Best:
         """(n,): distance of the closest adversarial input, inf for none."""
         self.margin = torch.full((n,), -torch.inf, device=device)
         """(n,): largest margin of the criterion in any answer to an input within eps; -inf before the first.
-        An answer in bf16 counts only if it was so far below zero that it was not repeated in float32."""
+        An answer in TF32 counts only if it was so far below zero that it was not repeated in float32."""
         self.strongest = x
         """(n, *shape): for samples without a success, the input within eps of the largest margin, if these are kept;
         the clean input before the first query."""

@@ -1,11 +1,11 @@
-"""How a question is put to the model: once or several times over, and gradients in TF32 or bf16 where that is asked for.
+"""How a question is put to the model: once or several times over, and gradients in TF32 where that is asked for.
 
 Several looks at each input are expectation over transformation (Athalye et al. 2018, Synthesizing robust adversarial examples,
 section 2): a model that draws random numbers is judged by the mean of its answers, and attacked along the mean of its gradients.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from brinell.core.errors import ModelError
 from brinell.core.model import Model, ask
 from brinell.core.torch_settings import float32_products
 
-Precision = Literal["float32", "tf32", "bf16"]
+Precision = Literal["float32", "tf32"]
 
 NEAR_BOUNDARY = 2.0**-6
 """An answer below float32 whose lead is above minus this share of the largest logit may be a success (design/0008-eot.md)."""
@@ -93,7 +93,7 @@ class EOT:
         return next(self.calls(x)) if self.count == 1 else self.answers(x).mean(0)
 
     def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
-        """Logits, values and gradients at `x` (n, *shape), which is at most a batch; `margin` is for `InBf16` alone."""
+        """Logits, values and gradients at `x` (n, *shape), which is at most a batch; `margin` is for `Reduced` alone."""
         sums: list[Tensor] = []
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
@@ -111,21 +111,14 @@ class EOT:
 
 
 class Reduced:
-    """Derivatives in TF32 or bf16, and in float32 at inputs that come near a success, of which only the second answer counts.
+    """Derivatives in TF32, and in float32 at inputs that come near a success, of which only the second answer counts."""
 
-    Args:
-        exact: asks in float32.
-        precision: tf32, for a GPU, or bf16.
-    """
-
-    def __init__(self, exact: EOT, precision: Precision) -> None:
-        self._exact, self._tf32 = exact, precision == "tf32"
-        model = exact.model if self._tf32 else cast(Model, _Autocast(exact.model))
-        self._rough = EOT(model, exact.count, exact.batch_size)
+    def __init__(self, exact: EOT) -> None:
+        self._exact, self._rough = exact, EOT(exact.model, exact.count, exact.batch_size)
 
     def differentiate(self, x: Tensor, differentiate: Differentiate, margin: Margin) -> Derivatives:
         """As `EOT.differentiate`; an input is near where `margin` is above a small negative share of the largest logit."""
-        with float32_products(tf32=self._tf32):
+        with float32_products(tf32=True):
             rough = self._rough.differentiate(x, differentiate, margin)
         near_boundary = margin(rough.logits, x) > -NEAR_BOUNDARY * rough.logits.abs().amax(1)
         rows = near_boundary.nonzero()[:, 0]
@@ -137,23 +130,8 @@ class Reduced:
         return rough._replace(times=self._exact.count * (1 + near_boundary.long()))
 
 
-class _Autocast:
-    """A model that computes in bf16 and answers in float32."""
-
-    def __init__(self, model: Model) -> None:
-        self._model, self.name, self.classes = model, model.name, model.classes
-
-    def predict(self, x: Tensor) -> Tensor:
-        """(n, classes): logits in bf16, as float32."""
-        try:
-            with torch.autocast(x.device.type, dtype=torch.bfloat16):
-                return ask(self._model, x).float()
-        except ModelError as error:
-            raise ModelError(f"in bf16: {error}; a model that cannot do with bf16 needs precision float32") from error
-
-
 def question_cost(eot: int, precision: Precision) -> int:
-    """Largest number of forwards for one query about a sample. In TF32 and bf16 an answer may be computed a second time."""
+    """Largest number of forwards for one query about a sample. In TF32 an answer may be computed a second time."""
     return eot if precision == "float32" else 2 * eot
 
 

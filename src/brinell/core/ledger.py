@@ -85,7 +85,7 @@ class Ledger:
         minimal: whether a fooled sample goes on (to come closer), and inputs beyond eps may be asked about.
         reach: up to which multiple of eps inputs may be asked about; beyond eps they are never successes.
         eot: evaluations by whose mean a question is answered, for a model that draws random numbers.
-        precision: that of `gradient` away from the boundary: tf32 on a GPU, bf16 needs a model that torch's autocast reaches.
+        precision: that of `gradient` away from the boundary: tf32 is for a GPU.
         strongest: whether to keep, of samples without a success, the input of the largest margin; it costs a copy of what
             improves.
         surrogates: networks whose gradients the attack may follow.
@@ -127,7 +127,7 @@ class Ledger:
         self._surrogates = tuple(surrogates)
         self._batch_size, self._minimal, self._reach, self._on_pass = batch_size, minimal, reach, on_pass
         self._eot = EOT(model, eot, batch_size)
-        self._gradients = self._eot if precision == "float32" else Reduced(self._eot, precision)
+        self._gradients = self._eot if precision == "float32" else Reduced(self._eot)
         self._last: tuple[Tensor, int, _Query] | None = None
         self._successes = 0
         """Batches of answers with a success."""

@@ -68,8 +68,6 @@ class ModelInfo:
     """Name of the architecture, in a word."""
     parameters: int | None = None
     """Number of trained parameters."""
-    bf16: bool = False
-    """True if gradients may be computed in bf16 (`--precision bf16`)."""
     module: nn.Module | None = None
     """The torch module inside, whose children a check may watch, and an adaptive attack make differentiable."""
     features: Callable[[Tensor], Tensor] | None = None

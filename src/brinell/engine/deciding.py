@@ -12,7 +12,6 @@ the part that decides), made by a search. No source for the search itself is kno
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -80,8 +79,8 @@ class DecidingModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Info of the model itself, without gradients in bf16."""
-        return replace(self.judge.info, bf16=False)
+        """Info of the model itself."""
+        return self.judge.info
 
     def digest(self) -> str:
         """Digest of the model itself."""

@@ -11,7 +11,7 @@ from brinell.core.class_names import check_unique
 from brinell.core.contracts import BringsSurrogates, ChoosesData, Dataset, KnowsClasses, TriesInputs, check_complete
 from brinell.core.criterion import Threshold
 from brinell.core.domain import Domain
-from brinell.core.eot import Precision, question_cost
+from brinell.core.eot import question_cost
 from brinell.core.errors import ModelError, RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
@@ -175,7 +175,7 @@ def make_plan(
         openers = [(spec, _fresh_opener(copy), copy) for spec, _, copy in openers]
     notes += missing_class_notes(labels[selection.ids], labels, classes)
     notes += _input_notes(stages, dataset, [sample for sample in ids.tolist() if sample not in unreadable])
-    shared = distance, stages, request.precision, target is not None
+    shared = distance, stages, target is not None
     sources = tuple(_make_source(spec, opener, copy, dataset, *shared) for spec, opener, copy in openers)
     sources = tuple(_with_reject_class(source, request, classes) for source in sources)
     check_names([source.name for source in sources])
@@ -354,16 +354,11 @@ def _make_source(
     dataset: Dataset,
     distance: Distance,
     stages: tuple[Stage, ...],
-    precision: Precision,
     targeted: bool,
 ) -> ModelSource:
     """Open a model and find out which stages it can run."""
     model: Model = check_complete(Model, opener())
     check_classes(model, np.asarray(dataset.labels(), dtype=np.int64), dataset)
-    if precision != "float32" and not model.info.bf16:
-        raise RequestError(
-            f"precision {precision} is for torch modules, and {model.name} is none: leave {option('precision')} out"
-        )
     facts = model_facts(model)
     skipped: dict[str, str] = {}
     for stage in stages:

@@ -7,7 +7,7 @@ Practical black-box attacks against machine learning).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -50,8 +50,8 @@ class SubstituteGradient:
 
     @property
     def info(self) -> ModelInfo:
-        """Info of the model itself, without gradients in bf16."""
-        return replace(self._model.info, bf16=False)
+        """Info of the model itself."""
+        return self._model.info
 
     def digest(self) -> str:
         """Digest of the model itself, whose answers are the same."""

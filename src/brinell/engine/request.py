@@ -217,9 +217,9 @@ class Request(BaseRequest):
     batch_size: BatchSize = 128
     queries: int | None = Field(default=None, ge=1)
     """The forward evaluations that each attack may spend on a sample at each eps. Default: no limit."""
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """The precision of the gradients: float32; tf32, several times faster on GPUs; or bf16, for large networks on some
-    processors. Every success is judged in float32."""
+    precision: Literal["float32", "tf32"] = "float32"
+    """The precision of the gradients: float32, or tf32, several times faster on GPUs. Every success is judged in
+    float32."""
     fresh: int | None = Field(default=None, ge=1)
     """For a model that counts, remembers or adapts: every question is answered by a copy of the model that has answered no other,
     and N inputs that the attacks reached are judged once more, each by a copy of its own. Default: one model answers all."""

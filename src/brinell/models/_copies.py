@@ -152,7 +152,6 @@ class FreshModel:
         self._digest = model.digest()
         self.info: ModelInfo = replace(
             model.info,
-            bf16=False,
             module=None,
             features=None,
             training=None,

@@ -101,12 +101,11 @@ class TorchModel:
 
     @property
     def info(self) -> ModelInfo:
-        """Architecture and number of parameters, and the model's optional abilities: features, a session, gradients in bf16."""
+        """Architecture and number of parameters, and the model's optional abilities: features, a session."""
         return ModelInfo(
             class_names=self._class_names,
             architecture=self._architecture,
             parameters=sum(p.numel() for p in self.module.parameters()),
-            bf16=True,
             module=self.module,
             features=self.features,
             output=self._map,
