@@ -16,15 +16,6 @@ def test_the_exact_lower_end_is_the_quantile_of_the_beta_distribution():
             assert clopper_pearson_low(k, n, alpha) == pytest.approx(expected, abs=1e-9), (k, n, alpha)
 
 
-def test_what_has_no_interval_is_refused():
-    for k, n, alpha in ((2, 1, 0.1), (-1, 1, 0.1), (0, 0, 0.1), (1, 2, 0.0), (1, 2, 1.0)):
-        with pytest.raises(ValueError, match="no proportion|alpha"):
-            clopper_pearson_low(k, n, alpha)
-    for confidence in (0.0, 1.0):
-        with pytest.raises(ValueError, match="confidence"):
-            deviations(confidence)
-
-
 def test_score_intervals_of_effective_numbers():
     assert deviations(0.95) == pytest.approx(1.959964, abs=1e-6) and deviations(0.5) == pytest.approx(0.67449, abs=1e-5)
     assert score_interval(0.3, 50, deviations(0.95)) == pytest.approx(wilson(15, 50))

@@ -20,7 +20,6 @@ from _child import run_in_child
 from brinell.core import bounded
 from brinell.core.contracts import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets.cifar10 import Cifar10
 from brinell.datasets.ecg_csv import EcgCsv
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.npz import Npz
@@ -130,17 +129,6 @@ def classes_without_end(folder: Path) -> Any:
     return ImageFolder(path=str(folder))()
 
 
-def a_batch_of_doubled_dicts(folder: Path) -> Any:
-    doubled = b"}" + b"".join(b"q%c}(K\x01h%cK\x02h%cu" % (n, n, n) for n in range(60))
-    (folder / "test_batch").write_bytes(b"\x80\x02" + doubled + b".")
-    return Cifar10(path=str(folder))()
-
-
-def a_batch_with_a_long_text(folder: Path) -> Any:
-    (folder / "test_batch").write_bytes(b"\x80\x04\x8d" + struct.pack("<Q", 1 << 40) + b"x.")
-    return Cifar10(path=str(folder))()
-
-
 def weights_that_unpack(folder: Path) -> Any:
     torch.save({"weight": torch.zeros(1_000_000)}, folder / "whole.pt")
     with (
@@ -231,8 +219,6 @@ BOMBS: list[tuple[Callable[[Path], Any], str]] = [
     (a_list_that_names_a_file_outside, "leads out of"),
     (a_list_with_a_large_label, "labels are below"),
     (classes_without_end, "indices from 1000000000"),
-    (a_batch_of_doubled_dicts, "it has no data and labels"),
-    (a_batch_with_a_long_text, "asks for far more memory"),
     (weights_that_unpack, "would become 4 MB"),
     (old_weights_that_promise, "w.pt"),
     (an_estimator_that_unpacks, "would become 4 MB"),

@@ -21,7 +21,6 @@ from _child import run_in_child
 from _records import write_record
 from brinell.core.contracts import Domain
 from brinell.core.errors import BrinellError
-from brinell.datasets.cifar10 import Cifar10
 from brinell.datasets.ecg_csv import EcgCsv
 from brinell.datasets.image_folder import ImageFolder
 from brinell.datasets.mnist import Mnist
@@ -39,14 +38,6 @@ IMAGE = Domain(kind="image", shape=(1, 2, 2), levels=256)
 VECTOR = Domain(kind="vector", shape=(4,))
 MOST = 1 << 30
 """Bytes that all changed files of one kind may take."""
-
-
-BATCH = (
-    b"\x80\x02}(U\x06labels](K\x03K\x08eU\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
-    b"(K\x01K\x02M\x00\x0c\x86cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
-    b"T" + (6144).to_bytes(4, "little") + bytes(6144) + b"tbu."
-)
-"""A batch of CIFAR-10 as Python 2 wrote it."""
 
 
 def load_first(dataset: Any) -> Any:
@@ -67,11 +58,6 @@ def idx(folder: Path, pack: Callable[[bytes], bytes] = lambda content: content, 
 
 def packed_idx(folder: Path) -> Any:
     return idx(folder, gzip.compress, ".gz")
-
-
-def cifar(folder: Path) -> Any:
-    (folder / "test_batch").write_bytes(BATCH)
-    return folder / "test_batch", lambda: load_first(Cifar10(path=str(folder)))
 
 
 def picture(folder: Path, kind: str) -> Any:
@@ -185,7 +171,7 @@ def stored_arrays(folder: Path) -> Any:
 
 
 PICTURES = (png, jpeg, gif, tiff)
-KINDS = (npz, idx, packed_idx, cifar, *PICTURES, listing, classes, rows, parquet, beats, header, annotations)
+KINDS = (npz, idx, packed_idx, *PICTURES, listing, classes, rows, parquet, beats, header, annotations)
 KINDS += (network, estimator, state, old_state, tensors, stored_rows, stored_arrays)
 
 

@@ -6,61 +6,23 @@ from brinell.core.intervals import CONFIDENCE, Interval, wilson
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Two-sided p-value of McNemar's exact (binomial) test on the discordant pairs.
+    """Two-sided p-value of McNemar's exact (binomial) test on the discordant pairs; 1.0 where A and B never differ."""
+    from scipy.special import bdtr
 
-    Args:
-        only_a: samples that only A got right, 0 or more.
-        only_b: samples that only B got right, 0 or more.
-
-    Returns:
-        The probability, if A and B were equally good, of a split at least as uneven; 1.0 where they never differ.
-
-    Raises:
-        ValueError: a count is negative.
-    """
-    if min(only_a, only_b) < 0:
-        raise ValueError(f"{only_a} and {only_b} are no counts")
-    n, k = only_a + only_b, min(only_a, only_b)
-    if 2 * k == n:
-        return 1.0
-    # Sum of C(n, i) / 2^n in logarithms: the plain integers overflow a float from n = 1030 on.
-    logs = [math.lgamma(n + 1) - math.lgamma(i + 1) - math.lgamma(n - i + 1) - n * math.log(2) for i in range(k + 1)]
-    return min(1.0, 2 * math.fsum(map(math.exp, logs)))
+    return min(1.0, 2 * float(bdtr(min(only_a, only_b), only_a + only_b, 0.5))) if only_a != only_b else 1.0
 
 
 def difference(k_a: int, n_a: int, k_b: int, n_b: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Interval of p_a - p_b for two independent samples (Newcombe 1998, method 10).
-
-    Returns:
-        The interval within [-1, 1]; None if a sample is empty.
-
-    Raises:
-        ValueError: a count is negative or too large, or `confidence` is out of range.
-    """
+    """Interval of p_a - p_b for two independent samples (Newcombe 1998, method 10); None if a sample is empty."""
     a, b = wilson(k_a, n_a, confidence), wilson(k_b, n_b, confidence)
-    if a is None or b is None:
-        return None
-    return _square_and_add(k_a / n_a, a, k_b / n_b, b, phi=0.0)
+    return None if a is None or b is None else _square_and_add(k_a / n_a, a, k_b / n_b, b, phi=0.0)
 
 
 def paired_difference(both_right: int, only_a: int, only_b: int, neither: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Interval of p_a - p_b on the same samples (Newcombe 1998, paired method 10).
+    """Interval of p_a - p_b on the same samples, counted by who got them right (Newcombe 1998, paired method 10).
 
-    Args:
-        both_right: samples that both got right.
-        only_a: samples that only A got right.
-        only_b: samples that only B got right.
-        neither: samples that neither got right.
-        confidence: between 0 and 1.
-
-    Returns:
-        The interval within [-1, 1]; None without samples.
-
-    Raises:
-        ValueError: a count is negative, or `confidence` is out of range.
+    None without samples.
     """
-    if min(both_right, only_a, only_b, neither) < 0:
-        raise ValueError(f"({both_right}, {only_a}, {only_b}, {neither}) are no counts")
     n = both_right + only_a + only_b + neither
     k_a, k_b = both_right + only_a, both_right + only_b
     a, b = wilson(k_a, n, confidence), wilson(k_b, n, confidence)

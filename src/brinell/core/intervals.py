@@ -19,78 +19,23 @@ class Interval(NamedTuple):
 
 
 def deviations(confidence: float) -> float:
-    """Half the width of a two-sided normal interval of this confidence, in standard deviations.
-
-    Raises:
-        ValueError: a confidence that is not between 0 and 1.
-    """
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it lies between 0 and 1")
+    """Half the width of a two-sided normal interval of this confidence, in standard deviations."""
     return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
-def check_counts(k: int, n: int) -> None:
-    """Refuse numbers that cannot be a count of successes among trials.
-
-    Raises:
-        ValueError: `k` is negative or above `n`.
-    """
-    if n < 0 or not 0 <= k <= n:
-        raise ValueError(f"{k} of {n} is no proportion")
-
-
 def clopper_pearson_low(k: int, n: int, alpha: float) -> float:
-    """The lower end of the one-sided exact interval of a proportion (Clopper & Pearson 1934).
+    """The lower end of the one-sided exact interval of `k` among `n` (Clopper & Pearson 1934).
 
-    Args:
-        k: successes, 0 to `n`.
-        n: trials, at least 1.
-        alpha: largest probability that the end lies above the true proportion, between 0 and 1.
-
-    Returns:
-        The largest p found by bisection at which at least `k` successes have a probability of at most `alpha`; 0 for `k` = 0.
-
-    Raises:
-        ValueError: no proportion, or `alpha` out of range.
+    `alpha` is the largest probability that the end lies above the true proportion.
     """
-    check_counts(k, n)
-    if not 0 < alpha < 1 or n < 1:
-        raise ValueError(f"alpha is {alpha} and n {n}: alpha lies between 0 and 1, n is at least 1")
-    if k == 0:
-        return 0.0
-    ways = np.array([-math.lgamma(i + 1) - math.lgamma(n - i + 1) for i in range(k, n + 1)]) + math.lgamma(n + 1)
-    successes = np.arange(k, n + 1)
-    low, high = 0.0, k / n
-    for _ in range(BISECTIONS):
-        p = (low + high) / 2
-        if not low < p < high:
-            break
-        logarithms = ways + successes * math.log(p) + (n - successes) * math.log1p(-p)
-        low, high = (p, high) if float(np.exp(logarithms).sum()) <= alpha else (low, p)
-    return low
+    from scipy.special import betaincinv
 
-
-BISECTIONS = 60
-"""Halvings of the interval that holds the end of an exact interval."""
+    return float(betaincinv(k, n - k + 1, alpha)) if k else 0.0
 
 
 def wilson(k: int, n: int, confidence: float = CONFIDENCE) -> Interval | None:
-    """Wilson's score interval of the proportion `k` / `n` (Wilson 1927), without continuity correction.
-
-    Args:
-        k: successes, 0 to `n`.
-        n: trials, 0 or more.
-        confidence: between 0 and 1.
-
-    Returns:
-        The interval within [0, 1]; None for `n` = 0, which has no rate.
-
-    Raises:
-        ValueError: `k` is not between 0 and `n`, or `confidence` is out of range.
-    """
-    check_counts(k, n)
-    z = deviations(confidence)
-    return score_interval(k / n, n, z) if n else None
+    """Wilson's score interval of the proportion `k` / `n` (Wilson 1927), without continuity correction; None for `n` = 0."""
+    return score_interval(k / n, n, deviations(confidence)) if n else None
 
 
 def score_interval(p: float, n: float, z: float) -> Interval:

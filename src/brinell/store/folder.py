@@ -3,7 +3,6 @@
 All studies use this code: the manifest's model is part of a `Layout`, and the columns of rows are arguments of `store.parquet`.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from brinell.core import bounded
 from brinell.core.errors import RequestError, one_line, option
@@ -242,20 +243,18 @@ class Layout:
         Raises:
             RequestError: another process holds the lock, or the folder cannot be created.
         """
+        lock = FileLock(path / LOCK, blocking=False)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = (path / ".lock").open("w")
+            lock.acquire()
+        except Timeout:
+            raise RequestError(f"another process is writing to {path}: wait for it, or choose another {option('out')}") from None
         except OSError as error:
             raise RequestError(
                 f"{path} cannot be a {self.noun} folder ({error.strerror}): choose another {option('out')}"
             ) from None
-        with lock as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise RequestError(
-                    f"another process is writing to {path}: wait for it, or choose another {option('out')}"
-                ) from None
+        with lock:
+            lock.release()  # the block holds it once more
             for folder in (path, *(path / name for name in self.folders)):
                 for half in folder.glob(".*.tmp"):
                     half.unlink()
