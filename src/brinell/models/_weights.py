@@ -20,8 +20,8 @@ OTHER_FILES = {".onnx": "; an ONNX file is a model by itself: write {path} in pl
     (".h5", ".keras", ".pb", ".tflite"), "; this is a file of TensorFlow: make it an ONNX file by tf2onnx, and name FILE.onnx"
 )
 """What to do about files of other libraries in place of weights."""
-PREFIXES = ("module.", "_orig_mod.")
-"""Prefixes that wrappers of a module (data parallel, compile) add to each name."""
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""Prefixes that wrappers of a module (data parallel, compile, normalisation) add to each name."""
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:

@@ -6,6 +6,9 @@
 accurate network, BiT-M-R152x2 (Kolesnikov et al. 2020, arXiv 1912.11370) on images enlarged to 128 pixels, with a robust one,
 WRN-70-16. A third network computes the weight of the robust one. Its answers are log-probabilities, which differ less between
 classes than logits would. All networks take images in [0, 1] and normalise them inside.
+
+RobustBench (Croce et al. 2021, arXiv 2010.09670) publishes the checkpoints: `per_class.py:wang2023?weights=FILE.pt`. The
+networks are made without weights, which the checkpoint brings: the largest has 567 million.
 """
 
 from collections.abc import Sequence
@@ -124,11 +127,6 @@ def wide_resnet(depth: int, width: int) -> WideResNet:
     if rest or blocks < 1:
         raise ValueError(f"depth is {depth}; it must be 4 more than a multiple of 6")
     return WideResNet(16, (blocks,) * 3, (16 * width, 32 * width, 64 * width))
-
-
-def ra_wide_resnet() -> WideResNet:
-    """RaWRN-70-16."""
-    return WideResNet(96, (30, 31, 10), (216, 432, 864), squeeze=0.25)
 
 
 class StandardisedConv(nn.Conv2d):
@@ -266,7 +264,37 @@ class Mixture(nn.Module):
         return torch.log((1 - alpha) * answers[0] + alpha * answers[1])
 
 
-def adaptive_smoothing() -> Mixture:
-    """The mixture with the published sizes."""
-    standard, robust = BiT((3, 8, 36, 3), 128), wide_resnet(70, 16)
-    return Mixture(standard, robust, Mixing(512 + 256, 1024 + 512, (512, 768, 1024)))
+def peng2023() -> nn.Module:
+    """Peng2023Robust: RaWRN-70-16."""
+    with torch.device("meta"):
+        return WideResNet(96, (30, 31, 10), (216, 432, 864), squeeze=0.25)
+
+
+def wang2023() -> nn.Module:
+    """Wang2023Better_WRN-28-10, and Cui2023Decoupled_WRN-28-10, which has the same network."""
+    with torch.device("meta"):
+        return wide_resnet(28, 10)
+
+
+def wang2023_large() -> nn.Module:
+    """Wang2023Better_WRN-70-16."""
+    with torch.device("meta"):
+        return wide_resnet(70, 16)
+
+
+def bai2023(accurate: str, robust: str, mixing: str) -> nn.Module:
+    """Bai2023Improving_edm, from its three published files, `args=accurate=FILE,robust=FILE,mixing=FILE`."""
+    with torch.device("meta"):
+        network = Mixture(BiT((3, 8, 36, 3), 128), wide_resnet(70, 16), Mixing(512 + 256, 1024 + 512, (512, 768, 1024)))
+    fill(network, accurate, robust, mixing)
+    return network
+
+
+def fill(network: Mixture, accurate: str, robust: str, mixing: str) -> None:
+    """Load the published files of an accurate, a robust and a mixing network; the last also holds the mixture's batch norm."""
+    last = torch.load(mixing, map_location="cpu", weights_only=True)
+    parts = {network.standard: accurate, network.robust: robust}
+    states = {part: torch.load(file, map_location="cpu", weights_only=True) for part, file in parts.items()}
+    for part, state in (states | {network.mixing: last["model"], network.bn: last["bn"]}).items():
+        state = state.get("state_dict", state)
+        part.load_state_dict({key.removeprefix("module."): value for key, value in state.items()}, assign=True)

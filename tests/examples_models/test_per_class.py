@@ -10,34 +10,19 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.models import robustbench
-from brinell.models._cifar10_networks import (
-    BiT,
-    Block,
-    Mixing,
-    Mixture,
-    StandardisedConv,
-    WideResNet,
-    adaptive_smoothing,
-    wide_resnet,
-)
-from brinell.models.robustbench import BUILT, RobustBench
+from brinell.core.user_files import import_file
+from brinell.models.robustbench import RobustBench
+from brinell.models.torch import TorchModule
 from brinell.testing.others import check_model
 
+FILE = Path(__file__).parents[2] / "examples" / "models" / "per_class.py"
+networks: Any = import_file(FILE)
 CIFAR = Domain(kind="image", shape=(3, 32, 32), levels=256)
-PUBLISHED = {
-    "Peng2023Robust": (267_240_802, 1147),
-    "Wang2023Better_WRN-70-16": (266_796_506, 407),
-    "Wang2023Better_WRN-28-10": (36_479_194, 155),
-    "Bai2023Improving_edm": (566_924_388, 946),
-    "Cui2023Decoupled_WRN-28-10": (36_479_194, 155),
-}
-NAME = "Wang2023Better_WRN-28-10"
+PUBLISHED = {"peng2023": (267_240_802, 1147), "wang2023_large": (266_796_506, 407), "wang2023": (36_479_194, 155)}
 
 
 def filled(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -53,53 +38,51 @@ def filled(module: nn.Module, seed: int = 0) -> nn.Module:
     return module.eval()
 
 
-def narrow() -> WideResNet:
-    return wide_resnet(10, 1)
+def narrow() -> nn.Module:
+    return networks.wide_resnet(10, 1)
 
 
-def narrow_ra() -> WideResNet:
-    return WideResNet(6, (1, 2, 1), (8, 12, 16), squeeze=0.25)
+def narrow_ra() -> nn.Module:
+    return networks.WideResNet(6, (1, 2, 1), (8, 12, 16), squeeze=0.25)
 
 
-def narrow_mixture() -> Mixture:
-    return Mixture(BiT((1, 1, 1), 8, groups=4), narrow(), Mixing(32 + 16, 64 + 32, (8, 12)), side=128)
+def narrow_mixture() -> Any:
+    return networks.Mixture(networks.BiT((1, 1, 1), 8, groups=4), narrow(), networks.Mixing(32 + 16, 64 + 32, (8, 12)), side=128)
 
 
-def test_parameters_as_published(subtests: pytest.Subtests) -> None:
-    for name in PUBLISHED:
-        with subtests.test(name=name):
-            assert PUBLISHED.keys() == BUILT.keys()
-            with torch.device("meta"):
-                network = BUILT[name]()
-            assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == PUBLISHED[name]
-
-
-def test_parts_of_the_mixture_as_published() -> None:
+def mixture_on_meta() -> Any:
     with torch.device("meta"):
-        mixture = adaptive_smoothing()
+        return networks.Mixture(
+            networks.BiT((3, 8, 36, 3), 128), networks.wide_resnet(70, 16), networks.Mixing(768, 1536, (512, 768, 1024))
+        )
+
+
+def test_parameters_as_published() -> None:
+    for name, published in PUBLISHED.items():
+        network = getattr(networks, name)()
+        assert (sum(tensor.numel() for tensor in network.parameters()), len(network.state_dict())) == published, name
+    mixture = mixture_on_meta()
     parts = [sum(tensor.numel() for tensor in part.parameters()) for part in mixture.children()]
-    assert parts == [232_279_178, 266_796_506, 67_848_704, 0]
+    assert parts == [232_279_178, 266_796_506, 67_848_704, 0] and len(mixture.state_dict()) == 946
 
 
 def test_names_of_wide_networks(subtests: pytest.Subtests) -> None:
-    for name in ["Wang2023Better_WRN-28-10", "Wang2023Better_WRN-70-16", "Peng2023Robust"]:
+    for name in PUBLISHED:
         with subtests.test(name=name):
-            with torch.device("meta"):
-                keys = BUILT[name]().state_dict().keys()
+            keys = getattr(networks, name)().state_dict().keys()
             inner = r"(batchnorm_[01]|conv_[01]|shortcut|se\.fc[12])"
             assert all(
                 re.fullmatch(rf"init_conv\.weight|(layer\.[0-2]\.block\.\d+\.{inner}|batchnorm|logits)\.\w+", key) for key in keys
             )
             blocks = Counter(key.split(".")[1] for key in keys if key.endswith("conv_0.weight"))
             squeezed = sum(key.endswith("se.fc1.weight") for key in keys)
-            assert sorted(blocks.values()) == {"28": [4, 4, 4], "70": [11, 11, 11]}.get(name[-5:-3], [10, 30, 31])
-            assert squeezed == (71 if name == "Peng2023Robust" else 0)
+            assert sorted(blocks.values()) == {"wang2023": [4, 4, 4], "wang2023_large": [11, 11, 11]}.get(name, [10, 30, 31])
+            assert squeezed == (71 if name == "peng2023" else 0)
             assert sum(key.endswith("shortcut.weight") for key in keys) == 3, "only where the number of channels changes"
 
 
 def test_names_of_the_mixture() -> None:
-    with torch.device("meta"):
-        mixture = adaptive_smoothing()
+    mixture = mixture_on_meta()
     unit = r"body\.block[1-4]\.unit\d\d\.(gn[1-3]\.(weight|bias)|conv[1-3]\.weight|downsample\.weight)"
     keys = mixture.standard.state_dict().keys()
     assert all(re.fullmatch(rf"root\.conv\.weight|{unit}|head\.(gn|conv)\.(weight|bias)", key) for key in keys)
@@ -111,7 +94,7 @@ def test_names_of_the_mixture() -> None:
 
 
 def test_a_block_is_padded_right_and_below_where_it_halves() -> None:
-    block = Block(1, 1, 2, 0.0).eval()
+    block = networks.Block(1, 1, 2, 0.0).eval()
     block.shortcut = None
     with torch.no_grad():
         for conv in (block.conv_0, block.conv_1):
@@ -123,7 +106,7 @@ def test_a_block_is_padded_right_and_below_where_it_halves() -> None:
 
 
 def test_a_block_by_hand() -> None:
-    block = Block(1, 1, 1, 0.0).eval()
+    block = networks.Block(1, 1, 1, 0.0).eval()
     with torch.no_grad():
         for conv in (block.conv_0, block.conv_1):
             conv.weight.zero_()[0, 0, 1, 1] = 1
@@ -138,7 +121,7 @@ def test_a_block_by_hand() -> None:
 
 
 def test_filters_are_standardised_by_hand() -> None:
-    conv = StandardisedConv(1, 1, (1, 4), bias=False)
+    conv = networks.StandardisedConv(1, 1, (1, 4), bias=False)
     with torch.no_grad():
         conv.weight.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0]).view(1, 1, 1, 4))
         # Mean 2.5, variance 1.25.
@@ -148,7 +131,6 @@ def test_filters_are_standardised_by_hand() -> None:
 
 def test_the_mixture_of_two_answers_by_hand() -> None:
     mixture = filled(narrow_mixture())
-    assert isinstance(mixture, Mixture)
     with torch.no_grad():
         mixture.mixing.linear.weight.zero_()
         mixture.bn.running_mean.fill_(-1.0)
@@ -178,104 +160,50 @@ def test_narrow_ones_answer_and_have_gradients(subtests: pytest.Subtests) -> Non
                 assert torch.allclose(network(x[1:]), logits[1:], atol=1e-5)
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The five names with narrow networks behind them."""
-    makers = {"Peng2023Robust": narrow_ra, "Bai2023Improving_edm": narrow_mixture}
-    monkeypatch.setattr(robustbench, "BUILT", {name: makers.get(name, narrow) for name in PUBLISHED})
-
-
-@pytest.mark.usefixtures("small")
-def test_checkpoints(tmp_path_factory: pytest.TempPathFactory, subtests: pytest.Subtests) -> None:
-    rows_0 = [
+def test_checkpoints(tmp_path: Path) -> None:
+    """Wrapped as checkpoints are: as they are, with prefixes in a dict, in half precision, without counters."""
+    code = f"import sys, torch; sys.path.insert(0, {str(FILE.parent)!r}); import per_class"
+    factory = "def net():\n    with torch.device('meta'): return per_class.wide_resnet(10, 1)"
+    (tmp_path / "net.py").write_text(f"{code}\n{factory}")
+    network = filled(narrow())
+    wraps = [
         lambda state: state,
         lambda state: {"state_dict": {f"module.{key}": value for key, value in state.items()}, "epoch": 1},
         lambda state: {f"model.{key}": value.half() if value.is_floating_point() else value for key, value in state.items()},
         lambda state: {key: value for key, value in state.items() if not key.endswith("num_batches_tracked")},
     ]
-    names = [name for name in PUBLISHED if name != "Bai2023Improving_edm"]
-    for place, wrap in enumerate(rows_0):
-        for name in names[place % 2 :: 2]:
-            with subtests.test(name=name, wrap=wrap):
-                tmp_path = tmp_path_factory.mktemp("case")
-                network = filled(robustbench.BUILT[name]())
-                torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
-                generator = torch.random.get_rng_state()
-                model = RobustBench(path=name, weights=(str(tmp_path / "it.pt"),))(CIFAR)
-                assert torch.equal(torch.random.get_rng_state(), generator)
-                assert (model.name, model.classes, model.info.architecture) == (name, 10, "WideResNet")
-                assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
-                x = torch.rand(2, 3, 32, 32)
-                with torch.no_grad():
-                    assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
-                check_model(model)
+    x = torch.rand(2, 3, 32, 32)
+    for wrap in wraps:
+        torch.save(wrap(network.state_dict()), tmp_path / "it.pt")
+        generator = torch.random.get_rng_state()
+        model: Any = TorchModule(path=f"{tmp_path / 'net.py'}:net", weights=str(tmp_path / "it.pt"))(CIFAR)
+        assert torch.equal(torch.random.get_rng_state(), generator)
+        assert not any(tensor.is_meta for tensor in model.module.state_dict().values())
+        with torch.no_grad():
+            assert torch.allclose(model.predict(x), network(x), atol=2e-2 * float(network(x).abs().max()))
+        check_model(model)
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> tuple[Mixture, list[str]]:
-    """A narrow mixture and its three files, as they are published."""
-    mixture = filled(narrow_mixture())
-    assert isinstance(mixture, Mixture)
+def test_a_mixture_from_its_three_files(tmp_path: Path) -> None:
+    mixture, other = filled(narrow_mixture()), filled(narrow_mixture(), seed=1)
     files = [str(tmp_path / f"m{number}.pt") for number in range(3)]
     torch.save({f"module.{key}": value for key, value in mixture.standard.state_dict().items()}, files[0])
-    torch.save(mixture.robust.state_dict(), files[1])
+    torch.save({"state_dict": mixture.robust.state_dict()}, files[1])
     torch.save({"model": mixture.mixing.state_dict(), "bn": mixture.bn.state_dict(), "epoch": 3}, files[2])
-    return mixture, files
-
-
-@pytest.mark.usefixtures("small")
-def test_a_mixture_from_three_files_or_one(tmp_path: Path, parts: tuple[Mixture, list[str]]) -> None:
-    mixture, files = parts
-    model = RobustBench(path="Bai2023Improving_edm", weights=tuple(files))(CIFAR)
-    save_file(mixture.state_dict(), tmp_path / "all.safetensors")
-    reopened = RobustBench(path="Bai2023Improving_edm", weights=(str(tmp_path / "all.safetensors"),))(CIFAR)
+    networks.fill(other, *files)
     x = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
-        torch.testing.assert_close(model.predict(x), mixture(x), rtol=1e-3, atol=1e-3)
-        assert torch.equal(reopened.predict(x), model.predict(x))
-        assert model.predict(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
-    assert model.digest() == reopened.digest()
-    check_model(model)
+        assert torch.equal(other(x), mixture(x))
+        assert mixture(x).exp().sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
 
 
-@pytest.mark.usefixtures("small")
-def test_bad_requests_give_one_line(tmp_path: Path, parts: tuple[Mixture, list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "robustbench", None)
-    files, bai = parts[1], "Bai2023Improving_edm"
-    torch.save(nn.Linear(2, 2), tmp_path / "whole.pt")
-
-    def check(words: str, domain: Domain = CIFAR, **settings: Any) -> None:
-        with pytest.raises(RequestError, match=words) as error:
-            RobustBench(**settings)(domain)
-        assert "\n" not in str(error.value)
-
-    check("names no model")
-    check(rf"needs its checkpoint: .*robustbench:{NAME}\?weights={NAME}.pt$", path=NAME)
-    check(r"\?weights=Bai2023Improving_edm.pt_m0.pt\+.*_m1.pt\+", path=bai)
-    check("takes images of shape .*: audit it on CIFAR-10", Domain(kind="image", shape=(3, 64, 64)), path=NAME, weights=("x",))
-    check("there is no file", path=NAME, weights=("none.pt",))
-    check("a pickle of more than tensors, which is never loaded", path=NAME, weights=(str(tmp_path / "whole.pt"),))
-    check("is one file, not 3", path=NAME, weights=tuple(files))
-    check(r"does not fit BiT: names \d+ missing", path=bai, weights=(files[1], files[0], files[2]))
-    check("there are 2 files of weights; name three", path=bai, weights=tuple(files[:2]))
-    check("must hold `model` and `bn`, and be named last", path=bai, weights=(files[0], files[1], files[1]))
-    check("there is no file", path=bai, weights=(files[0], files[1], "none.pt"))
-    check(r"does not fit WideResNet", path="Peng2023Robust", weights=(files[1],))
-    check(
-        "is not built here, did you mean 'Wang2023Better_WRN-28-10', and the package robustbench cannot be imported",
-        path=NAME[:-1],
-    )
-    check("on cifar10 and L2 is not built here, and the package", path=NAME, threat="L2")
-    check("the package finds its checkpoints by itself", path="Gowal2021Improving", weights=("x.pt",))
-
-
-def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_opens_its_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
 
-    def load_model(**request: str) -> nn.Module:
-        requests.append(request)
-        if request["model_name"] == "None2020":
-            raise KeyError("None2020")
+    def load_model(name: str, **request: str) -> nn.Module:
+        requests.append({"model_name": name} | request)
+        if name == "None2020":
+            raise KeyError(name)
         return filled(narrow())
 
     package, utils = ModuleType("robustbench"), ModuleType("robustbench.utils")
@@ -289,3 +217,7 @@ def test_other_names_go_through_the_package(monkeypatch: pytest.MonkeyPatch) -> 
     ]
     with pytest.raises(RequestError, match="the package robustbench cannot load None2020 .*KeyError"):
         RobustBench(path="None2020")(CIFAR)
+    monkeypatch.setitem(sys.modules, "robustbench.utils", None)
+    for path, words in (("None2020", "cannot be imported"), ("", "names no model")):
+        with pytest.raises(RequestError, match=words):
+            RobustBench(path=path)(CIFAR)
