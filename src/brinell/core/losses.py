@@ -5,6 +5,8 @@ from torch import Tensor
 
 SPACINGS = 64
 """Spacings of float32 numbers within which two scores may change places when they are computed again."""
+MASKING = 256
+"""A score that is so many times as large as those that decide masks a class, and says nothing of their rounding."""
 TINY = 1e-37
 """Smallest spread of logits by which a loss is divided, so that equal logits have loss 0 and logits of any size have theirs."""
 
@@ -27,13 +29,13 @@ def margin(logits: Tensor, y: Tensor) -> Tensor:
 
 
 def rounding(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, ...): by how much float32 may round a margin when a batch or machine is another: `SPACINGS` of the two scores."""
-    return rounding_of(*compared(logits, y))
+    """(n, ...): by how much float32 may round a margin when a batch or machine is another.
 
-
-def rounding_of(first: Tensor, second: Tensor) -> Tensor:
-    """By how much float32 may round the difference of two scores of any shape."""
-    return SPACINGS * torch.finfo(torch.float32).eps * torch.maximum(first.abs(), second.abs())
+    Scores near zero are sums of larger terms, for whose size the largest score stands.
+    """
+    true, rival = compared(logits, y)
+    size = torch.minimum(logits.abs().amax(1), MASKING * torch.maximum(true.abs(), rival.abs()))
+    return SPACINGS * torch.finfo(torch.float32).eps * size
 
 
 def predicted_classes(logits: Tensor) -> Tensor:

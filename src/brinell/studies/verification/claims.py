@@ -28,8 +28,9 @@ from brinell.studies.verification.result import Notes
 
 Array = np.ndarray[Any, Any]
 CHUNK_SAMPLES = 256
-VALUE_TOLERANCE = 1e-3
-"""Tolerance of confidences, and of margins as a share of the larger of the two scores that decide."""
+CONFIDENCE_TOLERANCE = 1e-3
+MARGIN_TOLERANCE = 128
+"""Tolerance of margins, in what float32 may round them."""
 CHANCE_ERRORS = 5.0
 """Tolerance for a random model, in standard errors of its mean logits. It is wide because the run kept the best of many means."""
 RANDOM_LOOKS = 32
@@ -118,11 +119,12 @@ class Claims:
         targets = None if self.plan.targeting is None else np.ma.getdata(records.target)[rows]
         labels = torch.as_tensor(records.label[rows], device=logits.device).long()
         margin = make_criterion(targets, logits.device, source.reject, self.plan.threshold).margin(logits, labels, x)
-        confidence, scale = losses.decision(logits)[0], torch.stack(losses.compared(logits, labels)).abs().amax(0)
+        confidence, rounding = losses.decision(logits)[0], losses.rounding(logits, labels)
         for name, recorded in values.items():
-            expected, slack = (confidence, torch.ones_like(scale)) if "confidence" in name else (margin, scale)
+            is_margin = "margin" in name
+            expected, slack = (margin, MARGIN_TOLERANCE * rounding) if is_margin else (confidence, CONFIDENCE_TOLERANCE)
             apart = torch.as_tensor(np.ma.filled(recorded, np.nan), device=logits.device) - expected
-            wrong = ~(apart.abs() <= VALUE_TOLERANCE * slack).cpu().numpy()
+            wrong = ~(apart.abs() <= slack).cpu().numpy()
             self._notes.note(location, f"the row's {name} is not what the model's answer gives", ids[wrong])
 
     def _check_failed(self, source: ModelSource, model: Model, records: Records) -> None:
@@ -148,9 +150,8 @@ class Claims:
             with torch.no_grad():
                 mean = EOT(model, self.plan.eot, self.plan.request.batch_size).answers(x).mean(0)
             target_logit = mean.gather(1, torch.as_tensor(claimed, device=x.device).long()[:, None])[:, 0]
-            least = mean.amin(1)
-            slack = losses.rounding_of(target_logit, least)
-            wrong = (target_logit - least > slack).cpu().numpy() & (not self._is_random)
+            slack = losses.rounding(mean, torch.as_tensor(claimed, device=x.device).long())
+            wrong = (target_logit - mean.amin(1) > slack).cpu().numpy() & (not self._is_random)
         else:
             streams = Streams.of(self.plan.request.seed, torch.as_tensor(ids))
             labels = torch.as_tensor(records.label[rows]).long()
