@@ -28,14 +28,15 @@ def margin(logits: Tensor, y: Tensor) -> Tensor:
     return rival - true
 
 
-def rounding(logits: Tensor, y: Tensor) -> Tensor:
-    """(n, ...): by how much float32 may round a margin when a batch or machine is another.
-
-    Scores near zero are sums of larger terms, for whose size the largest score stands.
-    """
+def scale(logits: Tensor, y: Tensor) -> Tensor:
+    """(n, ...): the size of the terms that the deciding scores are sums of: that of the largest score which masks no class."""
     true, rival = compared(logits, y)
-    size = torch.minimum(logits.abs().amax(1), MASKING * torch.maximum(true.abs(), rival.abs()))
-    return SPACINGS * torch.finfo(torch.float32).eps * size
+    return torch.minimum(logits.abs().amax(1), MASKING * torch.maximum(true.abs(), rival.abs()))
+
+
+def rounding(logits: Tensor, y: Tensor) -> Tensor:
+    """(n, ...): by how much float32 may round a margin when a batch or machine is another."""
+    return SPACINGS * torch.finfo(torch.float32).eps * scale(logits, y)
 
 
 def predicted_classes(logits: Tensor) -> Tensor:

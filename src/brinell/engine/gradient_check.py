@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from brinell.core import losses
 from brinell.core.domain import Domain
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
@@ -194,7 +195,7 @@ class GradientCheck:
             if watch.half is not None:
                 self._rounding = HALF * HALF_TOLERANCES[watch.half]
             self._grad[index] = torch.nan_to_num(answer.grad, 0.0, 0.0, 0.0)
-            self._scale[index] = answer.logits.abs().amax(1)
+            self._scale[index] = losses.scale(answer.logits, self._batch.y[index])
             self._count = count
 
     def _rows(self) -> Tensor:

@@ -428,7 +428,7 @@ def check_drift(model: Model, x: Tensor, clean: Records, batch_size: int, limit:
     first_pred = torch.as_tensor(clean.clean_pred, device=logits.device).long()
     close = max(CONFIDENCE_TOLERANCE, limit)
     lead = logits.gather(1, pred[:, None]) - logits.gather(1, first_pred[:, None])
-    changed = lead[:, 0] > close * logits.abs().amax(1)
+    changed = lead[:, 0] > close * losses.scale(logits, first_pred)
     changed |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
     if not changed.any():
         return None

@@ -105,7 +105,7 @@ def _probe_steps(
         than at random; and (n,) bool: the step changed the answer visibly.
     """
     x, y = batch.x, batch.y
-    lead, scale = losses.margin(logits, y), logits.abs().amax(1)
+    lead, scale = losses.margin(logits, y), losses.scale(logits, y)
     free = _feasible_gradient(grad, x, domain)
     length = limit * LONGEST_STEP * (SHORTEST_STEP / LONGEST_STEP) ** rng.fold("length").uniform(1)[:, 0]
     ascended = domain.clamp(x + _scale_step(free, length, distance))
