@@ -7,8 +7,10 @@ import torch
 from torch.nn import functional as F
 
 from benchmarks.defences import Answer, verdict
+from benchmarks.validity import FEW, cases, part
 from zoo import ZOO, load, truth
 from zoo.pair import Pair
+from zoo.sound import SOUND
 
 SAMPLES = 24
 TRAINED = [name for name, entry in ZOO.items() if entry.make.__module__.endswith("trained")]
@@ -131,3 +133,17 @@ def test_verdicts_of_a_hundred_samples_with_14_robust():
     outcomes = [verdict(Answer(headline=k, failed=codes, caveat=caveat), 14, 100, flaw) for k, codes, caveat, flaw, _ in rows]
     assert outcomes == [expected for *_, expected in rows]
     assert [truth.budget(text) for text in ("0.3", "8/255", "0.5/255")] == [0.3, 8 / 255, 0.5 / 255]
+
+
+def test_sound_cases_are_half_small_a_fifth_linear_and_each_part_has_its_own():
+    drawn = cases(200, seed=0)
+    assert sum(len(rows) <= max(FEW) for *_, rows in drawn) == 100
+    assert sum(name.startswith("linear") for name, *_ in drawn) == 40
+    assert {name for name, *_ in drawn} == SOUND.keys()
+    assert sorted([*part(drawn, "1/2"), *part(drawn, "2/2")]) == list(enumerate(drawn))
+
+
+def test_sound_models_learn():
+    for name in ("linear", "masked-classes", "stumps"):
+        model, x, y = SOUND[name]()
+        assert float((model(x).argmax(1) == y).float().mean()) > 0.9

@@ -3,8 +3,22 @@
 `python -m benchmarks.defences` audits them and compares the headline with the truth.
 """
 
-from zoo import gains, gradients, inputs, inside, outputs, shown, trained
+from zoo import accidents, gains, gradients, inputs, inside, outputs, shown, trained
 from zoo.base import Base, load
 from zoo.pair import ZOO, Defence, Pair
 
-__all__ = ["ZOO", "Base", "Defence", "Pair", "gains", "gradients", "inputs", "inside", "load", "outputs", "shown", "trained"]
+__all__ = [
+    "ZOO",
+    "Base",
+    "Defence",
+    "Pair",
+    "accidents",
+    "gains",
+    "gradients",
+    "inputs",
+    "inside",
+    "load",
+    "outputs",
+    "shown",
+    "trained",
+]

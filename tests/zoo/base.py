@@ -35,6 +35,12 @@ class Base:
     keep: Path | None = None
     """Folder in which networks are kept that a defence trains; none trains them anew."""
 
+    @property
+    def classes(self) -> int:
+        """How many logits the network has."""
+        with torch.no_grad():
+            return self.net(self.x[:1]).shape[1]
+
 
 def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> Base:
     """A network of the shared data with its first test images; `digits` is the network that ships with the package."""

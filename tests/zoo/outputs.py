@@ -81,7 +81,7 @@ def reject_class(base: Base) -> Pair:
         return torch.cat([z, (z.logsumexp(1) + torch.tensor(0.6).log())[:, None]], 1)
 
     defended = Around(base.net, after=rejecting)
-    return Pair(defended=defended, counterpart=defended, reject=base_classes(base))
+    return Pair(defended=defended, counterpart=defended, reject=base.classes)
 
 
 @defence("reject-hard", "answers", audit={"reject_class": "10"})
@@ -95,13 +95,7 @@ def reject_hard(base: Base) -> Pair:
         return torch.cat([z, torch.where(rule(z) > z.amax(1), 1e3, -1e3)[:, None]], 1)
 
     smooth = Around(base.net, after=lambda z: torch.cat([z, rule(z)[:, None]], 1))
-    return Pair(defended=Around(base.net, after=hard), counterpart=smooth, reject=base_classes(base))
-
-
-def base_classes(base: Base) -> int:
-    """How many logits the network has."""
-    with torch.no_grad():
-        return base.net(base.x[:1]).shape[1]
+    return Pair(defended=Around(base.net, after=hard), counterpart=smooth, reject=base.classes)
 
 
 def members(base: Base) -> list[nn.Module]:

@@ -31,6 +31,8 @@ class Pair:
     """Half width of the uniform noise that is added to the input of each of them."""
     reject: int | None = None
     """Class that stands for a rejected input, on which an attack has not succeeded."""
+    judge: nn.Module | None = None
+    """Model that judges in place of a defended one that remembers its inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,10 +36,11 @@ class Judge:
     def fooled(self, x: Tensor, rows: Tensor) -> Tensor:
         """(k,) bool of inputs for the samples `rows`: the class is wrong and not the rejection class."""
         with torch.no_grad():
+            model = self.pair.judge or self.pair.defended
             if self.random:
-                classes = torch.stack([self.pair.defended(x).softmax(1) for _ in range(ANSWERS)]).mean(0).argmax(1)
+                classes = torch.stack([model(x).softmax(1) for _ in range(ANSWERS)]).mean(0).argmax(1)
             else:
-                classes = self.pair.defended(x).argmax(1)
+                classes = model(x).argmax(1)
         return self.missed(classes, rows)
 
     def missed(self, classes: Tensor, rows: Tensor) -> Tensor:
