@@ -226,8 +226,12 @@ class GrowingManifest(Manifest):
     """Cost of the checks before the attacks, by model."""
 
 
+class Facts(Content):
+    """Base of what a manifest says of a run in addition to its request, data and models."""
+
+
 class FolderManifest(GrowingManifest):
-    """Manifest of a study that consists of a plan and parts (`studies.kit`)."""
+    """Manifest of a study that consists of a plan and pieces (`studies.kit`)."""
 
     cell: str
     """The hash of all that the rows depend on."""

@@ -39,8 +39,7 @@ from brinell.studies.generator.run import GeneratorResult
 from brinell.studies.generator.run import lines as generator_lines
 from brinell.studies.harden import page as harden_page
 from brinell.studies.metric.terminal import lines as metric_lines
-from brinell.studies.smooth import records as smooth
-from brinell.studies.smooth.page import write as write_smooth
+from brinell.studies.smooth import STUDY as SMOOTH
 from runs import copy_run
 
 OBJECT_ERRORS = ("missed", "mislabelled", "misplaced")
@@ -79,12 +78,13 @@ def test_certify(certify_run, tmp_path):
 
 def test_smooth(smooth_run, tmp_path):
     path, rng = copy_run(smooth_run, tmp_path), np.random.default_rng(1)
-    content = smooth.TABLE.read(path)
+    table_of_study = SMOOTH.resolve(SMOOTH.table)
+    content = table_of_study.read(path)
     table, n = content.rows, len(content.rows)
     prediction = np.where(rng.random(n) < 0.7, table.label, (table.label + 1) % 4)
     radius = np.where(rng.random(n) < 0.8, rng.random(n), 0)
-    smooth.TABLE.write(path, content.manifest, replace(table, prediction=prediction, radius=radius))
-    write_smooth(path)
+    table_of_study.write(path, content.manifest, replace(table, prediction=prediction, radius=radius))
+    SMOOTH.resolve(SMOOTH.page)(path)
     approve("smooth", shown(path) + "\n" + payload(brinell.open(path)))
 
 

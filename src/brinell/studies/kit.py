@@ -26,8 +26,17 @@ if TYPE_CHECKING:
     from brinell.core.record import Array
     from brinell.engine.progress import Progress
     from brinell.engine.selection import Selection
+    from brinell.manifest import Facts
 
-Reference = str | Callable[..., Any]
+
+@dataclass(frozen=True)
+class Lazy:
+    """An object that is made on first use."""
+
+    make: Callable[[], Any]
+
+
+Reference = str | Callable[..., Any] | Lazy
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
 WORK = "brinell.studies.work"
 """The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
@@ -57,8 +66,12 @@ class Plan:
     models: "Mapping[str, Model]"
     """Models by name: for `parts` on the device, with logits as answers."""
     device: "torch.device"
+    facts: "Facts | None" = None
+    """What the manifest says in addition to request, data, models and machine."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Facts for the manifest in addition to request, data, models and machine: JSON values."""
+    more_data: "Mapping[str, Dataset]" = field(default_factory=dict)
+    """Further data by setting, on which the rows depend too."""
     identity: Mapping[str, Any] = field(default_factory=dict)
     """Everything that the rows depend on in addition to request, data, samples and models: JSON values."""
     inputs: str = "the data, the weights"
@@ -74,9 +87,11 @@ class Piece:
     name: str
     """Progress message of the piece."""
     make: Callable[[], Any]
-    """Computes its rows, and writes its files into the folder of the plan."""
+    """Computes its rows, or None, and writes its files into the folder of the plan."""
     files: tuple[str, ...] = ()
     """Its files besides the rows, by their paths in the folder."""
+    needs: tuple[str, ...] = ()
+    """Names of pieces, earlier in the order, whose files it reads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +111,13 @@ class Study:
     """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
     parts: Reference | None = None
     """`(Plan, Call) -> sequence of Piece`."""
+    pieces: Reference | None = None
+    """`(Plan, Call) -> sequence of Piece`. With `rows` and `summarise`, the kit does the rest: folder, resume, page, CSV,
+    verification; the result is a `studies.result.FolderResult`."""
+    rows: Reference | None = None
+    """The dataclass of its rows as columns."""
+    facts: Reference | None = None
+    """The class of its facts, a `manifest.Facts`."""
     table: Reference | None = None
     """The `store.table.Table` of its folder. With `summarise` it gives `open` and `layout` too."""
     summarise: Reference | None = None
@@ -106,8 +128,8 @@ class Study:
     """The type of what `--json` prints, where it is not all of the result."""
     more_schemas: tuple[tuple[str, Reference], ...] = ()
     """Names of schemas, and the other types that it may print."""
-    lines: Reference
-    """`(result) -> iterable of lines`: the result as a terminal shows it."""
+    lines: Reference | None = None
+    """`(result) -> iterable of lines`: the result as a terminal shows it. Default: those of its report."""
     examples: tuple[str, ...]
     """Commands as one types them, for the help."""
     open: Reference | None = None
@@ -169,12 +191,53 @@ class Study:
 
     def __post_init__(self) -> None:
         derived: dict[str, Any] = {}
-        if self.table is not None:
+        if self.rows is not None:
+            derived |= {
+                "plan": self.plan or "brinell.studies.work:open_plan",
+                "parts": self.pieces,
+                "table": Lazy(self._table),
+                "layout": Lazy(lambda: self._table().layout),
+                "open": self.open_folder,
+                "page": self._write_page,
+                "halves": True,
+            }
+        elif self.table is not None:
             derived |= {"open": self._summary, "layout": f"{self.table}.layout"}
-        if self.plan is not None:
+        if self.lines is None:
+            derived |= {"lines": lambda result: result.lines()}
+        if self.plan is not None or self.rows is not None:
             derived |= {"resume": self.resume or RESUME}
         for name, value in derived.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
+
+    def _table(self) -> Any:
+        """The format of the folder: rows, and a manifest with the request and the facts of this study."""
+        from pydantic import create_model
+
+        from brinell.manifest import FolderManifest
+        from brinell.store.folder import Layout
+        from brinell.store.table import Table
+
+        fields: dict[str, Any] = {"request": (self.request, ...)}
+        if self.facts is not None:
+            fields["facts"] = (self.resolve(self.facts), ...)
+        manifest = create_model(f"{self.request.__name__}Manifest", __base__=FolderManifest, **fields)
+        return Table(Layout(verb=self.verb, noun=f"{self.verb} study", version=1, manifest=manifest), self.resolve(self.rows))
+
+    def open_folder(self, folder: Path) -> Any:
+        """Result of a folder from its rows, request and facts."""
+        from brinell.studies.result import Folder
+
+        content = self._table().read(folder)
+        facts = None if self.facts is None else self.resolve(self.facts).model_validate(content.manifest["facts"])
+        request = self.request.model_validate(content.manifest["request"])
+        return self.resolve(self.summarise)(
+            Folder(path=content.path, manifest=content.manifest, request=request, facts=facts, rows=content.rows)
+        )
+
+    def _write_page(self, folder: Path) -> Path:
+        page: Path = self.open_folder(folder).write(self._table().layout.read(folder))
+        return page
 
     def _summary(self, folder: Path) -> Any:
         """Result of a folder from its records."""
@@ -194,9 +257,17 @@ class Study:
         if reference is None:
             raise LookupError(f"brinell {self.verb} has no such function")
         if not isinstance(reference, str):
-            return reference
+            return reference.make() if isinstance(reference, Lazy) else reference
         module, _, name = reference.partition(":")
         return operator.attrgetter(name)(import_module(module if module.startswith("brinell.") else f"{self.package}.{module}"))
+
+    def has_rates(self) -> bool:
+        """True if a gate can judge results of this study."""
+        return self.rates is not None or hasattr(self.resolve(self.result), "rates")
+
+    def rates_of(self, result: Any) -> Any:
+        """Rates of a result that a gate can judge, by metric."""
+        return result.rates() if self.rates is None else self.resolve(self.rates)(result)
 
     def fields(self) -> dict[str, Any]:
         """All settings and options of a call by name, as pydantic's fields."""

@@ -35,7 +35,7 @@ IGNORED = ("batch_size", "device")
 """Settings that change nothing in the rows: a folder may be resumed with others."""
 
 
-def open_plan(call: Call, kind: type[SomePlan], *, usual_samples: int | None = None, **fields: Any) -> SomePlan:
+def open_plan(call: Call, kind: type[SomePlan] = Plan, *, usual_samples: int | None = None, **fields: Any) -> SomePlan:  # type: ignore[assignment]
     """A plan over the samples and models that a call gives or names.
 
     Args:
@@ -99,6 +99,8 @@ def carry_out(call: Call) -> Any:
         ids=plan.ids.tolist(),
         models=[[name, entry["digest"]] for name, entry in facts.items()],
         identity=plan.identity,
+        more_data={name: data.digest() for name, data in plan.more_data.items()},
+        facts=None if plan.facts is None else plan.facts.model_dump(mode="json"),
     )
     job = Job(
         table.layout,
@@ -125,11 +127,13 @@ def carry_out(call: Call) -> Any:
             "models": [{"name": name, **entry} for name, entry in facts.items()],
             **answer_facts,
             **plan.about,
+            **({} if plan.facts is None else {"facts": plan.facts.model_dump(mode="json")}),
         }
 
         def finish(folder: Path) -> None:
             """Write rows, manifest and page."""
-            content = [parquet.load_rows(table.of, folder / _file(number)) for number in range(len(pieces))]
+            files = [folder / _file(number) for number in range(len(pieces))]
+            content = [parquet.load_rows(table.of, file) for file in files if file.exists()]
             ending = {
                 "state": "finished",
                 "finished": provenance.timestamp(),
@@ -141,7 +145,7 @@ def carry_out(call: Call) -> Any:
         return finish
 
     parts.make_folder(job, work, resume=call.resume)
-    return study.resolve(study.summarise)(table.read(job.path)).model_copy(update={"folder": str(job.path)})
+    return study.resolve(study.open)(job.path)
 
 
 def _ready(plan: SomePlan, makers: parts.PartMaker, stack: ExitStack) -> tuple[SomePlan, Mapping[str, Any]]:
@@ -175,8 +179,8 @@ def _part(number: int, piece: Piece, folder: Path, call: Call) -> parts.Part:
         """Make a piece and write its rows."""
         call.progress.note(piece.name)
         start = time.perf_counter()
-        content = piece.make()
-        parquet.write_table(folder / _file(number), parquet.to_table(content))
+        if (content := piece.make()) is not None:
+            parquet.write_table(folder / _file(number), parquet.to_table(content))
         return {"seconds": time.perf_counter() - start}
 
     return parts.Part(name=f"piece-{number:05d}", files=(_file(number), *piece.files), make=make)

@@ -146,7 +146,7 @@ def test_what_cannot_be_exported_is_one_line(run, tmp_path):
         ({"to": "robustbench", "eps": "0.07"}, "the run has no eps 0.07: it has 0, 0.05, 0.15"),
         ({"to": "robustbench", "about": ("colour=red",)}, "write KEY=VALUE with a KEY of link, name"),
         ({"to": "robustbench", "about": ("additional_data=perhaps",)}, "it is true or false"),
-        ({"to": "csv", "eps": "0.05"}, 'eps= belongs to to="robustbench"'),
+        ({"to": "csv", "eps": "0.05"}, "--eps belongs to --to robustbench"),
         ({"to": "excel"}, "to is 'excel'"),
     ):
         with pytest.raises(RequestError, match=message):

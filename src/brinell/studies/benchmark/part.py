@@ -23,7 +23,6 @@ from brinell.engine.checks import check_answers
 from brinell.engine.progress import Progress
 from brinell.rlab.cache import CLEAN
 from brinell.rlab.grading import Graded, Path, path
-from brinell.rlab.rules import margin_of
 from brinell.studies.benchmark.plan import BenchmarkPlan
 from brinell.studies.benchmark.readings import Heard, Reading, make_reading
 from brinell.studies.benchmark.records import Outcome
@@ -172,7 +171,7 @@ class BenchmarkPart:
     def _margin(self, rows: Tensor, logits: Tensor) -> Tensor:
         """(k,) margins of the criterion, positive for an adversarial input."""
         view = logits if self._reading is None else logits[:, :2]
-        return margin_of(self._threat.criterion, view, self._batch.y[rows], self._batch.x[rows])
+        return self._threat.criterion.margin(view, self._batch.y[rows], self._batch.x[rows])
 
     def _query(self, rows: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """Answers to the inputs, and to the inputs as they are stored."""

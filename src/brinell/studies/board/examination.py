@@ -57,7 +57,7 @@ def _examine(path: Path, level: str, trust: Path | None) -> list[Figures]:
     study = register.study_of(path)
     if study.verb == "claim":
         return _examine_claim(study, path)
-    if study.verb != "audit" and study.rates is None:
+    if study.verb != "audit" and not study.has_rates():
         raise RequestError(f"brinell {study.verb} made it, which gives no robust accuracy: name a run of brinell audit")
     result, grade = _verify(path, level, trust)
     _refuse(result.problems)
@@ -146,7 +146,7 @@ def _of_model(run: Run, records: Any, model: ModelResult, level: str) -> Figures
 
 def _of_rates(study: Study, path: Path, level: str) -> Figures:
     manifest = study.resolve(study.layout).open(path)
-    rates = study.resolve(study.rates)(study.resolve(study.open)(path))
+    rates = study.rates_of(study.resolve(study.open)(path))
     pairs = {name: {rate.eps: rate for rate in series if rate.eps > 0} for name, series in rates.items()}
     certified, robust = pairs.get("certified", {}), pairs.get("robust", {})
     eps = sorted(certified.keys() & robust.keys() if robust else certified.keys())

@@ -89,7 +89,7 @@ def _is_shown(path: Path) -> bool:
     verb = verb_of(path)
     if verb is None or verb in ("audit", "claim") or verb not in register.entries():
         return True
-    return register.load(verb).rates is not None
+    return register.load(verb).has_rates()
 
 
 def _examine_all(call: Call, site: Path, paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:

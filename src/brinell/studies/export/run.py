@@ -108,7 +108,7 @@ def metrics(result: ModelResult) -> list[Metric]:
     for step, rate in enumerate(result.robust_accuracy):
         series.append(Metric("eps", step, rate.eps))
         series += _rate("robust_accuracy", step, rate)
-        known = [group.robust[step].value for group in result.per_class if group.robust[step].value is not None]
+        known = [value for group in result.per_class if (value := group.robust[step].value) is not None]
         if known:
             series.append(Metric("worst_class_accuracy", step, min(known)))
         for group in result.per_class:

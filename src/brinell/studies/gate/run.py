@@ -85,7 +85,7 @@ def _study_with_rates(folder: Path) -> Study | None:
     if not (folder / MANIFEST).is_file():
         return None
     study = register.study_of(folder)
-    return study if study.rates is not None else None
+    return study if study.has_rates() else None
 
 
 def _gate_rates(request: GateRequest, study: Study) -> GateResult:
@@ -96,7 +96,7 @@ def _gate_rates(request: GateRequest, study: Study) -> GateResult:
                 f"{request.run} was made by brinell {study.verb}, and {option(name)} is for the run of an audit: leave it out"
             )
     thresholds, *_ = _conditions(request)
-    rates = study.resolve(study.rates)(study.resolve(study.open)(Path(request.run)))
+    rates = study.rates_of(study.resolve(study.open)(Path(request.run)))
     checks = rules.against_rates(rates, thresholds)
     checks.append(rules.completeness_of([rate for of_metric in rates.values() for rate in of_metric]))
     return GateResult(run=str(request.run), passed=all(check.passed for check in checks), checks=checks)

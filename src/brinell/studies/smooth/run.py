@@ -12,7 +12,7 @@ Deviations:
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -27,8 +27,8 @@ from brinell.core.streams import token
 from brinell.engine.eps_grid import parse_eps
 from brinell.store import rows
 from brinell.studies.kit import Call, Piece, Plan
-from brinell.studies.smooth.records import Radii, radius_of
-from brinell.studies.smooth.request import SmoothRequest
+from brinell.studies.smooth import SmoothRequest
+from brinell.studies.smooth.result import Radii, SmoothFacts, radius_of
 from brinell.studies.work import open_plan
 
 CHUNK, LEAST = 2**20, 16
@@ -42,17 +42,11 @@ SAMPLES = 100
 """Samples if nobody says how many."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SmoothPlan(Plan):
-    """The plan of a smoothed model."""
-
-
-def make_plan(call: Call) -> SmoothPlan:
-    """Open the data and the model."""
-    request = call.request
-    _check_radii(request)
-    plan: SmoothPlan = open_plan(call, SmoothPlan, usual_samples=SAMPLES)
-    return replace(plan, about={"radii": _radii(request)})
+def make_plan(call: Call) -> Plan:
+    """Open the data and the model, and choose the radii at which the result is stated."""
+    _check_radii(call.request)
+    plan: Plan = open_plan(call, usual_samples=SAMPLES)
+    return replace(plan, facts=SmoothFacts(radii=_radii(call.request)))
 
 
 def _check_radii(request: SmoothRequest) -> None:
@@ -61,8 +55,6 @@ def _check_radii(request: SmoothRequest) -> None:
     Raises:
         RequestError: the draws and alpha allow no radius, or none as large as one that is asked for.
     """
-    if request.norm != "l2":
-        raise RequestError(f"smoothing proves L2 alone: leave {option('norm')} out; brinell certify proves in Linf")
     largest = radius_of(request.alpha ** (1 / request.draws), request.sigma)
     if not largest:
         least = math.floor(math.log(request.alpha) / math.log(0.5)) + 1
@@ -88,7 +80,7 @@ def _radii(request: SmoothRequest) -> list[float]:
     return [float(radius) for radius in np.linspace(0.0, largest, RADII)]
 
 
-def pieces(plan: SmoothPlan, call: Call) -> list[Piece]:
+def pieces(plan: Plan, call: Call) -> list[Piece]:
     """Parts of the samples."""
     return [
         Piece(
@@ -99,7 +91,7 @@ def pieces(plan: SmoothPlan, call: Call) -> list[Piece]:
     ]
 
 
-def smooth(plan: SmoothPlan, call: Call, part: slice) -> Radii:
+def smooth(plan: Plan, call: Call, part: slice) -> Radii:
     """The radii of a part of the samples."""
     (model,) = plan.models.values()
     ids, request = plan.ids[part], call.request
@@ -120,7 +112,7 @@ def smooth(plan: SmoothPlan, call: Call, part: slice) -> Radii:
     )
 
 
-def _count(plan: SmoothPlan, model: Model, request: SmoothRequest, sample: int, x: Tensor) -> tuple[int, int]:
+def _count(plan: Plan, model: Model, request: SmoothRequest, sample: int, x: Tensor) -> tuple[int, int]:
     """The class of most of the first draws, and how many of the later ones have it."""
     first = sum(_classes(plan, model, request, f"first {sample}", x, request.first))
     prediction = int(np.argmax(first))
@@ -128,7 +120,7 @@ def _count(plan: SmoothPlan, model: Model, request: SmoothRequest, sample: int, 
     return prediction, int(np.asarray(later)[prediction])
 
 
-def _classes(plan: SmoothPlan, model: Model, request: SmoothRequest, name: str, x: Tensor, draws: int) -> Iterator[Array]:
+def _classes(plan: Plan, model: Model, request: SmoothRequest, name: str, x: Tensor, draws: int) -> Iterator[Array]:
     """(classes,) counts of the predicted classes of noisy inputs, batch by batch."""
     size = max(LEAST, CHUNK // x.numel())
     generator = torch.Generator()

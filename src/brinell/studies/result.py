@@ -1,0 +1,90 @@
+"""The base of the results of studies: what was asked, what was found, and the report that says it."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.report import html, terminal
+from brinell.report.notebook import notebook
+from brinell.report.values import Code, Report, Seconds
+from brinell.store.folder import MANIFEST
+
+Rows = TypeVar("Rows")
+
+
+class ReportedResult(Result):
+    """A result that answers by its report: printed, in a notebook, at a terminal and as a page."""
+
+    @abstractmethod
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+
+    def __str__(self) -> str:
+        return " ".join(self.report().sentences[:2])
+
+    def _repr_html_(self) -> str:
+        return notebook(self.report())
+
+    def lines(self, *, verbose: bool = False) -> Iterator[str]:
+        """The report as a terminal shows it."""
+        yield from terminal.lines(self.report(), verbose=verbose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder(Generic[Rows]):
+    """The content of a study's folder."""
+
+    path: Path
+    manifest: Mapping[str, Any]
+    request: Any
+    """An instance of the study's request."""
+    facts: Any
+    """An instance of the study's facts; None for a study without facts."""
+    rows: Rows
+
+    def head(self) -> dict[str, Any]:
+        """The fields that all results have."""
+        return {
+            "folder": str(self.path),
+            "data": self.manifest["data"]["name"],
+            "classes": list(self.manifest["data"]["classes"]),
+            "models": [model["name"] for model in self.manifest["models"]],
+            "seconds": float(self.manifest["seconds"]),
+            "request": self.request,
+            "facts": self.facts,
+        }
+
+
+class FolderResult(ReportedResult, ClaimingResult):
+    """A result that is counted from the rows of a folder. A study names the classes of its request and facts."""
+
+    words: ClassVar[frozenset[str]] = frozenset({"seconds"})
+
+    folder: str
+    """The folder."""
+    data: str
+    """Name of the data."""
+    classes: list[str]
+    """Names of the classes."""
+    models: list[str]
+    """Names of the models."""
+    seconds: float
+    """Wall time of the computation."""
+
+    def write(self, manifest: Mapping[str, Any]) -> Path:
+        """Write the page and its tables into the folder; the manifest tells where the figures come from."""
+        report = self.report()
+        provenance = [
+            ("folder", f"{MANIFEST}, rows.parquet"),
+            ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),
+            ("data", Code(manifest["data"]["digest"])),
+            *((f"model {model['name']}", Code(model["digest"])) for model in manifest["models"]),
+            ("finished", str(manifest["finished"] or "")),
+            ("computed in", Seconds(self.seconds)),
+            ("repeat", Code(manifest["command"])),
+        ]
+        whole = replace(report, request=manifest["request"], provenance=(*report.provenance, *provenance))
+        return html.write(Path(self.folder), whole)
