@@ -79,6 +79,7 @@ def signature_of(study: Study) -> inspect.Signature:
         **dict.fromkeys(PREPARATION, "model" in memory),
         "out": leaves,
         "resume": bool(study.resume),
+        "on": study.workers,
         "trust": study.foreign,
         "progress": leaves,
     }
@@ -123,6 +124,7 @@ SHARED = {
     "output": "str | int",
     "out": "File",
     "resume": "bool",
+    "on": "str",
     "trust": "File",
     "progress": "ProgressOption",
 }
@@ -208,6 +210,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
     out, trust, progress = _path(settings, "out"), _path(settings, "trust"), settings.pop("progress", None)
     if not isinstance(resume := settings.pop("resume", False), bool):
         raise RequestError(f"resume is {short(resume)}: it is True or False")
+    on = settings.pop("on", None)
     preparation = {name: settings.pop(name) for name in PREPARATION if name in settings and "model" in study.in_memory()}
     for name, value in settings.items():
         mark = study.request.names_of(name)
@@ -229,6 +232,7 @@ def _carry_out(study: Study, arguments: dict[str, Any]) -> Any:
                 progress=stack.enter_context(_progress(progress, study)),
                 out=out,
                 resume=resume,
+                on=on,
                 trust=trust,
                 datasets=datasets,
                 objects=objects,
@@ -323,7 +327,7 @@ def _call_text(study: Study, settings: Mapping[str, Any]) -> str:
     """The call that repeats this one: objects in memory by their names, numbers in full."""
     words, memory, open_ = [], False, True
     for name, parameter in signature_of(study).parameters.items():
-        if name not in settings or name in ("out", "resume", "trust", "progress"):
+        if name not in settings or name in ("out", "resume", "on", "trust", "progress"):
             open_ = open_ and name not in ("model", "data")
             continue
         text, is_object = _value_text(study, name, settings[name])
@@ -383,6 +387,7 @@ ARGUMENTS = {
     "Default: the only part that fits.",
     "out": "where the results go. Default: a fresh folder under runs/.",
     "resume": "whether to go on with a folder that holds part of this.",
+    "on": "where workers do the work: `ray` on this machine, `ray:ADDRESS` on a cluster. Default: this process does.",
     "trust": "a folder from elsewhere whose models, data and code may be used as it names them.",
     "progress": "True shows progress, False hides it, an object receives it. Default: shown at a terminal and in a notebook.",
 }

@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from brinell.cli.options import LOUDNESS, TRUST, Json, Quiet, Verbose, say, show, show_json
+from brinell.cli.options import LOUDNESS, ON, TRUST, Json, Quiet, Verbose, say, show, show_json
 from brinell.core.errors import RequestError, StoppedError, option
 from brinell.core.settings import listed_words, number_type
 from brinell.core.user_files import user_path
@@ -37,6 +37,7 @@ class Command:
     resume: bool
     json: bool
     trust: Path | None
+    on: str | None = None
     resume_command: str = field(default="", init=False)
     """Command that resumes an interrupted run; empty until there is something to resume."""
 
@@ -85,6 +86,7 @@ class Command:
                 out=self.out,
                 resume=self.resume,
                 trust=self.trust,
+                on=self.on,
                 begin=lambda path: self._begin(request, path),
             )
             return carry_out(call)
@@ -155,7 +157,8 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
     joined = {name for name, field in study.request.model_fields.items() if JOINED in field.metadata}
 
     def command(**words: Any) -> int:
-        file, out, resume, json, trust = (words.pop(name, None) for name in ("file", "out", "resume", "json", "trust"))
+        names = ("file", "out", "resume", "json", "trust", "on")
+        file, out, resume, json, trust, on = (words.pop(name, None) for name in names)
         file, out, trust = (None if path is None else user_path(path) for path in (file, out, trust))
         LOUDNESS.quiet |= words.pop("quiet")
         LOUDNESS.verbose |= words.pop("verbose")
@@ -169,7 +172,7 @@ def function_of(study: Study, help: str) -> Callable[..., int]:
         values = {key: value for key, value in values.items() if value not in (None, ())}
         values |= {key: ", ".join(values[key]) for key in joined if key in values}
         options = {key: values.pop(key) for key in list(values) if key not in study.request.model_fields}
-        return Command(study, values, options, file, out, bool(resume), bool(json), trust).execute()
+        return Command(study, values, options, file, out, bool(resume), bool(json), trust, on).execute()
 
     parameters = [*(_file() if takes_file else ()), *_settings(study), *_shared(study)]
     command.__doc__ = help
@@ -214,6 +217,8 @@ def _shared(study: Study) -> Iterator[inspect.Parameter]:
         yield _parameter("out", Path | None, typer.Option(help=study.out), None)
     if study.resume:
         yield _parameter("resume", bool, typer.Option("--resume", help=study.resume), False)
+    if study.workers:
+        yield _parameter("on", str | None, typer.Option(metavar="SYSTEM", help=ON), None)
     if study.foreign or (study.resume and study.output is Output.FOLDER):
         yield _parameter("trust", Path | None, typer.Option(help=TRUST), None)
     for name, hint in {"json": Json, "quiet": Quiet, "verbose": Verbose}.items():

@@ -16,6 +16,7 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Name every stage, those with nothing to do too; show the trace of a failure.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output and nothing else there.")]
+ON = "Let workers on Ray do the work: ray (on this machine) or ray:ADDRESS (a cluster); with --device cuda each has a GPU."
 TRUST = "A folder you trust: Brinell may load the files and run the code that it refers to. A parent folder works too."
 
 

@@ -8,23 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from brinell.core.criterion import MISCLASSIFIED, NotRejected
-from brinell.core.model import Model
 from brinell.core.record import CLEAN
 from brinell.engine import provenance
-from brinell.engine.answers import with_logits
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.engine import ModelAudit
+from brinell.engine.executor import Channel, Pool
+from brinell.engine.group_worker import AuditWorker, open_models
 from brinell.engine.job import Job, manifest_session
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
-from brinell.engine.shard import session
 from brinell.store.run import LAYOUT, Run
 
 ACCUMULATED_KEYS = ("answers", "checks", "probes", "remarks", "extras", "failed", "traffic", "seconds")
 """Keys of the manifest, by model, whose values accumulate over resumed runs."""
 
 
-def run_audit(plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False) -> Run:
+def run_audit(
+    plan: Plan, out: Path, progress: Progress, *, command: str, resume: bool = False, pool: Pool | Channel | None = None
+) -> Run:
     """Carry out a plan in the folder `out`.
 
     Args:
@@ -33,11 +34,14 @@ def run_audit(plan: Plan, out: Path, progress: Progress, *, command: str, resume
         progress: receives the progress reports.
         command: the command line that repeats the run, for the manifest.
         resume: whether to go on with a folder that exists.
+        pool: the workers that attack groups, or the channel that this process serves as one of them.
 
     Raises:
         RequestError: the folder holds another run, or one that nobody asked to go on with.
         StoppedError: the disk is full.
     """
+    if isinstance(pool, Channel):
+        pool.serve(AuditWorker(plan).answer)
     with manifest_session(make_job(plan, out, command), resume=resume) as manifest:
         folder = Run(out, manifest)
         for note in manifest["data"]["notes"]:
@@ -46,30 +50,17 @@ def run_audit(plan: Plan, out: Path, progress: Progress, *, command: str, resume
             progress.note(f"{doubt}")
         for source in plan.models:
             start = time.perf_counter()
-            model = source.open()
             answers = dict(manifest["answers"])
             with ExitStack() as sessions:
-                sessions.enter_context(session(model, plan.device))
-                model = with_logits(model, plan.dataset, manifest, plan.device)
-                surrogates = open_surrogates(plan, manifest, sessions)
+                model, surrogates = open_models(plan, source, manifest, sessions)
                 if manifest["answers"] != answers:
                     folder.save_manifest()
-                failures = ModelAudit(plan, source, model, folder, progress, surrogates)()
+                failures = ModelAudit(plan, source, model, folder, progress, surrogates, pool)()
             manifest["warnings"] += [{"code": code, "model": source.name, "text": text} for code, text in failures.items()]
             previous = manifest["seconds"].get(source.name, 0.0)
             manifest["seconds"][source.name] = previous + time.perf_counter() - start
             folder.save_manifest()
     return folder
-
-
-def open_surrogates(plan: Plan, manifest: dict[str, Any], sessions: ExitStack) -> tuple[Model, ...]:
-    """The surrogates of a plan, each prepared for calls until `sessions` end; the manifest keeps the kinds of their answers."""
-    surrogates = [(source.name, source.open()) for source in plan.surrogates]
-    for _, surrogate in surrogates:
-        sessions.enter_context(session(surrogate, plan.device))
-    return tuple(
-        with_logits(surrogate, plan.dataset, manifest, plan.device, name=f"surrogate {name}") for name, surrogate in surrogates
-    )
 
 
 def make_job(plan: Plan, out: Path, command: str) -> Job:

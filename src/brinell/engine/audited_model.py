@@ -81,7 +81,10 @@ class AuditedModel:
     def count_traffic(self) -> bool:
         """Add the requests that a remote model counted since the last call to the manifest; true if there were any."""
         server = self.model.info.server
-        traffic = {} if server is None else dict(server.traffic())
+        return server is not None and self.add_traffic(dict(server.traffic()))
+
+    def add_traffic(self, traffic: Mapping[str, int]) -> bool:
+        """Add requests to the totals in the manifest; true if there are any."""
         if traffic:
             total = self._section("traffic")
             total.update({kind: total.get(kind, 0) + count for kind, count in traffic.items()})

@@ -12,6 +12,7 @@ from brinell.core.record import CLEAN, Array, Outcome, Records
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
+from brinell.engine.executor import Pool
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress
@@ -43,8 +44,9 @@ class ModelAudit:
         run: Run,
         progress: Progress,
         surrogates: tuple[Model, ...] = (),
+        pool: Pool | None = None,
     ) -> None:
-        self.plan, self.source, self.run, self.progress = plan, source, run, progress
+        self.plan, self.source, self.run, self.progress, self.pool = plan, source, run, progress, pool
         self.audited = AuditedModel(plan, source, model, run, progress, surrogates=surrogates)
         self.checks = ModelChecks(self.audited)
 
@@ -162,7 +164,8 @@ class ModelAudit:
     def _attack_stage(self, stage: Stage, state: State) -> None:
         """Run a stage on the samples that are left to it."""
         followed = self.checks.gradient_models.get(stage.gradient, self.audited.model)
-        run = AttackRun(self.audited, stage, state, self._spared_samples(stage, state), followed)
+        pool = self.pool if followed is self.audited.model else None  # what checks built stays in this process
+        run = AttackRun(self.audited, stage, state, self._spared_samples(stage, state), followed, pool)
         self._announce_stage(stage, len(run.samples), state)
         run()
 

@@ -25,10 +25,11 @@ from brinell.core.record import CLEAN, Array, Outcome
 from brinell.core.streams import Streams
 from brinell.engine import consistency
 from brinell.engine.answers import with_logits
-from brinell.engine.audit import open_surrogates, run_audit
+from brinell.engine.audit import run_audit
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import stage_cell
 from brinell.engine.checks import SAMPLES
+from brinell.engine.group_worker import open_surrogates
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import SilentProgress
 from brinell.engine.shard import Group, make_setting, predict, run_shard, session

@@ -9,15 +9,16 @@ A study defines its parts and how they are assembled. Until the folder is comple
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from brinell.core.errors import RequestError, option
 from brinell.core.version import VERSION
+from brinell.engine.executor import Channel, Pool
 from brinell.engine.job import Job, refuse_request, request_text
-from brinell.store.files import write_text
+from brinell.store.files import write_atomically, write_text
 from brinell.store.folder import LOCAL_PLAN, REQUEST, with_article
 
 PARTS = Path(LOCAL_PLAN).parent.name
@@ -39,21 +40,45 @@ class Part:
 
 
 class PartMaker:
-    """Makes the parts of the folder `folder`, except those that an interrupted run finished."""
+    """Makes the parts of the folder `folder`, except those that an interrupted run finished; with a pool, its workers do."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, pool: Pool | None = None) -> None:
+        self.folder, self._pool = folder, pool
+        self._once: dict[str, Any] = {}
 
     def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return JSON values that are made once for all parts."""
-        return self._read_or_make(f"once-{name}", make)
+        self._once[name] = self._read_or_make(f"once-{name}", make)
+        return self._once[name]
 
     def make(self, parts: Sequence[Part]) -> dict[str, dict[str, Any]]:
         """Make all parts, prerequisites first; return their values by name."""
+        if self._pool is not None:
+            self._make_by_workers(self._pool, {part.name: part for part in parts})
         return {part.name: self._read_or_make(part.name, part.make) for part in parts}
 
+    def _make_by_workers(self, pool: Pool, parts: Mapping[str, Part]) -> None:
+        """Submit each missing part once its prerequisites are there, and write the files that come back."""
+        pool.start(self._once)
+        finished = {name for name in parts if self._record_file(name).exists()}
+        submitted = set(finished)
+        while len(finished) < len(parts):
+            for part in parts.values():
+                if part.name not in submitted and finished.issuperset(part.needs):
+                    needed = [file for name in part.needs for file in parts[name].files]
+                    pool.submit(part, (part.name, {file: (self.folder / file).read_bytes() for file in needed}))
+                    submitted.add(part.name)
+            part, (record, files) = pool.next()
+            for file, content in files.items():
+                write_atomically(self.folder / file, lambda temporary, content=content: temporary.write_bytes(content))
+            write_text(self._record_file(part.name), json.dumps(record))
+            finished.add(part.name)
+
+    def _record_file(self, name: str) -> Path:
+        return self.folder / PARTS / f"{name}.json"
+
     def _read_or_make(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        file = self.folder / PARTS / f"{name}.json"
+        file = self._record_file(name)
         if file.exists():
             return _read(file)
         record = make()
@@ -61,13 +86,46 @@ class PartMaker:
         return record
 
 
+class ServedMaker(PartMaker):
+    """Makes the parts that a driver asks for, in a folder of the worker's own."""
+
+    def __init__(self, folder: Path, channel: Channel) -> None:
+        super().__init__(folder)
+        self._channel = channel
+
+    def make_once(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The values that the driver made."""
+        return dict(self._channel.shared[name])
+
+    def make(self, parts: Sequence[Part]) -> NoReturn:
+        """Serve the driver until the process ends."""
+        by_name = {part.name: part for part in parts}
+
+        def answer(task: tuple[str, Mapping[str, bytes]]) -> tuple[dict[str, Any], dict[str, bytes]]:
+            """The values of a part and its files."""
+            name, needed = task
+            for file, content in needed.items():
+                (self.folder / file).parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / file).write_bytes(content)
+            record = by_name[name].make()
+            return record, {file: (self.folder / file).read_bytes() for file in by_name[name].files}
+
+        self._channel.serve(answer)
+
+
 Work = Callable[[PartMaker], Callable[[Path], None]]
 """Makes the parts of a study, and returns the function that assembles its folder, the manifest last."""
 
 
-def make_folder(job: Job, work: Work, *, resume: bool) -> None:
-    """Make a folder; with `resume`, only the missing parts. Errors as in `job.manifest_session`."""
+def make_folder(job: Job, work: Work, *, resume: bool, pool: Pool | Channel | None = None) -> None:
+    """Make a folder; with `resume`, only the missing parts. Errors as in `job.manifest_session`.
+
+    The parts are made by the workers of a pool; on a worker's channel, this process makes those that its driver asks for.
+    """
     layout, path = job.layout, job.path
+    if isinstance(pool, Channel):
+        work(ServedMaker(path, pool))
+        return
     previous, plan = layout.begin(path, resume=resume), path / LOCAL_PLAN
     with layout.lock(path):
         identity = json.loads(json.dumps(job.identity(job.about)))
@@ -86,7 +144,7 @@ def make_folder(job: Job, work: Work, *, resume: bool) -> None:
             request = job.request.model_dump(mode="json")
             write_text(path / REQUEST, request_text(job, path))
             write_text(plan, json.dumps({"brinell": VERSION, "cells": identity, "request": request}))
-            work(PartMaker(path))(path)
+            work(PartMaker(path, pool))(path)
         shutil.rmtree(path / PARTS, ignore_errors=True)
 
 

@@ -8,8 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +24,16 @@ from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, content_hash, stage_cell
 from brinell.engine.checks import check_answers
-from brinell.engine.plan import BATCHES
-from brinell.engine.shard import Group, Result, ShardSetting, column_or_null, make_criterion, make_setting, merge_results, predict
+from brinell.engine.executor import Executor, Local, Pool
+from brinell.engine.group_worker import GroupAnswer, GroupTask, GroupWorker
+from brinell.engine.shard import column_or_null, make_criterion, make_setting, predict
 from brinell.engine.state import State, implied_rows, is_open
 from brinell.store import rows
 from brinell.store.joining import blocks
 from brinell.store.run import closest_shards, telling_shards
 
+SMALLEST = 8
+"""Samples of the smallest group that is cut while others are under way: tasks of fewer cost more than they save."""
 FINAL_OUTCOMES = [str(Outcome.SURVIVED), str(Outcome.FAILED)]
 """Outcomes after which the attack is finished with a sample at smaller budgets."""
 
@@ -86,42 +88,50 @@ class GroupQueue:
     process alone takes as many from the front as fit, attacks them, and does it again. The same groups come of it when a group is
     cut as soon as the queue holds a full one, and answers are taken in in the order of the groups: what is put to the end of a
     queue changes nothing at its front. So several groups can be attacked at once. Samples that do not fill a group wait until
-    none is under way.
+    fewer than `spare` groups are under way: counted when answers are taken in, and so the same whoever is faster.
 
     Args:
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         size: samples in a group.
+        spare: 1 for one process.
     """
 
-    def __init__(self, samples: Array, broken: Array, size: int) -> None:
+    def __init__(self, samples: Array, broken: Array, size: int, spare: int = 1) -> None:
         self.broken = broken.copy()
         self.groups: deque[OpenGroup] = deque()
         """Groups that are cut and not all known, in order; the first answers that are missing are those of the first."""
         self._queue = np.asarray(samples)
-        self._size = size
+        self._size, self._spare = size, spare
 
     @property
     def open_samples(self) -> int:
         """Number of samples that the stage is not finished with."""
         return len(self._queue) + sum(len(group.index) for group in self.groups)
 
-    def advance(self, answers: Answers) -> None:
-        """Add the answers of groups, and cut budgets that they decide."""
+    def advance(self, answers: Answers) -> list[OpenGroup]:
+        """Add the answers of groups, and cut budgets that they decide. Returns the groups that are new."""
+        new = list[OpenGroup]()
         while True:
-            while len(self._queue) >= self._size or (len(self._queue) and not self.groups):
-                self._append_group()
+            while self._is_due():
+                new.append(self._append_group())
             if not self.groups or len(self.groups[0].missing(answers).index):
-                return
+                return new
             first = self.groups.popleft()
             broken, closed = answers.look_up(first.index, first.level)
             self.broken[first.index] = np.minimum(self.broken[first.index], broken)
             self._queue = np.concatenate([self._queue, first.index[~closed]])
 
-    def _append_group(self) -> None:
+    def _is_due(self) -> bool:
+        """True if the next group is to be cut, full or not."""
+        waiting, under_way = len(self._queue), len(self.groups)
+        return waiting >= self._size or (waiting >= SMALLEST and under_way < self._spare) or bool(waiting and not under_way)
+
+    def _append_group(self) -> OpenGroup:
         """Move the next samples of the queue into a group."""
         index, self._queue = self._queue[: self._size], self._queue[self._size :]
         self.groups.append(OpenGroup(index, self.broken[index] - 1))
+        return self.groups[-1]
 
 
 class StageRun(ABC):
@@ -138,17 +148,26 @@ class StageRun(ABC):
         samples: positions of the samples that the stage begins on.
         broken: (samples of the run,): the smallest level at which each was broken before.
         levels: how many budgets.
+        executor: attacks the groups.
     """
 
-    def __init__(self, audited: AuditedModel, name: str, cell: str, samples: Array, broken: Array, levels: int) -> None:
+    def __init__(
+        self, audited: AuditedModel, name: str, cell: str, samples: Array, broken: Array, levels: int, executor: Executor
+    ) -> None:
         self.audited, self.plan, self.run = audited, audited.plan, audited.run
         self.name, self.cell = name, cell
-        self.queue = GroupQueue(samples, broken, self.plan.group_size)
+        self.executor = executor
+        size = min(self.plan.group_size, max(SMALLEST, -(-len(samples) // executor.spread)))
+        self.queue = GroupQueue(samples, broken, size if executor.spread > 1 else self.plan.group_size, min(2, executor.spread))
         self._answers = Answers(len(self.plan.ids), levels)
 
     @abstractmethod
-    def attack(self, group: OpenGroup) -> Records:
-        """Attack a group and save its shard in the run folder."""
+    def task(self, group: OpenGroup) -> Any:
+        """The task of a group, for the executor."""
+
+    @abstractmethod
+    def keep(self, group: OpenGroup, answer: Any) -> Records:
+        """Save the answer to a group's task in the run folder; returns its rows."""
 
     @abstractmethod
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
@@ -166,12 +185,16 @@ class StageRun(ABC):
         """Attack group after group until no sample is open, and save the part."""
         for path in self.run.shard_files(self.cell):
             self._add_answers(self.run.shard(self.cell, path.stem.removeprefix(f"shard-{self.cell}-")))
+        self.executor.start({})
         while True:
-            self.queue.advance(self._answers)
+            for group in self.queue.advance(self._answers):
+                if len((missing := group.missing(self._answers)).index):
+                    self.executor.submit(missing, self.task(missing))
             self.audited.progress.update_open(self.queue.open_samples, self.robust())
             if not self.queue.groups:
                 break
-            self._add_answers(self.attack(self.queue.groups[0].missing(self._answers)))
+            group, answer = self.executor.next()
+            self._add_answers(self.keep(group, answer))
         self.save()
 
     def shard_name(self, group: OpenGroup) -> str:
@@ -191,49 +214,46 @@ class AttackRun(StageRun):
         state: what is known of each sample before it.
         spared: (n,) bool: samples that it does not attack.
         followed: the model whose gradients it follows.
+        pool: workers that attack its groups; none leaves them to this process.
     """
 
-    def __init__(self, audited: AuditedModel, stage: Stage, state: State, spared: Array, gradient_model: Model) -> None:
+    def __init__(
+        self, audited: AuditedModel, stage: Stage, state: State, spared: Array, followed: Model, pool: Pool | None = None
+    ) -> None:
         plan = audited.plan
         self.samples = np.flatnonzero(state.correct & ~spared & (state.broken > 0))
         key = stage_cell(plan, audited.source, stage)
-        super().__init__(audited, stage.name, key, self.samples, state.broken, len(plan.levels))
-        self._stage, self._state, self._spared = stage, state, spared
-        self._setting = make_setting(
-            plan, audited.source, gradient_model, stage, audited.progress.count_passes, audited.surrogates
-        )
+        setting = make_setting(plan, audited.source, followed, stage, audited.progress.count_passes, audited.surrogates)
+        executor = pool or Local(GroupWorker(plan, setting, audited.sizer).answer)
+        super().__init__(audited, stage.name, key, self.samples, state.broken, len(plan.levels), executor)
+        self._stage, self._state, self._spared, self._pool = stage, state, spared, pool
 
-    def attack(self, group: OpenGroup) -> Records:
-        """Attack a group, in smaller batches where memory is short."""
-        samples = self._samples_of(group)
-        result = self.audited.sizer.fit(lambda: self._attack_parts(samples, partial(self.audited.fail, self.name)))
-        self.audited.note(self.name, result.remarks, result.legend)
-        self.run.save_shard(self.cell, self.shard_name(group), result.records, result.arrays, result.extras)
-        self.audited.count_traffic()
-        return result.records
-
-    def _attack_parts(self, group: Group, fail: retry.FailHandler) -> Result:
-        """Attack a group in parts of the size that fits the current batch size."""
-        size = self.audited.sizer.size
-        setting: ShardSetting = replace(self._setting, batch_size=size)
-        parts = np.split(np.arange(len(group.x)), range(BATCHES * size, len(group.x), BATCHES * size))
-        return merge_results(
-            [retry.attack_group(setting, group if len(parts) == 1 else group.select(index), fail) for index in parts]
-        )
-
-    def _samples_of(self, group: OpenGroup) -> Group:
-        """The inputs and clean answers of a group."""
-        plan, state, index = self.plan, self._state, group.index
-        return Group(
-            sample_id=plan.ids[index],
-            label=plan.labels[index],
+    def task(self, group: OpenGroup) -> GroupTask:
+        """The samples of a group with their clean answers."""
+        state, index = self._state, group.index
+        return GroupTask(
+            model=self.audited.source.name,
+            stage=self.name,
+            index=index,
+            level=group.level,
             target=None if state.target is None else state.target[index],
             clean_pred=state.clean_pred[index],
             clean_confidence=state.clean_confidence[index],
-            level=group.level,
-            x=self.audited.load(plan.ids[index]),
-            unit=plan.units[index],
+            answers=self.run.manifest.get("answers", {}),
         )
+
+    def keep(self, group: OpenGroup, answer: GroupAnswer) -> Records:
+        """Save rows and arrays, and what the worker remarked."""
+        result = answer.result
+        for sample, reason in answer.failed.items():
+            self.audited.fail(self.name, sample, reason)
+        self.audited.note("memory", answer.shortages)
+        self.audited.note(self.name, result.remarks, result.legend)
+        self.audited.add_traffic(answer.traffic)
+        if self._pool is not None:
+            self.audited.progress.count_passes(int(result.records.forwards.sum()), int(result.records.backwards.sum()))
+        self.run.save_shard(self.cell, self.shard_name(group), result.records, result.arrays, result.extras)
+        return result.records
 
     def read(self, records: Records) -> tuple[Array, Array, Array, Array]:
         """Results at the highest level of which each sample has a row, the level of the attack."""
@@ -273,10 +293,15 @@ class CleanRun(StageRun):
 
     def __init__(self, audited: AuditedModel) -> None:
         index = np.arange(len(audited.plan.ids))
-        super().__init__(audited, CLEAN, clean_cell(audited.plan, audited.source), index, np.ones_like(index), 1)
+        cell = clean_cell(audited.plan, audited.source)
+        super().__init__(audited, CLEAN, cell, index, np.ones_like(index), 1, Local(self._predict))
         self._correct = np.zeros(len(index), bool)
 
-    def attack(self, group: OpenGroup) -> Records:
+    def task(self, group: OpenGroup) -> OpenGroup:
+        """The group itself."""
+        return group
+
+    def _predict(self, group: OpenGroup) -> Records:
         """Predict the clean inputs of a group, down to single inputs if the model fails on some."""
 
         def fail_row(index: int, error: ModelError) -> Records:
@@ -284,12 +309,15 @@ class CleanRun(StageRun):
             self.audited.fail(CLEAN, int(self.plan.ids[index]), str(error))
             return self._failed_rows(np.array([index]))
 
-        records = rows.concatenate(
+        return rows.concatenate(
             retry.run_in_halves(self._predict_rows, group.index, fail_row, self.audited.model, self.plan.device)
         )
-        self.run.save_shard(self.cell, self.shard_name(group), records, {})
+
+    def keep(self, group: OpenGroup, answer: Records) -> Records:
+        """Save the rows."""
+        self.run.save_shard(self.cell, self.shard_name(group), answer, {})
         self.audited.count_traffic()
-        return records
+        return answer
 
     def _predict_rows(self, index: Array) -> Records:
         """Clean predictions of some samples as rows."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from brinell.core.contracts import Dataset
     from brinell.core.model import Model
     from brinell.core.record import Array
+    from brinell.engine.executor import Channel, Pool
     from brinell.engine.progress import Progress
     from brinell.engine.selection import Selection
     from brinell.manifest import Facts
@@ -40,6 +41,8 @@ Reference = str | Callable[..., Any] | Lazy
 """A function or a class: the object itself, or `module:name` within the package of the study, imported on first use."""
 WORK = "brinell.studies.work"
 """The module that carries out a study of plan and parts: named, never imported, since it needs torch."""
+SERVING = "brinell.studies.serving:open_pool"
+"""What starts the workers of a call, named for the same reason."""
 FRESH = "The folder of the results. Default: a fresh one under runs/."
 RESUME = "Go on with what --out holds."
 
@@ -106,7 +109,7 @@ class Study:
     """Type of the request; its fields are the options of the command and the keywords of the call."""
     run: Reference = f"{WORK}:carry_out"
     """`(Call) -> result`: carries a call out, and writes what it leaves behind. A study that leaves its folder to the kit has
-    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` from them."""
+    `plan`, `parts`, `table`, `summarise` and `page` instead, and gets `resume` and `workers` from them."""
     plan: Reference | None = None
     """`(Call) -> Plan`: resolves a request, and refuses what cannot be carried out."""
     parts: Reference | None = None
@@ -173,6 +176,8 @@ class Study:
     """Help of --out."""
     resume: str = ""
     """Help of --resume; empty for a study that cannot be resumed."""
+    workers: bool = False
+    """True if workers on other machines can do the work."""
     foreign: bool = False
     """True if the study reads a folder that may come from elsewhere and that names models and data."""
     needs_inputs: bool = False
@@ -206,7 +211,7 @@ class Study:
         if self.lines is None:
             derived |= {"lines": lambda result: result.lines()}
         if self.plan is not None or self.rows is not None:
-            derived |= {"resume": self.resume or RESUME}
+            derived |= {"resume": self.resume or RESUME, "workers": True}
         for name, value in derived.items():
             object.__setattr__(self, name, value)  # the record is frozen for everybody else
 
@@ -302,6 +307,10 @@ class Call:
     out: Path | None = None
     """The folder or file that was named."""
     resume: bool = False
+    on: str | None = None
+    """Where workers run, such as ray; none leaves the work to this process."""
+    channel: "Channel | None" = None
+    """The channel of a worker to its driver; None in a driver."""
     trust: Path | None = None
     """The folder from elsewhere whose models, data and code may be used."""
     datasets: "Mapping[str, Dataset]" = field(default_factory=dict)
@@ -337,6 +346,11 @@ class Call:
         if self.study.layout is not None and not self.resume:
             self.study.resolve(self.study.layout).begin(out)
         check_writable(out)
+
+    def pool(self) -> "Pool | Channel | None":
+        """The workers of the call, or the channel of the worker that this process is; None to work in this process alone."""
+        pool: Pool | Channel | None = self.channel if self.on is None else self.study.resolve(SERVING)(self)
+        return pool
 
     def dataset(self, setting: str = "data") -> "Dataset | None":
         """The data that were given in memory; None for a spec."""

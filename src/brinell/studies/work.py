@@ -144,7 +144,7 @@ def carry_out(call: Call) -> Any:
 
         return finish
 
-    parts.make_folder(job, work, resume=call.resume)
+    parts.make_folder(job, work, resume=call.resume, pool=call.pool())
     return study.resolve(study.open)(job.path)
 
 

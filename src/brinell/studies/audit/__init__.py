@@ -25,6 +25,7 @@ STUDY = Study(
     successor="successor:verb_for",
     warnings="result:failures",
     passes=True,
+    workers=True,
     examples=(
         "brinell audit --samples 100",
         "brinell audit --data FILE.npz --model model.py:factory --eps 8/255",

@@ -12,6 +12,7 @@ from brinell.analysis.robust_accuracy import summarise
 from brinell.analysis.thresholds import ThresholdResult
 from brinell.core.errors import RequestError, option
 from brinell.engine.audit import run_audit
+from brinell.engine.executor import Channel, Pool
 from brinell.engine.plan import Plan
 from brinell.engine.progress import Progress
 from brinell.pages import html
@@ -52,7 +53,7 @@ def carry_out(call: Call) -> result.Audit | result.ThresholdAudit | dry_run.Plan
         raise RequestError(f"{option('gate')} demands what is proven, and nothing is: add {option('certify')}")
     call.say_samples(plan)
     folder = call.folder(plan.request.data, plan.request.norm)
-    run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume)
+    run = carry_out_plan(plan, folder, call.progress, command=call.command, resume=call.resume, pool=call.pool())
     if options.certify:
         certify(_certification(call, plan, folder))
         run = html.write_pages(Run.open(folder))
@@ -131,7 +132,15 @@ def _certification(call: Call, plan: Plan, folder: Path | None) -> Call:
     )
 
 
-def carry_out_plan(plan: Plan, folder: Path, progress: Progress, *, command: str, resume: bool) -> AuditResult | ThresholdResult:
+def carry_out_plan(
+    plan: Plan,
+    folder: Path,
+    progress: Progress,
+    *,
+    command: str,
+    resume: bool,
+    pool: Pool | Channel | None = None,
+) -> AuditResult | ThresholdResult:
     """Run an audit that is planned, and write its report.
 
     Args:
@@ -140,10 +149,11 @@ def carry_out_plan(plan: Plan, folder: Path, progress: Progress, *, command: str
         progress: told what goes on.
         command: what the manifest says of how to repeat it.
         resume: whether to go on with a folder that exists.
+        pool: as for `engine.audit.run_audit`.
     """
     for note in [note for source in plan.models for note in source.facts["notes"]]:
         progress.note(note)
-    run = run_audit(plan, folder, progress, command=command, resume=resume)
+    run = run_audit(plan, folder, progress, command=command, resume=resume, pool=pool)
     return html.write_pages(Run.open(run.path, thresholds=True))
 
 

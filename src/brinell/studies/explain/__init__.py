@@ -21,6 +21,7 @@ STUDY = Study(
     foreign=True,
     truth=True,
     halves=True,
+    workers=True,
     examples=(
         "brinell explain --samples 20",
         "brinell explain --data FILE.npz --model model.py:factory --truth masks:DIR --only right",

@@ -164,7 +164,7 @@ def carry_out(call: Call) -> ExplainResult:
 
         return end
 
-    parts.make_folder(job, work, resume=call.resume)
+    parts.make_folder(job, work, resume=call.resume, pool=call.pool())
     return summarise(TABLE.read(job.path)).model_copy(update={"folder": str(job.path)})
 
 

@@ -20,6 +20,7 @@ STUDY = Study(
     resume="Resume the transfer in --out.",
     successor="successor:verb_for",
     halves=True,
+    workers=True,
     examples=(
         "brinell transfer",
         "brinell transfer --data FILE.npz --model model.py:plain --model model.py:robust --eps 8/255",

@@ -80,7 +80,7 @@ def make(plan: TransferPlan, call: Call) -> TransferResult:
             results = makers.make(cells.list_parts())
         return lambda folder: _finish(plan, cells, results, folder, job)
 
-    parts.make_folder(job, work, resume=call.resume)
+    parts.make_folder(job, work, resume=call.resume, pool=call.pool())
     return summarise(TABLE.read(job.path)).model_copy(update={"folder": str(job.path)})
 
 

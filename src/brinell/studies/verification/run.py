@@ -14,7 +14,7 @@ from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN
 from brinell.core.version import VERSION
 from brinell.engine.answers import with_logits
-from brinell.engine.audit import open_surrogates
+from brinell.engine.group_worker import open_surrogates
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.progress import Progress, SilentProgress
 from brinell.engine.request import IN_MEMORY, Request

@@ -1,0 +1,161 @@
+"""Who answers the tasks of a command: this process, or workers that answer at once (design/0025-executor.md).
+
+The driver owns the folder. It cuts tasks in one order, submits each that is ready, and takes answers as they come. A worker runs
+the same command up to the point where tasks are answered, and serves there. So workers share nothing but tasks and answers, and a
+task whose worker dies is answered by another.
+"""
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, NoReturn, Protocol
+
+from brinell.core.errors import StoppedError
+
+MOST_DEATHS = 3
+"""Workers that may die over one task; a task that kills more would kill all."""
+
+
+class Executor(Protocol):
+    """Answers tasks."""
+
+    spread: int
+    """Number of groups over which the work is spread, whatever the number of workers; 1 in this process."""
+
+    def start(self, shared: Mapping[str, Any]) -> None:
+        """Give all workers the values that the driver found out before the first task."""
+
+    def submit(self, key: Any, task: Any) -> None:
+        """Add a task; its key stays with the driver."""
+
+    def next(self) -> tuple[Any, Any]:
+        """The key and the answer of a task that was not returned yet; waits for one."""
+
+
+class Local:
+    """Answers tasks in this process, one after another."""
+
+    spread = 1
+
+    def __init__(self, answer: Callable[[Any], Any]) -> None:
+        self._answer, self._tasks = answer, deque[tuple[Any, Any]]()
+
+    def start(self, shared: Mapping[str, Any]) -> None:
+        """Nothing to share."""
+
+    def submit(self, key: Any, task: Any) -> None:
+        """See `Executor`."""
+        self._tasks.append((key, task))
+
+    def next(self) -> tuple[Any, Any]:
+        """See `Executor`."""
+        key, task = self._tasks.popleft()
+        return key, self._answer(task)
+
+
+class WorkerDiedError(Exception):
+    """The worker of a task died, or its machine was lost."""
+
+
+class Pool(ABC):
+    """Workers that answer tasks at once, each one task at a time; a subclass says how they are reached."""
+
+    spread = 16
+
+    def __init__(self) -> None:
+        self._idle = deque[Any]()
+        self._waiting = deque[tuple[Any, Any, int]]()
+        """Tasks, each with its key and the number of workers that died over it."""
+        self._running: dict[Any, tuple[Any, tuple[Any, Any, int]]] = {}
+        """By handle, the worker and its task."""
+
+    @abstractmethod
+    def open_workers(self, shared: Mapping[str, Any]) -> Sequence[Any]:
+        """Start the workers."""
+
+    @abstractmethod
+    def send(self, worker: Any, task: Any) -> Any:
+        """Let a worker answer a task; returns a handle."""
+
+    @abstractmethod
+    def wait(self, handles: Sequence[Any]) -> Any:
+        """Wait until one of these tasks ends; returns its handle."""
+
+    @abstractmethod
+    def result(self, handle: Any) -> Any:
+        """The answer of a task that ended; raises WorkerDiedError, or the error of the task itself."""
+
+    def start(self, shared: Mapping[str, Any]) -> None:
+        """See `Executor`."""
+        if not self._idle and not self._running:
+            self._idle.extend(self.open_workers(shared))
+
+    def submit(self, key: Any, task: Any) -> None:
+        """See `Executor`."""
+        self._waiting.append((key, task, 0))
+
+    def next(self) -> tuple[Any, Any]:
+        """See `Executor`.
+
+        Raises:
+            StoppedError: several workers died over one task.
+        """
+        while True:
+            while self._waiting and self._idle:
+                worker, entry = self._idle.popleft(), self._waiting.popleft()
+                self._running[self.send(worker, entry[1])] = worker, entry
+            handle = self.wait(list(self._running))
+            worker, (key, task, deaths) = self._running.pop(handle)
+            self._idle.append(worker)
+            try:
+                return key, self.result(handle)
+            except WorkerDiedError as error:
+                if deaths + 1 == MOST_DEATHS:
+                    raise StoppedError(f"{MOST_DEATHS} workers died over one task ({error}): they may lack memory") from error
+                self._waiting.appendleft((key, task, deaths + 1))
+
+
+class Channel:
+    """The worker's side: tasks from the driver, and the answers to them."""
+
+    def __init__(self, shared: Mapping[str, Any]) -> None:
+        self.shared = shared
+        self._tasks, self._answers = SimpleQueue[Any](), SimpleQueue[tuple[Any, BaseException | None]]()
+
+    def serve(self, answer: Callable[[Any], Any]) -> NoReturn:
+        """Answer tasks until the process ends; an error goes to the driver, like an answer."""
+        while True:
+            task = self._tasks.get()
+            try:
+                self._answers.put((answer(task), None))
+            except Exception as error:
+                self._answers.put((None, error))
+
+
+class Worker:
+    """A worker: a thread that runs the command until it serves, and the tasks that go to it.
+
+    Args:
+        command: runs the command, which comes to serve the channel.
+        shared: as in `Executor.start`.
+    """
+
+    def __init__(self, command: Callable[[Channel], object], shared: Mapping[str, Any]) -> None:
+        self._channel = Channel(shared)
+        Thread(target=self._run, args=(command,), daemon=True).start()
+
+    def answer(self, task: Any) -> Any:
+        """Answer one task."""
+        self._channel._tasks.put(task)
+        answer, error = self._channel._answers.get()
+        if error is not None:
+            raise error
+        return answer
+
+    def _run(self, command: Callable[[Channel], object]) -> None:
+        try:
+            command(self._channel)
+        except BaseException as error:  # it ended before it served: the first task is answered by this
+            self._channel._answers.put((None, error))

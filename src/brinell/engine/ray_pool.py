@@ -1,0 +1,64 @@
+"""Workers on Ray: actors on this machine or on a cluster, each with a GPU of its own where the command uses GPUs."""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from brinell.core.errors import RequestError, one_line, option
+from brinell.engine.executor import Channel, Pool, Worker, WorkerDiedError
+
+
+class RayPool(Pool):
+    """As many actors as the cluster has GPUs or, without them, processors. Ray starts an actor again whose machine is lost.
+
+    Args:
+        on: the option: `ray` starts a cluster on this machine, `ray:ADDRESS` uses the one at the address.
+        command: as for `executor.Worker`; it is sent to the workers.
+        gpus: true if the workers compute on GPUs.
+
+    Raises:
+        RequestError: another word, Ray is not installed, or the cluster does not answer.
+    """
+
+    def __init__(self, on: str, command: Callable[[Channel], object], *, gpus: bool) -> None:
+        super().__init__()
+        system, separator, address = on.strip().partition(":")
+        if system != "ray" or (separator and not address):
+            raise RequestError(f"{option('on')} is {on!r}: write ray or ray:ADDRESS")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            import ray
+        except ImportError:
+            raise RequestError("Ray is not installed, which starts workers: pip install 'brinell[ray]'") from None
+        if not address:
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))  # from Ray 2.60 on; else it writes one into the home
+        try:
+            ray.init(address=address or "local", log_to_driver=False, ignore_reinit_error=True)
+        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            raise RequestError(f"Ray cannot be reached ({one_line(error, 150)}): correct the address in {option('on')}") from None
+        self._ray, self._command, self._gpus = ray, command, gpus
+
+    def open_workers(self, shared: Mapping[str, Any]) -> Sequence[Any]:
+        """See `Pool`."""
+        count = int(self._ray.cluster_resources().get("GPU" if self._gpus else "CPU", 1))
+        options = {"num_cpus": 1, "num_gpus": int(self._gpus), "max_restarts": -1}
+        actor = self._ray.remote(**options)(Worker)
+        return [actor.remote(self._command, shared) for _ in range(max(1, count))]
+
+    def send(self, worker: Any, task: Any) -> Any:
+        """See `Pool`."""
+        return worker.answer.remote(task)
+
+    def wait(self, handles: Sequence[Any]) -> Any:
+        """See `Pool`."""
+        return self._ray.wait(handles, num_returns=1)[0][0]
+
+    def result(self, handle: Any) -> Any:
+        """See `Pool`."""
+        try:
+            return self._ray.get(handle)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.as_instanceof_cause() from None
+        except self._ray.exceptions.RayError as error:
+            raise WorkerDiedError(one_line(error, 150)) from None
