@@ -1,8 +1,9 @@
 """Splits and orders of samples: each sample once, the share of each class, and the same on every machine."""
 
 import numpy as np
+from sklearn.datasets import load_digits
 
-from brinell.core.splits import digits_split, stratified, turns
+from brinell.core.splits import digits, stratified, turns
 
 
 def test_each_class_gives_its_share_and_each_sample_is_in_one_half():
@@ -41,11 +42,9 @@ def test_groups_take_turns():
     assert turns(np.array(["b", "a", "b", "a"])).tolist() == [1, 0, 3, 2]
 
 
-def test_halves_of_the_digits():
-    images, labels = np.arange(20 * 64).reshape(20, 8, 8) % 17, np.arange(20) % 2
-    halves = {split: digits_split(images, labels, split) for split in ("train", "test")}
-    assert {split: len(y) for split, (_, y) in halves.items()} == {"train": 14, "test": 6}
-    x, y = halves["test"]
-    assert x.shape == (6, 1, 8, 8) and x.dtype == np.float32 and y.dtype == np.int64 and 0 <= x.min() <= x.max() == 1
-    index = stratified(labels, 0.3, seed=0)[1]
-    assert np.array_equal(x[:, 0] * 16, images[index]) and np.array_equal(y, labels[index])
+def test_the_digits_are_those_of_scikit_learn():
+    images, labels = load_digits(return_X_y=True)
+    for index, split in zip(stratified(labels, 0.3, seed=0), ("train", "test"), strict=True):
+        x, y = digits(split)
+        assert x.shape == (len(index), 1, 8, 8) and x.dtype == np.float32 and y.dtype == np.int64
+        assert np.array_equal(x.reshape(-1, 64) * 16, images[index]) and np.array_equal(y, labels[index])

@@ -62,16 +62,12 @@ def load(name: str = DEFAULT, samples: int = 100, keep: Path | None = None) -> B
 
 
 def _digits(samples: int, keep: Path | None) -> Base:
-    from sklearn.datasets import load_digits
-
     from brinell.core.domain import Domain
-    from brinell.core.splits import digits_split
+    from brinell.core.splits import digits
     from brinell.models import digits_cnn
 
-    data = load_digits()
-
     def split(part: str, n: int) -> tuple[Tensor, Tensor]:
-        x, y = digits_split(data.images, data.target, part)
+        x, y = digits(part)
         return torch.from_numpy(x)[:n], torch.from_numpy(y)[:n]
 
     x, y = split("test", samples)

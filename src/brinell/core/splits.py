@@ -1,6 +1,8 @@
 """Splits of labelled samples that are the same on every machine and under every library version."""
 
 import hashlib
+import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,19 +56,16 @@ def _rank(seed: int, index: int) -> bytes:
     return hashlib.blake2b(f"{seed}:{index}".encode(), digest_size=8).digest()
 
 
-def digits_split(
-    images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], split: str
-) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
-    """The half of scikit-learn's digits that is called `split`: what `digits-cnn` learns from is never what it is audited on.
+def digits(split: str) -> tuple[np.ndarray[Any, np.dtype[np.float32]], Indices]:
+    """The part `train` (70 %) or `test` of scikit-learn's digits: images (m, 1, 8, 8) in [0, 1] and labels (m,).
 
-    Args:
-        images: (n, 8, 8), values 0 to 16.
-        labels: (n,) 0 to 9.
-        split: `train` (70 %) or `test` (30 %).
-
-    Returns:
-        Images (m, 1, 8, 8) float32 in [0, 1] and labels (m,) int64.
+    `digits-cnn` learns from the one and is audited on the other. The file is read here, because the import of
+    `sklearn.datasets` takes a second.
     """
+    package = importlib.util.find_spec("sklearn")
+    assert package is not None and package.submodule_search_locations is not None
+    table = np.loadtxt(Path(package.submodule_search_locations[0]) / "datasets/data/digits.csv.gz", delimiter=",")
+    images, labels = table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1].astype(np.int64)
     train, test = stratified(labels, share=0.3, seed=0)
     keep = train if split == "train" else test
-    return (images[keep][:, None] / 16).astype(np.float32), labels[keep].astype(np.int64)
+    return (images[keep] / 16).astype(np.float32), labels[keep]

@@ -120,11 +120,10 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 
 def initial(network: nn.Module, rng: torch.Generator) -> None:
-    """Initialise the weights of a network on the CPU: layers as in He et al. 2015, biases 0."""
-    network.to_empty(device="cpu")
-    with torch.no_grad():
-        for tensor in network.parameters():
+    """Give a network on the meta device weights on the CPU: layers as in He et al. 2015, biases 0."""
+    for part in network.modules():
+        for name, tensor in list(part.named_parameters(recurse=False)):
+            values = torch.zeros(tensor.shape)  # `to_empty` would import sympy, for most of a second
             if tensor.ndim > 1:
-                nn.init.kaiming_uniform_(tensor, nonlinearity="relu", generator=rng)
-            else:
-                tensor.zero_()
+                nn.init.kaiming_uniform_(values, nonlinearity="relu", generator=rng)
+            setattr(part, name, nn.Parameter(values))

@@ -10,7 +10,7 @@ from typing import Literal
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.core.splits import digits_split
+from brinell.core.splits import digits
 from brinell.datasets._arrays import StoredArrays
 
 __all__ = ["Digits"]
@@ -33,10 +33,7 @@ class Digits:
         """
         if self.path:
             raise RequestError(f"digits takes no path (it was given {self.path!r}): write digits or digits?split=train")
-        from sklearn.datasets import load_digits
-
-        data = load_digits()
-        x, y = digits_split(data.images, data.target, self.split)
+        x, y = digits(self.split)
         return StoredArrays(
             name=f"digits-{self.split}",
             x=x,

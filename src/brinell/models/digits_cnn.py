@@ -28,7 +28,7 @@ from brinell.core import stored
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError, option
 from brinell.core.settings import Plain
-from brinell.core.splits import digits_split
+from brinell.core.splits import digits
 from brinell.core.streams import initial
 from brinell.core.user_files import cache_folder
 from brinell.models._torch_model import TorchModel
@@ -139,10 +139,7 @@ def build(width: int = 16, seed: int = 0) -> nn.Sequential:
 
 def train(network: nn.Module, seed: int = 0) -> None:
     """Train by the recipe: cross-entropy, with a learning rate that rises for a fifth of the steps and then falls to zero."""
-    from sklearn.datasets import load_digits
-
-    data = load_digits()
-    images, labels = digits_split(data.images, data.target, "train")
+    images, labels = digits("train")
     x, y = torch.from_numpy(images), torch.from_numpy(labels)
     rng = torch.Generator().manual_seed(seed + 1)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RECIPE["peak_rate"], weight_decay=RECIPE["weight_decay"])

@@ -47,7 +47,7 @@ def write_parts(path: Path, parts: Iterable[Records], cell: str) -> None:
         """Write the parts in row groups."""
         schema = schema_of(columns_of(Records)).with_metadata({"brinell.schema": str(SCHEMA_VERSION), "brinell.cell": cell})
         schema = schema.with_metadata({**schema.metadata, seal.KEY: seal.BLANK})
-        pending = schema.empty_table()
+        pending = pa.Table.from_batches([], schema)
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for part in parts:
                 pending = pa.concat_tables([pending, to_table(part).replace_schema_metadata(schema.metadata)])
@@ -114,12 +114,22 @@ def _version(schema: Any) -> str:
 def to_table(rows: Any, metadata: Mapping[str, str] | None = None) -> Any:
     """The Arrow table of a dataclass of records."""
     schema = schema_of(columns_of(rows))
-    columns = [getattr(rows, name) for name in schema.names]
-    arrays = [
-        pa.array(np.asarray(np.ma.getdata(column)), field.type, mask=np.ma.getmaskarray(column) if field.nullable else None)
-        for column, field in zip(columns, schema, strict=True)
-    ]
+    arrays = [_arrow(getattr(rows, field.name), field) for field in schema]
     return pa.Table.from_arrays(arrays, schema=schema.with_metadata(metadata))
+
+
+def _arrow(column: Array, field: Any) -> Any:
+    """A column as an Arrow array. `pa.array` does the same and imports pandas, which takes longer than most audits write."""
+    values = np.ma.getdata(column)
+    valid = pa.py_buffer(np.packbits(~np.ma.getmaskarray(column), bitorder="little")) if field.nullable else None
+    if field.type == pa.string():
+        texts = [text.encode() for text in values]
+        data = [np.cumsum([0, *map(len, texts)], dtype=np.int32), b"".join(texts)]
+    elif field.type == pa.bool_():
+        data = [np.packbits(values.astype(bool), bitorder="little")]
+    else:
+        data = [np.ascontiguousarray(values, field.type.to_pandas_dtype())]
+    return pa.Array.from_buffers(field.type, len(values), [valid, *map(pa.py_buffer, data)])
 
 
 def from_table(of: type[Rows], table: Any) -> Rows:
