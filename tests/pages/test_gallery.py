@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from brinell.analysis.masks import Lattice, Placement, Standing
-from brinell.pages import filmstrip, gallery, html
+from brinell.pages import gallery, html
 from brinell.pages.gallery import changes
+from brinell.report import film as filmstrip
+from brinell.report import pictures
 from brinell.store.run import Run
 
 DOMAIN = {"columns": [["age", 0.0, 100.0, False, []], ["<b>", -1.0, 1.0, False, []], ["job", 0.0, 1.0, True, ["cook"]]]}
@@ -95,26 +97,26 @@ def test_how_many_examples_fit_a_page(make, tmp_path):
 def test_pictures_decoded():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 3, (3, 5, 4))
-    grey = gallery.picture(x[:2], "image", -1.0, 3.0, title="a <b>")
+    grey = pictures.picture(x[:2], "image", -1.0, 3.0, title="a <b>")
     assert np.array_equal(
-        images(gallery.picture(x, "image", -1.0, 3.0, title=""))[0], np.rint((x + 1) / 4 * 255).transpose(1, 2, 0)
+        images(pictures.picture(x, "image", -1.0, 3.0, title=""))[0], np.rint((x + 1) / 4 * 255).transpose(1, 2, 0)
     )
     assert np.array_equal(images(grey)[0], np.rint(((x[:2] + 1) / 4 * 255).mean(0))) and 'alt="a &lt;b&gt;"' in grey
-    assert images(gallery.picture(x, "image", 0.0, 1.0, title=""))[0].min() == 0
-    assert 'class="thumb tiny"' in grey and 'class="thumb"' in gallery.picture(np.zeros((3, 224, 224)), "image", 0, 1, title="t")
-    assert images(gallery.picture(np.zeros((3, 224, 100)), "image", 0, 1, title="t"))[0].shape == (112, 50, 3)
+    assert images(pictures.picture(x, "image", 0.0, 1.0, title=""))[0].min() == 0
+    assert 'class="thumb tiny"' in grey and 'class="thumb"' in pictures.picture(np.zeros((3, 224, 224)), "image", 0, 1, title="t")
+    assert images(pictures.picture(np.zeros((3, 224, 100)), "image", 0, 1, title="t"))[0].shape == (112, 50, 3)
     lines = re.findall(
-        r'<polyline class="line (s\d)" points="([^"]+)"', gallery.picture(np.eye(4)[None, :, :3][0], "signal", 0, 1, title="")
+        r'<polyline class="line (s\d)" points="([^"]+)"', pictures.picture(np.eye(4)[None, :, :3][0], "signal", 0, 1, title="")
     )
     assert [style for style, _ in lines] == ["s0", "s1", "s2"]
     assert lines[1][1] == "4.0,86.0 90.0,4.0 176.0,86.0"
-    assert gallery.picture(np.zeros(5), "vector", 0.0, 1.0, title="t").count("<polyline") == 1
+    assert pictures.picture(np.zeros(5), "vector", 0.0, 1.0, title="t").count("<polyline") == 1
 
 
 def test_amplification_is_round_and_fits():
     values = [[0.025], [-8 / 255], [0.9], [0.0], [1e-9], [0.25], [0.2501], [0.05]]
-    assert [gallery.amplification(np.array(value), 1.0) for value in values] == [20, 10, 1, 1, 50_000, 2, 1, 10]
-    assert gallery.amplification(np.array([0.25]), 4.0) == 5
+    assert [pictures.amplification(np.array(value), 1.0) for value in values] == [20, 10, 1, 1, 50_000, 2, 1, 10]
+    assert pictures.amplification(np.array([0.25]), 4.0) == 5
 
 
 def test_channels_that_may_not_change_are_told_apart():

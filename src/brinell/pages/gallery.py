@@ -16,10 +16,11 @@ from PIL import Image
 from brinell.analysis.masks import Placement, placements_of
 from brinell.analysis.robust_accuracy import class_name, class_names, sizes
 from brinell.core.record import Array, Outcome, Records
-from brinell.pages import traces
 from brinell.pages.figures import Frame, polyline, svg
-from brinell.pages.filmstrip import film, most_changed, thumbnail, weight
 from brinell.pages.format import NBSP, count, norm, percent, short
+from brinell.report import traces
+from brinell.report.film import film, most_changed, thumbnail, weight
+from brinell.report.pictures import THUMBNAIL, amplification, picture
 from brinell.store.rows import take
 from brinell.store.run import Run
 
@@ -33,8 +34,6 @@ PIXEL_BYTES = 1_000_000
 """Raw bytes of all pictures on the page, about; perturbations do not compress."""
 EXPLAINED = "explain/report.html"
 """Page of `brinell explain --run`, relative to the run folder."""
-THUMBNAIL = 112
-"""Longest side of a picture in pixels; larger inputs are shown smaller."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,44 +178,6 @@ def fixed(domain: Mapping[str, Any], x: Array) -> str:
     """In words, the channels of a signal (C, T) that may not change, each by its mean; "" where all may."""
     names = [(index, column[0]) for index, column in enumerate(domain.get("columns", ())) if column[3]]
     return ", ".join(f"{name} {short(float(x[index].mean()))}" for index, name in names)
-
-
-def amplification(delta: Array, span: float) -> int:
-    """The largest of 1, 2, 5, 10, 20, 50, ... by which `delta` can be enlarged without leaving half the range either way."""
-    largest = float(np.abs(delta).max(initial=0.0))
-    if largest <= 0:
-        return 1
-    room = span / 2 / largest * (1 + 1e-6)
-    steps = [digit * 10**power for power in range(5) for digit in (1, 2, 5)]
-    return max([step for step in steps if step <= room], default=1)
-
-
-def picture(array: Array, kind: str, low: float, high: float, *, title: str) -> Markup:
-    """One input with values from `low` to `high` as HTML, by its kind (signals: `report.traces`).
-
-    A PNG for an image (C, H, W), a film strip for a video (C, T, H, W), lines for a signal (C, T) or a vector (D,).
-    """
-    array = np.asarray(array, np.float64)
-    if kind == "video" and array.ndim == 4:
-        return film(array, low, high, title=title)
-    if array.ndim == 3:
-        return _image(array, low, high, title)
-    lines = array.reshape(-1, array.shape[-1])[:3] if array.ndim else array.reshape(1, 1)
-    frame = Frame(width=180, height=90, left_edge=4, bottom=4, top=4, right=4)
-    parts = [polyline(frame, f"s{i}", line.tolist(), low, high) for i, line in enumerate(lines)]
-    return svg(frame, title, parts, "trace")
-
-
-def _image(array: Array, low: float, high: float, title: str) -> Markup:
-    """Values as a picture, scaled from `low` to `high`."""
-    levels = np.clip((array - low) / ((high - low) or 1.0), 0, 1) * 255
-    pixels = np.rint(levels).astype(np.uint8)
-    if len(pixels) == 3:
-        image = Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    else:
-        # Other numbers of channels have no colours of their own: their mean is shown.
-        image = Image.fromarray(np.rint(levels.mean(0)).astype(np.uint8))
-    return thumbnail(image, THUMBNAIL, title)
 
 
 def changes(domain: Mapping[str, Any], clean: Array, adversarial: Array) -> dict[str, Markup]:

@@ -8,10 +8,10 @@ import numpy as np
 
 from brinell.analysis.results import Rate
 from brinell.analysis.robust_accuracy import class_name
-from brinell.pages.gallery import picture
 from brinell.pages.html import fill, save_page
 from brinell.pages.page import heat
 from brinell.pages.tables import csv_text
+from brinell.report.pictures import picture
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.corruption.analysis import CLEAN, summarise

@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw
 from brinell.core.boxes import ERRORS, FALSE, HIT, IGNORED, MISLABELLED, MISPLACED, MISSED
 from brinell.core.record import Array
 from brinell.pages import figures
-from brinell.pages.filmstrip import thumbnail
 from brinell.pages.html import fill
+from brinell.report.film import thumbnail
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.dense.detection_analysis import InputSet, Study, found_boxes, open_study, summary

@@ -11,9 +11,9 @@ from PIL import Image
 from brinell.analysis.robust_accuracy import class_name
 from brinell.core.record import Array
 from brinell.pages import figures
-from brinell.pages.filmstrip import thumbnail
 from brinell.pages.gallery import COLOURS
 from brinell.pages.html import fill
+from brinell.report.film import thumbnail
 from brinell.store.files import read_arrays
 from brinell.store.table import Folder
 from brinell.studies.dense.records import Answers, inputs_path

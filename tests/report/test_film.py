@@ -7,9 +7,9 @@ import re
 import numpy as np
 from PIL import Image
 
-from brinell.pages import filmstrip
-from brinell.pages.filmstrip import film
-from brinell.pages.gallery import picture
+from brinell.report import film as filmstrip
+from brinell.report.film import film
+from brinell.report.pictures import picture
 
 
 def video(frames: int = 10, side: int = 12, channels: int = 3) -> np.ndarray:
