@@ -26,7 +26,7 @@ import numpy as np
 from torch import Tensor, nn
 
 import brinell
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
 
@@ -103,7 +103,7 @@ def cached_verdict(folder: Path | None, name: str, make: Callable[[], Verdict]) 
 
 def run_cascade(module: nn.Module, x: Tensor, y: Tensor, cascade: str | tuple[str, ...], **settings) -> Verdict:
     """One of our cascades, records and all; `settings` go to `brinell.audit`."""
-    data = ArrayDataset(x, y)
+    data = from_arrays(x, y)
     model = TorchModel(module, data.domain, name="module")
     with tempfile.TemporaryDirectory() as folder, measure.counting(module) as passes:
         settings = {"attack": cascade, "samples": len(y), "device": "cpu", "out": Path(folder) / "run"} | settings

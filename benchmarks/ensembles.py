@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 import brinell
 from brinell.core.threat import Threat
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.distances.linf import Linf
 from brinell.models._torch_model import TorchModel
 from brinell.store.run import Run
@@ -92,7 +92,7 @@ def foolbox(module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namesp
 
 def cascade(name: str, module: nn.Module, x: Tensor, y: Tensor, eps: float, options: Namespace) -> Tensor:
     """One of ours, records, stored inputs and report included."""
-    data, closest = ArrayDataset(x, y), x.clone()
+    data, closest = from_arrays(x, y), x.clone()
     model = TorchModel(module, data.domain, classes=10, name="module")
     with tempfile.TemporaryDirectory() as folder:
         settings = {"samples": len(y), "seed": options.seed, "batch_size": options.batch_size, "device": "cpu"}

@@ -22,7 +22,7 @@ from brinell.core.oracle import Batch
 from brinell.core.record import COLUMNS, Records
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.datasets.npz import Npz
 from brinell.engine import audit
 from brinell.engine.plan import Plan
@@ -119,7 +119,7 @@ def run_attack(
 def plan_of(models: Any, x: Any, y: Any, *, domain: Domain | None = None, **request: Any) -> Plan:
     """A plan over arrays and models in memory."""
     models = models if isinstance(models, tuple) else (models,)
-    dataset = ArrayDataset(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain)
+    dataset = from_arrays(np.asarray(x, dtype=np.float32), np.asarray(y), domain=domain or models[0].domain)
     return plan_audit(
         Request(data="in-memory:test", model=("in-memory",), **({"eps": "0:0.2:3"} | request)), dataset=dataset, models=models
     )
@@ -160,17 +160,6 @@ def assert_same_rows(first: Records, second: Records) -> None:
             np.testing.assert_allclose(np.ma.filled(a, 0), np.ma.filled(b, 0), rtol=1e-4, atol=1e-6, err_msg=name)
         elif name != "seconds":
             assert a.tolist() == b.tolist(), name
-
-
-def undo_form(form: Any, z: Tensor) -> Tensor:
-    """Invert a form of the check of clean accuracy."""
-    if form.reorder is not None:
-        if "rows and columns" in form.text:
-            return z.transpose(-1, -2)
-        return z.permute(0, 2, 3, 1).reshape(z.shape)
-    z = z.flip(1) if form.reverse_channels else z
-    shape = (1, -1, *[1] * (z.ndim - 2))
-    return z * torch.tensor(form.std).reshape(shape) + torch.tensor(form.mean).reshape(shape)
 
 
 def load_network(root: Any, shared: Any, data: str, factory: str, weights: str, n: int) -> tuple[Any, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from _helpers import distance, mlp
 from brinell import plugins
 from brinell.core.domain import Domain
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
 from brinell.training.checks import Checker
 from brinell.training.data import Samples
@@ -45,7 +45,7 @@ def problem(n=320):
     rng = np.random.default_rng(0)
     y = np.arange(n) % 2
     x = np.stack([0.5 + (2 * y - 1) * rng.uniform(0.2, 0.4, n), 0.5 + 0.01 * (2 * y - 1), rng.uniform(0, 1, n)], 1)
-    return ArrayDataset(x.astype(np.float32), y, domain=Domain(kind="vector", shape=(3,)))
+    return from_arrays(x.astype(np.float32), y, domain=Domain(kind="vector", shape=(3,)))
 
 
 def loop(recipe="pgd(steps=3)", module=None, file=None, custom=None, **settings):

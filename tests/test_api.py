@@ -15,7 +15,7 @@ from _helpers import mlp, rows_of
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import ModelError, RequestError
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.inputs import models_of
 from brinell.store.run import Run
 from brinell.testing import linear_problem
@@ -160,7 +160,7 @@ def test_bytes_become_the_unit_interval(tmp_path, network):
 
 def test_a_target_and_a_domain_of_ones_own(tmp_path):
     problem = linear_problem("signal", "l2")
-    data = ArrayDataset(problem.batch.x, problem.batch.y, domain=problem.model.domain)
+    data = from_arrays(problem.batch.x, problem.batch.y, domain=problem.model.domain)
     largest = float(problem.margin.max()) * 1.05
     result = brinell.audit(problem.model, data, norm="l2", eps=f"{largest}", attack="apgd-ce?steps=10", out=tmp_path / "run")
     assert result.models[0].robust_accuracy[-1].k == 0

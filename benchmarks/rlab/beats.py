@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from brinell.core.domain import Domain
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.models._torch_model import TorchModel
 from brinell.rlab import validation
 from brinell.rlab.agent import Agent
@@ -81,7 +81,7 @@ def train(x: Tensor, y: Tensor, steps: int) -> nn.Module:
 def learn(module: nn.Module, x: Tensor, y: Tensor, out: Path, queries: int) -> Agent:
     """The policy of `brinell train-agent` for the network under test, trained anew."""
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(7))
-    dataset = ArrayDataset(x[shuffled].numpy(), y[shuffled].numpy(), tuple("NSVFQ"), DOMAIN, "DS1")
+    dataset = from_arrays(x[shuffled].numpy(), y[shuffled].numpy(), tuple("NSVFQ"), DOMAIN, "DS1")
     settings = {"samples": 500, "algorithm": "none", "episode_steps": queries - 1, "device": "cpu"}
     request = TrainAgentRequest(data="DS1", attack=f"{RLAB}signed-patch", **settings)
     return train_agent(request, out, lambda report: None, dataset=dataset, model=TorchModel(module, DOMAIN, name="heartbeats"))

@@ -16,7 +16,7 @@ from brinell.core.domain import Domain, Kind
 from brinell.core.errors import BrinellWarning, RequestError, in_python, short
 from brinell.core.user_files import expand_home
 from brinell.core.values import as_array, as_tensor
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import ArrayDataset, from_arrays
 from brinell.engine.batch_attack import (
     KINDS,
     BatchAttack,
@@ -217,7 +217,7 @@ def _inputs(model: Any, x: Any, bounds: Any, kind: Kind | None, layout: Any) -> 
         check_bounds(tensor, domain)
         return _Inputs(x=tensor, domain=domain, dataset=_Bare(domain), original=x)
     # Functions take the layout of the arrays, which a data set works out.
-    sample = ArrayDataset(tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high))
+    sample = from_arrays(tensor.cpu(), np.zeros(len(tensor), int), kind=kind, layout=layout, bounds=(low, high))
     arranged = sample.load(range(len(tensor))).to(tensor.device)
     return _Inputs(x=arranged, domain=sample.domain, dataset=sample, original=x)
 

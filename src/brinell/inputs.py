@@ -7,6 +7,7 @@ next to the plugins of their kind (`models._callable`, `models._transformers`, `
 import copy
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,9 @@ from brinell.core.errors import RequestError, in_python, one_line, short
 from brinell.core.maite import Metadata, metadata_of
 from brinell.core.model import Model
 from brinell.core.values import as_array
-from brinell.datasets._arrays import Bounds
-from brinell.datasets._axes import Layout
-from brinell.datasets._boxed_arrays import BoxedArrays
-from brinell.datasets._masked_arrays import MaskedArrays
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._arrays import BoundsError, Layout
+from brinell.datasets._memory import ArrayDataset, Bounds, from_arrays
+from brinell.engine.mistakes import explain
 from brinell.engine.request import IN_MEMORY
 from brinell.engine.sources import open_data
 from brinell.models._answers import KINDS, LogitModel
@@ -84,14 +83,24 @@ def data(
     Raises:
         BrinellError: one line that says what is wrong, why, and what to do.
     """
-    settings: dict[str, Any] = {"name": name, "kind": kind, "layout": layout, "bounds": bounds, "divide": divide}
-    if masks is None and boxes is None:
-        return ArrayDataset(x, y, classes, **settings)
     if sum(truth is not None for truth in (y, masks, boxes)) > 1:
         raise RequestError(
             "y holds a class for each picture, masks one for each pixel, and boxes the objects: give one of the three"
         )
-    return MaskedArrays(x, masks, classes, **settings) if boxes is None else BoxedArrays(x, boxes, classes, **settings)
+    settings = {"kind": kind, "layout": layout, "bounds": bounds, "divide": divide, "masks": masks, "boxes": boxes}
+    try:
+        return from_arrays(x, y, classes, name=name, **settings)
+    except BoundsError as error:
+        source = "x, y" if y is not None or isinstance(x, tuple) else "data"
+        raise explain(error, partial(_call_of_data, source), in_memory=True) from None
+
+
+def _call_of_data(source: str, options: Mapping[str, Any]) -> str:
+    """A call of `brinell.data` with these options."""
+    texts = {name: repr(value) if name in ("kind", "layout") else value for name, value in options.items()}
+    if {"low", "high"} <= texts.keys():
+        texts["bounds"] = f"({texts.pop('low')}, {texts.pop('high')})"
+    return f"brinell.data({source}, {', '.join(f'{name}={text}' for name, text in texts.items())})"
 
 
 def open_dataset(value: Any) -> Dataset | None:
@@ -101,7 +110,7 @@ def open_dataset(value: Any) -> Dataset | None:
     if isinstance(value, Dataset):
         return value
     metadata = metadata_of(value)
-    return ArrayDataset(value) if metadata is None else ArrayDataset(value, name=metadata.name)
+    return data(value) if metadata is None else data(value, name=metadata.name)
 
 
 def spec_of(value: Any, dataset: Dataset | None) -> str:

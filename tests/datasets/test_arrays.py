@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from _refusals import refused
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import StoredArrays, blocks, domain_of
-from brinell.datasets._axes import arrange
+from brinell.datasets._arrays import StoredArrays, arrange, blocks, domain_of
 from brinell.datasets._labels import check_labels, class_names
 
 

@@ -103,7 +103,7 @@ def test_a_folder_without_its_parts(folder):
 
 def test_masks_in_memory_that_do_not_fit():
     x, masks = make_pictures()
-    with pytest.raises(BrinellError, match="one mask"):
+    with pytest.raises(BrinellError, match="give one .height, width. for each picture"):
         brinell.data(x, masks=masks[:3])
     with pytest.raises(BrinellError, match="a mask of its own size"):
         brinell.data(x, masks=masks[:, :8])

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, TensorDataset
 from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.testing.others import check_dataset
 
 X = torch.linspace(0, 1, 5 * 3 * 5 * 5).reshape(5, 3, 5, 5)
@@ -41,7 +41,7 @@ def test_every_form_holds_the_same(subtests: pytest.Subtests) -> None:
         (X.double(), Y),
     ]:
         with subtests.test(arguments=arguments):
-            data = ArrayDataset(*arguments)
+            data = from_arrays(*arguments)
             check_dataset(data)
             assert (data.domain.kind, data.domain.shape, data.domain.levels) == ("image", (3, 5, 5), None)
             assert data.classes == ("0", "1", "2") and data.name == "arrays"
@@ -51,32 +51,32 @@ def test_every_form_holds_the_same(subtests: pytest.Subtests) -> None:
 
 def test_items_are_read_when_they_are_asked_for() -> None:
     pairs = Pairs()
-    data = ArrayDataset(pairs)
+    data = from_arrays(pairs)
     before = pairs.read
     data.load([1, 2])
     assert pairs.read == before + 2
-    assert data.digest() == ArrayDataset(X, Y).digest()
+    assert data.digest() == from_arrays(X, Y).digest()
 
 
 def test_the_kind_follows_from_the_axes(subtests: pytest.Subtests) -> None:
     for shape, kind in [((2, 7), "vector"), ((2, 1, 9), "signal"), ((2, 3, 5, 5), "image"), ((2, 1, 2, 5, 5), "video")]:
         with subtests.test(shape=shape):
-            data = ArrayDataset(np.zeros(shape), [0, 1])
+            data = from_arrays(np.zeros(shape), [0, 1])
             assert (data.domain.kind, data.domain.shape) == (kind, shape[1:])
 
 
 def test_a_domain_is_taken_at_its_word() -> None:
     domain = Domain(kind="vector", shape=(2,), low=(-1.0, 0.0), high=(1.0, 9.0))
-    data = ArrayDataset(np.array([[-1.0, 9.0]]), [0], domain=domain, classes=["only"], name="mine")
+    data = from_arrays(np.array([[-1.0, 9.0]]), [0], domain=domain, classes=["only"], name="mine")
     assert (data.domain, data.classes, data.name) == (domain, ("only",), "mine")
     assert data.load([0]).tolist() == [[-1, 9]]
-    ArrayDataset(np.array([[-1.0, 9.000005]]), [0], domain=domain)
-    with pytest.raises(RequestError, check=refused("datasets._arrays.check_bounds")):
-        ArrayDataset(np.array([[-2.0, 3.0]]), [0], domain=domain)
-    with pytest.raises(RequestError, check=refused("datasets._arrays.check_bounds")):
-        ArrayDataset(np.array([[np.nan, 3.0]]), [0], domain=domain)
+    from_arrays(np.array([[-1.0, 9.000005]]), [0], domain=domain)
+    with pytest.raises(RequestError, check=refused("datasets._memory._check_bounds")):
+        from_arrays(np.array([[-2.0, 3.0]]), [0], domain=domain)
+    with pytest.raises(RequestError, check=refused("datasets._memory._check_bounds")):
+        from_arrays(np.array([[np.nan, 3.0]]), [0], domain=domain)
     with pytest.raises(RequestError, match="do not live in a domain"):
-        ArrayDataset(np.zeros((1, 3)), [0], domain=domain)
+        from_arrays(np.zeros((1, 3)), [0], domain=domain)
 
 
 def test_bad_data_give_one_line(subtests: pytest.Subtests) -> None:
@@ -84,7 +84,7 @@ def test_bad_data_give_one_line(subtests: pytest.Subtests) -> None:
         ((X * 2, Y), "from 0 to 2, outside the bounds 0 to 1"),
         ((X + torch.nan, Y), "NaN"),
         ((X, Y[:3]), "3 labels for 5"),
-        ((torch.zeros(5, 3, 5, 3), Y), "channels could be first or last: say it by brinell.data"),
+        ((torch.zeros(5, 3, 5, 3), Y), "channels could be first or last: give layout=first or layout=last"),
         ((X[:, 0, 0, 0], Y), "samples first"),
         ((torch.zeros(2, 1, 1, 1, 1, 1), Y[:2]), "give a Domain"),
         ((X, Y, ["a", "b"]), "2 names"),
@@ -97,5 +97,5 @@ def test_bad_data_give_one_line(subtests: pytest.Subtests) -> None:
     for arguments, words in rows:
         with subtests.test(arguments=arguments):
             with pytest.raises(RequestError, match=words) as error:
-                ArrayDataset(*arguments)
+                from_arrays(*arguments)
             assert "\n" not in str(error.value)

@@ -67,9 +67,9 @@ def test_every_forward_of_it_is_counted_and_verified(tmp_path):
     records = run.records()
     forwards = int((records.forwards + records.judge_forwards).sum())
     assert model.queries == forwards + run.manifest["probes"]["recorder"]["forwards"]
-    from brinell.datasets._memory import ArrayDataset
+    from brinell.datasets._memory import from_arrays
 
-    data = ArrayDataset(x, np.zeros(20, int), domain=IMAGE)
+    data = from_arrays(x, np.zeros(20, int), domain=IMAGE)
     plan = make_plan(Request(**run.manifest["request"]), dataset=data, models=(model,))
     verification = verify_run(run, plan, SilentProgress())
     problems = [

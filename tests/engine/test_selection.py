@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from _helpers import mlp, plan_of
 from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.datasets.digits import Digits
 from brinell.engine.cells import clean_cell
 from brinell.engine.request import Request
@@ -19,7 +19,7 @@ SORTED = np.repeat(np.arange(10), 50)
 
 
 def data(labels):
-    return ArrayDataset(np.zeros((len(labels), 2), np.float32), labels)
+    return from_arrays(np.zeros((len(labels), 2), np.float32), labels)
 
 
 def select_from(labels, **request):

@@ -13,7 +13,7 @@ from brinell.core.criterion import Threshold
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
 from brinell.core.streams import Streams
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.engine.targeting import attackable_samples, parse_reject_class, parse_targeting
 from brinell.store.run import Run
 
@@ -81,7 +81,7 @@ def test_verification_judges_by_the_target_class(tmp_path_factory, subtests):
         with subtests.test(str((targeted,))):
             tmp_path = tmp_path_factory.mktemp("row")
             run_audit(tmp_path / "run", net(), X, Y, attack=("pgd",), eps="0.25", targeted=targeted)
-            data = ArrayDataset(X, Y, domain=net().domain)
+            data = from_arrays(X, Y, domain=net().domain)
             assert brinell.verify(tmp_path / "run", net(), data).passed
             inverted = Recorder(lambda x: bands(x)[:, [2, 1, 0]], classes=3)
             inverted.digest = net().digest
@@ -101,7 +101,7 @@ def test_a_class_that_there_is_not_is_refused(subtests):
 
 
 def test_the_summary_says_towards_what(tmp_path):
-    data = ArrayDataset(X, Y, domain=net().domain)
+    data = from_arrays(X, Y, domain=net().domain)
     result = brinell.audit(net(), data, eps="0.21", attack="pgd", targeted="2", out=tmp_path / "run")
     assert result.models[0].criterion == "targeted at 2" and result.models[0].n == 4
     assert "targeted" in (tmp_path / "run" / "report.html").read_text()

@@ -14,7 +14,7 @@ from _refusals import refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import Outcome
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.engine.plan import model_opener
 from brinell.inputs import models_of
 from brinell.models._answers import LogitModel, recognise_answers
@@ -42,7 +42,7 @@ def data(classes=NAMES, n=90):
     y = linear()(x).argmax(1)
     y[::10] = (y[::10] + 1) % 3
     labels = np.array([classes.index(NAMES[label]) for label in y.tolist()])
-    return ArrayDataset(x.numpy(), labels, classes=classes, kind="vector")
+    return from_arrays(x.numpy(), labels, classes=classes, kind="vector")
 
 
 def test_rows_in_another_order_are_the_same_model(subtests):
@@ -73,7 +73,7 @@ def test_the_softmax_before_the_order_is_still_read():
 
 def test_classes_that_the_model_does_not_know_are_never_answered():
     model = LogitModel(TorchModel(linear(), DOMAIN, class_names=NAMES), "logits")
-    arrays = ArrayDataset(
+    arrays = from_arrays(
         np.random.default_rng(0).random((4, 4)), [0, 2, 3, 0], classes=("cat", "gnu", "dog", "frog"), kind="vector"
     )
     ordered = in_order_of(model, arrays)
@@ -84,7 +84,7 @@ def test_classes_that_the_model_does_not_know_are_never_answered():
 
 
 def test_one_number_of_two_classes_is_turned_round_once_its_kind_is_known():
-    arrays = ArrayDataset(np.random.default_rng(0).random((4, 4)), [0, 1, 1, 0], classes=("good", "bad"), kind="vector")
+    arrays = from_arrays(np.random.default_rng(0).random((4, 4)), [0, 1, 1, 0], classes=("good", "bad"), kind="vector")
     model = TorchModel(nn.Linear(4, 1), DOMAIN, class_names=("bad", "good"))
     with pytest.raises(RequestError, check=refused("models._class_order.in_order_of")):
         in_order_of(model, arrays)

@@ -5,30 +5,201 @@ import math
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from brinell.core.data import DataInfo
-from brinell.core.domain import Column, Domain
-from brinell.core.errors import RequestError, short
+from brinell.core.domain import Domain, Kind
+from brinell.core.errors import RequestError
 from brinell.core.record import Array as Array
-from brinell.datasets._advice import DARK, Outline, Span, advise, head_of
-from brinell.datasets._axes import Arrangement
 from brinell.datasets._labels import Labels
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Bounds = Literal["columns"] | tuple[Any, Any]
+Layout = Literal["first", "last"]
 
+CHANNELS = (1, 3, 4)
+"""Sizes by which the axis of an image's channels is recognised."""
+AXES: dict[Kind, int] = {"vector": 1, "signal": 2, "image": 3, "video": 4}
+"""Number of axes of one input of each kind, channels included."""
+ELONGATION = 4
+"""An axis is that of a signal's channels if the other is at least this many times as long."""
+SHORTEST_SIGNAL = 32
+"""Fewest values per channel that make a row a signal by its smoothness alone."""
+SMOOTH = 0.5
+"""Largest ratio of the mean step between neighbours to the deviation, in a signal that is sampled finely enough."""
+FLOAT = np.dtype(np.float32)
+DARK = 127
+"""Largest value of bytes that are not taken for the levels of an image of 8 bits."""
 TOLERANCE = 1e-6
 """Share of the width of the bounds by which a value may exceed them; such values are moved onto the bound."""
 BLOCK = 1 << 22
 """Bytes read at once when a whole array is scanned."""
+SAMPLE = 256
+"""Number of inputs that are looked at for their smoothness."""
 
 
-def span(x: "Array | Rows", subject: str = "the array of inputs") -> Span:
+# Order of axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrangement:
+    """The conversion of stored inputs to inputs with channels first."""
+
+    kind: Kind
+    """Kind of an input."""
+    shape: tuple[int, ...]
+    """Shape of an input, channels first."""
+    axes: tuple[int, ...]
+    """Order of the axes of the stored array, the axis of the samples first."""
+
+    @classmethod
+    def identity(cls, domain: Domain) -> "Arrangement":
+        """The arrangement of inputs that are stored as the domain has them."""
+        return cls(kind=domain.kind, shape=domain.shape, axes=tuple(range(1 + len(domain.shape))))
+
+    def __call__(self, block: Array) -> Array:
+        """(n, *stored) values as (n, *shape)."""
+        return block.transpose(self.axes).reshape(len(block), *self.shape)
+
+
+def kind_of(shape: tuple[int, ...], dtype: "np.dtype[Any]", *, named_signal: bool = False) -> Kind | None:
+    """Kind of stored inputs (n, *stored) by their axes, for which nothing is said; None for a number of axes without one.
+
+    Args:
+        shape: shape of the array.
+        dtype: type of its values; bytes are rather pictures than signals.
+        named_signal: True if the name of the array, or its sampling rate, says that it holds signals.
+    """
+    sides = shape[1:]
+    if named_signal and len(sides) in (1, 2):
+        return "signal"
+    if len(sides) == 2:
+        narrow, long = sorted(sides)
+        elongated = narrow == 1 or (ELONGATION * narrow <= long and dtype.kind != "b" and dtype != np.uint8)
+        return "signal" if elongated else "image"
+    return {1: "vector", 3: "image", 4: "video"}.get(len(sides))  # type: ignore[return-value]
+
+
+def arrange(
+    shape: tuple[int, ...],
+    *,
+    kind: Kind | None = None,
+    layout: Layout | None = None,
+    dtype: "np.dtype[Any]" = FLOAT,
+    named_signal: bool = False,
+    subject: str = "the array of inputs",
+) -> Arrangement:
+    """Decide how stored inputs become inputs with channels first; refuses shapes that can be read in several ways.
+
+    Args:
+        shape: shape of the array, samples first.
+        kind: kind of the inputs; by default `kind_of` decides.
+        layout: position of the channels; by default the axis of size 1, 3 or 4, else the shortest; of a signal the first,
+            unless it is the longer one by far.
+        dtype: type of the values.
+        named_signal: True if a name says that the inputs are signals.
+        subject: name of the array in messages.
+    """
+    sides, order = len(shape) - 1, tuple(range(len(shape)))
+    if kind is None and not 1 <= sides <= 4:
+        raise RequestError(f"{subject} has shape {shape}; inputs need 1 to 4 axes after the one of the samples")
+    kind = kind or kind_of(shape, dtype, named_signal=named_signal) or "vector"
+    if kind != "vector" and sides == AXES[kind] - 1:
+        return Arrangement(kind=kind, shape=(1, *shape[1:]), axes=order)
+    if sides != AXES[kind]:
+        raise RequestError(f"{subject} has shape {shape}, which is no list of {kind}s; give the option kind=")
+    if kind == "vector" or (layout or _layout(shape, kind, subject)) == "first":
+        return Arrangement(kind=kind, shape=shape[1:], axes=order)
+    return Arrangement(kind=kind, shape=(shape[-1], *shape[1:-1]), axes=(0, sides, *order[1:-1]))
+
+
+def _layout(shape: tuple[int, ...], kind: Kind, subject: str) -> Layout:
+    """Position of the channels in arrays of this shape; refuses a shape that leaves it open."""
+    first, *middle, last = shape[1:]
+    if kind == "signal":
+        return "last" if ELONGATION * last <= first and last < first else "first"
+    if kind == "video" and middle[0] in CHANNELS and first not in CHANNELS and last not in CHANNELS:
+        raise RequestError(f"{subject} has shape {shape} with frames before channels: write x.swapaxes(1, 2)")
+    if (first in CHANNELS) != (last in CHANNELS):
+        return "first" if first in CHANNELS else "last"
+    if first < min(*middle, last):
+        return "first"
+    if last < min(first, *middle):
+        return "last"
+    raise RequestError(f"{subject} has shape {shape}, whose channels could be first or last: give layout=first or layout=last")
+
+
+def looks_like_signals(x: "Array | Rows", kind: Kind) -> bool:
+    """True if inputs (n, *stored) that are read as vectors or grey images change smoothly along one axis, as signals do.
+
+    Whole numbers from 0 to 255, or such numbers divided by 255, are flattened pictures rather than signals.
+    """
+    if kind == "signal" or x.ndim not in (2, 3) or max(x.shape[1:]) < SHORTEST_SIGNAL:
+        return kind == "signal"
+    x = np.asarray(x[:SAMPLE], dtype=np.float64)
+    spread, low, high = float(x.std()), float(x.min()), float(x.max())
+    scaled = x * (255 if high <= 1 else 1)
+    if spread == 0 or (low >= 0 and high <= 255 and bool((np.abs(scaled - np.round(scaled)) < 1e-3).all())):
+        return False
+    steps = [np.abs(np.diff(x, axis=axis)).mean() if x.shape[axis] > 1 else np.inf for axis in range(1, x.ndim)]
+    axis_of_time = int(np.argmax(x.shape[1:]))
+    return steps[axis_of_time] < SMOOTH * spread and all(
+        step >= SMOOTH * spread for axis, step in enumerate(steps) if axis != axis_of_time
+    )
+
+
+def reading_note(x: "Array | Rows", arrangement: Arrangement) -> tuple[str, ...]:
+    """A note on a reading that the axes alone decided, with the option for the other one; empty if there is only one."""
+    sides = x.shape[1:]
+    if len(sides) == 1 and arrangement.kind == "vector" and looks_like_signals(x, "vector"):
+        return (f"rows of {sides[0]} values that change smoothly are read as vectors: give kind=signal if they are signals",)
+    if len(sides) != 2 or 1 in sides or x.dtype == np.uint8:
+        return ()
+    if arrangement.kind == "image":
+        return (f"inputs of shape {sides} are read as grey images: give kind=signal for signals of {sides[0]} channels",)
+    channels, length = arrangement.shape
+    text = f"inputs of shape {sides} are read as signals of {channels} channels with {length} values each"
+    return (f"{text}: give kind=image for grey images",)
+
+
+# Scale and bounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a scan of all values of an array showed."""
+
+    minimum: float
+    """Smallest value."""
+    maximum: float
+    """Largest value."""
+    bytes8: bool
+    """True if each value is a multiple of 1/255, as in an image that was stored in 8 bits."""
+    integral: bool
+    """True if each value is a whole number."""
+
+
+class BoundsError(RequestError):
+    """Stored values that leave their bounds, or bytes that are not the levels of an image of 8 bits.
+
+    Args:
+        problem: what is wrong with them.
+        remedy: what to do where nothing else is known of them.
+        x: (n, *stored) the values.
+        kind: kind of the inputs.
+        facts: what a scan of them showed.
+    """
+
+    def __init__(self, problem: str, remedy: str, x: "Array | Rows", kind: Kind, facts: Facts) -> None:
+        super().__init__(problem, remedy=remedy)
+        self.x, self.kind, self.facts = x, kind, facts
+
+
+def scan(x: "Array | Rows", subject: str = "the array of inputs") -> Facts:
     """Scan all values once, a block at a time."""
     if x.dtype.kind not in "biuf":
         raise RequestError(f"{subject} has type {x.dtype}; inputs must be real numbers")
@@ -42,7 +213,7 @@ def span(x: "Array | Rows", subject: str = "the array of inputs") -> Span:
         if bytes8:
             grid = rows * np.float32(255)
             bytes8 = bool((np.abs(grid - np.round(grid)) < 1e-3).all())
-    return Span(minimum=minimum, maximum=maximum, bytes8=bytes8, integral=integral)
+    return Facts(minimum=minimum, maximum=maximum, bytes8=bytes8, integral=integral)
 
 
 def blocks(x: "Array | Rows") -> Iterator[Array]:
@@ -67,55 +238,40 @@ def domain_of(
     low: float | None = None,
     high: float | None = None,
     levels: int | None = None,
-    divide: float = 1.0,
+    divide: float | None = None,
     subject: str = "the array of inputs",
-    remedy: Callable[[Outline], str] = lambda outline: "",
 ) -> tuple[Domain, float]:
     """The domain of stored inputs, and the number by which to divide stored values.
 
-    Bytes without bounds are divided by 255, and refused if none exceeds 127. Everything else is divided by `divide` and must
-    then lie between `low` (default 0) and `high` (default 1); `remedy` returns advice for values that do not. The storage levels
-    are 256 for bytes and for images whose values all are multiples of 1/255, the whole numbers between the bounds for integers,
-    none otherwise; `levels` overrides this (0 for none).
+    Bytes without bounds or divisor are divided by 255, and refused if none exceeds 127. Everything else is divided by `divide`
+    and must then lie between `low` (default 0) and `high` (default 1). The storage levels are 256 for bytes and for images whose
+    values all are multiples of 1/255, the whole numbers between the bounds for integers, none otherwise; `levels` overrides this
+    (0 for none).
+
+    Raises:
+        BoundsError: values outside the bounds, or bytes that are no levels of 8 bits.
     """
     lower, upper = 0.0 if low is None else float(low), 1.0 if high is None else float(high)
-    grid: int | None = 256
-    if x.dtype == np.uint8 and low is None and high is None and divide == 1:
+    facts, grid = scan(x, subject), 256
+    if x.dtype == np.uint8 and low is None and high is None and divide is None:
         divide = 255.0
-        if 0 < (largest := _byte_maximum(x)) <= DARK:
-            outline = Outline(kind=arrangement.kind, span=span(x, subject), dtype=x.dtype, head=head_of(x))
-            raise RequestError(
-                f"{subject} holds bytes up to {largest}, which would be divided by 255: "
-                f"{remedy(outline) or 'give their scale by divide or by low and high'}; for dark images of 8 bits, divide=255"
-            )
+        if 0 < facts.maximum <= DARK:
+            problem = f"{subject} holds bytes up to {facts.maximum:g}, which would be divided by 255"
+            raise BoundsError(problem, "give their scale by divide=", x, arrangement.kind, facts)
     else:
-        values = span(x, subject)
+        divide = divide or 1.0
         slack = TOLERANCE * (upper - lower)
-        minimum, maximum = values.minimum / divide, values.maximum / divide
+        minimum, maximum = facts.minimum / divide, facts.maximum / divide
         if minimum < lower - slack or maximum > upper + slack:
-            raise RequestError(
-                f"{subject} holds values from {minimum:g} to {maximum:g}, outside the bounds {lower:g} to {upper:g}: "
-                + (
-                    remedy(Outline(kind=arrangement.kind, span=values, dtype=x.dtype, head=head_of(x)))
-                    or "give bounds that hold them (low and high), or scale the data"
-                )
-            )
+            problem = f"{subject} holds values from {minimum:g} to {maximum:g}, outside the bounds {lower:g} to {upper:g}"
+            raise BoundsError(problem, "give bounds that hold them, or divide the values", x, arrangement.kind, facts)
         if x.dtype.kind != "f":
-            grid = round((upper - lower) * divide) + 1 if upper > lower else None
-        elif not (arrangement.kind in ("image", "video") and values.bytes8 and (lower, upper) == (0, 1)):
-            grid = None
-    grid = grid if levels is None else levels or None
-    return make_domain(subject, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid), divide
-
-
-def _byte_maximum(x: "Array | Rows") -> int:
-    """The largest of the bytes, or the first that images of 8 bits alone reach."""
-    largest = 0
-    for rows in blocks(x):
-        largest = max(largest, int(rows.max()))
-        if largest > DARK:
-            break
-    return largest
+            grid = round((upper - lower) * divide) + 1 if upper > lower else 0
+        elif not (arrangement.kind in ("image", "video") and facts.bytes8 and (lower, upper) == (0, 1)):
+            grid = 0
+    grid = grid if levels is None else levels
+    domain = make_domain(subject, kind=arrangement.kind, shape=arrangement.shape, low=lower, high=upper, levels=grid or None)
+    return domain, divide
 
 
 def make_domain(subject: object, **settings: Any) -> Domain:
@@ -126,111 +282,7 @@ def make_domain(subject: object, **settings: Any) -> Domain:
         raise RequestError(f"{subject}: {error}") from None
 
 
-def fit_domain(
-    x: "Array | Rows",
-    arrangement: Arrangement,
-    domain: Domain | None,
-    columns: tuple[str, ...],
-    bounds: Bounds | None,
-    divide: float | None,
-) -> tuple["Array | Rows", Domain, float, tuple[str, ...]]:
-    """Inputs of memory in their domain.
-
-    Args:
-        x: (n, *stored) values.
-        arrangement: order of the axes.
-        domain: the user's domain, or None.
-        columns: names of columns with separate units, if any.
-        bounds: the user's (low, high) or "columns", or None.
-        divide: the user's divisor, or None.
-
-    Returns:
-        The inputs, their domain, the divisor of stored values, and notes on the decisions made.
-    """
-    if divide is not None and not (_is_number(divide) and divide > 0):
-        raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
-    if domain is not None:
-        if divide is not None:
-            raise RequestError("divide is for data without a domain: divide the inputs, or leave the domain out")
-        check_bounds(x, domain)
-        return x, domain, 1.0, ()
-    bounds = _plain_bounds(bounds)
-    pair = isinstance(bounds, tuple | list) and len(bounds) == 2 and all(map(_is_number, bounds))
-    if columns or (bounds is not None and arrangement.kind == "vector" and not pair):
-        if divide is not None:
-            raise RequestError("divide is for inputs of one scale, and these have bounds for each column: leave one of them out")
-        x, domain = scale_columns(x, columns, bounds)
-        return x, domain, 1.0, ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
-    divisor = 1.0 if divide is None else float(divide)
-    if bounds is None:
-        source = "data" if isinstance(x, Rows) else "x, y"
-        if divide == 1 and x.dtype == np.uint8:  # taken at its word, where bytes are divided by 255 otherwise
-            return x, *domain_of(x, arrangement, low=0.0, high=1.0), ()
-        return x, *domain_of(x, arrangement, divide=divisor, remedy=lambda outline: advise(outline).in_python(source)), ()
-    if not pair:
-        raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
-    return x, *domain_of(x, arrangement, low=float(bounds[0]), high=float(bounds[1]), divide=divisor), ()
-
-
-def _plain_bounds(bounds: Any) -> Any:
-    """Bounds of arrays and tensors as numbers and lists."""
-    ends = bounds if isinstance(bounds, tuple | list) else bounds.tolist() if hasattr(bounds, "tolist") else None
-    return bounds if not isinstance(ends, tuple | list) else [end.tolist() if hasattr(end, "tolist") else end for end in ends]
-
-
-def _is_number(value: Any) -> bool:
-    """True for a real number, not a bool, that float holds."""
-    try:
-        return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
-    except (OverflowError, TypeError):
-        return False
-
-
-def check_bounds(x: "Array | Rows", domain: Domain) -> None:
-    """Refuse inputs outside the user's domain."""
-    import torch
-
-    low, high = domain.bounds()
-    slack = TOLERANCE * float((high - low).max())
-    for rows in blocks(x):
-        values = torch.from_numpy(rows.astype(np.float32))
-        if not domain.excess(values) <= slack:
-            minimum, maximum = (float(value) for value in values.aminmax())
-            raise RequestError(
-                f"inputs reach from {minimum:g} to {maximum:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
-                "scale them, or give a domain that holds them"
-            )
-
-
-def scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
-    """Scale vectors with separate units to [0, 1], column by column; columns that are constant are fixed."""
-    values = np.array(x[:], dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
-    names = names or tuple(map(str, range(values.shape[1])))
-    has_own_bounds = bounds is None or (isinstance(bounds, str) and bounds == "columns")
-    minimum, maximum = (values.min(0), values.max(0)) if has_own_bounds else _column_bounds(bounds, values.shape[1])
-    if columns_outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
-        raise RequestError(f"column {names[columns_outside[0]]} holds values outside of its bounds: widen them")
-    varies = maximum > minimum
-    low, width = np.where(varies, 0.0, minimum), np.where(varies, maximum - minimum, 1.0)
-    columns = tuple(
-        Column(name, low, high) if low < high else Column(name, fixed=True)
-        for name, low, high in zip(names, minimum.tolist(), maximum.tolist(), strict=True)
-    )
-    shape, ends = (len(names),), (tuple(low.tolist()), tuple((low + 1).tolist()))
-    domain = make_domain("the array of inputs", kind="vector", shape=shape, low=ends[0], high=ends[1], columns=columns)
-    return np.where(varies, (values - minimum) / width, values).astype(np.float32), domain
-
-
-def _column_bounds(bounds: Any, width: int) -> tuple[Array, Array]:
-    if isinstance(bounds, str):
-        raise RequestError(f"bounds is {bounds!r}: give (low, high), or 'columns' for each column's own range")
-    try:
-        low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (width,)) for end in bounds)
-    except (TypeError, ValueError):
-        raise RequestError(f"bounds are (low, high), each a number or one for each of the {width} columns") from None
-    return low, high
+# The data set
 
 
 class Rows(ABC):
@@ -269,6 +321,7 @@ class StoredArrays:
         groups: (n,) group of each input, such as its patient, if known.
         fixed_channels: (n, k) float32: the last k channels of signals, each constant over time, in the domain's units.
         digest: hashes the data set's content, if that is cheaper than to scan all inputs.
+        truth: arrays with the truth about parts of inputs, which the digest covers.
     """
 
     def __init__(
@@ -285,12 +338,13 @@ class StoredArrays:
         groups: Array | None = None,
         fixed_channels: Array | None = None,
         digest: Callable[[], str] | None = None,
+        truth: Sequence[Array] = (),
     ) -> None:
         self.name, self.domain, self.classes, self.groups = name, domain, classes, groups
         self.info = info or DataInfo()
         self._x, self._y, self._divisor, self._fixed_channels = x, y, divisor, fixed_channels
         self._arrangement = arrangement or Arrangement.identity(domain)
-        self._content, self._digest = digest or self._values, ""
+        self._content, self._digest, self._truth = digest or self._values, "", truth
 
     def __len__(self) -> int:
         return len(self._y)
@@ -333,8 +387,8 @@ class StoredArrays:
         for rows in blocks(self._x):
             hash.update(little_endian_bytes(self._arrangement(rows)))
         hash.update(little_endian_bytes(self._y))
-        if self._fixed_channels is not None:
-            hash.update(little_endian_bytes(self._fixed_channels))
+        for part in (*(() if self._fixed_channels is None else (self._fixed_channels,)), *self._truth):
+            hash.update(little_endian_bytes(part))
         return hash.hexdigest()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from brinell.core.bounded import MOST_CLASSES
 from brinell.core.class_names import check_unique
-from brinell.core.errors import RequestError
+from brinell.core.errors import RequestError, short
 from brinell.core.record import Array
 
 MULTI_LABEL = (
@@ -51,11 +51,31 @@ def check_labels(y: Array, n: int, subject: str = "the array of labels") -> Labe
     return y.astype(np.int64)
 
 
-def code_signs(y: Array) -> tuple[Array, tuple[str, ...] | None]:
-    """Labels -1 and 1, as estimators of two classes have them, as 0 and 1 with their names; any others as they are."""
-    if y.dtype.kind in "if" and y.size and set(np.unique(y).tolist()) == {-1, 1}:
-        return (y > 0).astype(np.int64), ("-1", "1")
-    return y, None
+def encode_labels(
+    labels: Array, classes: Sequence[object] | None, named: Sequence[str] = ()
+) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
+    """The labels as numbers, the names of the classes if known, and notes on the decisions made.
+
+    Args:
+        labels: (n,) numbers or texts, or one-hot rows; -1 and 1, as estimators of two classes have them, become 0 and 1.
+        classes: names of the classes that the user gave.
+        named: names that the data have.
+    """
+    if unnamed := [name for name in classes or () if not isinstance(name, str | int | float | bytes | np.generic)]:
+        raise RequestError(f"classes holds {short(unnamed[0])}: give each class a name")
+    names = _texts(classes) if classes is not None else tuple(named) or None
+    if labels.dtype.kind not in "US":
+        if labels.dtype.kind in "if" and labels.size and set(np.unique(labels).tolist()) == {-1, 1}:
+            return (labels > 0).astype(np.int64), names or ("-1", "1"), ()
+        return labels.astype(np.int64) if labels.dtype.kind == "b" else labels, names, ()
+    texts = tuple(map(str, np.unique(labels)))
+    names_in_order = names or texts
+    if missing := [text for text in texts if text not in names_in_order]:
+        raise RequestError(
+            f"there is a label {missing[0]!r}, and the classes are {', '.join(names_in_order[:8])}: name every class"
+        )
+    notes = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(names_in_order[:8])}",)
+    return np.array([names_in_order.index(str(label)) for label in labels.ravel()]).reshape(labels.shape), names_in_order, notes
 
 
 def class_names(
@@ -67,7 +87,11 @@ def class_names(
         return tuple(map(str, range(classes)))
     if len(names) < classes:
         raise RequestError(f"{subject} has {len(names)} names, but the labels go up to {classes - 1}: name every class")
-    texts = tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)
+    texts = _texts(names)
     if unique:
         check_unique(texts, subject)
     return texts
+
+
+def _texts(names: Sequence[object]) -> tuple[str, ...]:
+    return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in names)

@@ -1,86 +1,58 @@
 """Objects of a Python program as a data set: what `brinell.audit(model, (x, y))` and `brinell.data` accept.
 
-An object passes through this file in three steps. `read_source` recognises it (arrays, a data frame, a dict, a data set of
-torch or Hugging Face, a loader) as inputs and labels. `encode_labels` numbers the labels. `_arrays` finds the channels and the
-domain, which `ArrayDataset` then holds. Input that can be read in two ways with different figures is refused with a hint: a
-dict with two columns of pictures, a loader that draws its samples, pictures of different sizes.
+`_read` recognises an object (arrays, a data frame, a dict, a data set of torch, of MAITE or of Hugging Face, a loader) as inputs
+and labels; `from_arrays` numbers the labels, finds the channels and the domain, and returns an `ArrayDataset`. Input that can be
+read in two ways with different figures is refused: a dict with two columns of pictures, a loader that draws its samples, pictures
+of different sizes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from brinell.core.data import DataInfo
-from brinell.core.domain import Domain, Kind
+from brinell.core.boxes import Objects
+from brinell.core.data import DataInfo, Truth
+from brinell.core.domain import Column, Domain, Kind
 from brinell.core.errors import RequestError, is_foreign, one_line, short
 from brinell.core.maite import class_of, metadata_of
 from brinell.core.settings import MOST_COUNT
 from brinell.core.values import FORMS, as_array
-from brinell.datasets._advice import head_of
-from brinell.datasets._arrays import Array, Bounds, Rows, StoredArrays, fit_domain
-from brinell.datasets._axes import Layout, arrange_in_memory, looks_like_signals, reading_note
-from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, code_signs
-from brinell.datasets._wrapped import class_names_of
+from brinell.datasets._arrays import (
+    AXES,
+    TOLERANCE,
+    Arrangement,
+    Array,
+    Layout,
+    Rows,
+    StoredArrays,
+    arrange,
+    blocks,
+    domain_of,
+    kind_of,
+    make_domain,
+    reading_note,
+)
+from brinell.datasets._boxes import check_objects, check_set, make_objects, take_objects
+from brinell.datasets._labels import MULTI_LABEL, check_labels, class_names, encode_labels
+from brinell.datasets._masks import check_masks, take_masks
+
+Bounds = Literal["columns"] | tuple[Any, Any]
 
 INPUTS = ("x", "inputs", "input", "images", "image", "img", "pixel_values", "input_values", "signals", "signal", "audio", "video")
 LABELS = ("y", "labels", "label", "targets", "target", "class", "fine_label")
 """Names of inputs and labels in dicts and tables, the most reliable first."""
-
 REPEATED = 16
 """Number of items that are read twice, by which a data set with random transforms is recognised."""
 
 
 class ArrayDataset(StoredArrays):
-    """Inputs as the model takes them; the arguments are those of `brinell.data`.
-
-    Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds, values are taken unchanged.
-    Columns with separate bounds are scaled to [0, 1], so a budget is a share of a column's range; the model gets the columns in
-    their original units, as with `table:FILE`. A `domain` states kind, shape and bounds by itself. A torch Dataset is read item
-    by item whenever inputs are needed, and once at the start for its labels.
-
-    Raises:
-        RequestError: values outside the bounds (by more than a millionth of their width), NaN, labels that do not fit, or a
-            shape that can be read in two ways.
-    """
-
-    def __init__(
-        self,
-        x: Any,
-        y: Any = None,
-        classes: Sequence[str] | None = None,
-        domain: Domain | None = None,
-        name: str = "arrays",
-        *,
-        kind: Kind | None = None,
-        layout: Layout | None = None,
-        bounds: Bounds | None = None,
-        divide: float | None = None,
-    ) -> None:
-        source = read_source(x, y)
-        codes, names, notes = encode_labels(source, classes)
-        if source.layout and (domain, kind, layout) == (None, None, None):
-            kind, layout = "image", source.layout
-        shape, is_stated = source.inputs.shape, (domain, kind, layout) != (None, None, None)
-        arrangement = arrange_in_memory(shape, source.inputs.dtype, domain, kind, layout)
-        labels = check_labels(codes, len(source.inputs))
-        inputs, domain, divisor, units = fit_domain(source.inputs, arrangement, domain, source.columns, bounds, divide)
-        if not is_stated and not source.columns:
-            units += reading_note(
-                shape, source.inputs.dtype, arrangement, looks_like_signals(head_of(source.inputs), arrangement.kind)
-            )
-        super().__init__(
-            name=name,
-            x=inputs,
-            y=labels,
-            arrangement=arrangement,
-            domain=domain,
-            classes=class_names(names, labels),
-            divisor=divisor,
-            info=DataInfo(notes=source.notes + notes + units),
-        )
+    """Inputs that were given in Python; a torch Dataset is read item by item whenever inputs are needed."""
 
     def user_layout(self, x: Tensor) -> Tensor:
         """(n, *shape) inputs in the order of axes of the user's arrays, as the user's function takes them."""
@@ -95,10 +67,202 @@ class ArrayDataset(StoredArrays):
         return (self._divisor or 1.0) if self._x.dtype == np.uint8 else None
 
 
+def from_arrays(
+    x: Any,
+    y: Any = None,
+    classes: Sequence[str] | None = None,
+    domain: Domain | None = None,
+    name: str = "arrays",
+    *,
+    kind: Kind | None = None,
+    layout: Layout | None = None,
+    bounds: Bounds | None = None,
+    divide: float | None = None,
+    masks: Any = None,
+    boxes: Any = None,
+) -> ArrayDataset:
+    """A data set of objects in memory; the arguments are those of `brinell.data`.
+
+    Without bounds, bytes are divided by 255 and anything else must lie in [0, 1]. With bounds, values are taken unchanged.
+    Columns with separate bounds are scaled to [0, 1], so a budget is a share of a column's range; the model gets the columns in
+    their original units, as with `table:FILE`. A `domain` states kind, shape and bounds by itself.
+
+    Raises:
+        RequestError: values outside the bounds (by more than a millionth of their width), NaN, labels that do not fit, or a
+            shape that can be read in two ways.
+    """
+    if masks is not None or boxes is not None:
+        x = as_array(x, "inputs")
+        y = np.zeros(len(x), dtype=np.int64)
+    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Sequence)):
+        raise RequestError(f"classes is {short(classes)}: give the names in a list, in the order of the model's answers")
+    objects = None if boxes is None else _objects_of(boxes, len(x))
+    if objects is not None and classes is None:
+        classes = [
+            str(label) for label in range(1 + max((int(entry.labels.max()) for entry in objects if len(entry)), default=0))
+        ]
+    if masks is not None:
+        masks = as_array(masks, "masks")
+        if masks.ndim != 3 or len(masks) != len(x):
+            raise RequestError(f"masks have shape {masks.shape} for {len(x)} pictures: give one (height, width) for each picture")
+        classes = check_masks(list(masks), classes, "masks")
+    source = _read(x, y)
+    inputs, notes = source.inputs, source.notes
+    codes, names, label_notes = encode_labels(source.labels, classes, source.classes)
+    if source.layout and (domain, kind, layout) == (None, None, None):
+        kind, layout = "image", source.layout
+    arrangement = _arrange(inputs, domain, kind, layout)
+    labels = check_labels(codes, len(inputs))
+    if divide is not None and not (_is_number(divide) and divide > 0):
+        raise RequestError(f"divide is {short(divide)}: give a number above 0, such as 255")
+    plain: Any = bounds.tolist() if isinstance(bounds, np.ndarray | Tensor) else bounds
+    pair = [float(end) for end in plain] if _is_pair(plain) else None
+    by_column = bool(source.columns) or (bounds is not None and arrangement.kind == "vector" and pair is None)
+    divisor = 1.0
+    if divide is not None and (domain is not None or by_column):
+        raise RequestError("divide is for inputs of one scale without a domain: divide the inputs, or leave it out")
+    if domain is not None:
+        _check_bounds(inputs, domain)
+    elif by_column:
+        inputs, domain = _scale_columns(inputs, source.columns, plain)
+        notes += ("budgets are shares of each column's range, and the model is asked in the columns' own units",)
+    elif bounds is not None and pair is None:
+        raise RequestError(f"bounds of {arrangement.kind}s are two numbers, (low, high), and not {str(bounds)[:60]}")
+    else:
+        low, high = pair or (None, None)
+        domain, divisor = domain_of(inputs, arrangement, low=low, high=high, divide=divide)
+        if (kind, layout, source.columns) == (None, None, ()):
+            notes += reading_note(inputs, arrangement)
+    truth, parts = None, list[Array]()
+    if masks is not None:
+        if domain.kind != "image" or domain.shape[1:] != masks.shape[1:]:
+            raise RequestError(
+                f"masks have {masks.shape[2]} x {masks.shape[1]} pixels, and inputs are {domain.kind}s of shape {domain.shape}: "
+                "give each picture a mask of its own size"
+            )
+        parts = [masks.astype(np.uint8)]
+        truth = Truth(task="segmentation", load=partial(take_masks, parts[0]))
+    if objects is not None:
+        if domain.kind != "image":
+            raise RequestError(f"inputs are {domain.kind}s of shape {domain.shape}, and boxes are of pictures")
+        size = (domain.shape[1], domain.shape[2])
+        objects = [check_objects(entry, size, len(names or ()), f"picture {number}") for number, entry in enumerate(objects)]
+        check_set(objects, "boxes")
+        parts = [array for entry in objects for array in (entry.boxes, entry.labels, entry.crowd)]
+        truth = Truth(task="detection", load=partial(take_objects, objects))
+    return ArrayDataset(
+        name=name,
+        x=inputs,
+        y=labels,
+        arrangement=arrangement,
+        domain=domain,
+        classes=class_names(names, labels),
+        divisor=divisor,
+        info=DataInfo(notes=notes + label_notes, truth=truth),
+        truth=parts,
+    )
+
+
+def _objects_of(boxes: Any, count: int) -> list[Objects]:
+    """The objects of each picture, from dicts or pairs."""
+    if not isinstance(boxes, list | tuple) or len(boxes) != count:
+        given = len(boxes) if hasattr(boxes, "__len__") else f"a {type(boxes).__name__}"
+        raise RequestError(f"boxes hold {given} for {count} pictures: give a list with boxes and labels for each picture")
+    objects = []
+    for number, entry in enumerate(boxes):
+        if isinstance(entry, Mapping) and {"boxes", "labels"} <= entry.keys():
+            parts = entry["boxes"], entry["labels"], entry.get("crowd")
+        elif isinstance(entry, tuple | list) and len(entry) == 2:
+            parts = entry[0], entry[1], None
+        else:
+            raise RequestError(f"the objects of picture {number} are {short(entry)}: give a dict with boxes and labels")
+        objects.append(make_objects(*parts, f"picture {number}"))
+    return objects
+
+
+def _arrange(x: "Array | Rows", domain: Domain | None, kind: Kind | None, layout: Layout | None) -> Arrangement:
+    """The arrangement of arrays, for which the user may have given a domain, a kind or a layout."""
+    if len(x.shape) < 2 or 0 in x.shape:
+        reason = "is empty: give at least one sample" if 0 in x.shape else "needs the samples first and then each input"
+        raise RequestError(f"the array of inputs has shape {x.shape}; it {reason}")
+    if domain is not None:
+        if x.shape[1:] != domain.shape:
+            raise RequestError(f"inputs of shape {x.shape[1:]} do not live in a domain of shape {domain.shape}")
+        return Arrangement.identity(domain)
+    if kind not in (None, *AXES):
+        raise RequestError(f"kind is {short(kind)}; it is one of {', '.join(AXES)}")
+    if layout not in (None, "first", "last"):
+        raise RequestError(f"layout is {short(layout)}; it is first or last")
+    if kind is None and kind_of(x.shape, x.dtype) is None:
+        raise RequestError(f"the array of inputs has shape {x.shape}; give a Domain that says what an input is")
+    return arrange(x.shape, kind=kind, layout=layout, dtype=x.dtype)
+
+
+def _is_number(value: Any) -> bool:
+    """True for a real number, not a bool, that float holds."""
+    with suppress(OverflowError, TypeError):
+        return isinstance(value, int | float | np.number) and not isinstance(value, bool) and math.isfinite(value)
+    return False
+
+
+def _is_pair(bounds: Any) -> bool:
+    """True for two numbers, which may be arrays without axes."""
+    return (
+        isinstance(bounds, tuple | list)
+        and len(bounds) == 2
+        and all(_is_number(end) or (hasattr(end, "ndim") and end.ndim == 0) for end in bounds)
+    )
+
+
+def _check_bounds(x: "Array | Rows", domain: Domain) -> None:
+    """Refuse inputs outside the user's domain."""
+    import torch
+
+    low, high = domain.bounds()
+    slack = TOLERANCE * float((high - low).max())
+    for rows in blocks(x):
+        values = torch.from_numpy(rows.astype(np.float32))
+        if not domain.excess(values) <= slack:
+            minimum, maximum = (float(value) for value in values.aminmax())
+            raise RequestError(
+                f"inputs reach from {minimum:g} to {maximum:g}, outside the bounds {domain.low} to {domain.high} (or hold NaN): "
+                "scale them, or give a domain that holds them"
+            )
+
+
+def _scale_columns(x: "Array | Rows", names: tuple[str, ...], bounds: Any) -> tuple[Array, Domain]:
+    """Scale vectors with separate units to [0, 1], column by column; columns that are constant are fixed."""
+    values = np.array(x[:], dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise RequestError("the array of inputs holds NaN or infinity: correct or drop those samples")
+    names = names or tuple(map(str, range(values.shape[1])))
+    if bounds is None or (isinstance(bounds, str) and bounds == "columns"):
+        minimum, maximum = values.min(0), values.max(0)
+    else:
+        try:
+            minimum, maximum = (np.broadcast_to(np.asarray(end, dtype=np.float64), values.shape[1:]) for end in bounds)
+        except (TypeError, ValueError):
+            width = values.shape[1]
+            raise RequestError(
+                f"bounds are (low, high), each a number or one for each of {width} columns, or 'columns'"
+            ) from None
+    if columns_outside := np.flatnonzero((values < minimum).any(0) | (values > maximum).any(0)).tolist():
+        raise RequestError(f"column {names[columns_outside[0]]} holds values outside of its bounds: widen them")
+    varies = maximum > minimum
+    low, width = np.where(varies, 0.0, minimum), np.where(varies, maximum - minimum, 1.0)
+    columns = tuple(
+        Column(name, low, high) if low < high else Column(name, fixed=True)
+        for name, low, high in zip(names, minimum.tolist(), maximum.tolist(), strict=True)
+    )
+    shape, ends = (len(names),), (tuple(low.tolist()), tuple((low + 1).tolist()))
+    domain = make_domain("the array of inputs", kind="vector", shape=shape, low=ends[0], high=ends[1], columns=columns)
+    return np.where(varies, (values - minimum) / width, values).astype(np.float32), domain
+
+
 # What was given, as inputs and labels
 
 
-class Source(NamedTuple):
+class _Source(NamedTuple):
     """Inputs and labels, with the facts that the object states about them."""
 
     inputs: Any
@@ -115,62 +279,79 @@ class Source(NamedTuple):
     """Where the channels of images are, if the object says so: last in pictures of PIL, first by MAITE's protocol."""
 
 
-def read_source(x: Any, y: Any = None) -> Source:
+def _read(x: Any, y: Any = None) -> _Source:
     """Recognise an object by its type, or `x` and `y` as inputs and labels; refuses objects with several readings."""
     if y is None and isinstance(x, tuple) and len(x) == 2:
         x, y = x
     elif y is None:
         return _read_object(x)
-    if _is_frame(x):
-        return _read_frame(x, y)
+    if hasattr(x, "dtypes") and hasattr(x, "to_numpy"):  # a data frame
+        types = {str(name): dtype for name, dtype in x.dtypes.items()}
+        if texts := [name for name, dtype in types.items() if getattr(dtype, "kind", "O") not in "iuf"]:
+            raise RequestError(
+                f"column {texts[0]!r} of the data frame holds no numbers: encode it, or save the frame and name it "
+                "table:FILE.csv, which keeps categories as they are"
+            )
+        return _Source(x.to_numpy(dtype=np.float64), _labels(y), columns=tuple(types))
     if isinstance(x, Mapping) or callable(getattr(x, "keys", None)):
         raise RequestError(f"the inputs are a {type(x).__name__}: name one array of it, (data['x'], data['y'])")
-    return Source(as_array(x, "inputs"), _labels(y))
+    return _Source(as_array(x, "inputs"), _labels(y))
 
 
-def _is_frame(x: Any) -> bool:
-    return hasattr(x, "dtypes") and hasattr(x, "columns") and hasattr(x, "to_numpy")
-
-
-def _read_frame(frame: Any, y: Any) -> Source:
-    """Inputs and labels of a data frame."""
-    kinds = {str(name): dtype.kind for name, dtype in frame.dtypes.items() if hasattr(dtype, "kind")}
-    columns = tuple(map(str, frame.columns))
-    if bad := [name for name in columns if kinds.get(name, "O") not in "iuf"]:
-        raise RequestError(
-            f"column {bad[0]!r} of the data frame holds no numbers: encode it, or save the frame and name it table:FILE.csv, "
-            "which keeps categories as they are"
-        )
-    return Source(frame.to_numpy(dtype=np.float64), _labels(y), columns=columns)
-
-
-def _read_object(data: Any) -> Source:
+def _read_object(data: Any) -> _Source:
     """An object that holds inputs and labels together."""
-    if _is_frame(data):
+    if hasattr(data, "dtypes") and hasattr(data, "to_numpy"):
         raise RequestError("a data frame alone does not say which column is the class: give (frame[features], frame['class'])")
     if isinstance(data, np.ndarray | Tensor):
         raise RequestError(f"an array of shape {tuple(data.shape)} has no labels: give (x, y)")
     if isinstance(data, torch_data.DataLoader):
         return _read_loader(data)
     if isinstance(data, Mapping):
-        return _read_mapping(data)
+        if data and all(hasattr(split, "column_names") for split in data.values()):
+            splits = list(map(str, data))
+            raise RequestError(f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']")
+        return _read(*_columns_of(data, "the dict"))
     if hasattr(data, "features") and hasattr(data, "column_names"):
         return _read_hugging_face(data)
     if isinstance(data, torch_data.TensorDataset) and len(data.tensors) == 2:
-        return read_source(*data.tensors)
+        return _read(*data.tensors)
     if isinstance(data, torch_data.IterableDataset):
         return _read_stream(data, "the IterableDataset", batched=False)
     if (metadata := metadata_of(data)) is not None:
         return _read_maite(data, metadata.classes)
     items = Items(data)
-    names, notes = class_names_of(data)
-    return Source(items, items.labels, classes=names, notes=notes, layout=items.layout)
+    return _Source(items, items.labels, classes=_names_in(data), layout=items.layout)
 
 
-def _read_maite(dataset: Any, names: tuple[str, ...]) -> Source:
+def _names_in(data: Any) -> tuple[str, ...]:
+    """Names of the classes of a torch data set, or of the one that a subset or a loader is of; empty if none states any."""
+    while isinstance(data, torch_data.Subset | torch_data.DataLoader):
+        data = data.dataset
+    with suppress(Exception):  # attributes of others may be code
+        if isinstance(data, torch_data.ConcatDataset):
+            joined = {_names_in(part) for part in data.datasets}
+            return joined.pop() if len(joined) == 1 else ()
+        names = getattr(data, "classes", None)
+        if isinstance(names, list | tuple) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+        numbers = dict(getattr(data, "class_to_idx", {}))
+        if sorted(numbers.values()) == list(range(len(numbers))):
+            return tuple(sorted(numbers, key=numbers.__getitem__))
+    return ()
+
+
+def _read_maite(dataset: Any, names: tuple[str, ...]) -> _Source:
     """The images and targets of a data set by MAITE's protocol of image classification."""
-    items = Items(dataset, _image_and_target, np.empty(0))
-    targets = [class_of(items.target(index), f"the target of item {index}", MULTI_LABEL) for index in range(len(items))]
+
+    def pair_of(item: Any) -> tuple[Any, Any]:
+        if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
+            raise RequestError(
+                "the data set has MAITE's metadata, and its items are not (image, target, metadata): give such items"
+            )
+        return item[0], item[1]
+
+    items = Items(dataset, pair_of, np.empty(0))
+    targets = [class_of(items.pair(index)[1], f"the target of item {index}", MULTI_LABEL) for index in range(len(items))]
     if len(lengths := {count for _, count, _ in targets}) > 1:
         raise RequestError(f"the targets have {min(lengths)} to {max(lengths)} scores: give one for each class")
     count = lengths.pop()
@@ -178,22 +359,9 @@ def _read_maite(dataset: Any, names: tuple[str, ...]) -> Source:
         raise RequestError(f"index2label names {len(names)} classes, and the targets have {count} scores: name every class")
     soft = sum(is_soft for _, _, is_soft in targets)
     notes = (f"{soft} of {len(targets)} targets are distributions over classes: the largest score counts",) if soft else ()
-    return Source(items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), (), notes, "first")
-
-
-def _image_and_target(item: Any) -> tuple[Any, Any]:
-    if not isinstance(item, tuple | list) or len(item) != 3 or not isinstance(item[2], Mapping):
-        raise RequestError("the data set has MAITE's metadata, and its items are not (image, target, metadata): give such items")
-    return item[0], item[1]
-
-
-def _read_mapping(mapping: Mapping[Any, Any]) -> Source:
-    """Inputs and labels of a dict."""
-    if mapping and all(hasattr(split, "column_names") for split in mapping.values()):
-        splits = list(map(str, mapping))
-        raise RequestError(f"this holds the splits {', '.join(splits)}: name one of them, data['{splits[0]}']")
-    x, y = _columns_of(mapping, "the dict")
-    return Source(as_array(x, "inputs"), _labels(y))
+    return _Source(
+        items, np.array([label for label, _, _ in targets]), names or tuple(map(str, range(count))), (), notes, "first"
+    )
 
 
 def _columns_of(mapping: Mapping[Any, Any], subject: str) -> tuple[Any, Any]:
@@ -212,13 +380,12 @@ def _column(names: Sequence[str], usual: Sequence[str], subject: str, role: str)
     return candidates[0]
 
 
-def _read_hugging_face(dataset: Any) -> Source:
+def _read_hugging_face(dataset: Any) -> _Source:
     if not hasattr(dataset, "__len__"):
         raise RequestError("a streamed Hugging Face dataset has no length: load it without streaming=True, or a part of it")
     kinds = {name: type(feature).__name__ for name, feature in dataset.features.items()}
 
     def column(kind: str, usual: Sequence[str], role: str) -> str:
-        """Name of the column of this role."""
         typed = [name for name in kinds if kinds[name] == kind]
         return typed[0] if len(typed) == 1 else _column(list(kinds), usual, "the Hugging Face dataset", role)
 
@@ -228,10 +395,10 @@ def _read_hugging_face(dataset: Any) -> Source:
     items = Items(dataset, lambda row: (row[x], row[y]), np.asarray(dataset[y][:]))
     note = f"inputs are the column {x!r} of the Hugging Face dataset, labels {y!r}"
     classes = tuple(map(str, dataset.features[y].names or ())) if kinds[y] == "ClassLabel" else ()
-    return Source(items, items.labels, classes=classes, notes=(note,), layout=items.layout)
+    return _Source(items, items.labels, classes=classes, notes=(note,), layout=items.layout)
 
 
-def _read_loader(loader: Any) -> Source:
+def _read_loader(loader: Any) -> _Source:
     """The samples of a DataLoader: those of its data set if it shows each of them unchanged, else those that it yields."""
     sampler = type(loader.sampler).__name__
     stream = isinstance(loader.dataset, torch_data.IterableDataset)
@@ -247,15 +414,23 @@ def _read_loader(loader: Any) -> Source:
             f"the DataLoader draws its samples by a {sampler}, in another order each time: give one with shuffle=False, or its "
             "data set"
         )
-    source, (names, notes) = _read_stream(loader, "the DataLoader", batched=True), class_names_of(loader.dataset)
-    return source._replace(classes=names, notes=(*source.notes, *notes))
+    return _read_stream(loader, "the DataLoader", batched=True)._replace(classes=_names_in(loader.dataset))
 
 
-def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> Source:
+def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> _Source:
     """All pairs or dicts that a stream yields, in memory."""
     inputs: list[Array] = []
     labels: list[Array] = []
-    for item in _items_of(stream, subject):
+    items = iter(stream)
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            break
+        except BaseException as error:
+            if not is_foreign(error):
+                raise
+            raise RequestError(f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})") from None
         if len(inputs) == MOST_COUNT:
             raise RequestError(f"{subject} yields more than {MOST_COUNT:,} items: give a part of it")
         pair = _columns_of(item, "the dict") if isinstance(item, Mapping) else item
@@ -269,19 +444,7 @@ def _read_stream(stream: Iterable[Any], subject: str, *, batched: bool) -> Sourc
     if len(shapes := {x.shape[1:] for x in inputs}) > 1:
         shapes_text = ", ".join(map(str, sorted(shapes)[:3]))
         raise RequestError(f"{subject} yields inputs of different shapes ({shapes_text}): bring them to one size")
-    return Source(np.concatenate(inputs), np.concatenate(labels), notes=(f"{subject} was read once, into memory",))
-
-
-def _items_of(stream: Iterable[Any], subject: str) -> Iterator[Any]:
-    """The items of a stream, with whatever its code raises as an error of one line."""
-    try:
-        yield from stream
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        if not is_foreign(error):
-            raise
-        raise RequestError(f"{subject} cannot be read ({type(error).__name__}: {one_line(error)})") from None
+    return _Source(np.concatenate(inputs), np.concatenate(labels), notes=(f"{subject} was read once, into memory",))
 
 
 class Items(Rows):
@@ -303,22 +466,19 @@ class Items(Rows):
             )
             raise RequestError(f"the data set {problem}")
         self._items, self._pair_of = items, pair_of
-        first = self._pair(0)[0]
+        first = self.pair(0)[0]
         self.layout: Layout | None = None if isinstance(first, Tensor | np.ndarray) else "last"
         example = _input(first, 0)
         super().__init__(count, example.shape, example.dtype)
-        self.labels = labels if labels is not None else self._read_labels()
+        self.labels = np.array([_label(self.pair(index)[1], index) for index in range(count)]) if labels is None else labels
         self._check_repeatable(labels is None)
-
-    def _read_labels(self) -> Array:
-        return np.array([_label(self._pair(index)[1], index) for index in range(len(self))])
 
     def _check_repeatable(self, labelled: bool) -> None:
         """Refuse items that are drawn anew each time they are read, as random augmentation does; `labelled` if with labels."""
         indices = range(0, len(self), max(1, len(self) // REPEATED))[:REPEATED]
         changed = 0
         for index in indices:
-            (x, _), (x_again, y_again) = self._pair(index), self._pair(index)
+            (x, _), (x_again, y_again) = self.pair(index), self.pair(index)
             equal = np.array_equal(_input(x, index), _input(x_again, index), equal_nan=True)
             changed += not (equal and (not labelled or _label(y_again, index) == self.labels[index]))
         if changed:
@@ -329,7 +489,7 @@ class Items(Rows):
 
     def row(self, index: int) -> Array:
         """The input of one item."""
-        x = _input(self._pair(index)[0], index)
+        x = _input(self.pair(index)[0], index)
         if x.shape != self.shape[1:]:
             raise RequestError(
                 f"item {index} of the data set has shape {x.shape}, and item 0 {self.shape[1:]}: give it a transform that "
@@ -337,11 +497,7 @@ class Items(Rows):
             )
         return x
 
-    def target(self, index: int) -> Any:
-        """The label or target of one item."""
-        return self._pair(index)[1]
-
-    def _pair(self, index: int) -> tuple[Any, Any]:
+    def pair(self, index: int) -> tuple[Any, Any]:
         """One item of a map-style data set as input and label."""
         subject = f"item {index} of the data set"
         try:
@@ -407,24 +563,3 @@ def _label(label: Any, index: int) -> int:
     if number != label:
         raise RequestError(f"the label of item {index} is {label}: labels are whole numbers from 0 on")
     return number
-
-
-def encode_labels(source: Source, classes: Sequence[str] | None) -> tuple[Array, tuple[str, ...] | None, tuple[str, ...]]:
-    """The labels as numbers, the names of the classes if known, and notes on the decisions made."""
-    if classes is not None and (isinstance(classes, str) or not isinstance(classes, Sequence)):
-        raise RequestError(f"classes is {short(classes)}: give the names in a list, in the order of the model's answers")
-    if unnamed := [name for name in classes or () if not isinstance(name, str | int | float | bytes | np.generic)]:
-        raise RequestError(f"classes holds {short(unnamed[0])}: give each class a name")
-    labels, names = np.asarray(source.labels), tuple(map(str, classes)) if classes is not None else source.classes or None
-    if labels.dtype.kind not in "US":
-        labels, signs = code_signs(labels)
-        names = names or signs
-        return labels.astype(np.int64) if labels.dtype.kind == "b" else labels, names, ()
-    texts = tuple(map(str, np.unique(labels)))
-    names_in_order = names or texts
-    if missing := [text for text in texts if text not in names_in_order]:
-        raise RequestError(
-            f"there is a label {missing[0]!r}, and the classes are {', '.join(names_in_order[:8])}: name every class"
-        )
-    notes = () if names else (f"labels are texts, whose classes count in sorted order: {', '.join(names_in_order[:8])}",)
-    return np.array([names_in_order.index(str(label)) for label in labels.ravel()]).reshape(labels.shape), names_in_order, notes

@@ -19,8 +19,7 @@ from brinell.core import bounded
 from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._arrays import Array, StoredArrays
-from brinell.datasets._axes import Arrangement
+from brinell.datasets._arrays import Arrangement, Array, StoredArrays
 from brinell.datasets._files import existing_path, map_array, missing_originals_error, read_error
 from brinell.datasets._labels import check_labels, class_names
 

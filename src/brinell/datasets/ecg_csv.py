@@ -22,8 +22,7 @@ from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Array, StoredArrays, domain_of
-from brinell.datasets._axes import arrange
+from brinell.datasets._arrays import Array, StoredArrays, arrange, domain_of
 from brinell.datasets._files import existing_path, first_row
 from brinell.datasets._labels import Labels, check_labels, class_names
 

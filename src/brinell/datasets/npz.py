@@ -10,9 +10,8 @@ so an archive may be larger than memory.
 
 import io
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -22,18 +21,17 @@ from brinell.core.data import DataInfo, Dataset
 from brinell.core.domain import Kind, Sampling
 from brinell.core.errors import RequestError
 from brinell.core.splits import turns
-from brinell.datasets._advice import head_of
-from brinell.datasets._arrays import Array, Rows, StoredArrays, domain_of
-from brinell.datasets._axes import Arrangement, Layout, arrange, looks_like_signals, reading_note
-from brinell.datasets._completion import choose_arrays, complete, headers, is_named_signal
+from brinell.datasets._arrays import Arrangement, Array, Layout, Rows, StoredArrays, arrange, domain_of, reading_note
 from brinell.datasets._files import existing_path, npz_array, read_error
-from brinell.datasets._labels import check_labels, class_names, code_signs
+from brinell.datasets._labels import check_labels, class_names, encode_labels
 from brinell.datasets._rhythm import rhythm, with_rhythm
 
 __all__ = ["Npz"]
 
 INPUTS = ("x", "images", "clips", "beats_uV")
 LABELS = ("y", "labels")
+SIGNALS = {"beats", "beat", "ecg", "eeg", "emg", "ppg", "signal", "signals", "audio", "wave", "waves", "waveforms", "heartbeats"}
+"""Words in the name of an array that holds signals."""
 NUMBER_BYTES = 10_000
 """Maximum size of an array of one number in bytes, its header included."""
 NUMBERS = ("fs", "r_index", "divide")
@@ -55,8 +53,8 @@ class Npz:
     alike, or with a sampling rate fs."""
     layout: Layout | None = None
     """Position of the channels; by default the axis of size 1, 3 or 4 (for a signal, the first axis)."""
-    divide: float = 1.0
-    """Divisor of the stored values: 1000 converts microvolts to millivolts."""
+    divide: float | None = None
+    """Divisor of the stored values: 1000 converts microvolts to millivolts; by default the archive's divide, 255 for bytes."""
     low: float | None = None
     """Smallest value allowed, after the division; by default 0, and bytes are divided by 255."""
     high: float | None = None
@@ -77,7 +75,7 @@ class Npz:
     """
 
     def __post_init__(self) -> None:
-        if not self.divide > 0:
+        if self.divide is not None and not self.divide > 0:
             raise ValueError(f"divide is {self.divide:g}; it must be above 0")
         if self.only and not self.groups:
             raise ValueError("only= chooses groups: name their array by groups=")
@@ -92,39 +90,6 @@ class Npz:
                 values outside the bounds, labels do not fit, or channels could be both first and last.
         """
         file = existing_path(self.path, "file", "npz:FILE")
-        try:
-            return self._read(file)
-        except RequestError as error:
-            spec, choice = self._completed(file)
-            if not spec:
-                raise
-            raise RequestError(str(error), choice, remedy=f"write {spec}") from None
-
-    def _completed(self, file: Path) -> tuple[str, str]:
-        """The spec with the options that make the archive open, and a further choice; empty if the arrays do not tell them."""
-        settings = {name: value for name, value in vars(self).items() if name != "path" and value != getattr(Npz, name)}
-        try:
-            with zipfile.ZipFile(file) as archive:
-                arrays = list(headers(archive))
-                options: dict[str, Any] = choose_arrays(arrays, self.x, self.y)
-                if not options:
-                    return "", ""
-                members = {array.name: array for array in arrays}
-                options = {key: name for key, name in options.items() if name not in (INPUTS if key == "x" else LABELS)[:1]}
-                x_name = options.get("x", INPUTS[0])
-                added, choice = complete(npz_array(archive, x_name, file), x_name, members, settings)
-                options |= added
-            typed = {key: value for key, value in settings.items() if key not in options}
-            completed = replace(self, **{key: _typed(key, value) for key, value in options.items()})
-            completed._read(file)
-        except Exception:  # of a damaged archive the library raises whatever comes its way
-            return "", ""
-        texts = {key: "+".join(value) if isinstance(value, tuple) else str(value) for key, value in typed.items()} | options
-        spec = f"npz:{self.path}?{'&'.join(f'{key}={value}' for key, value in texts.items())}"
-        return (spec, choice) if options else ("", "")
-
-    def _read(self, file: Path) -> Dataset:
-        """Open the archive with the settings as they are."""
         try:
             with zipfile.ZipFile(file) as archive:
                 names_in_archive = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
@@ -149,20 +114,18 @@ class Npz:
         except Exception as error:  # of a damaged archive the library raises whatever comes its way
             raise read_error(file, error) from None
         inputs = f"array {x_name} of {file}"
-        named = is_named_signal(x_name, numbers)
+        named = "fs" in numbers or bool(set(x_name.lower().replace("-", "_").split("_")) & SIGNALS)
         arrangement = arrange(x.shape, kind=self.kind, layout=self.layout, dtype=x.dtype, named_signal=named, subject=inputs)
-        y, signs = code_signs(y)
-        names = np.array(signs) if names is None and signs is not None else names
+        y, class_texts, notes = encode_labels(y, None if names is None else names.tolist())
         labels = check_labels(y, len(x), f"array {y_name} of {file}")
-        divide = numbers.get("divide", 1.0) if self.divide == 1 else self.divide
-        if not divide > 0:
+        divide = numbers.get("divide") if self.divide is None else self.divide
+        if divide is not None and not divide > 0:
             raise RequestError(f"array divide of {file} is {divide:g}: it must be above 0")
         domain, divisor = domain_of(
             x, arrangement, low=self.low, high=self.high, levels=self.levels, divide=divide, subject=inputs
         )
-        notes: tuple[str, ...] = ()
         if self.kind is None and self.layout is None and not named:
-            notes = reading_note(x.shape, x.dtype, arrangement, looks_like_signals(head_of(x), arrangement.kind))
+            notes += reading_note(x, arrangement)
         rows = None if groups is None else self._rows(groups, len(x), file)
         fixed_channels = None
         if intervals and groups is not None:
@@ -178,7 +141,7 @@ class Npz:
             y=labels if rows is None else labels[rows],
             arrangement=arrangement,
             domain=domain,
-            classes=class_names(None if names is None else names.tolist(), labels, f"array classes of {file}"),
+            classes=class_names(class_texts, labels, f"array classes of {file}"),
             divisor=divisor,
             info=DataInfo(sampling=self._sampling(arrangement, numbers, file), notes=notes),
             groups=None if groups is None else groups[rows],
@@ -216,11 +179,6 @@ class _SelectedRows(Rows):
     def row(self, index: int) -> Array:
         """The row at `index` of the selection."""
         return np.asarray(self._x[self._rows[index]])
-
-
-def _typed(key: str, value: str) -> Any:
-    """The value of a setting that a completed spec has as a text."""
-    return float(value) if key in ("low", "high", "divide") else value
 
 
 def _pick(requested: str, usual: tuple[str, ...], names: list[str], file: Path, option: str) -> str:

@@ -33,8 +33,7 @@ from brinell.core.data import DataInfo, Dataset, Remark
 from brinell.core.domain import Domain, Sampling
 from brinell.core.errors import RequestError, one_line
 from brinell.core.splits import turns
-from brinell.datasets._arrays import Array, StoredArrays
-from brinell.datasets._axes import Arrangement
+from brinell.datasets._arrays import Arrangement, Array, StoredArrays
 from brinell.datasets._files import csv_file, existing_path
 from brinell.datasets._labels import Labels
 from brinell.datasets._rhythm import rhythm, with_rhythm

@@ -1,20 +1,12 @@
-"""The check that labels fit the number of a model's classes; where they are written from 1 on, the model's answers say how."""
-
-from math import comb
+"""The check that labels fit the number of a model's classes, and its answers the truth of the data."""
 
 import numpy as np
-import torch
 
 from brinell.core.contracts import Dataset
-from brinell.core.errors import BrinellError, ModelError
-from brinell.core.model import MapOutput, Model, ask
+from brinell.core.errors import ModelError
+from brinell.core.model import MapOutput, Model
 from brinell.core.record import Array
 from brinell.models._answers import count_classes
-
-TRIALS = 64
-"""Number of samples on which two ways of writing labels are compared."""
-SIGNIFICANCE = 1e-3
-"""Largest probability of the difference by chance, at which one way is proposed alone."""
 
 
 def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -> None:
@@ -23,7 +15,7 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
     Args:
         model: the model.
         labels: (n,) labels; all labels of the data where `dataset` is given.
-        dataset: the data, on some of which the model is asked if its classes may be written from 1 on.
+        dataset: the data.
     """
     count = count_classes(model)
     check_output(model, dataset)
@@ -31,7 +23,8 @@ def check_classes(model: Model, labels: Array, dataset: Dataset | None = None) -
     if labels.max(initial=0) == count and labels.min(initial=count) >= 1 and 2 * len(used) > count:
         raise ModelError(
             f"model {model.name} tells {count} classes apart, and the labels of the data run from {labels.min()} to {count}",
-            remedy=_advise_numbering(model, labels, dataset, count),
+            remedy=f"take 1 from labels that are counted from 1 (y - 1), or the remainder where class 0 is written as {count} "
+            f"(y % {count})",
         )
     if labels.max(initial=0) >= count or labels.min(initial=0) < 0:
         raise ModelError(
@@ -65,35 +58,3 @@ def check_output(model: Model, dataset: Dataset | None) -> None:
             f"have "
             f"one class for each: give data with {remedy}, or end the model with a layer that answers classes"
         )
-
-
-def _advise_numbering(model: Model, labels: Array, dataset: Dataset | None, count: int) -> str:
-    """What to do about labels from 1 to `count`: they are counted from 1, or class 0 is written as `count`."""
-    counted = "labels counted from 1 want 1 taken from each (y - 1)"
-    written = f"where class 0 is written as {count}, as in SVHN, take the remainder (y % {count})"
-    scores = None if dataset is None else _compare_numberings(model, labels, dataset, count)
-    if scores is None:
-        return f"{counted}; {written}"
-    n, minus, modulo = scores
-    result = f"on {n} samples the model is right on {minus} with y - 1 and on {modulo} with y % {count}"
-    most, least = max(minus, modulo), min(minus, modulo)
-    games = minus + modulo
-    chance = sum(comb(games, wins) for wins in range(most, games + 1)) / 2**games
-    if chance > SIGNIFICANCE or most <= n / count + least:
-        return f"{result}, so either may be: {counted}; {written}"
-    if minus > modulo:
-        return f"{result}: they are counted from 1; take 1 from each (y - 1)"
-    return f"{result}: class 0 is written as {count}; take the remainder (y % {count})"
-
-
-def _compare_numberings(model: Model, labels: Array, dataset: Dataset, count: int) -> tuple[int, int, int] | None:
-    """Number of samples, and on how many of them the model is right with y - 1 and with y % count; None if it fails."""
-    order = np.lexsort((np.arange(len(labels)), labels))
-    index = order[np.linspace(0, len(order) - 1, min(len(order), TRIALS)).astype(int)]
-    try:
-        with model.info.session(torch.device("cpu")), torch.no_grad():
-            pred = ask(model, dataset.load(index.tolist())).argmax(1).cpu().numpy()
-    except BrinellError:  # a model that cannot be asked here settles nothing
-        return None
-    y = labels[index]
-    return len(index), int((pred == y - 1).sum()), int((pred == y % count).sum())

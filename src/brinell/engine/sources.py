@@ -4,7 +4,7 @@ A mistyped name or a missing file is refused without torch, whose import takes l
 the error that the same name would raise later, or says nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,12 @@ from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.core.file_content import check_graph
 from brinell.core.user_files import check_function, path_hint
+from brinell.datasets._arrays import BoundsError
 from brinell.engine.attack_names import ALIASES, CASCADES, check_attack_name
 from brinell.engine.eps_grid import parse_eps
-from brinell.engine.network_names import network_library
+from brinell.engine.mistakes import File, explain, find_mistakes, is_whole_module
 from brinell.engine.request import IN_MEMORY, BaseRequest
 from brinell.engine.spelling import expand_spec
-from brinell.engine.torch_files import WHOLE, torch_remedy
 from brinell.store.folder import MANIFEST, REQUEST
 from brinell.store.run import LAYOUT
 
@@ -57,7 +57,18 @@ def open_data(spec: str, *, truth: bool = False) -> "Dataset":
     Raises:
         RequestError: it cannot be opened, or holds such a truth where labels are expected.
     """
-    dataset: Dataset = build_source("dataset", expand_spec("dataset", spec))()
+    expanded = expand_spec("dataset", spec)
+    try:
+        dataset: Dataset = build_source("dataset", expanded)()
+    except BoundsError as error:
+        name, path, given = plugins.parse(expanded)
+        if name != "npz":
+            raise
+
+        def write(options: Mapping[str, Any]) -> str:
+            return f"npz:{path}?{'&'.join(f'{key}={value}' for key, value in (given | dict(options)).items())}"
+
+        raise explain(error, write) from None
     if not truth:
         check_labelled(dataset)
     return dataset
@@ -97,7 +108,7 @@ def _check_data(spec: str) -> None:
     plugins.check_name("dataset", name)
     path = Path(text).expanduser()
     if plugins.is_built_in("dataset", name) and text and (not path.exists() or _is_small(path)):
-        build_source("dataset", expanded)()
+        open_data(expanded, truth=True)
 
 
 def _is_small(path: Path) -> bool:
@@ -111,8 +122,6 @@ def _check_model(spec: str) -> None:
     name, path, options = plugins.parse(expand_spec("model", spec))
     if plugins.is_scratch(name):
         return
-    if name not in plugins.names("model") and (library := network_library(name)):
-        raise RequestError(f"there is no model {name!r}; it is a network of {library}: write {library}:{name}?weights=FILE")
     plugins.check_name("model", name)
     plugins.check_options("model", name, set(options) - {"class_names"})
     source = path.rpartition(":")[0] if name == "torch" else path
@@ -126,8 +135,8 @@ def _check_model(spec: str) -> None:
     weights = options.get("weights", "")
     if weights.endswith(WEIGHTS) and name in ("torch", "timm", "digits-cnn") and not Path(weights).expanduser().is_file():
         raise RequestError(f"there is no file {Path(weights).expanduser()}: check weights={path_hint(weights)}")
-    if weights and (remedy := torch_remedy(file := Path(weights).expanduser())) == WHOLE:
-        raise RequestError(f"{file} cannot be read: {remedy.format(path=file, stem=file.with_suffix(''))}")
+    if weights and is_whole_module(file := Path(weights).expanduser()):
+        raise RequestError(f"{file} cannot be read: {find_mistakes(File('model', file))[0]}")
 
 
 def _check_attack(spec: str) -> None:

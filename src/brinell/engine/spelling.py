@@ -13,8 +13,8 @@ from typing import Any, Literal
 from brinell import plugins
 from brinell.core.errors import RequestError
 from brinell.core.user_files import bound_names, expand_home, is_windows_path, path_hint, top_level_statements
+from brinell.engine.mistakes import File, find_mistakes
 from brinell.engine.request import BaseRequest
-from brinell.engine.torch_files import WEIGHTS, torch_remedy
 from brinell.store.folder import verb_of
 
 Kind = Literal["dataset", "model"]
@@ -24,37 +24,6 @@ FILES: dict[Kind, dict[str, str]] = {
     "model": {".onnx": "onnx", ".skops": "sklearn"},
 }
 """How a file ends, and the plugin that reads it."""
-
-PICKLED = "a pickle runs code when it is loaded, so none is: save the model by skops.io.dump and name FILE.skops"
-EXPORTED = (
-    "a program is opened by code of yours: let def net() in model.py return torch.export.load('{path}'), and write model.py:net"
-)
-ARRAYS = "tensors and pickles are not read: save inputs and labels by numpy.savez('FILE.npz', x=inputs, y=labels)"
-ARCHIVE = "it is packed: unpack it, and name the folder or the file"
-OTHER_FRAMEWORK = (
-    "it is of TensorFlow, which is not opened here: make it an ONNX file, say by python -m tf2onnx.convert {flag} {path} "
-    "--output {stem}.onnx, and write {stem}.onnx; or hand brinell.audit a function from Python"
-)
-CORE_ML = "it is of Core ML, which is not opened here: export the network that it was made from to FILE.onnx"
-REMEDIES: dict[Kind, dict[str, str]] = {
-    "dataset": {
-        ".npy": "it holds one array and no labels: save both by numpy.savez('FILE.npz', x=inputs, y=labels)",
-        **dict.fromkeys((".pt", ".pth", ".pkl", ".pickle", ".h5", ".hdf5", ".mat", ".safetensors"), ARRAYS),
-        **dict.fromkeys((".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z"), ARCHIVE),
-        ".json": "it is no data: name a folder, FILE.npz or FILE.csv",
-        **dict.fromkeys((".png", ".jpg", ".jpeg"), "it is one picture: name the folder that holds a folder for each class"),
-    },
-    "model": {
-        **dict.fromkeys((".pt", ".pth", ".safetensors", ".ckpt", ".bin"), WEIGHTS),
-        ".pt2": EXPORTED,
-        **dict.fromkeys((".pkl", ".pickle", ".joblib"), PICKLED),
-        **dict.fromkeys((".h5", ".keras"), OTHER_FRAMEWORK.replace("{flag}", "--keras")),
-        ".tflite": OTHER_FRAMEWORK.replace("{flag}", "--tflite"),
-        ".pb": OTHER_FRAMEWORK.replace("{flag} {path}", "--saved-model FOLDER"),
-        ".mlmodel": CORE_ML,
-    },
-}
-"""Remedies for files that cannot be read; `{path}` is the path."""
 
 CALL = re.compile(r"\(.*\)?\s*$")
 """The brackets of a call after the name of a function."""
@@ -86,16 +55,15 @@ def expand_spec(kind: Kind, spec: str) -> str:
         return f"torch:{source}{mark}{options}"
     if ":" in body and not is_windows_path(body):
         file, _, part = body.partition(":")
-        if Path(file).suffix.lower() in FILES[kind] | REMEDIES[kind]:
+        if Path(file).suffix.lower() in FILES[kind] or find_mistakes(File(kind, Path(file))):
             raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {file} has no part {part!r}, write {file}")
         return spec
     path = Path(body)
     suffix = path.suffix.lower()
     if (name := FILES[kind].get(suffix)) and not path.is_dir():
         return f"{name}:{body}{mark}{options}"
-    if suffix in REMEDIES[kind] and not path.is_dir():
-        remedy = (kind == "model" and torch_remedy(path)) or REMEDIES[kind][suffix]
-        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {remedy.format(path=body, stem=path.with_suffix(''))}")
+    if not path.is_dir() and (mistakes := find_mistakes(File(kind, path))):
+        raise RequestError(f"{kind_title(kind)} {body!r} cannot be read: {mistakes[0]}")
     if path.is_dir():
         return f"{_folder_plugin(kind, path)}:{body.rstrip('/') or '/'}{mark}{options}"
     if suffix and path.is_file():

@@ -23,7 +23,6 @@ from brinell.models._containers import evaluation_mode, is_training, uncompiled
 from brinell.models._content import digest_of, modules_in
 from brinell.models._devices import device_of
 from brinell.models._outputs import Output, find_output, has_parts, note_of, pick
-from brinell.models._remedies import tested_remedy
 from brinell.models._torch_model import affine, logits_of
 
 InputForm = Literal["tensors with gradients", "numpy arrays", "tensors"]
@@ -157,9 +156,8 @@ class CallableModel:
             if form == INPUT_FORMS[0] and not answer.requires_grad and not integers:
                 continue  # perhaps a function of arrays that takes tensors as well
             return form, self._answers_labels(answer, integers, labels)
-        with torch.no_grad():
-            remedy = tested_remedy(self._function, self.domain, random_inputs(self.domain, 1))
-        raise RequestError(f"{self.name} cannot take the data, arrays of shape {self._shape} ({'; '.join(failures)}): {remedy}")
+        problem = f"{self.name} cannot take the data, arrays of shape {self._shape} ({'; '.join(failures)})"
+        raise RequestError(f"{problem}: give it inputs of its own shape and type")
 
     def _answers_labels(self, answer: Tensor, integers: bool, labels: bool | None) -> bool:
         if labels is not None:

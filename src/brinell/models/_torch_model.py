@@ -24,7 +24,6 @@ from brinell.models._content import digest_of, structure_of
 from brinell.models._detections import access_note, box_form, is_box_list, pad_boxes
 from brinell.models._devices import device_of, devices_of, is_mixed, left_behind
 from brinell.models._outputs import Output, find_output, note_of, pick
-from brinell.models._remedies import tested_remedy
 
 PREPROCESSING = ("mean", "std", "axis", "flip_axis")
 """Keys of a preprocessing, as in foolbox: subtract `mean`, divide by `std`, both along `axis` (negative), then reverse
@@ -190,8 +189,7 @@ class TorchModel:
             if isinstance(error, ModelError):  # it does not lie on one device
                 raise RequestError(str(error)) from error
             check_exit(self.name, error)
-            with self.session(), torch.no_grad():
-                remedy = tested_remedy(self.module, self.domain, x)
+            remedy = "give it inputs of its own shape and type"
             if "more than 1 value per channel when training" in str(error):  # torch's words, of batch norm asked for one input
                 remedy = "batch norm is in training mode in its forward pass: take train() or training=True out of it"
             raise RequestError(

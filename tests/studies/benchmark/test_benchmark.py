@@ -23,7 +23,7 @@ from brinell.core.domain import Domain
 from brinell.core.errors import BrinellError, RequestError
 from brinell.core.model import Access
 from brinell.core.version import VERSION
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.rlab.agent import find_agent
 from brinell.studies.benchmark.part import ENLARGEMENTS
 from brinell.studies.benchmark.records import LAYOUT
@@ -68,7 +68,7 @@ def test_every_forward_is_counted(tmp_path):
     """The counts equal those of a model that counts its own queries."""
     x = np.random.default_rng(1).uniform(0.2, 0.45, (6, 1, 5, 5)).astype(np.float32)
     model = Recorder(logits, PIXELS, classes=3)
-    data = ArrayDataset(x, np.zeros(6), domain=PIXELS)
+    data = from_arrays(x, np.zeros(6), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", refine=10, levels="2,3", policy="greedy")
     rows = rows_of(tmp_path / "set", "samples")
     assert probe_queries(tmp_path / "set") == 6 and result.queries == model.queries
@@ -76,7 +76,7 @@ def test_every_forward_is_counted(tmp_path):
     assert all(row["queries"] == row["queries_to_refined"] + row["queries_levels"] for row in rows)
     assert all(2 < row["queries_to_success"] < row["queries_to_refined"] for row in rows)
     assert result.training_queries == 0
-    pair = ArrayDataset(x[:2], np.zeros(2), domain=PIXELS)
+    pair = from_arrays(x[:2], np.zeros(2), domain=PIXELS)
     trained = brinell.benchmark(model, pair, out=tmp_path / "trained", refine=10, levels="1", policy="default")
     assert trained.training_queries == sum(find_agent("prior").about["training_queries"].values()) > 0
     assert "with the policy `prior` (on images it needs fewer queries" in (tmp_path / "trained" / "README.md").read_text()
@@ -90,7 +90,7 @@ def test_queries_to_success(tmp_path, subtests):
             folder.mkdir()
             x = np.random.default_rng(seed).uniform(0.2, 0.4, (1, 1, 5, 5)).astype(np.float32)
             model = Recorder(logits, PIXELS, classes=3)
-            data = ArrayDataset(x, np.zeros(1), domain=PIXELS)
+            data = from_arrays(x, np.zeros(1), domain=PIXELS)
             brinell.benchmark(
                 model, data, out=folder / "set", distortions="occlusion+brightness", refine=4, levels="1", seed=seed
             )
@@ -110,7 +110,7 @@ def test_an_example_stays_adversarial_when_quantised(tmp_path, monkeypatch):
     for name, nudges in (("without", ()), ("with", ENLARGEMENTS)):
         monkeypatch.setattr("brinell.studies.benchmark.part.ENLARGEMENTS", nudges)
         model = Recorder(logits, PIXELS, classes=3)
-        data = ArrayDataset(x, np.zeros(len(x)), domain=PIXELS)
+        data = from_arrays(x, np.zeros(len(x)), domain=PIXELS)
         brinell.benchmark(model, data, out=tmp_path / name, levels="1", refine=20, policy="greedy")
         examples = [row for row in rows_of(tmp_path / name) if row["level"] == 1]
         assert len(examples) == len(x) and all(row["prediction"] == 1 for row in examples)
@@ -256,7 +256,7 @@ def test_other_kinds_in_their_own_units(tmp_path, monkeypatch, subtests):
             domain = Domain(kind=kind, shape=shape, low=-2.0, high=3.0)
             x = np.random.default_rng(2).uniform(-0.3, 0.4, (3, *shape)).astype(np.float32)
             model = Recorder(lambda x: logits((x + 2) / 5), domain, classes=3)
-            data = ArrayDataset(x, np.zeros(3), domain=domain)
+            data = from_arrays(x, np.zeros(3), domain=domain)
             brinell.benchmark(model, data, out=folder / "set", patch=1, distortions="gaussian-noise", levels="1.5", refine=10)
             rows = rows_of(folder / "set")
             assert [row["level"] for row in rows] == [0, 1, 1.5] * 3
@@ -293,7 +293,7 @@ def test_samples_of_the_class_itself_and_those_that_are_there_already(tmp_path):
     x = np.full((3, 1, 5, 5), 0.3, dtype=np.float32)
     x[1], x[2] = 0.7, 0.49
     model = Recorder(logits, PIXELS, classes=3)
-    data = ArrayDataset(x, np.array([0, 1, 0]), domain=PIXELS)
+    data = from_arrays(x, np.array([0, 1, 0]), domain=PIXELS)
     result = brinell.benchmark(model, data, out=tmp_path / "set", criterion="class=1>0.2", patch=1, refine=0)
     assert [row["outcome"] for row in rows_of(tmp_path / "set", "samples")] == ["reached", "own_class", "already"]
     assert result.outcomes["own_class"] == result.outcomes["already"] == 1
@@ -347,7 +347,7 @@ def test_bad_input_before_any_query(work, tmp_path, capsys, monkeypatch, subtest
 def test_labels_are_not_enough(tmp_path):
     model = Recorder(logits, PIXELS, classes=3)
     model.access = Access.LABELS
-    data = ArrayDataset(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
+    data = from_arrays(np.full((2, 1, 5, 5), 0.3, dtype=np.float32), np.zeros(2), domain=PIXELS)
     with pytest.raises(BrinellError, match="answers labels only, but the agent needs scores"):
         brinell.benchmark(model, data, out=tmp_path / "set")
     assert model.queries == 0

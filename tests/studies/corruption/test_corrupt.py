@@ -17,7 +17,7 @@ from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.settings import Suite
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.datasets.npz import Npz
 from brinell.distortions._shared import suite_of
 from brinell.store import rows
@@ -269,7 +269,7 @@ SHAPES = {
 )
 def test_a_suite_is_all_of_its_distortions_that_fit(drawn_shape, suites, name):
     kind, shape = drawn_shape
-    dataset = ArrayDataset(torch.zeros(2, *shape), torch.tensor([0, 1]), domain=Domain(kind=kind, shape=shape))
+    dataset = from_arrays(torch.zeros(2, *shape), torch.tensor([0, 1]), domain=Domain(kind=kind, shape=shape))
     fits = {"calibrated": True, "published": kind == "image" and shape[0] in (1, 3), "synthetic": kind == "image"}
     names = [] if name is None else [name]
     if wrong := next((suite for suite in suites if not fits[suite]), None):

@@ -18,7 +18,7 @@ from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
 from brinell.core.record import CLEAN, Outcome
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.engine.request import Request
 from brinell.pages import html
 from brinell.studies.audit.plan import plan_audit
@@ -30,7 +30,7 @@ LINE = Domain(kind="vector", shape=(2,))
 
 def vectors(*coordinates, labels):
     x = np.array([[value, 0.5] for value in coordinates], dtype=np.float32)
-    return ArrayDataset(x, np.array(labels), domain=LINE)
+    return from_arrays(x, np.array(labels), domain=LINE)
 
 
 def notes(result):
@@ -78,21 +78,17 @@ def test_bad_data_get_notes(tmp_path):
     assert "positions 2, 3" in notes(brinell.epsilon((flat, np.array([0, 1, 0, 1])), out=tmp_path / "c"))["constant"]
 
 
-class Broken(ArrayDataset):
-    """Data that change after they were opened and checked."""
-
-    value = float("nan")
-
-    def load(self, indices):
-        x = super().load(indices).clone()
-        x[1, 0] = self.value
-        return x
-
-
 @pytest.mark.parametrize(("value", "text"), [(float("nan"), "NaN.*position 1"), (1.5, "exceeds its bounds by 0.5")])
 def test_data_that_cannot_be_measured_are_refused(tmp_path, value, text):
-    data = Broken(np.full((3, 2), 0.5, np.float32), np.array([0, 0, 1]), domain=LINE)
-    data.value = value
+    data = from_arrays(np.full((3, 2), 0.5, np.float32), np.array([0, 0, 1]), domain=LINE)
+
+    def spoilt(indices, load=data.load):
+        """Data that change after they were opened and checked."""
+        x = load(indices).clone()
+        x[1, 0] = value
+        return x
+
+    data.load = spoilt
     with pytest.raises(RequestError, match=text):
         brinell.epsilon(data, out=tmp_path / "a")
     with pytest.raises(RequestError, match="there is no distance"):
@@ -114,7 +110,7 @@ def test_each_sample_is_attacked_within_its_budget(tmp_path):
     x = np.array([[0.8, 0.5], [0.1, 0.5], [0.29, 0.5], [0.9, 0.2], [0.9, 0.2]], np.float32)
     y = np.array([1, 0, 0, 1, 0])
     model = Recorder(threshold(0.35), LINE)
-    data = ArrayDataset(x, y, domain=LINE)
+    data = from_arrays(x, y, domain=LINE)
     brinell.epsilon(data, out=tmp_path / "advice", norm="linf")
     eps = f"recommended:{tmp_path / 'advice'}"
     run = run_audit(tmp_path / "run", model, x, y, eps=eps, attack=("pgd",))

@@ -17,7 +17,7 @@ from _browser import check_everywhere, chromium
 from _mutations import count_refused
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.engine.sources import open_data
 from brinell.studies.review import ReviewRequest, page
 from brinell.studies.review.analysis import summarise
@@ -51,7 +51,7 @@ def test_sizes_are_those_of_what_is_shown(tmp_path):
 def test_the_crafted_change_by_hand(tmp_path):
     """With black and white pictures, Linf adds eps to black and cannot change white; L2 moves black by eps along the diagonal."""
     x = torch.stack([torch.zeros(1, 2, 2), torch.ones(1, 2, 2)] * 4)
-    data = ArrayDataset(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
+    data = from_arrays(x, np.array([0, 1] * 4), domain=Domain(kind="image", shape=(1, 2, 2), levels=256))
     request = ReviewRequest(data="x", norm="l2", eps="0.4", trials=8, catch=0.25)
     review = make_review(request, data, tmp_path / "r")
     clean, changed = review.pairs()
@@ -69,7 +69,7 @@ def test_pairs_of_a_run_have_its_distances(audit_run, patterns, tmp_path):
     with pytest.raises(RequestError, match="other data"):
         make_review(
             ReviewRequest(data="x", change=f"run:{audit_run}"),
-            ArrayDataset(torch.rand(9, 1, 8, 8), np.arange(9)),
+            from_arrays(torch.rand(9, 1, 8, 8), np.arange(9)),
             tmp_path / "s",
         )
 
@@ -87,7 +87,7 @@ def test_bad_requests(tmp_path):
 
 
 def test_vectors_have_no_picture(tmp_path):
-    data = ArrayDataset(torch.rand(6, 5), np.array([0, 1] * 3))
+    data = from_arrays(torch.rand(6, 5), np.array([0, 1] * 3))
     with pytest.raises(RequestError, match="shows pictures"):
         make_review(ReviewRequest(data="x"), data, tmp_path / "r")
 

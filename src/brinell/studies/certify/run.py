@@ -17,7 +17,7 @@ from brinell.bounds._trace import trace
 from brinell.core.errors import RequestError, option
 from brinell.core.model import Access, Model
 from brinell.core.record import Array
-from brinell.datasets._memory import ArrayDataset
+from brinell.datasets._memory import from_arrays
 from brinell.engine.answers import with_logits
 from brinell.engine.audit import run_audit
 from brinell.engine.eps_grid import parse_eps
@@ -308,7 +308,7 @@ def attack(plan: CertifyPlan, call: Call, x: torch.Tensor, labels: Array) -> Att
         batch_size=call.request.batch_size,
         device=call.request.device,
     )
-    dataset = ArrayDataset(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
+    dataset = from_arrays(x.numpy(), labels, plan.dataset.classes, plan.dataset.domain)
     with TemporaryDirectory(prefix="brinell-") as directory:
         folder = Path(directory) / "audit"
         run_audit(plan_audit(request, dataset=dataset, models=(model,)), folder, SilentProgress(), command=call.command)
