@@ -31,9 +31,9 @@ def check(code, rows, manifest):
     return next(check_result for check_result in checks_of(rows, manifest, "m") if check_result.code == code)
 
 
-# Wilson's lower ends of 12, 13 of 20: 0.387, 0.433.
+# Of 20 at 40 %: 15 or more have a probability of 0.16 %, 16 or more of 0.03 %.
 def test_a_last_attack_that_still_gains_on_many(synthetic, subtests):
-    for rising, passed in [(0, True), (12, True), (13, False), (20, False)]:
+    for rising, passed in [(0, True), (8, True), (9, None), (15, None), (16, False), (20, False)]:
         with subtests.test(rising=rising, passed=passed):
             last = np.where(np.arange(N) < rising, -0.4, -0.6)
             result = check(Code.INCOMPLETE, *run(synthetic, margins=(-0.5, last)))
@@ -63,6 +63,12 @@ def test_a_long_attack_is_not_held_against_a_short_one(synthetic, steps, is_judg
     assert result.passed is (False if is_judged else None)
 
 
+def test_attacks_on_different_losses_are_not_compared(synthetic):
+    rows, manifest = run(synthetic, margins=(-0.9, -0.4))
+    manifest["stages"][1]["settings"] = {"loss": "dlr"}
+    assert "on one loss" in check(Code.INCOMPLETE, rows, manifest).text
+
+
 def test_what_falls_later_is_not_robust(synthetic):
     """The second attack gains on the 15 that a black box breaks afterwards, and on none of the rest."""
     three = ("apgd-ce", "apgd-dlr", "square")
@@ -84,8 +90,8 @@ def test_when_incomplete_optimisation_cannot_be_told(synthetic):
     assert check(Code.INCOMPLETE, *run(synthetic, state="running")).passed is None
 
 
-# 0.2 points: one sample of 20 is beyond (lower end 0.9 %), none is not.
-@pytest.mark.parametrize(("broken", "passed"), [(0, True), (1, False)])
+# 0.2 %: one sample of 20 has a probability of 4 %, two of 0.07 %.
+@pytest.mark.parametrize(("broken", "passed"), [(0, True), (1, None), (2, False)])
 def test_a_black_box_that_breaks_what_gradients_left(synthetic, broken, passed):
     breaks = np.full((2, N), np.inf)
     breaks[1, :broken] = 0.05
@@ -122,12 +128,6 @@ def test_stages_that_try_every_sample_count_each_sample_once(synthetic):
     rows = synthetic.change(rows, rows.outcome == "fooled_before", outcome="fooled")
     result = check(Code.BLACK_BOX, rows, manifest)
     assert result.figure == 2 / N and "broke 2 of 20 samples" in result.text
-
-
-def test_one_sample_of_a_hundred_and_twenty_eight_raises_no_alarm():
-    from brinell.core.intervals import wilson
-
-    assert wilson(1, 128).low < 0.002 < wilson(8, 1000).low
 
 
 def test_a_black_box_alone_beats_nobody(synthetic):
@@ -213,7 +213,7 @@ def test_a_run_that_lists_no_checks_opens(synthetic):
 
 def test_no_check_that_counts_is_forgotten():
     assert {Code.RANDOM, Code.COMPANY, Code.PLACE, Code.DRIFT, Code.WEIGHTS, Code.FRESH} <= NEEDED
-    assert {Code.BOUNDARY, Code.ZERO, Code.MISLEADING, Code.UNCONSTRAINED, Code.BLACK_BOX, Code.INCOMPLETE} <= NEEDED
+    assert {Code.BOUNDARY, Code.ZERO, Code.MISLEADING, Code.UNCONSTRAINED, Code.BLACK_BOX} <= NEEDED
     assert caveat([]) is None
 
 

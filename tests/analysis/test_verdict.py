@@ -8,7 +8,7 @@ from brinell.analysis.indicators import NEEDED
 from brinell.analysis.results import CheckResult, WayResult
 from brinell.analysis.robust_accuracy import rate, summarise_model
 from brinell.analysis.verdict import BROKEN, LONGEST, UNSTEADY, verdict, verdict_notes, weaker_than_fast
-from brinell.core.checks import EXTRA, Code
+from brinell.core.checks import EXTRA, TOO_FEW, Code
 
 BLIND = "there is no gradient at 1024 of 3072 values (channel 2)"
 SQUARE = WayResult(kind="answers", way="answers alone", attacks=["Square"], attacked=50, broken=0)
@@ -62,7 +62,7 @@ def test_checks_that_could_not_run_are_counted_and_named_with_the_reason():
 
 
 def test_too_few_samples_are_no_pass():
-    sentence, notes = judge(checks(not_run=[Code.MISMATCH], reason=None), k=2, n=8, right=8)
+    sentence, notes = judge(checks(not_run=[Code.MISMATCH], reason=TOO_FEW), k=2, n=8, right=8)
     assert sentence == "Robust accuracy at 8/255 is at most 25.0 %: no check failed, but 8 samples are too few to tell."
     assert notes == ["gradient-mismatch cannot tell with so few samples: take more (--samples)."]
 
@@ -82,7 +82,7 @@ def test_a_wrong_gradient_that_no_attack_bypassed():
 
 def test_a_wrong_gradient_that_attacks_replaced_by_a_good_one():
     sentence, notes = judge(checks(Code.MISMATCH, Code.BLACK_BOX, MISMATCH=BLIND), [SQUARE, mended(13, 0.01)], k=14)
-    assert sentence.startswith("Robust accuracy at 8/255 is likely close to 14.0 %: ")
+    assert sentence.startswith("Robust accuracy at 8/255 is at most 14.0 %: ")
     assert notes == [
         "black-box-better failed too.",
         "Attacks by the identity for all that lies before module net broke 13 samples more.",
@@ -239,7 +239,7 @@ def test_what_each_way_attacked_and_gained(synthetic):
         ("the model's own gradient, for longer", 5, 0, None),
     ]
     assert result.ways_around[2].attacks == ["pgd-long"], "a stage whose condition does not hold went nowhere"
-    assert result.verdict.startswith("Robust accuracy at 26/255 is likely close to 25.0 %: ")
+    assert result.verdict.startswith("Robust accuracy at 26/255 is at most 25.0 %: ")
     assert any("agree with the replaced gradient (0.02" in note for note in result.verdict_notes)
 
 

@@ -1,5 +1,6 @@
 """The shown margin on the way to the decision boundary: known answers, and scores made at random that decide or do not."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,8 @@ from brinell.core.model import Access
 from brinell.core.streams import Streams
 from brinell.core.threat import Threat
 from brinell.engine import boundary
-from brinell.engine.checks import make_checks
-from brinell.engine.survivors import check_survivors
+from brinell.engine.checks import BEFORE_ATTACKS
+from brinell.engine.context import CheckContext, NotMadeError
 
 CUBE = Domain(kind="vector", shape=(6,))
 CLASSES = 4
@@ -107,8 +108,8 @@ def test_where_all_inputs_are_of_one_class_lines_lead_to_others():
     finding = check(lambda x: torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1), x, classes=2)
     assert finding.passed is True and "all of one class" in finding.text
     assert check(lambda x: label(torch.cat([x[:, :1], 0.4 - 0 * x[:, :1]], 1)), x, classes=2).passed is False
-    finding = check(lambda x: torch.cat([x[:, :1] + 1, x[:, :1]], 1), x, classes=2)
-    assert finding.passed is None and finding.reason == "the inputs and random ones are of one class"
+    with pytest.raises(NotMadeError, match="the inputs and random ones are of one class"):
+        check(lambda x: torch.cat([x[:, :1] + 1, x[:, :1]], 1), x, classes=2)
 
 
 def test_few_lines_can_fail_and_not_pass():
@@ -121,8 +122,8 @@ def test_fixed_values_are_those_of_the_start():
     """The last value is fixed and decides alone, so no line between inputs changes the class."""
     columns = (Column("a"), Column("b"), Column("c", fixed=True))
     domain = Domain(kind="vector", shape=(3,), columns=columns)
-    finding = check(lambda x: torch.stack([x[:, 2], 1 - x[:, 2]], 1), inputs(0, 32, 3), domain, 2)
-    assert finding.reason == "the inputs and random ones are of one class"
+    with pytest.raises(NotMadeError, match="the inputs and random ones are of one class"):
+        check(lambda x: torch.stack([x[:, 2], 1 - x[:, 2]], 1), inputs(0, 32, 3), domain, 2)
     assert check(lambda x: torch.stack([x[:, 0], 1 - x[:, 0]], 1), inputs(0, 32, 3), domain, 2).passed
 
 
@@ -214,11 +215,15 @@ def test_a_cliff_is_no_slope(subtests):
 def survivors(function, x, examples=None, model_access=Access.GRADIENTS):
     model = Recorder(function, CUBE, CLASSES)
     model.access = model_access
+    clean, adversarial = examples or (x[:0], x[:0])
+    x = torch.cat([x, clean])
     with torch.no_grad():
         batch = batch_of(x, function(x).argmax(1))
-    result = check_survivors(model, batch, examples or (x[:0], x[:0]), distance("linf"), 0.05, batch_size=16)
-    assert model.queries == result[1] and max(len(call) for call in model.calls) <= 16
-    return result
+    rng = Streams.of(0, batch.ids)
+    context = CheckContext(model, batch, distance("linf"), 0.05, rng, batch_size=16, adversarial=adversarial)
+    (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
+    assert model.queries == context.costs[0] and max(len(call) for call in model.calls) <= 16
+    return finding, *context.costs
 
 
 @settings(max_examples=8)
@@ -276,11 +281,18 @@ def test_a_run_checks_what_its_attacks_left(tmp_path):
         verdicts = [records[code]["passed"] for code in (Code.BOUNDARY, Code.SURVIVORS)]
         assert (False in verdicts) is not passed
         before = subject.queries
-        assert run_plan(plan, tmp_path / name, resume=True).manifest["checks"] == run.manifest["checks"]
+        again = run_plan(plan, tmp_path / name, resume=True).manifest["checks"]
+        assert again == run.manifest["checks"]
         assert passed is False or subject.queries == before  # the scores that decide are sought again
 
 
 # Among the other checks
+
+
+def finding_on(model, batch):
+    context = CheckContext(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids))
+    context.make({code: BEFORE_ATTACKS[code] for code in (Code.RANDOM, Code.BOUNDARY)})
+    return context.findings[Code.BOUNDARY]
 
 
 def test_it_takes_scores(subtests):
@@ -290,21 +302,14 @@ def test_it_takes_scores(subtests):
             model.access = access
             x = inputs(0)
             batch = batch_of(x, network(0)(x).argmax(1))
-            findings = {
-                finding.code: finding
-                for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
-            }
-            assert findings[Code.BOUNDARY].passed is (True if verdict else None)
+            assert finding_on(model, batch).passed is (True if verdict else None)
 
 
 def test_random_answers_have_no_boundary():
     model = Recorder(lambda x: network(0)(x) + torch.randn(len(x), CLASSES), CUBE, CLASSES)
     x = inputs(0)
     batch = batch_of(x, network(0)(x).argmax(1))
-    findings = {
-        finding.code: finding for finding in make_checks(model, batch, distance("linf"), 0.1, Streams.of(0, batch.ids)).findings
-    }
-    assert findings[Code.BOUNDARY].passed is None
+    assert finding_on(model, batch).passed is None
 
 
 def test_a_run_says_that_its_scores_do_not_decide(tmp_path):

@@ -6,8 +6,11 @@ from torch import nn
 
 import brinell
 from _helpers import batch_of, distance
+from brinell.core.checks import Code
 from brinell.core.domain import Domain
+from brinell.core.streams import Streams
 from brinell.engine import rejection
+from brinell.engine.context import CheckContext
 from brinell.models._torch_model import TorchModel
 
 THREE = Domain(kind="vector", shape=(3,))
@@ -43,23 +46,25 @@ def never(z, rule):
     return z.amax(1) - 5
 
 
-def path_of(decide, eps=0.4):
+def finding_on(decide, eps=0.4):
     model = TorchModel(Rejecting(decide), THREE)
-    return model, *rejection.follow_gradient(model, batch_of(LINE, [0] * 24), distance("linf"), eps, REJECT, batch_size=32)
+    batch = batch_of(LINE, [0] * 24)
+    context = CheckContext(model, batch, distance("linf"), eps, Streams.of(0, batch.ids), batch_size=32, reject=REJECT)
+    (finding,) = context.make({Code.REJECTION: rejection.rejection_jumps})
+    return finding, context.ledgers[0]
 
 
 def test_a_rule_without_a_slope_jumps(subtests):
     for decide, passed in [(smooth, True), (by_thousands, False), (by_one, False), (never, None)]:
         with subtests.test(str((decide, passed))):
-            _, path, ledger = path_of(decide)
-            finding = rejection.check_sharpness(path, ledger, REJECT)
+            finding, _ = finding_on(decide)
             assert finding.passed is passed and finding.code == "rejection-jumps"
             if passed is not None:
                 assert finding.figure == (0.0 if passed else 1.0)
 
 
 def test_the_cost_is_as_told():
-    _, _, ledger = path_of(smooth)
+    _, ledger = finding_on(never)
     assert ledger.costs.forwards.tolist() == [7] * 24 and ledger.costs.backwards.tolist() == [6] * 24
 
 

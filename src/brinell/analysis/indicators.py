@@ -1,13 +1,14 @@
 """Checks of whether a robust accuracy may be too good to be true: those that the run kept, and those that its records allow."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from brinell.analysis.results import CheckResult, WarningResult
-from brinell.core.checks import Code
-from brinell.core.intervals import wilson
+from brinell.core.checks import Code, Finding, exact_test
 from brinell.core.record import CLEAN, Array, Outcome, Records
 
 NOTABLE = 0.002
@@ -21,7 +22,7 @@ ENOUGH = 0.1
 """The last attack on a sample is compared with those before it if they had this share of its backward evaluations: that twenty
 steps come further than one says nothing of the twenty."""
 UNFINISHED = 0.4
-"""Share of the robust samples on which the last gradient attack may make a notable gain (design/0006-checks.md)."""
+"""Share of the robust samples on which the last gradient attack may make a notable gain over those of the same loss."""
 NEEDED = frozenset(Code) - {
     Code.ANSWERS,
     Code.ONE_HOT,
@@ -29,12 +30,13 @@ NEEDED = frozenset(Code) - {
     Code.DEVICE,
     Code.REJECTION,
     Code.PROBE_AHEAD,
+    Code.INCOMPLETE,
     Code.SILENT,
     Code.TRANSFER,
 }
 """Checks that must be made and passed before a robust accuracy counts as checked. Of the others, one is about what else fails
-as well, four need different inputs, a torch module, an accelerator or a reject class, one is half of another, and two need no
-measurement."""
+as well, four need different inputs, a torch module, an accelerator or a reject class, one is half of another, one needs two runs
+on one loss, and two need no measurement."""
 
 
 def checks_of(records: Records, manifest: Mapping[str, Any], model: str) -> list[CheckResult]:
@@ -148,8 +150,7 @@ def _stages(manifest: Mapping[str, Any], model: str) -> list[Mapping[str, Any]]:
 def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
     """An attack without gradients that breaks, at the largest eps, what gradient attacks did not.
 
-    It fails when the lower end of the interval of the share exceeds 0.2 points, so that a single sample of a small set raises
-    no alarm.
+    Success is compared, whatever an attack climbs. A few finds are settled by stages that look harder at what is left.
     """
     rows_of_model = records.model == model
     n = int((rows_of_model & (records.attack == CLEAN)).sum())
@@ -167,34 +168,35 @@ def _black_box(records: Records, manifest: Mapping[str, Any], model: str) -> Che
     by_gradient = records.sample_id[broken & np.isin(records.attack, gradient)]
     k = len(np.setdiff1d(records.sample_id[broken & np.isin(records.attack, after)], by_gradient))
     observation = f"{', '.join(after)}, without gradients, broke {k} of {n} samples that were robust to the gradient attacks"
-    bad = ": gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
-    result = _result_of_share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
-    if k <= NOTABLE * n or ((interval := wilson(k, n)) is not None and interval.low > NOTABLE_FOR_CERTAIN):
-        return result
+    bad = "gradients may be masked, and the robust accuracy too high; add steps to it, or an adaptive attack"
+    if k <= NOTABLE * n or exact_test(k, n, NOTABLE_FOR_CERTAIN)[0]:
+        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
     # A few finds are a reason to look harder at what is left, and what that finds settles it.
     harder = [stage["name"] for stage in stages if stage.get("turn", {}).get("when") == "suspected"]
     attacked_harder = (
         rows_of_model & np.isin(records.attack, harder) & np.isin(records.outcome, [str(Outcome.FOOLED), str(Outcome.SURVIVED)])
     )
     if not attacked_harder.any():
-        if result.passed is False:
-            return result
-        return result.model_copy(update={"passed": None, "text": f"cannot tell with {n} samples: {observation}"})
+        return _share(Code.BLACK_BOX, k, n, NOTABLE, observation, bad)
     further = len(np.unique(records.sample_id[broken & np.isin(records.attack, harder)]))
     retried = len(np.unique(records.sample_id[attacked_harder]))
-    text = f"{observation}; stronger attacks on {retried} of the remaining samples broke {further} more"
-    return result.model_copy(update={"passed": not further, "text": text + bad * bool(further)})
+    observation += f"; stronger attacks on {retried} of the remaining samples broke {further} more"
+    result = _share(Code.BLACK_BOX, k + further, n, NOTABLE, observation, bad)
+    settled = {"passed": True, "reason": None, "text": observation}
+    return result if result.passed is False else result.model_copy(update=settled)
 
 
 def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> CheckResult:
     """Robust samples to which the last gradient attack still came notably nearer than the best of those before it.
 
     Pintor et al. 2022 look at the last steps of one attack. Deviation: records keep the best margin of each attack, not of each
-    step, so the last attack on a sample is compared with the ones before it.
+    step, so the last attack on a sample is compared with the ones before it, if one of these climbed the same loss.
     """
-    stages = [
-        stage["name"] for stage in _stages(manifest, model) if stage["access"] == "gradients" and stage["family"] == "budgeted"
-    ]
+    stages = {
+        str(stage["name"]): str(stage.get("settings", {}).get("loss", "ce"))
+        for stage in _stages(manifest, model)
+        if stage["access"] == "gradients" and stage["family"] == "budgeted"
+    }
     if manifest["state"] != "finished":
         return _not_made(Code.INCOMPLETE, "the run is not finished")
     if max(manifest["eps"]) <= 0:
@@ -204,19 +206,17 @@ def _incomplete(records: Records, manifest: Mapping[str, Any], model: str) -> Ch
     if not len(robust):
         return CheckResult(code=Code.INCOMPLETE, passed=True, text=NO_ROBUST_SAMPLE)
     if not len(gains):
-        few = _without_gradients(manifest, model) or "it takes two gradient attacks, one after the other"
-        return _not_made(Code.INCOMPLETE, "no robust sample was attacked by two of them" if len(stages) > 1 else few)
+        few = _without_gradients(manifest, model) or "it takes two gradient attacks on one loss, one after the other"
+        is_repeated = len(set(stages.values())) < len(stages)
+        return _not_made(Code.INCOMPLETE, "no robust sample was attacked by two of them" if is_repeated else few)
     k, n = int((gains > RISING).sum()), len(gains)
     observation = f"on {k} of {n} robust samples the last gradient attack gained more than 5 % of the way towards the boundary"
-    bad = ": more steps or restarts would come nearer still, and the robust accuracy is too high"
-    return _result_of_share(Code.INCOMPLETE, k, n, UNFINISHED, observation, bad)
+    bad = "more steps or restarts would come nearer still, and the robust accuracy is too high"
+    return _share(Code.INCOMPLETE, k, n, UNFINISHED, observation, bad)
 
 
-def _result_of_share(code: Code, k: int, n: int, limit: float, observation: str, bad: str) -> CheckResult:
-    """A check that fails where the lower end of the interval of `k` / `n` exceeds `limit`."""
-    interval = wilson(k, n)
-    failed = interval is not None and interval.low > limit
-    return CheckResult(code=code, passed=not failed, figure=k / n, limit=limit, text=observation + bad * failed)
+def _share(code: Code, k: int, n: int, limit: float, observation: str, bad: str) -> CheckResult:
+    return CheckResult(**asdict(Finding.of_share(code, k, n, limit, observation, bad, fewest=1)))
 
 
 def _broken(records: Records, eps: float, model: str) -> Array:
@@ -236,8 +236,11 @@ def _robust(records: Records, eps: float, model: str) -> Array:
     return np.setdiff1d(records.sample_id[right], records.sample_id[broken])
 
 
-def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str, robust: Array) -> Array:
-    """(n,) what the last of `stages` gained on robust samples that others attacked before it, as a share of what all gained."""
+def _last_gains(records: Records, stages: Mapping[str, str], eps: float, model: str, robust: Array) -> Array:
+    """(n,) what the last of `stages` gained on robust samples, as a share of what all gained.
+
+    `stages` are names with losses; the samples are those that a stage on the same loss attacked before, with enough steps.
+    """
     rows_of_model = (records.model == model) & np.isin(records.sample_id, robust)
     clean = np.flatnonzero(rows_of_model & (records.attack == CLEAN))
     start = np.full(len(robust), np.nan)
@@ -246,13 +249,15 @@ def _last_gains(records: Records, stages: Sequence[str], eps: float, model: str,
     rows_robust = rows_robust[~np.ma.getmaskarray(records.best_margin)[rows_robust]]
     attack, samples = records.attack[rows_robust], np.searchsorted(robust, records.sample_id[rows_robust])
     margin, cost = np.ma.getdata(records.best_margin)[rows_robust], records.backwards[rows_robust]
-    # Of each sample what the last stage reached that attacked it, and the best and the costs of those before.
+    # Of each sample what the last stage reached that attacked it, the best of those before, and what those of its loss cost.
     best, last = np.full((2, len(robust)), -np.inf)
-    costs, steps, times = np.zeros((3, len(robust)), np.int64)
-    for stage in stages:
+    before, steps = np.zeros((2, len(robust)), np.int64)
+    spent: dict[str, Array] = defaultdict(lambda: np.zeros(len(robust), np.int64))
+    for stage, loss in stages.items():
         rows = attack == stage
         of = samples[rows]
-        best[of], costs[of], times[of] = np.maximum(best[of], last[of]), costs[of] + steps[of], times[of] + 1
+        best[of], before[of] = np.maximum(best[of], last[of]), spent[loss][of]
         last[of], steps[of] = margin[rows], cost[rows]
-    comparable = np.flatnonzero((times > 1) & (costs >= ENOUGH * steps))
+        spent[loss][of] += cost[rows]
+    comparable = np.flatnonzero((before > 0) & (before >= ENOUGH * steps))
     return np.asarray((last[comparable] - best[comparable]) / np.maximum(last[comparable] - start[comparable], 1e-12))

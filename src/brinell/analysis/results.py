@@ -171,13 +171,15 @@ class CheckResult(Result):
     figure: float | None = None
     """Measured value; null for a check without a number."""
     limit: float | None = None
-    """Limit of the figure; for a share, of the lower end of its interval."""
+    """Limit of the figure."""
+    error_rate: float = 0.0
+    """Largest probability that a healthy model fails the check with so many samples; 0 where nothing is drawn."""
     text: str
     """Observation, or the reason why the check did not run."""
     cause: str | None = None
     """What is the matter, in a clause, where a failed check can tell more than its name does."""
     reason: str | None = None
-    """Why the check was not made, in a clause; null where it was made, or where its samples are too few to tell."""
+    """Why the check was not made or could not decide, in a clause; null where it passed or failed."""
 
 
 WayKind = Literal["mended", "surrogate", "estimated", "averaged", "answers", "longer"]

@@ -8,7 +8,7 @@ import numpy as np
 from brinell.analysis.grid import stage_title
 from brinell.analysis.indicators import not_made
 from brinell.analysis.results import CheckResult, Rate, StageResult, WayKind, WayResult
-from brinell.core.checks import DECIDING_SCORES, DETACHED, GOOD, Code
+from brinell.core.checks import DECIDING_SCORES, DETACHED, GOOD, TOO_FEW, Code
 from brinell.core.record import Outcome, Records
 
 ATTACKED = [str(outcome) for outcome in (Outcome.FOOLED, Outcome.FOOLED_BELOW, Outcome.SURVIVED, Outcome.FAILED)]
@@ -167,11 +167,11 @@ def _verdict_on_finished(
         return f"{subject} is 0 %: {which} has an adversarial example."
     if broken := failed & BROKEN.keys():
         if reason := _bypass(broken, ways):
-            return f"{subject} is likely close to {figure}: {reason}."
+            return f"{subject} is at most {figure}: {reason}."
         first = _gravest(broken, checks)
         return _sentence(f"{subject} may be well below {figure}", checks[first].cause, BROKEN[first])
     missing = not_made(list(checks.values()))
-    if any(check.reason is None for check in missing):
+    if any(check.reason == TOO_FEW for check in missing):
         return f"{subject} is at most {figure}: no check failed, but {robust.n} samples are too few to tell."
     if missing:
         return f"{subject} is at most {figure}: no check failed, but {len(missing)} could not run."
@@ -285,11 +285,12 @@ def _remedy_by_labels(ways: Sequence[WayResult]) -> Iterator[str]:
 
 def _notes_on_missing(missing: Sequence[CheckResult]) -> Iterator[str]:
     """Sentences on checks that did not run or could not tell."""
-    if undecided := [check.code for check in missing if check.reason is None]:
-        yield f"{_join_codes(undecided)} cannot tell with so few samples: take more (--samples)."
-    for reason in dict.fromkeys(check.reason for check in missing if check.reason is not None):
-        codes = [check.code for check in missing if check.reason == reason]
-        yield f"{_join_codes(codes)} could not run: {reason}."
+    for reason in dict.fromkeys(check.reason for check in missing):
+        codes = _join_codes([check.code for check in missing if check.reason == reason])
+        if reason == TOO_FEW:
+            yield f"{codes} cannot tell with so few samples: take more (--samples)."
+        else:
+            yield f"{codes} could not run: {reason}."
 
 
 def _join_codes(codes: Sequence[str]) -> str:

@@ -1,7 +1,10 @@
 """The checks of an audit, by the codes that results, `gate --allow` and the report use."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
+
+import numpy as np
 
 
 class Code(StrEnum):
@@ -90,6 +93,26 @@ WARNINGS = (EXTRA, ROWS_LEFT_OUT, RECORD_LEFT_OUT, BEATS_LEFT_OUT)
 """The codes of warnings that are no check."""
 
 
+ERROR_RATE = 1e-3
+"""Largest probability that one check fails on a healthy model: of 22 checks 2 % together."""
+MIN_SAMPLES = 12
+"""Fewest samples with which a share can pass: with fewer, half of them could be bad without a failure."""
+TOO_FEW = "too few samples to tell"
+"""The reason of a check that more samples would decide."""
+
+
+def exact_test(k: int, n: int, limit: float, rate: float = ERROR_RATE) -> tuple[bool, float]:
+    """Whether `k` bad samples of `n` are more than a share of `limit` explains, by the exact binomial test at `rate`.
+
+    Returns:
+        The answer, and the probability of a wrong «yes» where the share is `limit`: 0 where so few samples cannot say «yes».
+    """
+    i = np.arange(n + 1)
+    ways = np.array([math.lgamma(n + 1) - math.lgamma(j + 1) - math.lgamma(n - j + 1) for j in i.tolist()])
+    tails = np.exp(ways + i * math.log(limit) + (n - i) * math.log1p(-limit))[::-1].cumsum()[::-1]
+    return bool(tails[k] <= rate), float(tails[tails <= rate].max(initial=0.0))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Finding:
     """One check and its result."""
@@ -97,19 +120,35 @@ class Finding:
     code: str
     """One of `Code`."""
     passed: bool | None
-    """None if the check could not be made."""
+    """None if the check could not be made, or could not decide."""
     text: str
     """The observation and the remedy, in one line."""
     figure: float | None = None
     """The measured value."""
     limit: float | None = None
     """The value that the figure was compared with."""
+    error_rate: float = 0.0
+    """Largest probability that a healthy model fails the check with so many samples; 0 where nothing is drawn."""
     cause: str | None = None
     """The cause of a failure, as a clause; None if the name of the check says it."""
     reason: str | None = None
-    """The reason why the check was not made, as a clause; None if it was made, or had too few samples to decide."""
+    """Why a check that did not pass did not fail either, as a clause."""
 
     @classmethod
     def not_made(cls, code: str, reason: str, limit: float | None = None) -> "Finding":
         """The finding of a check that was not made, with the reason."""
         return cls(code=code, passed=None, text=f"not made: {reason}", limit=limit, reason=reason)
+
+    @classmethod
+    def of_share(
+        cls, code: str, k: int, n: int, limit: float, observation: str, remedy: str, *, fewest: int = MIN_SAMPLES
+    ) -> "Finding":
+        """A finding that fails if more of `n` samples are bad than chance explains where `limit` of them are.
+
+        It passes if no more than `limit` of at least `fewest` are; between the two the samples are too few to tell.
+        """
+        failed, error_rate = exact_test(k, n, limit)
+        passed = False if failed else True if n >= fewest and k <= limit * n else None
+        text = f"{observation}: {remedy}" if failed else observation if passed else f"{TOO_FEW}: {observation}"
+        reason = TOO_FEW if passed is None else None
+        return cls(code=code, passed=passed, text=text, figure=k / max(1, n), limit=limit, error_rate=error_rate, reason=reason)

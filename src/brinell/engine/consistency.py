@@ -5,11 +5,11 @@ answer it the same each time. Batch norm in training mode, noise drawn by row fr
 queries violate this. Such a model is robust by accident of the batch size, and no other check notices, because the same batch
 gets the same answers.
 
-The checks use up to 64 samples: the same batches with rows reversed (place), the samples in other batches and a few alone
-(company), and the first batches once more (drift). Limits: docs/reference/checks.md.
+The checks use up to 64 samples: the first batches once more (drift), the same batches with rows reversed (place), the samples in
+other batches and a few alone (company). They cost at most four forwards a sample, and one more for each of `SINGLES` samples.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from brinell.core import losses
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import MemoryShortError, ModelError
-from brinell.core.model import Access, Model
-from brinell.core.model import ask as ask_model
-from brinell.core.oracle import Batch, Oracle
+from brinell.core.errors import ModelError
+from brinell.core.model import Access
 from brinell.core.record import Array
+from brinell.engine.context import CheckContext, NotMadeError
 
 SINGLES = 8
 """Number of samples that are asked one at a time."""
@@ -57,89 +57,42 @@ class CallRecorder(TorchFunctionMode):
         return answer
 
 
-def check_consistency(
-    oracle: Oracle, batch: Batch, model: Model, early: list[Tensor], *, batch_size: int, gradients: Tensor | None = None
-) -> list[Finding]:
-    """Make the checks of place, company, mode and drift.
+@dataclass(frozen=True)
+class Repeat:
+    """What the check of drift saw when the first batches came again."""
 
-    Costs at most four forwards per sample, and one more for each of `SINGLES` samples.
+    limit: float
+    """The share of the largest logit by which answers to one input may differ."""
+    by_gradients: bool
+    """True if answers differ where gradients are asked for, and not otherwise."""
+    by_batch: bool
+    """True if the model normalises by the batch."""
+    is_random: bool
 
-    Args:
-        oracle: of a ledger whose threat is the whole domain.
-        batch: n clean inputs, at least one.
-        model: the model behind the oracle; its modules' mode is inspected.
-        early: two or more (n, classes) answers to the batch, in batches of `batch_size` in the batch's order. For a model that
-            gives labels only, they are one-hot.
-        batch_size: the most inputs that the oracle shows to the model at once.
-        gradients: (n, classes) the answers where gradients were asked for as well, if any.
 
-    Raises:
-        ModelError: the model fails on inputs that it has answered before.
-    """
-    ask = _asker(oracle, batch, model)
-    first, n, watch = early[0], len(batch), CallRecorder()
-    rows = torch.arange(n, device=batch.x.device)
+def answers_drift(context: CheckContext) -> Finding:
+    """Late answers differ from early ones by no more than the answers within each group."""
+    first, watch = context.answers[0], CallRecorder()
     with watch:
-        repeat = ask(rows)
+        late = [context.ask(context.rows)]
     limit = ANSWER_TOLERANCE
     if watch.half or first.device.type != "cpu":
         limit = HALF_TOLERANCES[watch.half or torch.float16]
-    by_gradients = False
-    if gradients is not None and _largest_difference(first, repeat) <= limit < _largest_difference(first, gradients):
-        by_gradients = all(_largest_difference(gradients, answers) <= limit for answers in early[1:])
-    late, random = [repeat], not by_gradients and max(_largest_difference(first, answers) for answers in early[1:]) > limit
-    if random:
-        late.append(ask(rows))
-    drift = _drift(early, late, limit, random)
-    unsure = "the same input is answered differently each time" if random or drift.passed is False else ""
-    place = _place(ask, first, batch_size, limit, unsure)
-    if place.passed is False:
-        unsure = "the answer depends on the place in the batch already"
-    findings = [place, _company(ask, first, batch_size, limit, watch.by_batch, unsure)]
-    return [*findings, _mode(model, by_gradients), drift]
-
-
-Ask = Callable[[Tensor], Tensor]
-"""Rows (m,) of the batch to their answers (m, classes), asked in this order."""
-
-
-def _asker(oracle: Oracle, batch: Batch, model: Model) -> Ask:
-    """A function that asks the oracle about some rows of the batch."""
-
-    def ask(rows: Tensor) -> Tensor:
-        """(n, classes): scores of the rows, or one-hot labels if the model gives labels only."""
-        ids, x = batch.ids[rows], batch.x[rows]
-        if model.access == Access.LABELS:
-            return torch.nn.functional.one_hot(oracle.labels(ids, x), model.classes).float()
-        return oracle.scores(ids, x)
-
-    return ask
-
-
-def answer_difference(first: Tensor, second: Tensor) -> Tensor:
-    """(n,): the largest difference of the answers (n, classes) to each input, as a share of the largest logit of all.
-
-    Logarithms of probabilities are compared as probabilities too, and the smaller difference counts: of a probability near 0 that
-    was rounded the logarithm means nothing.
-    """
-    difference = (first - second).abs().amax(1) / first.abs().amax().clamp_min(1e-12)
-    if bool((first.logsumexp(1).abs() < ANSWER_TOLERANCE).all()):
-        difference = torch.minimum(difference, (first.softmax(1) - second.softmax(1)).abs().amax(1))
-    return difference
-
-
-def _largest_difference(first: Tensor, second: Tensor) -> float:
-    """Largest difference of two sets of answers over all samples."""
-    return float(answer_difference(first, second).amax())
-
-
-def _drift(early: list[Tensor], late: list[Tensor], limit: float, random: bool) -> Finding:
-    """Check that late answers differ from early ones by no more than the answers within each group."""
+    early, by_gradients = context.answers, False
+    if context.model.access == Access.GRADIENTS:
+        gradients = context.ce.logits
+        by_gradients = _largest_difference(first, late[0]) <= limit < _largest_difference(first, gradients) and all(
+            _largest_difference(gradients, answers) <= limit for answers in early[1:]
+        )
+    is_random = not by_gradients and max(_largest_difference(first, answers) for answers in early[1:]) > limit
+    if is_random:
+        late.append(context.ask(context.rows))
+    context.repeat = Repeat(limit, by_gradients, watch.by_batch, is_random)
     between = min(_largest_difference(before, after) for before in early for after in late)
     spread = max(_largest_difference(group[0], answers) for group in (early, late) for answers in group[1:] or group)
-    drifts = between > limit and (not random or between > DRIFT_FACTOR * spread)
-    if random and not drifts:
-        return Finding.not_made(Code.DRIFT, "the same input is answered differently each time (random-answers)")
+    drifts = between > limit and (not is_random or between > DRIFT_FACTOR * spread)
+    if is_random and not drifts:
+        raise NotMadeError("the same input is answered differently each time (random-answers)")
     text = "the same batches are answered as at the beginning"
     if drifts:
         text = (
@@ -150,71 +103,65 @@ def _drift(early: list[Tensor], late: list[Tensor], limit: float, random: bool) 
     return Finding(code=Code.DRIFT, passed=not drifts, text=text, figure=between, limit=limit)
 
 
-def _place(ask: Ask, first: Tensor, batch_size: int, limit: float, unsure: str) -> Finding:
-    """Check that answers do not depend on the row within a batch."""
-    if unsure:
-        return Finding.not_made(Code.PLACE, unsure)
-    if min(batch_size, len(first)) == 1:
+def answers_by_place(context: CheckContext) -> Finding:
+    """Answers do not depend on the row within a batch."""
+    limit, first = _require_steady(context).limit, context.answers[0]
+    if min(context.batch_size, len(first)) == 1:
         return Finding(code=Code.PLACE, passed=True, text="every input is asked alone")
-    rows = torch.cat([part.flip(0) for part in torch.split(torch.arange(len(first), device=first.device), batch_size)])
+    rows = torch.cat([part.flip(0) for part in torch.split(context.rows, context.batch_size)])
     second = torch.empty_like(first)
-    second[rows] = ask(rows)
+    second[rows] = context.ask(rows)
     difference = answer_difference(first, second)
+    figure = float(difference.amax())
     text = f"{len(first)} inputs are answered alike in another row of the same batch"
-    if bad := float(difference.amax()) > limit:
+    if figure > limit:
         text = (
             f"{int((difference > limit).sum())} of {len(first)} inputs are answered differently in another row of the same batch "
-            f"({_count_changed(first, second)}): the model draws or looks up something by row, so what an attack reaches "
+            f"({count_changed(first, second)}): the model draws or looks up something by row, so what an attack reaches "
             "depends on the order of the samples; take that out, or ask for one input at a time with --batch-size 1"
         )
-    return Finding(code=Code.PLACE, passed=not bad, text=text, figure=float(difference.amax()), limit=limit)
+    return Finding(code=Code.PLACE, passed=figure <= limit, text=text, figure=figure, limit=limit)
 
 
-def _company(ask: Ask, first: Tensor, batch_size: int, limit: float, by_batch: bool, unsure: str) -> Finding:
-    """Check that answers to a sample do not depend on the other samples of its batch."""
-    if unsure:
-        return Finding.not_made(Code.COMPANY, unsure)
-    n = len(first)
-    if batch_size == 1:
+def answers_by_company(context: CheckContext) -> Finding:
+    """Answers to a sample do not depend on the other samples of its batch."""
+    repeat, first, n = _require_steady(context), context.answers[0], len(context.batch)
+    if context.findings[Code.PLACE].passed is False:
+        raise NotMadeError("the answer depends on the place in the batch already")
+    if context.batch_size == 1:
         return Finding(code=Code.COMPANY, passed=True, text="every input is asked alone (--batch-size 1)")
     if n == 1:
-        return Finding.not_made(Code.COMPANY, "it takes two inputs")
-    index = torch.arange(n, device=first.device)
+        raise NotMadeError("it takes two inputs")
+    index, limit = context.rows, repeat.limit
     second = torch.empty_like(first)
     for rows in (index[::2], index[1::2]):
-        second[rows] = ask(rows)
-    cause = ": it normalises by the batch (batch norm in training mode)" if by_batch else ""
+        second[rows] = context.ask(rows)
+    cause = ": it normalises by the batch (batch norm in training mode)" if repeat.by_batch else ""
     remedy = "; put the model in evaluation mode, or ask for one input at a time with --batch-size 1"
     sample = index[:: max(1, n // SINGLES)][:SINGLES]
     try:
-        single = torch.cat([ask(row[None]) for row in sample])
+        single = torch.cat([context.ask(row[None]) for row in sample])
     except ModelError as error:
         text = f"the model answers inputs in company and fails on one alone ({error}){cause}{remedy}"
         return Finding(code=Code.COMPANY, passed=False, text=text)
     difference, single_difference = answer_difference(first, second), answer_difference(first[sample], single)
     figure = max(float(difference.amax()), float(single_difference.amax()))
     text = f"{n} inputs are answered alike in other batches, and {len(sample)} of them alone"
-    if bad := figure > limit:
+    if figure > limit:
         text = (
             f"{int((difference > limit).sum())} of {n} inputs are answered differently in another batch "
-            f"({_count_changed(first, second)}), and {int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
+            f"({count_changed(first, second)}), and {int((single_difference > limit).sum())} of {len(sample)} alone{cause}; "
             f"what an attack reaches depends on the batch size and on which samples are left{remedy}"
         )
-    return Finding(code=Code.COMPANY, passed=not bad, text=text, figure=figure, limit=limit)
+    return Finding(code=Code.COMPANY, passed=figure <= limit, text=text, figure=figure, limit=limit)
 
 
-def _count_changed(first: Tensor, second: Tensor) -> str:
-    """Text for the number of samples whose class differs."""
-    count = int((first.argmax(1) != second.argmax(1)).sum())
-    return f"{count} class{'' if count == 1 else 'es'} changed"
-
-
-def _mode(model: Model, by_gradients: bool) -> Finding:
-    """Check that all modules are in evaluation mode after the calls, and that gradients do not change the answers."""
-    training = model.info.training
+def training_mode(context: CheckContext) -> Finding:
+    """All modules are in evaluation mode after the calls, and gradients do not change the answers."""
+    training = context.model.info.training
     if training is None:
-        return Finding.not_made(Code.MODE, "the model is no torch module")
-    parts = training()
+        raise NotMadeError("the model is no torch module")
+    parts, by_gradients = training(), context.repeat is not None and context.repeat.by_gradients
     text = "every module is in evaluation mode after a call, and answers are the same where gradients are asked for"
     if parts:
         listing = ", ".join(parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
@@ -230,44 +177,35 @@ def _mode(model: Model, by_gradients: bool) -> Finding:
     return Finding(code=Code.MODE, passed=not parts and not by_gradients, text=text)
 
 
-def check_device(model: Model, x: Tensor, device: torch.device, processor: torch.device) -> Finding:
-    """Check that the model gives the same answers on the CPU as on the device of the audit, up to half precision.
+def _require_steady(context: CheckContext) -> Repeat:
+    """What the check of drift saw, of a model that answers the same batch alike."""
+    if context.repeat is None or context.repeat.is_random or context.findings[Code.DRIFT].passed is False:
+        raise NotMadeError("the same input is answered differently each time")
+    return context.repeat
 
-    Args:
-        model: the model, in a session on `device`.
-        x: (n, *shape) clean inputs on the processor.
-        device: the device of the audit.
-        processor: the CPU, on which the reference answers are computed.
+
+def answer_difference(first: Tensor, second: Tensor) -> Tensor:
+    """(n,): the largest difference of the answers (n, classes) to each input, as a share of the largest scale of all.
+
+    Logarithms of probabilities are compared as probabilities too, and the smaller difference counts: of a probability near 0 that
+    was rounded the logarithm means nothing.
     """
-    if device.type == processor.type:
-        return Finding.not_made(Code.DEVICE, "the audit runs on the processor")
-    with torch.no_grad(), CallRecorder() as watch:
-        answers = ask_model(model, x.to(device)).cpu()
-        try:
-            with model.info.session(processor):
-                reference = ask_model(model, x.to(processor)).cpu()
-        except (MemoryShortError, ModelError) as error:
-            return Finding.not_made(Code.DEVICE, str(error))
-    figure, limit = _largest_difference(answers, reference), HALF_TOLERANCES[watch.half or torch.float16]
-    text = f"{len(x)} clean inputs are answered alike on {device.type} and on {processor.type}"
-    if figure > limit:
-        text = (
-            f"clean inputs are answered differently on {device.type} than on {processor.type} "
-            f"({_count_changed(answers, reference)}): "
-            "so the figures hold for this device alone; look for tensors that stay behind when the model moves"
-        )
-    return Finding(code=Code.DEVICE, passed=figure <= limit, text=text, figure=figure, limit=limit)
+    shares = (first - second).abs() / torch.maximum(first.abs(), losses.scale(first, first.argmax(1)).amax())
+    difference = torch.where(first == second, 0.0, shares).nan_to_num(torch.inf).amax(1)
+    if bool((first.logsumexp(1).abs() < ANSWER_TOLERANCE).all()):
+        difference = torch.minimum(difference, (first.softmax(1) - second.softmax(1)).abs().amax(1))
+    return difference
 
 
-def check_weights(first: str, last: str) -> Finding:
-    """Check that a model's digest (weights and buffers) is the same at the end of the audit as at the beginning."""
-    text = "weights and buffers are those of the beginning"
-    if first != last:
-        text = (
-            "weights or buffers are no longer those of the beginning: the model learns, or keeps statistics, of what it is "
-            "asked, so the attacks met several models; audit it with its state fixed"
-        )
-    return Finding(code=Code.WEIGHTS, passed=first == last, text=text)
+def _largest_difference(first: Tensor, second: Tensor) -> float:
+    """Largest difference of two sets of answers over all samples."""
+    return float(answer_difference(first, second).amax())
+
+
+def count_changed(first: Tensor, second: Tensor) -> str:
+    """Text for the number of samples whose class differs."""
+    count = int((first.argmax(1) != second.argmax(1)).sum())
+    return f"{count} class{'' if count == 1 else 'es'} changed"
 
 
 def evenly_spaced(count: int, limit: int) -> Array:

@@ -27,6 +27,7 @@ from brinell.core.oracle import Batch
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 from brinell.engine import boundary
+from brinell.engine.context import NotMadeError
 from brinell.engine.repair import DropHandler, Repair, attempt, disagreement_of
 from brinell.engine.straight_through import StraightThrough
 
@@ -210,5 +211,7 @@ def _decides(ledger: Ledger, batch: Batch, rng: Streams) -> bool:
     oracle = ledger.oracle()
     logits = oracle.scores(batch.ids, batch.x)
     domain = ledger.threat.domain
-    finding = boundary.check_margin(oracle, batch, logits, domain, rng, free=domain.movable is None)
-    return finding.passed is not False and finding.reason is None
+    try:
+        return boundary.check_margin(oracle, batch, logits, domain, rng, free=domain.movable is None).passed is not False
+    except NotMadeError:
+        return False

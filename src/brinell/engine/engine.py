@@ -4,30 +4,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from brinell.core.checks import Code
 from brinell.core.contracts import Remark
-from brinell.core.intervals import wilson
 from brinell.core.model import Access, Model
 from brinell.core.record import CLEAN, Array, Outcome, Records
+from brinell.engine.after_attacks import Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
 from brinell.engine.executor import Pool
 from brinell.engine.model_checks import ModelChecks
 from brinell.engine.plan import ModelSource, Plan
+from brinell.engine.probe_ahead import AHEAD
 from brinell.engine.progress import Progress
 from brinell.engine.stage_run import AttackRun, CleanRun
 from brinell.engine.state import State, draw_shares, implied_rows, spared_samples
 from brinell.store.joining import blocks
 from brinell.store.run import Run
 
-AHEAD_SHARE = 0.1
-"""An attack is ahead of earlier ones on a sample if it leaves less of the clean margin, by at least this share."""
 MAX_LISTED = 4
 """Number of skipped stages that a message lists for one reason."""
-ALARM_SHARE = 0.05
-"""Share of the robust samples on which an attack without gradients may be ahead of those with them: on networks whose gradients
-lead, none to 4 % were seen, on masked ones 10 % and more (design/0005-fast.md)."""
 GALLERY_BYTES = 16 * 2**20
 GALLERY_SAMPLES = 24
 """Clean inputs that a run keeps for the gallery of its report."""
@@ -52,7 +47,7 @@ class ModelAudit:
 
     def __call__(self) -> dict[str, str]:
         """Run the whole audit; return the failed checks, by code, each with its text."""
-        digest = self.audited.model.digest()
+        beginning = Identity.of(self.audited.model)
         try:
             state = self._check_clean()
             failed = self.checks.failed_checks(state)
@@ -68,7 +63,7 @@ class ModelAudit:
             self._keep_gallery()
             return (
                 failed
-                | self.checks.final_checks(digest, state)
+                | self.checks.final_checks(beginning, state)
                 | self.checks.warn_of_extra_class()
                 | self.audited.failure_warning()
             )
@@ -139,7 +134,7 @@ class ModelAudit:
             else:
                 self._attack_stage(stage, stage_state)
         self.run.drop_shards(key)
-        open_, nearest = state.correct & (state.broken > 0), state.nearest
+        open_, nearest, level = state.correct & (state.broken > 0), state.nearest, state.broken - 1
         fooled = state.update(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and len(fooled):
             self.checks.conditions.add("masked")
@@ -147,10 +142,11 @@ class ModelAudit:
             return {}
         if len(fooled) and stage.attack.access < Access.GRADIENTS:
             self.checks.conditions.add("suspected")
-        is_ahead = state.last > nearest + AHEAD_SHARE * state.clean_margin
-        is_ahead[fooled] = True
+        reach = state.last - AHEAD * state.clean_margin
+        reach[fooled] = np.inf
         compared = open_ & (draw_shares(self.plan, stage) < stage.turn.share)
-        return self._raise_alarm(stage, int((is_ahead & compared).sum()), int(compared.sum()))
+        reach[~compared | (reach <= nearest)] = np.nan
+        return self.checks.probe_ahead(stage, state, level, reach, int(compared.sum()), self._passes_per_sample(stage))
 
     def _skip_stage(self, key: str, stage: Stage, state: State) -> None:
         """Write the rows of a stage that does not run on this model."""
@@ -178,21 +174,6 @@ class ModelAudit:
         climbs = [stage_.attack.access == Access.GRADIENTS and stage_.attack.family == "budgeted" for stage_ in self.plan.stages]
         position = self.plan.stages.index(stage)
         return self.audited.model.access == Access.GRADIENTS and not climbs[position] and any(climbs[:position])
-
-    def _raise_alarm(self, stage: Stage, successes: int, samples: int) -> dict[str, str]:
-        """Return a failed check if an attack that does not follow gradients outdoes those that do; gradients then mislead."""
-        interval = wilson(successes, samples)
-        if interval is None or interval.low <= ALARM_SHARE:
-            return {}
-        name = self.audited.short_name(stage.name)
-        text = (
-            f"{name}, which does not climb the loss, broke {successes} of {samples} samples or came nearer to it than the "
-            "attacks before it that do: the gradients mislead, and attacks that follow them overestimate the model's robustness"
-        )
-        if "masked" not in self.checks.conditions:
-            self.progress.warn(f"{self.source.name}: {text}")
-        self.checks.conditions.add("masked")
-        return {Code.PROBE_AHEAD: text}
 
     def _announce_stage(self, stage: Stage, samples: int, state: State) -> None:
         """Report the start of a stage: its number, its samples, and the forecast of the stages after it."""

@@ -8,13 +8,14 @@ stored values, where max pooling has ties; the others where a step of an attack 
 Every query goes through a ledger's oracle, which counts it.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
 from brinell.core import losses
+from brinell.core.checks import ERROR_RATE
 from brinell.core.domain import Domain
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
@@ -30,7 +31,9 @@ LOCAL = 0.2
 DOUBT = 0.06
 """Disagreement in the quick check above which the full check runs; healthy networks have at most 0.04."""
 MAX_DISAGREEMENT = 0.1
-"""Largest permitted disagreement; the check fails if the lower end of the interval is above it."""
+"""Largest permitted disagreement; the check fails if it is above by more than chance explains at `ERROR_RATE`."""
+DEVIATIONS = NormalDist().inv_cdf(1 - ERROR_RATE)
+"""Standard errors by which a disagreement has to be above its limit."""
 MAX_HIDDEN_DISAGREEMENT = 0.4
 """The same limit for the half of the values with the smallest gradients, where changes may be small."""
 MIN_EFFECT = 0.1
@@ -53,7 +56,7 @@ class Agreement:
     """0: every change is as predicted. 1: predictions are zero or unrelated. 2: every change has the opposite sign. NaN: no
     visible change."""
     low: float
-    """Lower end of its 95 % interval, by the spread over the samples."""
+    """`DEVIATIONS` standard errors less, by the spread over the samples."""
     change: float
     """Mean absolute change of the margin."""
     samples: int
@@ -67,8 +70,8 @@ class GradientVerdict:
     disagreement: float
     """Disagreement when all values move, at the step size where it is smallest; NaN if too few answers change visibly."""
     wrong: bool
-    causes: tuple[str, ...]
-    """Causes as clauses; empty if none was identified."""
+    cause: str | None
+    """What is wrong, as a clause; None if it was not identified."""
 
 
 def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
@@ -84,7 +87,7 @@ def agreement(actual: Tensor, predicted: Tensor, floor: Tensor) -> Agreement:
     error_size = (actual - predicted).square() / size
     disagreement = float(error_size.sum() / size.sum())
     error = float((error_size - disagreement * size).square().sum().sqrt() / size.sum())
-    return Agreement(disagreement, disagreement - 1.96 * error, float(actual.abs().mean()), len(actual))
+    return Agreement(disagreement, disagreement - DEVIATIONS * error, float(actual.abs().mean()), len(actual))
 
 
 class GradientCheck:
@@ -153,12 +156,11 @@ class GradientCheck:
         hidden = min(material, key=_low_or_maximum, default=everywhere)
         hides = bool(material) and hidden.low > MAX_HIDDEN_DISAGREEMENT
         if everywhere.samples < MIN_VISIBLE and not hides:
-            return GradientVerdict(torch.nan, False, ())
+            return GradientVerdict(torch.nan, False, None)
         wrong = everywhere.low > MAX_DISAGREEMENT or hides
-        blind = self._blind(rows, patterns[FINE][0]) if wrong else None
-        causes = tuple(self._causes(rows, blind)) if wrong else ()
+        cause = self._cause(rows, patterns[FINE][0]) if wrong else None
         figure = max(everywhere.disagreement, hidden.disagreement) if hides else everywhere.disagreement
-        return GradientVerdict(figure, wrong, causes)
+        return GradientVerdict(figure, wrong, cause)
 
     def _patterns(self, rows: Tensor, share: float) -> tuple[Agreement, Agreement, Agreement]:
         """Agreements at every value, on patches, and at the half of the values with the smallest gradients."""
@@ -168,23 +170,20 @@ class GradientCheck:
             self._agreement(rows, self._signs(rows, f"weak {share}") * self._weak(), share),
         )
 
-    def _causes(self, rows: Tensor, blind: Tensor | None) -> Iterator[str]:
-        """Reasons why the gradient is wrong, as far as they can be found."""
+    def _cause(self, rows: Tensor, fine: Agreement) -> str | None:
+        """The reason why the gradient is wrong: it is another one each time, or some values that matter have none."""
         repeat = self._oracle.gradient(self._batch.ids[rows], self._x[rows]).grad
         if float((repeat - self._grad[rows]).abs().amax()) > 0.01 * float(self._grad[rows].abs().amax()):
-            yield "two gradients of the same answer differ"
-        elif blind is not None:
-            yield f"there is no gradient at {int(blind.sum())} of {blind.numel()} values"
-
-    def _blind(self, rows: Tensor, fine: Agreement) -> Tensor | None:
-        """(*shape) bool: values without any gradient, if moving them changes the answers; otherwise None."""
+            return "two gradients of the same answer differ"
         zero = (self._grad[rows] == 0).all(0)
-        if not zero.any():
+        if not bool(zero.any()):
             return None
         effect = self._agreement(rows, self._signs(rows, "blind") * zero, FINE)
         # Moving k of d values at random changes the margin by the root of k / d of what moving all does, if they are like others.
         matters = MIN_EFFECT * (float(zero.sum()) / zero.numel()) ** 0.5
-        return zero if effect.samples and effect.change > matters * fine.change else None
+        if effect.samples and effect.change > matters * fine.change:
+            return f"there is no gradient at {int(zero.sum())} of {zero.numel()} values"
+        return None
 
     def _take_gradients(self, count: int) -> None:
         """Compute the gradients at the first `count` points that have none yet."""
@@ -212,11 +211,12 @@ class GradientCheck:
         up, down = self._domain.clamp(x + step), self._domain.clamp(x - step)
         actual = self._oracle.loss(ids, up) - self._oracle.loss(ids, down)
         predicted = ((up - down) * self._grad[rows]).flatten(1).sum(1)
-        return actual, predicted, self._rounding * self._scale[rows]
+        unit = self._scale.amax()  # so that tiny logits have squares
+        return actual / unit, predicted / unit, self._rounding * self._scale[rows] / unit
 
-    def _signs(self, rows: Tensor, name: str) -> Tensor:
+    def _signs(self, rows: Tensor, name: str, shape: tuple[int, ...] | None = None) -> Tensor:
         """(n, *shape): random signs for some samples."""
-        return self._random(rows, name)(self._domain.shape)
+        return self._rng.select(rows).fold(name).uniform(*(shape or self._domain.shape)).sub_(0.5).sign_()
 
     def _patches(self, rows: Tensor, name: str) -> Tensor:
         """Signs that are alike within patches of a quarter of each side of the grid."""
@@ -225,20 +225,17 @@ class GradientCheck:
             return self._signs(rows, name)
         sides = [max(2, side // 4) for side in shape[1:]]
         coarse = [shape[0], *(-(-side // patch) for side, patch in zip(shape[1:], sides, strict=True))]
-        signs = self._random(rows, name)(tuple(coarse))
+        signs = self._signs(rows, name, tuple(coarse))
         for axis, (patch, side) in enumerate(zip(sides, shape[1:], strict=True), start=2):
             signs = signs.repeat_interleave(patch, axis).narrow(axis, 0, side)
         return signs
 
-    def _random(self, rows: Tensor, name: str) -> Callable[[tuple[int, ...]], Tensor]:
-        """A function from a shape to random signs of the samples."""
-        rng = self._rng.select(rows).fold(name)
-        return lambda shape: rng.uniform(*shape).sub_(0.5).sign_()
-
     def _weak(self) -> Tensor:
         """(*shape) of 0 and 1: the half of the values whose gradients are smallest, in the mean over the samples."""
         mean = (self._grad[: self._count] * self._width).abs().mean(0)
-        order = mean / mean.amax().clamp_min(1e-30) + 1e-9 * self._rng.fold("order").uniform(*mean.shape)[0]
+        order = (
+            mean / mean.amax().clamp_min(torch.finfo(mean.dtype).tiny) + 1e-9 * self._rng.fold("order").uniform(*mean.shape)[0]
+        )
         weak = torch.zeros_like(mean).flatten()
         weak[order.flatten().argsort()[: max(1, mean.numel() // 2)]] = 1
         return weak.reshape(mean.shape)

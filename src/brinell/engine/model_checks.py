@@ -10,35 +10,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from brinell.core import losses
-from brinell.core.checks import COARSE, DETACHED, Code, Finding
+from brinell.core.checks import COARSE, DETACHED, TOO_FEW, Code, Finding
 from brinell.core.contracts import Remark
-from brinell.core.errors import BatchError, SampleError
 from brinell.core.model import Access, Model
 from brinell.core.oracle import Batch
-from brinell.core.record import Array, Outcome, Records
+from brinell.core.record import Array, Outcome
 from brinell.core.streams import Streams
-from brinell.engine import clean_accuracy, consistency, rejection
+from brinell.core.threat import Threat
+from brinell.engine import boundary, clean_accuracy, rejection
 from brinell.engine.adaptive import GRADIENT_FAILURES, REPAIRABLE, conditions, needless_stages
+from brinell.engine.after_attacks import INPUTS, AfterContext, Identity
 from brinell.engine.audited_model import AuditedModel
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell
-from brinell.engine.checks import SAMPLES, CheckResults, make_checks
+from brinell.engine.checks import BEFORE_ATTACKS, SAMPLES
+from brinell.engine.consistency import evenly_spaced
+from brinell.engine.context import CheckContext
 from brinell.engine.deciding import find_deciding_scores, with_scores_of
-from brinell.engine.fresh_copy import Copies, check_fresh_copy
 from brinell.engine.plan import GROUP_BYTES
-from brinell.engine.reached_inputs import collect_points
+from brinell.engine.probe_ahead import SAMPLES as COMPARED
+from brinell.engine.probe_ahead import Lead, check_lead, is_ahead
 from brinell.engine.repair import Repair, find_repair, with_surrogate
 from brinell.engine.shard import make_criterion, predict
 from brinell.engine.state import State
 from brinell.engine.surrogates import mean_of
-from brinell.engine.survivors import EXAMPLES, SURVIVORS, check_survivors
 from brinell.store import rows
 
 DRIFT_SAMPLES = 16
 """Number of clean inputs that the model answers once more at the end."""
-CONFIDENCE_TOLERANCE = 1e-3
-"""Tolerance of confidences, and of logits as a share of the largest."""
 
 
 class ModelChecks:
@@ -99,9 +98,33 @@ class ModelChecks:
     def _probe_record(self, state: State) -> dict[str, Any]:
         """Results and costs of the checks, for the manifest."""
         start = time.perf_counter()
-        checks, passes = self.probe(state).manifest()
-        self.pace = sum(passes.values()) / max(time.perf_counter() - start, 1e-9)
-        return {"checks": checks, "passes": passes}
+        findings, forwards = self._clean_accuracy(state)
+        backwards = 0
+        if self._right(state).any():
+            context = self._context(state)
+            self.progress.stage(self.source.name, "checks", len(context.batch), 29 * len(context.batch))
+            without = set() if self.source.reject is not None else {Code.REJECTION}
+            findings += context.make({code: check for code, check in BEFORE_ATTACKS.items() if code not in without})
+            forwards, backwards = forwards + context.costs[0], context.costs[1]
+        self.pace = (forwards + backwards) / max(time.perf_counter() - start, 1e-9)
+        return {
+            "checks": [asdict(finding) for finding in findings],
+            "passes": {"forwards": forwards, "backwards": backwards},
+        }
+
+    def _context(self, state: State) -> CheckContext:
+        """The model on a few clean samples."""
+        batch, streams = self._check_batch(state)
+        return CheckContext(
+            self.model,
+            batch,
+            self.plan.distance,
+            self._eps(state),
+            streams,
+            batch_size=self._sizer.size,
+            on_pass=self.progress.count_passes,
+            reject=self.source.reject,
+        )
 
     def survivor_checks(self, state: State) -> dict[str, str]:
         """Check the margin on robust samples; return it by its code if it failed. A failure starts waiting stages."""
@@ -124,32 +147,36 @@ class ModelChecks:
         return {str(Code.SURVIVORS): str(finding["text"])}
 
     def _survivor_record(self, state: State, checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """Result and cost of the check on robust samples, for the manifest."""
-        finding, forwards, backwards = self._check_survivors(state, checks)
-        return {"check": asdict(finding), "passes": {"forwards": forwards, "backwards": backwards}}
+        """Result and cost of the check on robust samples, for the manifest; not made if the same failed on clean inputs."""
+        plan, robust, costs = self.plan, self._robust(state), (0, 0)
+        before = checks.get(Code.BOUNDARY, {})
+        if before.get("passed") is not True and before.get("reason") != TOO_FEW:
+            reason = str(before.get("reason") or "the scores do not decide on lines between clean inputs already")
+            finding = Finding.not_made(Code.SURVIVORS, reason)
+        elif not len(robust):
+            finding = Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust")
+        else:
+            index = robust[evenly_spaced(len(robust), boundary.SURVIVORS)]
+            clean, adversarial = self._adversarial_examples()
+            x = torch.cat([self.audited.load(plan.ids[index]), clean])
+            y = torch.as_tensor(plan.labels[index], device=x.device).long()
+            context = CheckContext(
+                self.model,
+                Batch(ids=torch.arange(len(x), device=x.device), x=x, y=torch.cat([y, y.new_zeros(len(clean))])),
+                plan.distance,
+                float(plan.levels[-1] * np.median(plan.units[index])),
+                Streams.of(plan.request.seed, torch.arange(len(x), device=x.device)),
+                batch_size=self._sizer.size,
+                adversarial=adversarial,
+            )
+            (finding,) = context.make({Code.SURVIVORS: boundary.survivor_margin})
+            costs = context.costs
+        return {"check": asdict(finding), "passes": dict(zip(("forwards", "backwards"), costs, strict=True))}
 
-    def _check_survivors(self, state: State, checks: Mapping[str, Mapping[str, Any]]) -> tuple[Finding, int, int]:
-        """Make the check on robust samples, unless the check on decision boundaries failed or could not run."""
+    def _robust(self, state: State) -> Array:
+        """Positions of the samples that are right untouched and robust at the largest budget, if it is above 0."""
         plan = self.plan
-        robust = np.flatnonzero(self._right(state) & (state.broken == len(plan.levels)) & (plan.units > 0))
-        boundary = checks.get(Code.BOUNDARY, {})
-        if boundary.get("passed") is False or boundary.get("reason"):
-            reason = str(boundary.get("reason") or "the scores do not decide on lines between clean inputs already")
-            return Finding.not_made(Code.SURVIVORS, reason), 0, 0
-        if not len(robust):
-            return Finding(code=Code.SURVIVORS, passed=True, text="no sample is robust"), 0, 0
-        index = robust[consistency.evenly_spaced(len(robust), SURVIVORS)]
-        x = self.audited.load(plan.ids[index])
-        y = torch.as_tensor(plan.labels[index], device=x.device).long()
-        survivors = Batch(ids=torch.arange(len(x), device=x.device), x=x, y=y)
-        return check_survivors(
-            self.model,
-            survivors,
-            self._adversarial_examples(),
-            plan.distance,
-            float(plan.levels[-1] * np.median(plan.units[index])),
-            batch_size=self._sizer.size,
-        )
+        return np.flatnonzero(self._right(state) & (state.broken == len(plan.levels)) & (plan.units > 0))
 
     def _adversarial_examples(self) -> tuple[Tensor, Tensor]:
         """Clean inputs (m, *shape) of a few samples with an adversarial example in the run folder, and these examples."""
@@ -159,7 +186,7 @@ class ModelChecks:
             (records.model == self.source.name) & (records.outcome == Outcome.FOOLED) & np.isin(records.attack.astype(str), made)
         )
         rows_ = rows_[np.unique(records.sample_id[rows_], return_index=True)[1]]
-        rows_ = rows_[consistency.evenly_spaced(len(rows_), EXAMPLES)] if len(rows_) else rows_
+        rows_ = rows_[evenly_spaced(len(rows_), boundary.EXAMPLES)] if len(rows_) else rows_
         examples: dict[int, Array] = {}
         for attack in np.unique(records.attack[rows_].astype(str)):
             ids = records.sample_id[rows_[records.attack[rows_] == attack]].tolist()
@@ -171,19 +198,30 @@ class ModelChecks:
         inputs = torch.as_tensor(np.stack([examples[int(sample)] for sample in ids]), device=self.plan.device)
         return self.audited.load(ids), inputs
 
-    def final_checks(self, digest: str, state: State) -> dict[str, str]:
-        """Check that the model did not change since `digest` was made; return the failed checks by code."""
-        records = self.run.manifest["checks"][self.source.name]
+    def final_checks(self, beginning: Identity, state: State) -> dict[str, str]:
+        """Check that the model is the one of the beginning; return the failed checks by code."""
+        plan, records = self.plan, self.run.manifest["checks"][self.source.name]
         if all(record["code"] == Code.CLEAN for record in records) or any(record["code"] == Code.WEIGHTS for record in records):
             return {}  # nothing was attacked, or these checks exist already
-        checks = {str(record["code"]): record for record in records}
-        results = [
-            consistency.check_weights(digest, self.model.digest()),
-            self._check_device(),
-            self._check_drift(checks),
-            self._check_fresh_copy(checks, state),
-        ]
-        findings = [result for result in results if result is not None]
+        clean = self.run.part_in_place(clean_cell(plan, self.source))
+        judged = np.flatnonzero(clean.outcome != Outcome.FAILED)
+        clean = rows.take(clean, judged[evenly_spaced(len(judged), DRIFT_SAMPLES)] if len(judged) else judged)
+        robust, (_, adversarial) = self._robust(state), self._adversarial_examples()
+        robust = robust[evenly_spaced(len(robust), max(1, INPUTS - len(adversarial)))] if len(robust) else robust
+        context = AfterContext(
+            model=self.model,
+            beginning=beginning,
+            open_copy=self.source.copy,
+            device=plan.device,
+            batch_size=self._sizer.size,
+            eot=plan.eot,
+            checks={str(record["code"]): record for record in records},
+            x=plan.dataset.load(clean.sample_id.tolist()),
+            clean=clean,
+            kept=torch.cat([adversarial, self.audited.load(plan.ids[robust])]),
+        )
+        findings = self._sizer.fit(context.make)
+        self.run.manifest["probes"][self.source.name]["forwards"] += context.forwards
         codes = {finding.code for finding in findings}
         records[:] = [record for record in records if record["code"] not in codes] + [asdict(finding) for finding in findings]
         self.run.save_manifest()
@@ -192,65 +230,58 @@ class ModelChecks:
             self.progress.warn(f"{self.source.name}: {text}")
         return failures
 
-    def _check_device(self) -> Finding:
-        """Check that the model gives the same answers to a few clean inputs on the CPU as on the device of the audit."""
-        clean = self.run.part_in_place(clean_cell(self.plan, self.source))
-        index = clean.sample_id[clean.outcome != Outcome.FAILED]
-        ids = index[consistency.evenly_spaced(len(index), consistency.SINGLES)]
-        if self.plan.device.type != "cpu":
-            self.run.manifest["probes"][self.source.name]["forwards"] += 2 * len(ids)
-        x, processor = self.plan.dataset.load(ids.tolist()), torch.device("cpu")
-        return self._sizer.fit(lambda: consistency.check_device(self.model, x[: self._sizer.size], self.plan.device, processor))
+    def probe_ahead(self, stage: Stage, state: State, level: Array, reach: Array, compared: int, passes: int) -> dict[str, str]:
+        """Check that a probe does not outdo the attacks before it that climb the loss; a failure starts waiting stages.
 
-    def _check_drift(self, checks: Mapping[str, Mapping[str, Any]]) -> Finding | None:
-        """Failed check of a model whose answers changed since the beginning; None if they did not, or are not comparable."""
-        clean = self.run.part_in_place(clean_cell(self.plan, self.source))
-        index = np.flatnonzero(clean.outcome != Outcome.FAILED)
-        unsure = any(checks[code]["passed"] is False for code in consistency.PREREQUISITES if code in checks)
-        if self.plan.eot > 1 or unsure or not len(index):
-            return None
-        rows_ = rows.take(clean, index[consistency.evenly_spaced(len(index), DRIFT_SAMPLES)])
-        limit = float(checks.get(Code.DRIFT, {}).get("limit") or 0)
-        self.run.manifest["probes"][self.source.name]["forwards"] += len(rows_)
-        return self._sizer.fit(
-            lambda: check_drift(self.model, self.audited.load(rows_.sample_id), rows_, self._sizer.size, limit)
+        Args:
+            stage: the probe.
+            state: the state after it.
+            level: (n,) the level at which it attacked each sample.
+            reach: (n,) the margin from which others come as near as it came; infinite for samples that it broke, and NaN for
+                those on which it is not ahead.
+            compared: number of samples that it attacked.
+            passes: forwards and backwards that it spends on a sample at most.
+        """
+        plan, records, name = self.plan, self.run.manifest["checks"][self.source.name], self.audited.short_name(stage.name)
+        known = next((record for record in records if record["code"] == Code.PROBE_AHEAD), None)
+        if known is not None and (known["text"].startswith(f"{name}, ") or known["passed"] is False):
+            return self._heed_probe(known, f"{name}, ")  # a resumed run knows what a later probe found, too
+        index = np.flatnonzero(~np.isnan(reach))
+        if not is_ahead(len(index), compared):
+            return {}
+        index, count = index[evenly_spaced(len(index), COMPARED)], len(index)
+        x = self.audited.load(plan.ids[index])
+        target = None if state.target is None else state.target[index]
+        lead = Lead(
+            batch=Batch(
+                ids=torch.arange(len(x), device=x.device), x=x, y=torch.as_tensor(plan.labels[index], device=x.device).long()
+            ),
+            threat=Threat(
+                distance=plan.distance,
+                eps=torch.as_tensor(plan.levels[level[index]] * plan.units[index], dtype=torch.float32, device=x.device),
+                domain=self.model.domain,
+                criterion=make_criterion(target, x.device, self.source.reject, plan.threshold),
+            ),
+            reach=torch.as_tensor(reach[index], dtype=torch.float32, device=x.device),
+            count=count,
+            compared=compared,
         )
+        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[index], device=x.device)).fold("probe ahead")
+        follows = self.gradient_models["own"]
+        finding, *costs = self._sizer.fit(lambda: check_lead(follows, name, lead, passes, rng, batch_size=self._sizer.size))
+        for kind, cost in zip(("forwards", "backwards"), costs, strict=True):
+            self.run.manifest["probes"][self.source.name][kind] += cost
+        records[:] = [record for record in records if record["code"] != Code.PROBE_AHEAD] + [asdict(finding)]
+        self.run.save_manifest()
+        return self._heed_probe(asdict(finding), f"{name}, ")
 
-    def _check_fresh_copy(self, checks: Mapping[str, Mapping[str, Any]], state: State) -> Finding:
-        """Check that copies of the model which have answered nothing give its answers."""
-        if self.model.info.server is not None:
-            return Finding.not_made(Code.FRESH, "the model runs on another machine, where no copy can be made")
-        if self.plan.eot > 1:
-            return Finding.not_made(Code.FRESH, "attacks judge by the mean of several answers")
-        points, streams = collect_points(self.audited, state)
-        if not len(points.survivors) + len(points.examples):
-            return Finding.not_made(Code.FRESH, "no attack reached an input")
-        copies = Copies(
-            open=self.source.copy, kind=self.model.info.answers, device=self.plan.device, reopened=bool(self.source.spec)
-        )
-        limit = float(checks.get(Code.DRIFT, {}).get("limit") or consistency.ANSWER_TOLERANCE)
-        finding, forwards, backwards = self._sizer.fit(
-            lambda: check_fresh_copy(
-                self.model,
-                copies,
-                points,
-                self.plan.distance,
-                streams,
-                limit=limit,
-                batch_size=self._sizer.size,
-                attacks=[stage.attack for stage in self.plan.stages if self._is_direct(stage)],
-                alone=self.plan.request.fresh or 0,
-                random=checks.get(Code.RANDOM, {}).get("passed") is False,
-            )
-        )
-        for kind, count in (("forwards", forwards), ("backwards", backwards)):
-            self.run.manifest["probes"][self.source.name][kind] += count
-        return finding
-
-    def _is_direct(self, stage: Stage) -> bool:
-        """True for a stage whose attack runs in this process and asks the model itself."""
-        own = stage.gradient == "own" and stage.name not in self.source.skipped
-        return own and not stage.waits and type(stage.attack).__module__.startswith("brinell.attacks.")
+    def _heed_probe(self, finding: Mapping[str, Any], opening: str) -> dict[str, str]:
+        """The failed check, by its code, if a finding is of this probe; it starts stages for masked gradients."""
+        if finding["passed"] is not False or not finding["text"].startswith(opening):
+            return {}
+        self.conditions.add("masked")
+        self.progress.warn(f"{self.source.name}: {finding['text']}")
+        return {str(Code.PROBE_AHEAD): finding["text"]}
 
     def warn_of_extra_class(self) -> dict[str, str]:
         """Warn if attacks end in the one class that the data does not have; it may be a reject class.
@@ -340,35 +371,6 @@ class ModelChecks:
         self.run.save_manifest()
         return repaired
 
-    def probe(self, state: State) -> CheckResults:
-        """Make the checks before the attacks; only that of clean accuracy if the model is right on no sample."""
-        clean, forwards = self._clean_accuracy(state)
-        probed = self._probe(state) if self._right(state).any() else CheckResults([], 0, 0)
-        return CheckResults([*clean, *probed.findings], forwards + probed.forwards, probed.backwards)
-
-    def _probe(self, state: State) -> CheckResults:
-        """Make the checks on a few samples."""
-        batch, streams = self._check_batch(state)
-        self.progress.stage(self.source.name, "checks", len(batch), 29 * len(batch))
-        distance, eps, batch_size = self.plan.distance, self._eps(state), self._sizer.size
-        stages = [stage for stage in self.plan.stages if stage.name not in self.source.skipped]
-        results = make_checks(
-            self.model,
-            batch,
-            distance,
-            eps,
-            streams,
-            batch_size=batch_size,
-            on_pass=self.progress.count_passes,
-            black_box=any(stage.attack.access < Access.GRADIENTS for stage in stages),
-        )
-        if self.source.reject is None or self.model.access != Access.GRADIENTS:
-            return results
-        finding, forwards, backwards = rejection.check_rejection(
-            self.model, batch, distance, eps, self.source.reject, batch_size=batch_size
-        )
-        return CheckResults([*results.findings, finding], results.forwards + forwards, results.backwards + backwards)
-
     def _clean_accuracy(self, state: State) -> tuple[list[Finding], int]:
         """Check clean accuracy on the samples without failures; return the finding (or none) and the forwards."""
         index = np.flatnonzero(~state.failed)
@@ -393,7 +395,7 @@ class ModelChecks:
         """
         right = np.flatnonzero(self._right(state))
         count = min(SAMPLES, len(right), max(2, GROUP_BYTES // (4 * int(np.prod(self.plan.dataset.domain.shape)))))
-        return np.asarray(right[consistency.evenly_spaced(len(right), count)])
+        return np.asarray(right[evenly_spaced(len(right), count)])
 
     def _check_batch(self, state: State) -> tuple[Batch, Streams]:
         index = self._check_positions(state)
@@ -412,29 +414,3 @@ class ModelChecks:
 def _finite(value: float) -> float | None:
     """The value; None if it is infinite or NaN."""
     return value if math.isfinite(value) else None
-
-
-def check_drift(model: Model, x: Tensor, clean: Records, batch_size: int, limit: float) -> Finding | None:
-    """Failed check of a model whose answers to clean inputs (n, *shape) changed since the beginning; None if they did not.
-
-    `clean` are their rows of the clean check; `limit` is the tolerance of logits, as a share of the largest.
-    """
-    try:
-        logits = predict(model, x, batch_size)
-    except (SampleError, BatchError) as error:
-        text = f"the model fails on a clean input that it answered at the beginning: {error}"
-        return Finding(code=Code.DRIFT, passed=False, text=text)
-    confidence, pred = losses.decision(logits)
-    first_pred = torch.as_tensor(clean.clean_pred, device=logits.device).long()
-    close = max(CONFIDENCE_TOLERANCE, limit)
-    lead = logits.gather(1, pred[:, None]) - logits.gather(1, first_pred[:, None])
-    changed = lead[:, 0] > close * losses.scale(logits, first_pred)
-    changed |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
-    if not changed.any():
-        return None
-    reason = "the model keeps something of what it is asked: audit it with that state fixed"
-    if model.info.server is not None:
-        reason = "it answers at random, or another one took its place in between: audit it again"
-    count = f"{int(changed.sum())} of {len(x)}"
-    text = f"at the end the model answers {count} clean inputs differently than at the beginning: {reason}"
-    return Finding(code=Code.DRIFT, passed=False, text=text)

@@ -5,7 +5,6 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.domain import Domain
-from brinell.core.errors import ModelError
 from brinell.core.norms import per_sample
 from brinell.core.oracle import Batch, Oracle
 from brinell.core.streams import Streams
@@ -23,28 +22,6 @@ WALK = (0.5, 0.5, 0.25, 0.25, 0.1, 0.1)
 """Steps of the attack that leads into the budget, as shares of it."""
 STRIDES = (0.2,) * 4 + (0.1,) * 2 + (0.05,) * 2
 """Steps of the attack without a budget, in widths of the data's range."""
-
-
-def detect_inner_gradients(oracle: Oracle, batch: Batch) -> tuple[Tensor, bool]:
-    """The logits of the batch, and whether the model took gradients on the way to them.
-
-    The oracle asks without gradients, so nothing that is saved for a backward pass is fetched again, unless the model switched
-    gradients on and went backwards itself. A model that only switches them on is not noted.
-    """
-    fetched = False
-
-    def fetch(saved: Tensor) -> Tensor:
-        """Note that a saved tensor is needed for the backward pass."""
-        nonlocal fetched
-        fetched = True
-        return saved
-
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
-            return oracle.scores(batch.ids, batch.x), fetched
-    except ModelError:
-        # torch.func takes gradients too, and refuses to run beside these hooks. Any other failure fails again.
-        return oracle.scores(batch.ids, batch.x), True
 
 
 def has_gradient(grad: Tensor) -> Tensor:

@@ -5,21 +5,19 @@ rejected but gives no direction out of the rejection (Carlini & Wagner 2017, Adv
 detectors). The check follows the gradient past the boundary of the rejections and looks at how sharp it is.
 """
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from brinell.core.checks import EXTRA, Code, Finding
-from brinell.core.errors import ModelError
 from brinell.core.intervals import wilson
-from brinell.core.ledger import Ledger
-from brinell.core.model import Model
+from brinell.core.model import Access
 from brinell.core.norms import per_sample
-from brinell.core.oracle import Batch
 from brinell.core.record import CLEAN, Outcome, Records
-from brinell.core.threat import Distance, Threat, extent
+from brinell.core.threat import Threat, extent
+from brinell.engine.context import CheckContext, NotMadeError
 
 STEPS = 6
 """Steps along the gradient of the other classes' lead, in which rejections are looked for."""
@@ -34,103 +32,58 @@ MIN_EXTRA_SHARE = 0.1
 attracts as many."""
 
 
-@dataclass(frozen=True)
-class GradientPath:
-    """Inputs and logits on the path from clean inputs along the gradient of the other classes' lead."""
+def rejection_jumps(context: CheckContext) -> Finding:
+    """The rule of a declared reject class has a slope.
 
-    x: Tensor
-    """(1 + steps, n, *shape): inputs on the path."""
-    logits: Tensor
-    """(1 + steps, n, classes)."""
-
-
-def follow_gradient(
-    model: Model, batch: Batch, distance: Distance, eps: float, reject: int, *, batch_size: int
-) -> tuple[GradientPath, Ledger]:
-    """Follow the gradient within the budget, across rejected regions. Costs 7 forwards and 6 backwards per sample.
-
-    Args:
-        model: the model, which gives gradients.
-        batch: inputs that it classifies correctly, with ids 0 to n-1.
-        distance: norm of `eps`.
-        eps: the largest budget, above 0; infinite where there is none.
-        reject: the class by which it rejects.
-        batch_size: the most inputs shown to the model at once.
-
-    Raises:
-        ModelError: the model fails on inputs other than clean ones.
+    Six steps along the gradient of the other classes' lead, within the budget, cross the boundary of the rejections; eight
+    halvings of a step that crosses it tell how sharp it is.
     """
-    budget = torch.full((len(batch),), min(eps, extent(distance, model.domain)), device=batch.x.device)
-    threat = Threat(distance=distance, eps=budget, domain=model.domain)
-    ledger = Ledger(model, batch, threat, batch_size=batch_size, minimal=True)
-    oracle, batch, threat = ledger.oracle(), ledger.batch, ledger.threat
-
-    def lead(logits: Tensor, y: Tensor) -> Tensor:
-        """(n,): lead of the best accepted wrong class over the true one."""
-        columns = torch.cat([y[:, None], torch.full_like(y[:, None], reject)], 1)
-        return logits.scatter(1, columns, -torch.inf).amax(1) - logits.gather(1, y[:, None])[:, 0]
-
-    inputs, answers = [batch.x], []
+    reject = context.reject
+    if reject is None:
+        raise NotMadeError("no class is declared to reject inputs (--reject-class)")
+    context.require(Access.GRADIENTS)
+    batch, domain, device = context.batch, context.domain, context.batch.x.device
+    budget = torch.full((len(batch),), min(context.eps, extent(context.distance, domain)), device=device)
+    threat, oracle = Threat(distance=context.distance, eps=budget, domain=domain), context.oracle
+    inputs, answers = [batch.x], list[Tensor]()
     for _ in range(STEPS):
-        answer = oracle.gradient(batch.ids, inputs[-1], lead)
+        answer = oracle.gradient(batch.ids, inputs[-1], partial(_accepted_lead, reject))
         answers.append(answer.logits)
-        step = threat.distance.ascent(answer.grad) * per_sample(1.5 / STEPS * threat.eps, batch.x)
+        step = threat.distance.ascent(answer.grad) * per_sample(1.5 / STEPS * budget, batch.x)
         inputs.append(threat.project(inputs[-1] + step, batch.x))
     answers.append(oracle.scores(batch.ids, inputs[-1]))
-    return GradientPath(torch.stack(inputs), torch.stack(answers)), ledger
-
-
-def check_sharpness(path: GradientPath, ledger: Ledger, reject: int) -> Finding:
-    """Check if the rule of the reject class is discontinuous. Costs 8 forwards per sample that is rejected on the path."""
-    lead = _lead(path.logits, reject)
+    x, lead = torch.stack(inputs), _lead(torch.stack(answers), reject)
     crossed = (lead[:-1] > 0) != (lead[1:] > 0)
     rows = crossed.any(0).nonzero()[:, 0]
     if not len(rows):
-        text = f"none of {lead.shape[1]} inputs is rejected on the way along the gradient, so there is no boundary to look at"
-        return Finding(code=Code.REJECTION, passed=None, text=text, limit=LIMIT)
+        raise NotMadeError(f"none of {len(batch)} inputs is rejected on the way along the gradient")
     first = crossed[:, rows].int().argmax(0)
-    start, end = (path.x[first + offset, rows] for offset in (0, 1))
-    start_lead, end_lead = (lead[first + offset, rows] for offset in (0, 1))
-    change, oracle = (end_lead - start_lead).abs(), ledger.oracle()
+    (start, end), (start_lead, end_lead) = ([values[first + offset, rows] for offset in (0, 1)] for values in (x, lead))
+    change = (end_lead - start_lead).abs()
     for _ in range(HALVINGS):
         middle = (start + end) / 2
-        middle_lead = _lead(oracle.scores(ledger.batch.ids[rows], middle), reject)
+        middle_lead = _lead(oracle.scores(batch.ids[rows], middle), reject)
         is_start_side = (middle_lead > 0) == (start_lead > 0)
         mask = per_sample(is_start_side.to(middle.dtype), middle).bool()
         start, end = torch.where(mask, middle, start), torch.where(mask, end, middle)
-        start_lead, end_lead = (
-            torch.where(is_start_side, middle_lead, start_lead),
-            torch.where(is_start_side, end_lead, middle_lead),
-        )
-    jumps = (end_lead - start_lead).abs() > SHARP_SHARE * change
-    k, n = int(jumps.sum()), len(rows)
-    interval = wilson(k, n)
-    failed = interval is not None and interval.low > LIMIT
-    text = f"{k} of {n} inputs are rejected all at once, by a rule without a slope on the way along the gradient"
-    if failed:
-        text += (
-            ": attacks learn that they are rejected and not which way leads out; return what the rule compares with its "
-            "threshold in place of its decision"
-        )
-    return Finding(code=Code.REJECTION, passed=not failed, text=text, figure=k / n, limit=LIMIT)
+        start_lead = torch.where(is_start_side, middle_lead, start_lead)
+        end_lead = torch.where(is_start_side, end_lead, middle_lead)
+    k, n = int(((end_lead - start_lead).abs() > SHARP_SHARE * change).sum()), len(rows)
+    observation = f"{k} of {n} inputs are rejected all at once, by a rule without a slope on the way along the gradient"
+    remedy = "attacks learn that they are rejected and not which way leads out; return what the rule compares with its threshold"
+    return Finding.of_share(Code.REJECTION, k, n, LIMIT, observation, remedy, fewest=1)
+
+
+def _accepted_lead(reject: int, logits: Tensor, y: Tensor) -> Tensor:
+    """(n,): lead of the best accepted wrong class over the true one."""
+    columns = torch.cat([y[:, None], torch.full_like(y[:, None], reject)], 1)
+    return logits.scatter(1, columns, -torch.inf).amax(1) - logits.gather(1, y[:, None])[:, 0]
 
 
 def _lead(logits: Tensor, reject: int) -> Tensor:
     """Logit difference of the reject class and the best other class."""
     others = torch.cat([logits[..., :reject], logits[..., reject + 1 :]], -1)
     return logits[..., reject] - others.amax(-1)
-
-
-def check_rejection(
-    model: Model, batch: Batch, distance: Distance, eps: float, reject: int, *, batch_size: int
-) -> tuple[Finding, int, int]:
-    """Make the check; return the finding and its forwards and backwards. Arguments as in `follow_gradient`."""
-    try:
-        path, ledger = follow_gradient(model, batch, distance, eps, reject, batch_size=batch_size)
-        finding = check_sharpness(path, ledger, reject)
-    except ModelError as error:
-        return Finding.not_made(Code.REJECTION, str(error), limit=LIMIT), 0, 0
-    return finding, int(ledger.costs.forwards.sum()), int(ledger.costs.backwards.sum())
 
 
 def extra_class_warning(records: Records, model: str, classes: int) -> dict[str, str]:

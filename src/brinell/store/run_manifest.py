@@ -42,10 +42,12 @@ class Finding(Content):
     """The measured figure."""
     limit: float | None = None
     """The limit of the figure."""
+    error_rate: float = 0.0
+    """Largest probability that a healthy model fails the check."""
     cause: str | None = None
     """Cause of the failure."""
     reason: str | None = None
-    """Why the check was not made."""
+    """Why the check was not made, or could not decide."""
 
 
 class Repair(Passes):

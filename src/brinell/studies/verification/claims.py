@@ -18,7 +18,7 @@ from brinell.core.streams import Streams
 from brinell.core.threat import size, tolerance
 from brinell.engine.cascade import Stage
 from brinell.engine.cells import clean_cell, stage_cell
-from brinell.engine.checks import ANSWER_TOLERANCE
+from brinell.engine.consistency import ANSWER_TOLERANCE
 from brinell.engine.plan import ModelSource, Plan
 from brinell.engine.shard import make_criterion, predict
 from brinell.engine.state import is_open

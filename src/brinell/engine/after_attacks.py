@@ -1,0 +1,212 @@
+"""Checks after the attacks: whether the model is still the one that was audited, and one like its copies.
+
+A model may count its questions, remember inputs, adapt to them, or fit itself to its first batch; then attacks meet another model
+at each step, and each check that repeats a question meets the model after it saw clean inputs. So weights, early answers and
+device are compared with those of the beginning, and the model is opened anew, from its file or as a deep copy of what was in
+memory before the first question, and asked about inputs that the run keeps: adversarial ones, and robust samples. The audited
+model is asked the same in the same batches, so that no rounding explains a difference.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses
+from brinell.core.checks import Code, Finding
+from brinell.core.errors import BatchError, MemoryShortError, ModelError, SampleError
+from brinell.core.model import Model
+from brinell.core.model import ask as ask_model
+from brinell.core.record import Records
+from brinell.engine.consistency import (
+    ANSWER_TOLERANCE,
+    HALF_TOLERANCES,
+    PREREQUISITES,
+    CallRecorder,
+    answer_difference,
+    count_changed,
+)
+from brinell.engine.context import NotMadeError
+from brinell.engine.shard import predict
+from brinell.models._answers import LogitModel
+
+INPUTS = 80
+"""Largest number of inputs that the run keeps on which a copy is asked."""
+CONFIDENCE_TOLERANCE = 1e-3
+"""Tolerance of confidences, and of logits as a share of the largest."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a model is made of."""
+
+    digest: str
+    """Of its structure, code, weights and preprocessing."""
+    weights: str
+    """Of its weights and buffers alone; empty for a model that is no torch module."""
+
+    @classmethod
+    def of(cls, model: Model) -> "Identity":
+        """The identity of a model now."""
+        hash = hashlib.blake2b(digest_size=16)
+        state = {} if model.info.module is None else model.info.module.state_dict()
+        for name, value in state.items():
+            if isinstance(value, Tensor) and value.numel():
+                hash.update(name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return cls(model.digest(), hash.hexdigest() if state else "")
+
+
+@dataclass(kw_only=True)
+class AfterContext:
+    """What the checks after the attacks compare."""
+
+    model: Model
+    """The audited model, which has answered everything."""
+    beginning: Identity
+    """Its identity before the first question."""
+    open_copy: Callable[[], Model]
+    """Returns a copy that has answered nothing; raises BrinellError if there is none."""
+    device: torch.device
+    batch_size: int
+    eot: int
+    checks: Mapping[str, Mapping[str, Any]]
+    """The findings before the attacks, as the manifest has them."""
+    x: Tensor
+    """(n, *shape) clean inputs on the CPU."""
+    clean: Records
+    """Their rows of the clean check."""
+    kept: Tensor
+    """(m, *shape) inputs that the run keeps, on the device."""
+    forwards: int = 0
+    """Cost so far."""
+
+    def make(self) -> list[Finding]:
+        """Make all checks after the attacks."""
+        findings = []
+        for code, check in AFTER_ATTACKS.items():
+            try:
+                findings.append(check(self))
+            except (NotMadeError, ModelError) as error:
+                findings.append(Finding.not_made(code, str(error)))
+        return findings
+
+    @property
+    def limit(self) -> float:
+        """The share of the largest logit by which answers may differ."""
+        return float(self.checks.get(Code.DRIFT, {}).get("limit") or ANSWER_TOLERANCE)
+
+    def ask(self, model: Model, x: Tensor) -> Tensor:
+        """Answers (n, classes), counted."""
+        self.forwards += len(x)
+        return predict(model, x, self.batch_size)
+
+
+def changed_weights(context: AfterContext) -> Finding:
+    """Weights and buffers at the end are those of the beginning."""
+    first, last = context.beginning, Identity.of(context.model)
+    same = first.weights == last.weights if first.weights else first.digest == last.digest
+    text = "weights and buffers are those of the beginning"
+    if not same:
+        text = (
+            "weights or buffers are no longer those of the beginning: the model learns, or keeps statistics, of what it is "
+            "asked, so the attacks met several models; audit it with its state fixed"
+        )
+    elif first.digest != last.digest:
+        text += "; the file of the model's code changed during the run, so that who repeats it meets other code"
+    return Finding(code=Code.WEIGHTS, passed=same, text=text)
+
+
+def answers_by_device(context: AfterContext) -> Finding:
+    """The model gives the same answers on the CPU as on the device of the audit, up to half precision."""
+    if context.device.type == "cpu":
+        raise NotMadeError("the audit runs on the processor")
+    processor, x = torch.device("cpu"), context.x[: context.batch_size]
+    context.forwards += 2 * len(x)
+    with torch.no_grad(), CallRecorder() as watch:
+        answers = ask_model(context.model, x.to(context.device)).cpu()
+        try:
+            with context.model.info.session(processor):
+                reference = ask_model(context.model, x).cpu()
+        except MemoryShortError as error:
+            raise NotMadeError(str(error)) from None
+    figure, limit = float(answer_difference(answers, reference).amax()), HALF_TOLERANCES[watch.half or torch.float16]
+    text = f"{len(x)} clean inputs are answered alike on {context.device.type} and on {processor.type}"
+    if figure > limit:
+        text = (
+            f"clean inputs are answered differently on {context.device.type} than on {processor.type} "
+            f"({count_changed(answers, reference)}): so the figures hold for this device alone; look for tensors that stay "
+            "behind when the model moves"
+        )
+    return Finding(code=Code.DEVICE, passed=figure <= limit, text=text, figure=figure, limit=limit)
+
+
+def drift_until_the_end(context: AfterContext) -> Finding:
+    """Clean inputs are answered as at the beginning; what the check before the attacks found stays where they are."""
+    before = Finding(**context.checks[Code.DRIFT]) if Code.DRIFT in context.checks else Finding.not_made(Code.DRIFT, "no sample")
+    unsure = any(context.checks[code]["passed"] is False for code in PREREQUISITES if code in context.checks)
+    if context.eot > 1 or unsure or not len(context.x):
+        return before
+    clean = context.clean
+    try:
+        logits = context.ask(context.model, context.x.to(context.device))
+    except (SampleError, BatchError) as error:
+        text = f"the model fails on a clean input that it answered at the beginning: {error}"
+        return Finding(code=Code.DRIFT, passed=False, text=text)
+    confidence, pred = losses.decision(logits)
+    first = torch.as_tensor(clean.clean_pred, device=logits.device).long()
+    close = max(CONFIDENCE_TOLERANCE, context.limit)
+    lead = logits.gather(1, pred[:, None]) - logits.gather(1, first[:, None])
+    changed = lead[:, 0] > close * losses.scale(logits, first)
+    changed |= (confidence - torch.as_tensor(clean.clean_confidence, device=logits.device)).abs() > close
+    if not changed.any():
+        return before
+    reason = "the model keeps something of what it is asked: audit it with that state fixed"
+    if context.model.info.server is not None:
+        reason = "it answers at random, or another one took its place in between: audit it again"
+    text = (
+        f"at the end the model answers {int(changed.sum())} of {len(changed)} clean inputs differently than at the beginning: "
+        f"{reason}"
+    )
+    return Finding(code=Code.DRIFT, passed=False, text=text)
+
+
+def fresh_copy(context: AfterContext) -> Finding:
+    """A copy that has answered nothing gives the audited model's answers to inputs that the run keeps."""
+    model, x, limit = context.model, context.kept, context.limit
+    if model.info.server is not None:
+        raise NotMadeError("the model runs on another machine, where no copy can be made")
+    if context.eot > 1 or context.checks.get(Code.RANDOM, {}).get("passed") is False:
+        raise NotMadeError("the same input is answered differently each time")
+    if not len(x):
+        raise NotMadeError("no attack reached an input")
+    with ExitStack() as stack:
+        copy = context.open_copy()
+        stack.enter_context(copy.info.session(context.device))
+        if model.info.answers is not None and copy.info.answers is None:
+            copy = LogitModel(copy, model.info.answers)
+        is_other = copy.digest() != context.beginning.digest
+        fresh = context.ask(copy, x)
+    difference = answer_difference(context.ask(model, x), fresh)
+    changed, figure = int((difference > limit).sum()), float(difference.amax())
+    text, cause = f"a copy that has answered nothing gives the same answers to {len(x)} inputs of the run", None
+    if changed and is_other:
+        cause = "opened anew the model has other weights or other code"
+        text = f"{cause}: it draws its weights without a seed, or its file changed during the run; audit what stays the same"
+    elif changed:
+        text = (
+            f"a copy of the model that has answered nothing answers {changed} of {len(x)} inputs of the run differently: the "
+            "model counts, remembers or adapts; audit it with its state fixed"
+        )
+    return Finding(code=Code.FRESH, passed=not changed, text=text, figure=figure, limit=limit, cause=cause)
+
+
+AFTER_ATTACKS: dict[Code, Callable[[AfterContext], Finding]] = {
+    Code.WEIGHTS: changed_weights,
+    Code.DEVICE: answers_by_device,
+    Code.DRIFT: drift_until_the_end,
+    Code.FRESH: fresh_copy,
+}

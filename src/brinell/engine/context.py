@@ -1,0 +1,157 @@
+"""What checks of a model may ask, and how a list of them is made."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from brinell.core import losses
+from brinell.core.checks import Code, Finding
+from brinell.core.errors import ModelError
+from brinell.core.ledger import Ledger
+from brinell.core.model import Access, Model
+from brinell.core.oracle import Batch, Gradient
+from brinell.core.streams import Streams
+from brinell.core.threat import Distance, Threat, extent
+
+if TYPE_CHECKING:
+    from brinell.engine.consistency import Repeat
+
+
+class NotMadeError(Exception):
+    """A check cannot be made, for the reason that is the text."""
+
+
+class CheckContext:
+    """A model behind oracles that count, on samples that it classifies correctly.
+
+    Answers that several checks need are asked for once.
+
+    Args:
+        model: the model.
+        batch: samples that it classifies correctly, with ids 0 to n-1, n at least 1.
+        distance: norm of `eps`.
+        eps: the largest budget of the run, above 0; infinite where there is none.
+        rng: one stream per sample.
+        batch_size: the most inputs shown to the model at once.
+        on_pass: called with (forwards, backwards) after each batch.
+        reject: the class by which the model rejects inputs.
+        adversarial: (m, *shape) adversarial inputs for the last m samples.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        batch: Batch,
+        distance: Distance,
+        eps: float,
+        rng: Streams,
+        *,
+        batch_size: int = 128,
+        on_pass: Callable[[int, int], None] | None = None,
+        reject: int | None = None,
+        adversarial: Tensor | None = None,
+    ) -> None:
+        self.model, self.distance, self.eps, self.rng = model, distance, eps, rng
+        self.batch_size, self.reject = batch_size, reject
+        radius = torch.full((len(batch),), extent(distance, model.domain), device=batch.x.device)
+        threat = Threat(distance=distance, eps=radius, domain=model.domain)
+        # Two ledgers, so that an input that fools the model by chance in one is not counted as a success in the other.
+        self.ledgers = [
+            Ledger(model, batch, threat, access=model.access, batch_size=batch_size, on_pass=on_pass) for _ in range(2)
+        ]
+        self.oracle, self.attacked = (ledger.oracle() for ledger in self.ledgers)
+        self.batch, self.domain = self.ledgers[0].batch, self.ledgers[0].threat.domain
+        self.adversarial = self.batch.x[:0] if adversarial is None else self.ledgers[0].movable(adversarial)
+        """(m, *shape) adversarial inputs for the last m samples of the batch."""
+        self.findings: dict[Code, Finding] = {}
+        """The findings so far."""
+        self.repeat: Repeat | None = None
+        """What the check of drift saw, which comes before the others of consistency."""
+
+    def make(self, checks: "Mapping[Code, Check]") -> list[Finding]:
+        """Make checks in their order; return all findings so far in the order of `Code`."""
+        for code, check in checks.items():
+            try:
+                self.findings[code] = check(self)
+            except (NotMadeError, ModelError) as error:
+                self.findings[code] = Finding.not_made(code, str(error))
+        return [self.findings[code] for code in Code if code in self.findings]
+
+    def require(self, access: Access) -> None:
+        """Refuse a check that needs more than the model gives."""
+        if self.model.access < access:
+            raise NotMadeError(f"the model gives {self.model.access.name.lower()} only")
+
+    def require_steady_answers(self) -> None:
+        """Refuse a check that noise would decide."""
+        if self.findings[Code.RANDOM].passed is False:
+            raise NotMadeError("the same input is answered differently each time (random-answers)")
+
+    def ask(self, rows: Tensor) -> Tensor:
+        """(m, classes): scores of some rows of the batch, or one-hot labels of a model that gives labels only."""
+        ids, x = self.batch.ids[rows], self.batch.x[rows]
+        if self.model.access == Access.LABELS:
+            return torch.nn.functional.one_hot(self.oracle.labels(ids, x), self.model.classes).float()
+        return self.oracle.scores(ids, x)
+
+    @property
+    def rows(self) -> Tensor:
+        """(n,): all rows of the batch."""
+        return torch.arange(len(self.batch), device=self.batch.x.device)
+
+    @cached_property
+    def first(self) -> tuple[Tensor, bool]:
+        """(n, classes): the first answers, and whether the model took gradients on the way to them.
+
+        The oracle asks without gradients, so nothing that is saved for a backward pass is fetched again, unless the model
+        switched gradients on and went backwards itself.
+        """
+        fetched = False
+
+        def fetch(saved: Tensor) -> Tensor:
+            nonlocal fetched
+            fetched = True
+            return saved
+
+        if self.model.access < Access.GRADIENTS:
+            return self.ask(self.rows), False
+        try:
+            with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, fetch):
+                return self.ask(self.rows), fetched
+        except ModelError:
+            # torch.func takes gradients too, and refuses to run beside these hooks. Any other failure fails again.
+            return self.ask(self.rows), True
+
+    @cached_property
+    def ce(self) -> Gradient:
+        """Gradient of the cross-entropy."""
+        self.require(Access.GRADIENTS)
+        return self.oracle.gradient(self.batch.ids, self.batch.x, losses.cross_entropy)
+
+    @cached_property
+    def margin(self) -> Gradient:
+        """Gradient of the margin."""
+        self.require(Access.GRADIENTS)
+        return self.oracle.gradient(self.batch.ids, self.batch.x, losses.margin)
+
+    @cached_property
+    def answers(self) -> list[Tensor]:
+        """Two or more (n, classes) answers to the batch: the first, and those where gradients were asked for as well."""
+        if self.model.access == Access.GRADIENTS:
+            return [self.first[0], self.ce.logits, self.margin.logits]
+        return [self.first[0], self.ask(self.rows)]
+
+    @property
+    def costs(self) -> tuple[int, int]:
+        """Forwards and backwards so far."""
+        forwards, backwards = (
+            sum(int(getattr(ledger.costs, name).sum()) for ledger in self.ledgers) for name in ("forwards", "backwards")
+        )
+        return forwards, backwards
+
+
+Check = Callable[[CheckContext], Finding]
+"""Judges one thing that would make a robust accuracy too high."""
