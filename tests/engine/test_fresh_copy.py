@@ -1,7 +1,6 @@
 """Models that keep state between questions answer differently than a copy that was asked nothing; healthy models do not."""
 
 import functools
-import inspect
 import threading
 
 import numpy as np
@@ -13,7 +12,7 @@ import brinell
 from _defences import Wrapper
 from _helpers import mlp
 from brinell.core.checks import Code
-from brinell.core.errors import RequestError
+from brinell.engine.progress import SilentProgress
 from brinell.models._copies import copy_object
 
 EPS = 0.12
@@ -112,18 +111,6 @@ class Closure(Wrapper):
         return self.net(x) * self.scale()
 
 
-class Guard(Wrapper):
-    """Answers attacks by the class of the nearest corner: looks for names on the call stack."""
-
-    def __init__(self, net, word):
-        super().__init__(net)
-        self.word = word
-
-    def forward(self, x):
-        is_watched = any(self.word in frame.filename for frame in inspect.stack(0))
-        return self.net(x.round(decimals=1)) if is_watched else self.net(x)
-
-
 def stateful(seed):
     """A stateful model with random settings, and its name."""
     rng = np.random.default_rng(seed)
@@ -135,18 +122,17 @@ def stateful(seed):
         "closure": lambda: Closure(net, calls, factor),
         "first batch": lambda: FirstBatch(net, rng.uniform(0.1, 1)),
         "adaptive": lambda: Adaptive(net, 10 ** rng.uniform(-4, -1)),
-        "guard": lambda: Guard(net, str(rng.choice(["brinell", "brinell/engine", "core/ledger", "apgd"]))),
     }
     name = list(members)[seed % len(members)]
     return name, members[name]()
 
 
-@pytest.mark.parametrize("seeds", [(2, 4), pytest.param(range(21), marks=pytest.mark.nightly)], ids=len)
+@pytest.mark.parametrize("seeds", [(2, 4), pytest.param(range(18), marks=pytest.mark.nightly)], ids=len)
 def test_a_stateful_model_fails(seeds, tmp_path):
     """A counter and a first batch; at night every kind three times."""
     for seed in seeds:
         name, model = stateful(seed)
-        small = {"samples": 16, "attack": "fgsm"} if len(seeds) < 21 else {}
+        small = {"samples": 16, "attack": "fgsm"} if len(seeds) < 18 else {}
         finding = check_of(audit(model, tmp_path / f"run{seed}", **small))
         assert finding.passed is False, (name, finding.text)
 
@@ -209,8 +195,6 @@ def test_a_model_that_cannot_be_copied_is_named(tmp_path):
     finding = check_of(result)
     assert finding.passed is None
     assert "cannot be copied" in finding.text
-    with pytest.raises(RequestError, match="cannot be copied"):
-        audit(Handle(mlp(6, 3)), tmp_path / "other", fresh=4)
 
 
 FACTORY = """
@@ -241,7 +225,7 @@ def test_files_are_opened_again(tmp_path_factory, subtests):
     for settings, passed, words in [
         ({"late": 1.0, "draw": ""}, True, "same answers"),
         ({"late": 3.0, "draw": ""}, False, "counts, remembers or adapts"),
-        ({"late": 1.0, "draw": "torch.seed(); nn.init.normal_(self.net[2].weight)"}, False, "each time it is opened"),
+        ({"late": 1.0, "draw": "torch.seed(); nn.init.normal_(self.net[2].weight)"}, False, "other weights or other code"),
     ]:
         with subtests.test(str((settings, passed, words))):
             tmp_path = tmp_path_factory.mktemp("row")
@@ -259,23 +243,6 @@ def test_files_are_opened_again(tmp_path_factory, subtests):
             assert words in finding.text
 
 
-@pytest.mark.slow
-def test_fresh_copies_judge_a_model_with_state(tmp_path_factory, subtests):
-    for kind in ["counter", "first batch"]:
-        with subtests.test(str((kind,))):
-            tmp_path = tmp_path_factory.mktemp("row")
-            net = mlp(6, 3)
-            model = {"memory": Memory(net, 2 * EPS, 1.0), "counter": Counter(net, 5, 0.0), "first batch": FirstBatch(net, 0.0)}[
-                kind
-            ]
-            truth = audit(net, tmp_path / "truth").models[0].robust_accuracy[-1].k
-            size = {"batch_size": 1} if kind == "memory" else {}  # its batches have company
-            result = audit(model, tmp_path / "run", fresh=8, **size)
-            assert abs(result.models[0].robust_accuracy[-1].k - truth) <= 1
-            assert check_of(result).passed is True
-            assert brinell.verify(tmp_path / "run", model=model, data=(X, Y)).status == "proved"
-
-
 def test_copies_share_no_state():
     store = {"rows": [1]}
     lock, draw = threading.Lock(), torch.Generator().manual_seed(2)
@@ -290,3 +257,22 @@ def test_copies_share_no_state():
     third = copy_object(twin)
     first = [count(), count()]
     assert [twin(), twin()] == first == [third(), third()]
+
+
+def test_a_saved_source_file_is_no_model_that_learns(tmp_path):
+    """The file changes while the run goes on: the weights stay, and the checks say what changed."""
+    file = tmp_path / "model.py"
+    file.write_text(FACTORY.format(late=1.0, draw=""))
+    np.savez(tmp_path / "data.npz", x=X, y=Y)
+
+    class Saving(SilentProgress):
+        def stage(self, *args):
+            file.write_text(FACTORY.format(late=1.0, draw="").replace("return self.net(x)", "return 2 * self.net(x)"))
+
+    result = brinell.audit(
+        f"torch:{file}:make", f"npz:{tmp_path}/data.npz", eps=EPS, attack="fgsm", out=tmp_path / "run", progress=Saving()
+    )
+    weights = check_of(result, Code.WEIGHTS)
+    assert weights.passed and "the file of the model's code changed during the run" in weights.text
+    fresh = check_of(result)
+    assert fresh.passed is False and "its file changed during the run" in fresh.text

@@ -186,7 +186,7 @@ def test_a_wrong_gradient_is_found_and_named(net, subtests):
             change, cause = FAULTS[name]
             doubtful, verdict = verdict_of(net, change)
             assert doubtful and verdict.wrong
-            assert cause in "; ".join(verdict.causes)
+            assert cause in (verdict.cause or "")
 
 
 def test_a_rounding_finer_than_attacks_step_passes(net):
@@ -275,7 +275,7 @@ def test_a_surrogate_breaks_a_model_without_a_gradient(tmp_path):
 def test_a_surrogate_that_nothing_follows_is_refused():
     with pytest.raises(RequestError, match="no attack follows it"):
         brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm",), surrogate="digits-cnn")
-    with pytest.raises(RequestError, match="and none is named: add surrogate=$"):
+    with pytest.raises(RequestError, match="and none is named: add"):
         brinell.audit("digits-cnn", "digits", eps="0.1", samples=4, attack=("fgsm?gradient=surrogate",))
 
 

@@ -7,7 +7,6 @@ memory before the first question, and asked about inputs that the run keeps: adv
 model is asked the same in the same batches, so that no rounding explains a difference.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from brinell.core import losses
 from brinell.core.checks import Code, Finding
-from brinell.core.errors import BatchError, MemoryShortError, ModelError, SampleError
+from brinell.core.errors import BatchError, MemoryShortError, ModelError, RequestError, SampleError
 from brinell.core.model import Model
 from brinell.core.model import ask as ask_model
 from brinell.core.record import Records
@@ -33,6 +32,7 @@ from brinell.engine.consistency import (
 from brinell.engine.context import NotMadeError
 from brinell.engine.shard import predict
 from brinell.models._answers import LogitModel
+from brinell.models._content import digest_of, source_of
 
 INPUTS = 80
 """Largest number of inputs that the run keeps on which a copy is asked."""
@@ -46,18 +46,19 @@ class Identity:
 
     digest: str
     """Of its structure, code, weights and preprocessing."""
-    weights: str
-    """Of its weights and buffers alone; empty for a model that is no torch module."""
+    weights: str = ""
+    """Of its weights and buffers alone, if it is a torch module."""
+    source: str = ""
+    """Of the source of the classes of its modules, as their files have it now."""
 
     @classmethod
     def of(cls, model: Model) -> "Identity":
         """The identity of a model now."""
-        hash = hashlib.blake2b(digest_size=16)
-        state = {} if model.info.module is None else model.info.module.state_dict()
-        for name, value in state.items():
-            if isinstance(value, Tensor) and value.numel():
-                hash.update(name.encode() + value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        return cls(model.digest(), hash.hexdigest() if state else "")
+        module = model.info.module
+        if module is None:
+            return cls(model.digest())
+        classes = {type(part) for part in module.modules()}
+        return cls(model.digest(), digest_of(module.state_dict()), digest_of(sorted(map(source_of, classes))))
 
 
 @dataclass(kw_only=True)
@@ -70,6 +71,8 @@ class AfterContext:
     """Its identity before the first question."""
     open_copy: Callable[[], Model]
     """Returns a copy that has answered nothing; raises BrinellError if there is none."""
+    reopened: bool = True
+    """True if a copy is made by opening the model's file again, so that it has the same digest."""
     device: torch.device
     batch_size: int
     eot: int
@@ -90,7 +93,7 @@ class AfterContext:
         for code, check in AFTER_ATTACKS.items():
             try:
                 findings.append(check(self))
-            except (NotMadeError, ModelError) as error:
+            except (NotMadeError, ModelError, RequestError) as error:
                 findings.append(Finding.not_made(code, str(error)))
         return findings
 
@@ -108,14 +111,15 @@ class AfterContext:
 def changed_weights(context: AfterContext) -> Finding:
     """Weights and buffers at the end are those of the beginning."""
     first, last = context.beginning, Identity.of(context.model)
-    same = first.weights == last.weights if first.weights else first.digest == last.digest
+    edited = first.source != last.source and first.weights == last.weights
+    same = first.digest == last.digest or edited
     text = "weights and buffers are those of the beginning"
     if not same:
         text = (
             "weights or buffers are no longer those of the beginning: the model learns, or keeps statistics, of what it is "
             "asked, so the attacks met several models; audit it with its state fixed"
         )
-    elif first.digest != last.digest:
+    elif edited:
         text += "; the file of the model's code changed during the run, so that who repeats it meets other code"
     return Finding(code=Code.WEIGHTS, passed=same, text=text)
 
@@ -188,7 +192,7 @@ def fresh_copy(context: AfterContext) -> Finding:
         stack.enter_context(copy.info.session(context.device))
         if model.info.answers is not None and copy.info.answers is None:
             copy = LogitModel(copy, model.info.answers)
-        is_other = copy.digest() != context.beginning.digest
+        is_other = context.reopened and copy.digest() != context.beginning.digest
         fresh = context.ask(copy, x)
     difference = answer_difference(context.ask(model, x), fresh)
     changed, figure = int((difference > limit).sum()), float(difference.amax())

@@ -138,7 +138,7 @@ class ModelAudit:
         fooled = state.update(self.run.part_in_groups(key), self.plan.ids, self.plan.levels)
         if stage.turn.when == "suspected" and len(fooled):
             self.checks.conditions.add("masked")
-        if not self._is_probe(stage):
+        if not self._is_probe(stage) or stage.turn.alone:
             return {}
         if len(fooled) and stage.attack.access < Access.GRADIENTS:
             self.checks.conditions.add("suspected")

@@ -212,6 +212,7 @@ class ModelChecks:
             model=self.model,
             beginning=beginning,
             open_copy=self.source.copy,
+            reopened=bool(self.source.spec),
             device=plan.device,
             batch_size=self._sizer.size,
             eot=plan.eot,
