@@ -9,7 +9,6 @@ The checks use up to 64 samples: the first batches once more (drift), the same b
 other batches and a few alone (company). They cost at most four forwards a sample, and one more for each of `SINGLES` samples.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from brinell.core.checks import Code, Finding
 from brinell.core.errors import ModelError
 from brinell.core.model import Access
 from brinell.core.record import Array
-from brinell.engine.context import CheckContext, NotMadeError
+from brinell.engine.context import CheckContext, NotMadeError, Repeat
 
 SINGLES = 8
 """Number of samples that are asked one at a time."""
@@ -55,19 +54,6 @@ class CallRecorder(TorchFunctionMode):
         if isinstance(answer, Tensor) and answer.dtype in HALF_TOLERANCES and self.half != torch.bfloat16:
             self.half = answer.dtype
         return answer
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """What the check of drift saw when the first batches came again."""
-
-    limit: float
-    """The share of the largest logit by which answers to one input may differ."""
-    by_gradients: bool
-    """True if answers differ where gradients are asked for, and not otherwise."""
-    by_batch: bool
-    """True if the model normalises by the batch."""
-    is_random: bool
 
 
 def answers_drift(context: CheckContext) -> Finding:

@@ -1,8 +1,8 @@
 """What checks of a model may ask, and how a list of them is made."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,12 +16,22 @@ from brinell.core.oracle import Batch, Gradient
 from brinell.core.streams import Streams
 from brinell.core.threat import Distance, Threat, extent
 
-if TYPE_CHECKING:
-    from brinell.engine.consistency import Repeat
-
 
 class NotMadeError(Exception):
     """A check cannot be made, for the reason that is the text."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What the check of drift saw when the first batches came again."""
+
+    limit: float
+    """The share of the largest logit by which answers to one input may differ."""
+    by_gradients: bool
+    """True if answers differ where gradients are asked for, and not otherwise."""
+    by_batch: bool
+    """True if the model normalises by the batch."""
+    is_random: bool
 
 
 class CheckContext:
