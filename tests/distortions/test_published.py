@@ -12,7 +12,7 @@ from brinell.distortions._published import Published, dragged, smoothed, zoomed
 from brinell.distortions.published_defocus_blur import disk
 from brinell.distortions.published_fog import plasma
 from brinell.distortions.published_spatter import equalised
-from brinell.studies.corruption.analysis import FIFTEEN
+from brinell.studies.corruption.result import FIFTEEN
 
 NAMES = [name for name in plugins.names("distortion") if issubclass(plugins.load("distortion", name), Published)]
 KINDS = {name.removeprefix("published-"): plugins.load("distortion", name) for name in NAMES}

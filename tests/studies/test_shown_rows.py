@@ -22,8 +22,7 @@ from brinell.studies.agent.run import AgentResult, AgentSurrogate, AgentValidati
 from brinell.studies.agent.run import lines as agent_lines
 from brinell.studies.benchmark.terminal import lines as benchmark_lines
 from brinell.studies.certify.page import write as write_certificate
-from brinell.studies.corruption import records as corruption
-from brinell.studies.corruption.page import write as write_corruption
+from brinell.studies.corruption import STUDY as CORRUPT
 from brinell.studies.dense_transfer import analysis, page, terminal
 from brinell.studies.dense_transfer.records import Answers
 from brinell.studies.detection import analysis as detection_analysis
@@ -90,15 +89,15 @@ def test_smooth(smooth_run, tmp_path):
 
 def test_corrupt(corrupt_run, tmp_path):
     path, rng = copy_run(corrupt_run, tmp_path), np.random.default_rng(2)
-    content = corruption.TABLE.read(path)
+    format_ = CORRUPT.resolve(CORRUPT.table)
+    content = format_.read(path)
     table, n = content.rows, len(content.rows)
     chance = 0.9 - 0.2 * table.severity * (1 + (table.kind == "contrast")) / 2 - 0.1 * (table.model == "lead")
     pred = np.where(rng.random(n) < chance, table.label, (table.label + rng.integers(1, 4, n)) % 4)
     l2 = np.where(table.kind == "clean", 0, rng.random(n) * (1 + table.severity))
-    placed = np.ma.MaskedArray(rng.random(n) < 0.6, mask=(table.kind == "clean") | (table.sample_id > 16))
-    manifest = content.manifest | {"request": content.manifest["request"] | {"reference": "lead", "placed": 17}}
-    corruption.TABLE.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32), placed=placed))
-    write_corruption(path)
+    manifest = content.manifest | {"request": content.manifest["request"] | {"reference": "lead"}}
+    format_.write(path, manifest, replace(table, pred=pred, l2=l2.astype(np.float32)))
+    CORRUPT.resolve(CORRUPT.page)(path)
     approve("corrupt", shown(path) + "\n" + payload(brinell.open(path)))
 
 

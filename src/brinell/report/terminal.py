@@ -60,7 +60,7 @@ def _cell(value: object, table: Table) -> Text:
     share = share_of(value)
     if table.heat and share is not None and (share > 0.5) == table.reverse:
         text.stylize("red")
-    if detail := detail_text(value):
+    if (detail := detail_text(value)) and not (table.heat and len(table.columns) > 4):
         text.append(f" {_plain(detail)}", style="dim")
     return text
 

@@ -241,7 +241,7 @@ class Study:
         )
 
     def _write_page(self, folder: Path) -> Path:
-        page: Path = self.open_folder(folder).write(self._table().layout.read(folder))
+        page: Path = self.open_folder(folder).write()
         return page
 
     def _summary(self, folder: Path) -> Any:

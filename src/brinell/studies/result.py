@@ -1,5 +1,6 @@
 """The base of the results of studies: what was asked, what was found, and the report that says it."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from brinell.analysis.folder_result import ClaimingResult, Result
+from brinell.core import bounded
 from brinell.report import html, terminal
 from brinell.report.notebook import notebook
 from brinell.report.values import Code, Report, Seconds
@@ -74,9 +76,15 @@ class FolderResult(ReportedResult, ClaimingResult):
     seconds: float
     """Wall time of the computation."""
 
-    def write(self, manifest: Mapping[str, Any]) -> Path:
-        """Write the page and its tables into the folder; the manifest tells where the figures come from."""
-        report = self.report()
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """The manifest of the folder, for what only pictures and provenance need."""
+        manifest: dict[str, Any] = json.loads(bounded.text(Path(self.folder) / MANIFEST))
+        return manifest
+
+    def write(self) -> Path:
+        """Write the page and its tables into the folder."""
+        report, manifest = self.report(), self.manifest
         provenance = [
             ("folder", f"{MANIFEST}, rows.parquet"),
             ("brinell", f"{manifest['brinell']}, {manifest['revision'] or 'no revision'}"),

@@ -1,6 +1,7 @@
-"""Corruption errors by hand, placed beside whole, stored sets, and bad input."""
+"""Corruption errors by hand, stored sets, and bad input."""
 
 import json
+from pathlib import Path
 from typing import get_args
 
 import jsonschema
@@ -11,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import brinell
-from brinell.analysis.inference import holm
-from brinell.analysis.proportions import mcnemar
 from brinell.cli import run as cli
 from brinell.core.domain import Domain
 from brinell.core.errors import RequestError
@@ -20,53 +19,38 @@ from brinell.core.settings import Suite
 from brinell.datasets._memory import from_arrays
 from brinell.datasets.npz import Npz
 from brinell.distortions._shared import suite_of
+from brinell.report import html
 from brinell.store import rows
 from brinell.store.files import read_arrays
-from brinell.store.table import Folder
-from brinell.studies.corruption.analysis import CLEAN, _correct_p_values, summarise
-from brinell.studies.corruption.page import render, render_examples
-from brinell.studies.corruption.records import TABLE, Answers, example_path
+from brinell.studies.corruption import STUDY, CorruptRequest
+from brinell.studies.corruption.result import CLEAN, Answers, CorruptFacts, example_path, summarise
 from brinell.studies.corruption.run import inputs_path, open_kinds
-from brinell.studies.corruption.words import _placement, reading
+from brinell.studies.result import Folder
 
 LABELS = np.array([0, 0, 1, 1])
 
 
-def corruption(
-    wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), placed_answers=None, idle_kinds=()
-):
+def corruption(wrong, *, reference="ref", severities=(1, 2), kinds=("published-fog", "published-snow"), idle_kinds=()):
     """`wrong`: by model, the samples on which it errs: clean, then kind by severity."""
     parts = []
     for name, answers in wrong.items():
         for (kind, severity), bad in answers.items():
             pred = np.where(np.isin(np.arange(4), bad), 1 - LABELS, LABELS)
-            columns = (
-                {}
-                if placed_answers is None or kind == "clean"
-                else {"placed": np.ma.MaskedArray(placed_answers, mask=np.isin(LABELS, []))}
-            )
-            parts.append(
-                rows.build(
-                    Answers,
-                    4,
-                    model=name,
-                    kind=kind,
-                    severity=severity,
-                    sample_id=np.arange(4),
-                    label=LABELS,
-                    pred=pred,
-                    l2=np.full(4, 0.0 if kind in idle_kinds else 1.0),
-                    **columns,
-                )
-            )
-    facts = {
-        "request": {"reference": reference, "placed": 0 if placed_answers is None else 4},
-        "data": {"name": "d", "classes": ["a", "b"], "n": 4},
-        "kinds": list(kinds),
-        "severities": list(severities),
-        "models": [{"name": name} for name in wrong],
-    }
-    return Folder(path="f", manifest=facts, rows=rows.concatenate(parts))
+            l2 = np.full(4, 0.0 if kind in idle_kinds else 1.0)
+            columns = {"model": name, "kind": kind, "severity": severity, "pred": pred, "l2": l2}
+            parts.append(rows.build(Answers, 4, sample_id=np.arange(4), label=LABELS, **columns))
+    manifest = {"data": {"name": "d", "classes": ["a", "b"]}, "models": [{"name": name} for name in wrong], "seconds": 1.0}
+    return Folder(
+        path=Path("f"),
+        manifest=manifest,
+        request=CorruptRequest(reference=reference),
+        facts=CorruptFacts(kinds=list(kinds), severities=list(severities)),
+        rows=rows.concatenate(parts),
+    )
+
+
+def page(result):
+    return html.page(result.report())
 
 
 def answers(clean, fog1, fog2, snow1, snow2):
@@ -79,7 +63,7 @@ TWO = {"net": answers([], [0], [0, 1], [], [3]), "ref": answers([0], [0, 1], [0,
 
 def test_corruption_errors_by_hand():
     result = summarise(corruption(TWO))
-    net, ref = result.models
+    net, ref = result.per_model
     # Fog: (1 + 2) / (2 + 3); snow: (0 + 1) / (1 + 2); relative: 3 / (5 - 2) and 1 / (3 - 2).
     assert [kind.ce.value for kind in net.kinds] == pytest.approx([3 / 5, 1 / 3])
     assert [kind.relative_ce.value for kind in net.kinds] == pytest.approx([1, 1])
@@ -87,11 +71,9 @@ def test_corruption_errors_by_hand():
     assert net.mce.low is None and net.mce.high is None, "four samples have no interval"
     assert ref.mce.value == pytest.approx(1)
     assert result.mce == net.mce
-    assert [(figure.kind, figure.severity, figure.accuracy.k) for figure in result.kinds[:4]] == [
-        ("published-fog", 1, 3),
-        ("published-fog", 2, 2),
-        ("published-snow", 1, 4),
-        ("published-snow", 2, 3),
+    assert [[(level.severity, level.accuracy.k) for level in kind.levels] for kind in net.kinds] == [
+        [(1, 3), (2, 2)],
+        [(1, 4), (2, 3)],
     ]
     assert net.accuracy == pytest.approx(12 / 16) and [c.accuracy for c in net.per_class] == pytest.approx([5 / 8, 7 / 8])
     assert any("2 of the 15 published kinds" in note for note in result.notes)
@@ -99,10 +81,10 @@ def test_corruption_errors_by_hand():
 
 def test_a_perfect_reference():
     result = summarise(corruption({"net": TWO["net"], "ref": answers([], [0], [1], [], [])}))
-    assert result.mce.value is None and result.models[0].kinds[0].ce.value is not None
+    assert result.mce.value is None and result.per_model[0].kinds[0].ce.value is not None
     assert any("are undefined; choose net as the reference" in note for note in result.notes)
     assert not any("of the 15 published kinds" in note for note in result.notes)
-    assert "–" in render(result)
+    assert "–" in page(result)
 
 
 def test_without_a_reference():
@@ -118,45 +100,16 @@ def test_kinds_beyond_the_fifteen_are_in_no_mean():
     assert summarise(corruption(extra, kinds=("published-fog", "published-saturate"))).mce.value == pytest.approx(3 / 5)
 
 
-def test_placed_beside_whole():
-    result = summarise(corruption(TWO, placed_answers=np.array([True, True, False, False])))
-    level = result.kinds[0]  # the whole input corrupted: sample 0 wrong; placed: 0 and 1
-    assert (level.placed.k, level.uniform.k, level.placed.n) == (2, 3, 4)
-    assert level.cost == pytest.approx(-0.25) and level.p == mcnemar(0, 1) and level.low <= level.cost <= level.high
-    assert "Placed on patches within the same L2" in " ".join(reading(result)) and "Placed on patches" in render(result)
-
-
 def test_a_corruption_that_changes_nothing_is_in_no_mean():
     for idle_kind in ("published-fog", "published-snow"):
         result, only = summarise(corruption(TWO, idle_kinds=(idle_kind,))), {"published-fog": 1, "published-snow": 0}[idle_kind]
-        reference = summarise(corruption(TWO)).models[0]
-        net = result.models[0]
+        reference = summarise(corruption(TWO)).per_model[0]
+        net = result.per_model[0]
         assert [kind.active for kind in net.kinds] == [only == 0, only == 1]
         assert net.accuracy == reference.kinds[only].accuracy and net.mce.value == reference.kinds[only].ce.value
-        assert net.most is None is net.least and idle_kind not in reading(result)[0]
+        assert net.most is None is net.least and idle_kind not in result.report().sentences[0]
         note = f"{idle_kind} changes none of these samples at any severity: the means are over the other 1 of 2 corruptions"
-        assert note in result.notes and "changes no sample, in no mean" in render(result)
-
-
-def test_cells_without_a_placement_are_counted():
-    table = corruption(TWO, placed_answers=np.array([True, True, False, False]))
-    table.rows.placed[(table.rows.kind == "published-snow") & (table.rows.severity == 1)] = np.ma.masked
-    result = summarise(table)
-    assert sum(level.placed is None for level in result.kinds) == 2
-    (note,) = (note for note in result.notes if "nothing was placed" in note)
-    assert "in 2 of 8 cells nothing was placed (published-snow)" in note and "over the other 6" in note
-    assert "of 6 cells (2 of 8 have no placement)" in " ".join(reading(result))
-
-
-@given(st.lists(st.floats(0, 0.2), min_size=8, max_size=8))
-def test_cells_count_only_after_correction(p_values):
-    result = summarise(corruption(TWO, placed_answers=np.array([True, True, False, False])))
-    raw = [level.model_copy(update={"p": p, "cost": -0.5}) for level, p in zip(result.kinds, p_values, strict=True)]
-    corrected = _correct_p_values(raw)
-    assert [level.p for level in corrected] == holm(p_values)
-    count = sum(p <= 0.05 for p in holm(p_values))
-    text = _placement(result.model_copy(update={"kinds": corrected}))
-    assert f"Placement costs more in {count} of 8 cells and less in 0" in text
+        assert note in result.notes and "changes no sample, in no mean" in page(result)
 
 
 @pytest.fixture(scope="module")
@@ -175,17 +128,16 @@ def corruption_folder(tmp_path_factory):
         "--severity",
         "5",
     ]
-    assert cli(["corrupt", *words, *further_rows, "--placed", "2", "--steps", "10", "--keep", "--out", str(folder)]) == 0
+    assert cli(["corrupt", *words, *further_rows, "--keep", "--out", str(folder)]) == 0
     return folder
 
 
 @pytest.mark.slow
 def test_the_command(corruption_folder, root, tmp_path, capsys):
-    stored = TABLE.read(corruption_folder)
+    stored = STUDY.resolve(STUDY.table).read(corruption_folder)
     assert len(stored.rows) == 2 * (1 + 2 * 2) * 20
-    result = summarise(stored)
-    assert result.n == 20 and {figure.severity for figure in result.kinds} == {3, 5}
-    assert all(figure.placed is not None and figure.placed.n <= 2 for figure in result.kinds)
+    result = brinell.open(corruption_folder)
+    assert result.n == 20 and result.facts.severities == [3, 5]
     data = Npz(path=str(corruption_folder / "set" / "published-contrast" / "5.npz"))()
     assert len(data) == 20 and data.domain.shape == (1, 8, 8)
     assert data.labels().tolist() == stored.rows.label[:20].tolist()
@@ -194,30 +146,28 @@ def test_the_command(corruption_folder, root, tmp_path, capsys):
     assert cli([*words, "--out", str(tmp_path / "d"), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     jsonschema.validate(answer, json.loads((root / "docs/schema/corrupt.json").read_text()))
-    assert "mce" in answer and {"kind", "severity", "accuracy"} <= set(answer["kinds"][0])
-    assert {"value", "low", "high", "n", "k"} <= set(answer["kinds"][0]["accuracy"])
+    assert "mce" in answer and {"value", "low", "high", "n", "k"} <= set(
+        answer["per_model"][0]["kinds"][0]["levels"][0]["accuracy"]
+    )
 
 
 def test_the_page_shows_the_kinds_that_cost_most_first(corruption_folder):
     """Property: each pair is a sample of the data and its corruption; three kinds are open, in the order of accuracy."""
-    stored = TABLE.read(corruption_folder)
-    result = summarise(stored)
-    examples = render_examples(stored, result)
-    accuracies = {kind.kind: kind.accuracy for kind in result.models[0].kinds if kind.active}
-    assert [example["kind"] for example in examples] == sorted(accuracies, key=accuracies.get)
-    for number, kind in enumerate(stored.manifest["kinds"]):
+    stored = STUDY.resolve(STUDY.table).read(corruption_folder)
+    result = brinell.open(corruption_folder)
+    accuracies = {kind.kind: kind.accuracy for kind in result.per_model[0].kinds if kind.active}
+    assert [shown.kind for shown in result.shown] == sorted(accuracies, key=accuracies.get)
+    for number, kind in enumerate(result.facts.kinds):
         arrays = read_arrays(corruption_folder / example_path(number))
         inputs = np.load(corruption_folder / inputs_path(kind, 5))["x"]
         rows = stored.rows
-        mask = (rows.model == result.models[0].model) & (rows.kind == kind) & (rows.severity == 5)
+        mask = (rows.model == result.models[0]) & (rows.kind == kind) & (rows.severity == 5)
         position = int(np.flatnonzero(rows.sample_id[mask] == arrays["sample"][0])[0])
         np.testing.assert_allclose(arrays["corrupted"] * 255, inputs[position], atol=0.51)
-        clean = (rows.model == result.models[0].model) & (rows.kind == CLEAN)
+        clean = (rows.model == result.models[0]) & (rows.kind == CLEAN)
         losses = (rows.pred[clean] == rows.label[clean]) & (rows.pred[mask] != rows.label[mask])
         assert losses[position] or not losses.any()
-    text = render(result, [examples[0]] * 5)
-    assert "2 more kinds" in text and text.index("What the corruptions look like") < text.index("2 more kinds")
-    assert len(text) < 4e5
+    assert len(page(result)) < 4e5 and len(result.report().blocks[1].examples) == 2
 
 
 def test_other_data_get_the_calibrated_distortions(tmp_path):
@@ -228,7 +178,7 @@ def test_other_data_get_the_calibrated_distortions(tmp_path):
         severity=(1, 5),
         out=tmp_path / "c",
     )
-    kinds = {figure.kind for figure in result.kinds}
+    kinds = set(result.facts.kinds)
     assert "baseline-wander" in kinds and "gaussian-noise" in kinds and "published-fog" not in kinds and "fog" not in kinds
     with pytest.raises(RequestError, match="published-fog corrupts images of 1 or 3 channels"):
         brinell.corrupt(lambda s: s[:, 0, :2], brinell.data(x, y, kind="signal"), kind="published-fog", out=tmp_path / "d")

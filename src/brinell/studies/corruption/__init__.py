@@ -1,28 +1,58 @@
 """Corrupt inputs with the published corruptions or others at five severities, and count the errors of models.
 
-With --reference it computes the mean corruption error; with --placed, RLAB places the corruptions on patches.
+With --reference it computes the mean corruption error.
 """
 
-from brinell.studies.corruption.request import CorruptRequest
+from typing import Annotated, Literal
+
+from brinell.core.settings import Names, Plain, Suite
+from brinell.engine.request import BaseRequest, BatchSize, DataSpec, Device, ModelSpec, SampleCount, Seed
 from brinell.studies.kit import Study
+
+
+class CorruptRequest(BaseRequest):
+    """The settings of `brinell corrupt`."""
+
+    data: DataSpec = "digits"
+    """The data, as for brinell audit."""
+    model: tuple[ModelSpec, ...] = ("digits-cnn",)
+    """A model, as for brinell audit."""
+    kind: tuple[Annotated[str, Names("distortion")], ...] = ()
+    """A distortion of brinell plugins distortion: a published one, such as published-fog, a synthetic one, such as
+    synthetic-mosaic, or a calibrated one, such as fog. Default: all of --suite."""
+    suite: tuple[Suite, ...] = ()
+    """All distortions of a suite that fit the data: published (ImageNet-C's nineteen, for images of 1 or 3 channels), synthetic
+    (six after LAION-C, for images) or calibrated. Default without --kind: published where it fits, else calibrated."""
+    severity: tuple[int, ...] = (1, 2, 3, 4, 5)
+    """A severity, 1 to 5."""
+    reference: Plain | None = None
+    """The model whose errors divide the mean corruption error: the name of one of --model. Default: none, and no such mean."""
+    keep: bool = False
+    """Store the corrupted inputs in FOLDER/set/KIND/SEVERITY.npz, with 8 bits for images: --data npz:FILE
+    reads them."""
+    samples: SampleCount = None
+    """The number of samples, or all. Default: 1000, or all if there are fewer."""
+    select: Literal["first", "stratified", "random"] | None = None
+    """Selection of the samples: the first, or drawn with the seed, stratified by class or at random. Default: the first for
+    published test sets, else stratified."""
+    seed: Seed = 0
+    batch_size: BatchSize = 128
+    device: Device = "auto"
+
 
 STUDY = Study(
     package=__name__,
     verb="corrupt",
     request=CorruptRequest,
     plan="run:make_plan",
-    parts="run:pieces",
-    table="records:TABLE",
-    summarise="analysis:summarise",
-    result="results:CorruptResult",
-    lines="terminal:lines",
-    page="page:write",
-    resume="Resume the corruptions in --out.",
-    halves=True,
+    pieces="run:pieces",
+    rows="result:Answers",
+    facts="result:CorruptFacts",
+    summarise="result:summarise",
+    result="result:CorruptResult",
     examples=(
         "brinell corrupt --samples 200",
         "brinell corrupt --samples 200 --suite published --suite synthetic",
         "brinell corrupt --data FILE.npz --model model.py:plain --model model.py:hardened --reference plain",
-        "brinell corrupt --data FILE.npz --model model.py:plain --kind published-gaussian-noise --severity 3 --placed 100",
     ),
 )

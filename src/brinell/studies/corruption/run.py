@@ -1,4 +1,4 @@
-"""Runs `brinell corrupt`: corrupts the samples, evaluates every model on them, and places the corruptions with RLAB if asked."""
+"""Runs `brinell corrupt`: corrupts the samples and evaluates every model on them."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -12,26 +12,20 @@ from torch import Tensor
 
 from brinell import plugins
 from brinell.analysis.attainable import sentences
-from brinell.attacks.rlab import RLAB
 from brinell.core.contracts import Access, Dataset, Distortion
 from brinell.core.errors import RequestError, option
-from brinell.core.ledger import Ledger
 from brinell.core.model import Model
 from brinell.core.norms import l2
-from brinell.core.oracle import Batch
 from brinell.core.record import Array
 from brinell.core.settings import Suite
 from brinell.core.streams import Streams
-from brinell.core.threat import Threat
 from brinell.distortions._shared import suite_of
-from brinell.engine.plan import open_distance
 from brinell.rlab.variants import SEVERITIES, distorted
 from brinell.store import rows
 from brinell.store.files import write_arrays, write_atomically
 from brinell.studies import work
-from brinell.studies.corruption.analysis import CLEAN, FIFTEEN, families
-from brinell.studies.corruption.records import Answers, example_path
-from brinell.studies.corruption.request import CorruptRequest
+from brinell.studies.corruption import CorruptRequest
+from brinell.studies.corruption.result import CLEAN, FIFTEEN, Answers, CorruptFacts, example_path, families
 from brinell.studies.kit import Call, Piece, Plan
 
 
@@ -45,27 +39,19 @@ class CorruptPlan(Plan):
 
 
 def make_plan(call: Call) -> CorruptPlan:
-    """Resolve a request.
-
-    Raises:
-        RequestError: a part cannot be carried out.
-    """
+    """Open data and models, and choose the corruptions."""
     request: CorruptRequest = call.request
     severities = tuple(sorted(set(request.severity)))
     if not severities or set(severities) - set(SEVERITIES):
         raise RequestError(f"severity is {', '.join(map(str, request.severity))}: severities are 1 to 5")
     plan = work.open_plan(call, CorruptPlan, request=request, kinds={}, severities=severities)
-    for name, model in plan.models.items():
-        if request.placed and model.access < Access.SCORES:
-            raise RequestError(f"{option('placed')} needs scores, and {name} gives labels only: remove {option('placed')}")
     if request.reference is not None and request.reference not in plan.models:
         names = ", ".join(plan.models)
         raise RequestError(f"reference is {request.reference!r}, which is not one of the models {names}: choose one of them")
     kinds = open_kinds(request.kind, request.suite, plan.dataset)
-    cells = len(plan.models) * len(kinds) * len(severities) * bool(request.placed)
-    for sentence in sentences(families(len(kinds), len(plan.ids), cells, min(request.placed, len(plan.ids)))):
+    for sentence in sentences(families(len(kinds), len(plan.ids))):
         call.progress.note(sentence)
-    return replace(plan, kinds=kinds, about={"kinds": list(kinds), "severities": list(severities)})
+    return replace(plan, kinds=kinds, facts=CorruptFacts(kinds=list(kinds), severities=list(severities)))
 
 
 def open_kinds(names: Sequence[str], suites: Sequence[Suite], dataset: Dataset) -> dict[str, Distortion]:
@@ -134,10 +120,7 @@ def pieces(plan: CorruptPlan, call: Call) -> list[Piece]:
                 _save_inputs(plan, plan.folder / inputs_path(kind, severity), corrupted_x)
             size = l2(corrupted_x - x()).cpu().numpy()
             for name, model in plan.models.items():
-                placement = {}
-                if plan.request.placed:
-                    placement = _run_rlab(plan, model, plan.kinds[kind], severity, x(), size, clean()[name])
-                parts.append(_rows(plan, name, kind, severity, _classes(plan, model, corrupted_x), l2=size, **placement))
+                parts.append(_rows(plan, name, kind, severity, _classes(plan, model, corrupted_x), l2=size))
             if severity == plan.severities[-1]:
                 _save_example(plan, number, x(), corrupted_x, next(iter(clean().values())), parts[-len(plan.models)].pred)
         return rows.concatenate(parts)
@@ -183,30 +166,6 @@ def _classes(plan: CorruptPlan, model: Model, x: Tensor) -> Array:
 def _rows(plan: CorruptPlan, model: str, kind: str, severity: int, pred: Array, **columns: Any) -> Answers:
     shared = {"model": model, "kind": kind, "severity": severity, "sample_id": plan.ids, "label": plan.labels, "pred": pred}
     return rows.build(Answers, len(plan.ids), **shared, **columns)
-
-
-def _run_rlab(
-    plan: CorruptPlan, model: Model, corruption: Distortion, severity: int, x: Tensor, size: Array, clean: Array
-) -> dict[str, Any]:
-    """Run RLAB with this corruption on the first correctly classified samples, within the L2 of the uniform corruption."""
-    selected = np.flatnonzero((clean == plan.labels) & (size > 0))[: plan.request.placed]
-    queries = np.zeros(len(x), dtype=np.int64)
-    placed: Any = np.ma.MaskedArray(np.zeros(len(x), dtype=bool), mask=True)
-    if len(selected):
-        index = torch.as_tensor(selected, device=x.device)
-        batch = Batch(
-            ids=torch.arange(len(selected), device=x.device),
-            x=x[index],
-            y=torch.as_tensor(plan.labels[selected], device=x.device),
-        )
-        eps = torch.as_tensor(size[selected], dtype=torch.float32, device=x.device)
-        threat = Threat(distance=open_distance("l2"), eps=eps, domain=plan.dataset.domain)
-        attack = RLAB(distortions=(corruption,), severities=(severity,), steps=plan.request.steps, clean_up=False)
-        ledger = Ledger(model, batch, threat, access=attack.access, batch_size=plan.request.batch_size)
-        rng = Streams.of(plan.request.seed, torch.as_tensor(plan.ids[selected], device=x.device)).fold(f"placed {severity}")
-        attack(ledger.oracle(), ledger.batch, ledger.threat, rng)
-        placed[selected], queries[selected] = ledger.fooled.cpu().numpy(), ledger.costs.forwards.cpu().numpy()
-    return {"placed": placed, "queries": queries}
 
 
 def _save_example(plan: CorruptPlan, number: int, x: Tensor, corrupted: Tensor, clean_pred: Array, pred: Array) -> None:

@@ -1,0 +1,499 @@
+"""Rows of a corruption study, corruption errors by kind and severity, their means relative to a reference, and the report.
+
+Hendrycks & Dietterich 2019, section 4.2: CE is the sum of a model's errors over the severities divided by that of the reference,
+mCE its mean over the fifteen kinds; the relative ones first subtract the errors on clean inputs from both.
+
+examples/NNN.safetensors  for each kind of the facts, by position: a sample as it is and corrupted at the largest severity
+set/KIND/*.npz            the corrupted inputs, a file for each severity, with --keep
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from brinell.analysis.attainable import Attainable, attainable, pairs, sentences, smallest_mean
+from brinell.analysis.folder_result import Result
+from brinell.analysis.inference import Order, order
+from brinell.analysis.means import mean_difference, pseudo_values
+from brinell.analysis.results import OfClass, Rate
+from brinell.analysis.robust_accuracy import class_name, rate
+from brinell.core.record import Array, column
+from brinell.manifest import Facts, Listing
+from brinell.report.numbers import counted, listed, percent
+from brinell.report.pictures import picture
+from brinell.report.values import Example, Gallery, Measure, Note, Percent, Picture, Report, Table
+from brinell.store import rows
+from brinell.store.files import read_arrays
+from brinell.studies.corruption import CorruptRequest
+from brinell.studies.result import Folder, FolderResult
+
+CLEAN = "clean"
+FIFTEEN = tuple(
+    f"published-{name}"
+    for name in (
+        *("gaussian-noise", "shot-noise", "impulse-noise", "defocus-blur", "glass-blur", "motion-blur", "zoom-blur"),
+        *("snow", "frost", "fog", "brightness", "contrast", "elastic-transform", "pixelate", "jpeg-compression"),
+    )
+)
+"""The kinds over which the mean corruption error is taken."""
+MCE = (
+    "The mean corruption error (mCE) is that of Hendrycks and Dietterich: errors summed over the severities, divided by those of "
+    "the reference, averaged over the published kinds; the relative one subtracts the errors on clean inputs first. 100 is the "
+    "reference."
+)
+UNCHANGED = 1e-6
+"""Euclidean length up to which a sample counts as unchanged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """Rows as columns, each a (rows,) array."""
+
+    model: Array = column("string", "name of the model")
+    kind: Array = column("string", "name of the corruption; `clean` for the clean input")
+    severity: Array = column("int32", "1 to 5; 0 for the clean input")
+    sample_id: Array = column("int64", "position of the sample in the data")
+    label: Array = column("int32", "true class")
+    pred: Array = column("int32", "the model's answer")
+    l2: Array = column("float32", "Euclidean length of the change, in the units of the data", zero=True)
+
+    def __len__(self) -> int:
+        return len(self.sample_id)
+
+
+def example_path(number: int) -> str:
+    """Path of the example of a kind, by its position in the facts, relative to the folder."""
+    return f"examples/{number:03d}.safetensors"
+
+
+class CorruptFacts(Facts):
+    """What the request leaves open."""
+
+    kinds: Listing[str]
+    """The names of the corruptions."""
+    severities: Listing[Annotated[int, Field(ge=1, le=5)]]
+    """The severities of each, ascending."""
+
+
+class Error(Result):
+    """A corruption error with its 95 % interval over the samples."""
+
+    value: float | None = None
+    """1 if the model errs as often as the reference; null if undefined, or if a severity or kind is missing."""
+    low: float | None = None
+    """Lower end; null if unknown: fewer than six samples, or nearly all alike."""
+    high: float | None = None
+    """Upper end."""
+
+
+class Level(Result):
+    """One corruption at one severity on one model."""
+
+    severity: int
+    """1 to 5."""
+    accuracy: Rate
+    """Accuracy on the corrupted inputs."""
+    median_l2: float
+    """Median Euclidean length of the change."""
+
+
+class KindResult(Result):
+    """One corruption over all severities on one model."""
+
+    kind: str
+    """Name."""
+    active: bool
+    """False if it changes no sample at any severity: no mean over corruptions includes it."""
+    levels: list[Level]
+    """By severity, ascending."""
+    accuracy: float
+    """Mean over the severities."""
+    ce: Error
+    """Corruption error: errors summed over the severities, divided by those of the reference."""
+    relative_ce: Error
+    """The corruption error after subtracting the errors on clean inputs."""
+
+
+class ClassLoss(OfClass):
+    """One class of one model over all corruptions and severities."""
+
+    n: int
+    """Samples."""
+    clean: Rate
+    """Accuracy on the clean inputs."""
+    accuracy: float | None
+    """Mean accuracy over severities of the corruptions that change a sample."""
+
+
+class End(Result):
+    """The corruption that costs a model most or least."""
+
+    kind: str
+    """Name."""
+    rivals: list[str]
+    """Corruptions that do not differ significantly from it (paired, p-values corrected for all pairs by Holm 1979)."""
+
+
+class CorruptModel(Result):
+    """One model."""
+
+    model: str
+    """Name."""
+    clean: Rate
+    """Accuracy on the clean inputs."""
+    accuracy: float | None
+    """Mean accuracy over all severities of the corruptions of this run that change a sample."""
+    most: End | None
+    """The corruption with the lowest mean accuracy; null if all are equal."""
+    least: End | None
+    """The corruption with the highest mean accuracy."""
+    mce: Error
+    """Mean corruption error over the published kinds of this run that belong to the fifteen."""
+    relative_mce: Error
+    """Relative mean corruption error."""
+    kinds: list[KindResult]
+    """By corruption."""
+    per_class: list[ClassLoss]
+    """By class."""
+
+
+class Shown(Result):
+    """The sample of a kind that the page shows: one that the corruption breaks, where there is one."""
+
+    kind: str
+    sample_id: int
+    label: str
+    """Its class."""
+    before: str
+    """The answer of the first model to the sample."""
+    after: str
+    """Its answer to the corrupted sample."""
+
+
+class CorruptResult(FolderResult):
+    """What `brinell corrupt --json` prints."""
+
+    request: CorruptRequest
+    facts: CorruptFacts
+    n: int
+    """Number of samples."""
+    mce: Error
+    """Mean corruption error of the first model other than the reference; 1 if there is only the reference."""
+    per_model: list[CorruptModel]
+    """The models."""
+    shown: list[Shown]
+    """The kinds that cost the first model most come first."""
+    attainable: list[Attainable]
+    """Families of comparisons, with the smallest number of samples that can decide."""
+    notes: list[str]
+    """Notes on undefined figures and limits of comparisons."""
+
+    def report(self) -> Report:
+        """What the page, the terminal and the CSV files say."""
+        reference, severities = self.request.reference, [str(severity) for severity in self.facts.severities]
+        tables = []
+        for index, model in enumerate(self.per_model):
+            head = ("kind", *severities, "mean", *(["CE"] if reference else []))
+            body = [
+                (
+                    kind.kind if kind.active else f"{kind.kind} (changes no sample, in no mean)",
+                    *(level.accuracy for level in kind.levels),
+                    Percent(kind.accuracy),
+                    *([_in_percent(kind.ce)] if reference else []),
+                )
+                for kind in model.kinds
+            ]
+            title = f"{model.model}: accuracy, kind by severity"
+            tables.append(
+                Table(title=title, columns=head, rows=body, heat=True, folded=index > 0, terminal=len(body) <= 20 and index == 0)
+            )
+        classes = [
+            (model.model, entry.name, entry.n, entry.clean, Percent(entry.accuracy))
+            for model in self.per_model
+            for entry in model.per_class
+        ]
+        levels = [
+            (model.model, kind.kind, level.severity, level.accuracy, level.median_l2)
+            for model in self.per_model
+            for kind in model.kinds
+            for level in kind.levels
+        ]
+        return Report(
+            verb="corrupt",
+            title=f"What corruptions cost on {self.data}",
+            subject=f"{counted(self.n, 'sample')}, {counted(len(self.per_model), 'model')}"
+            + (f", reference {reference}" if reference else ""),
+            sentences=[_sentence(model, reference) for model in self.per_model],
+            blocks=[
+                Table(
+                    title="The models",
+                    columns=("model", "clean", "corrupted, mean", *(["mCE", "relative mCE"] if reference else [])),
+                    rows=[
+                        (
+                            model.model,
+                            model.clean,
+                            Percent(model.accuracy),
+                            *([_in_percent(model.mce), _in_percent(model.relative_mce)] if reference else []),
+                        )
+                        for model in self.per_model
+                    ],
+                    text=MCE if reference else "",
+                    name="models",
+                    terminal=True,
+                ),
+                Gallery(
+                    title="What the corruptions look like",
+                    examples=[self._example(shown) for shown in self.shown],
+                    text=f"One sample of each kind at severity {severities[-1]}, the kinds that cost {self.models[0]} most "
+                    "first: where there is one, a sample that it gets right only without the corruption.",
+                    open_examples=3,
+                ),
+                *tables,
+                Table(
+                    title="Class by class",
+                    columns=("model", "class", "samples", "clean", "corrupted, mean"),
+                    rows=classes,
+                    name="classes",
+                    folded=True,
+                ),
+                Table(
+                    title="Every severity",
+                    columns=("model", "kind", "severity", "accuracy", "median L2"),
+                    rows=levels,
+                    name="levels",
+                    page=False,
+                ),
+            ],
+            notes=[Note("corruptions", "note", note) for note in self.notes],
+        )
+
+    def _example(self, shown: Shown) -> Example:
+        """Clean and corrupted pictures of a sample."""
+        arrays = read_arrays(Path(self.folder) / example_path(self.facts.kinds.index(shown.kind)))
+        domain = self.manifest["data"]["domain"]
+        bounds = float(np.min(domain["low"])), float(np.max(domain["high"]))
+        answers = {"clean": shown.before, "corrupted": shown.after}
+        pictures = [
+            Picture(
+                picture(arrays[name], domain["kind"], *bounds, title=f"sample {shown.sample_id}, {shown.label}, {name}"),
+                f"{name}: {answer}",
+            )
+            for name, answer in answers.items()
+        ]
+        return Example(pictures=pictures, caption=f"{shown.kind}, class {shown.label}")
+
+
+def _in_percent(error: Error) -> Measure:
+    """A corruption error where the reference has 100."""
+    value, low, high = (None if part is None else 100 * part for part in (error.value, error.low, error.high))
+    return Measure(value, low, high)
+
+
+def _sentence(model: CorruptModel, reference: str | None) -> str:
+    """Accuracy under corruption, the mean corruption error, and the kinds that cost most and least."""
+    text = f"{model.model}: {percent(model.clean.value)} on clean inputs, {percent(model.accuracy)} under corruption on average"
+    mce = model.mce
+    if mce.value is not None and model.model != reference:
+        ends = "no interval" if mce.low is None or mce.high is None else f"{100 * mce.low:.1f} to {100 * mce.high:.1f}"
+        text += f"; mean corruption error {100 * mce.value:.1f} ({ends}), where {reference} has 100"
+    if model.most is not None and model.least is not None:
+        text += f". {_end(model, model.most, 'most')}; {_end(model, model.least, 'least')}"
+    return text + "."
+
+
+def _end(model: CorruptModel, end: End, extreme: str) -> str:
+    """Clause on the corruption that costs most or least."""
+    accuracy = next(kind.accuracy for kind in model.kinds if kind.kind == end.kind)
+    if not end.rivals:
+        return f"{end.kind} costs {extreme} ({percent(accuracy)} left), by more than chance"
+    rank, amount = ("lowest", "much") if extreme == "most" else ("highest", "little")
+    return f"{end.kind} has the {rank} accuracy ({percent(accuracy)}), but {listed(end.rivals)} may cost as {amount}"
+
+
+class _Errors:
+    """Errors of every model as arrays: (models, n) on clean inputs, and (models, kinds, severities, n)."""
+
+    def __init__(self, models: list[str], facts: CorruptFacts, answers: Answers) -> None:
+        self.models, self.kinds, self.severities = models, facts.kinds, facts.severities
+        self.parts = _split(answers)
+        self.clean = np.stack([self._wrong(name, CLEAN, 0) for name in models])
+        self.labels = self.parts[models[0], CLEAN, 0].label
+        self.wrong: Array = np.stack(
+            [[[self._wrong(name, kind, s) for s in self.severities] for kind in self.kinds] for name in models]
+        )
+        sizes = [max(float(self.parts[models[0], kind, s].l2.max()) for s in self.severities) for kind in self.kinds]
+        self.active = [number for number, size in enumerate(sizes) if size > UNCHANGED]
+        """The kinds that change any sample."""
+
+    def _wrong(self, name: str, kind: str, severity: int) -> Array:
+        """(n,) bool: samples that a model misclassifies under a corruption."""
+        answers = self.parts[name, kind, severity]
+        return np.asarray(answers.pred != answers.label)
+
+
+def _split(answers: Answers) -> dict[tuple[str, str, int], Answers]:
+    """The rows by model, kind and severity, each in the order of the samples."""
+    keys = np.char.add(np.char.add(answers.model.astype(str), "\0"), answers.kind.astype(str))
+    _, number = np.unique(keys, return_inverse=True)
+    group = number * 10 + answers.severity
+    order = np.lexsort((answers.sample_id, group))
+    starts = np.flatnonzero(np.r_[True, np.diff(group[order]) != 0])
+    parts = (rows.take(answers, order[start:end]) for start, end in zip(starts, [*starts[1:], len(order)], strict=True))
+    return {(str(part.model[0]), str(part.kind[0]), int(part.severity[0])): part for part in parts}
+
+
+def summarise(folder: Folder[Answers]) -> CorruptResult:
+    """Figures of a folder from its rows."""
+    head, facts, reference = folder.head(), folder.facts, folder.request.reference
+    errors = _Errors(head["models"], facts, folder.rows)
+    base = None if reference is None else errors.models.index(reference)
+    models = [_model(errors, number, base, head["classes"]) for number in range(len(errors.models))]
+    possible = families(len(errors.active), errors.clean.shape[1])
+    headline = next((model for model in models if model.model != reference), models[0])
+    return CorruptResult(
+        **head,
+        n=errors.clean.shape[1],
+        mce=headline.mce,
+        per_model=models,
+        shown=_shown(folder, errors, models[0]),
+        attainable=possible,
+        notes=[*_notes(errors, base), *sentences(possible)],
+    )
+
+
+def families(kinds: int, n: int) -> list[Attainable]:
+    """The comparisons of a study of `kinds` corruptions on `n` samples."""
+    order_of_kinds = attainable("corruption can be shown to cost more than another", pairs(kinds), "samples", n, smallest_mean)
+    return [order_of_kinds] * (kinds > 1)
+
+
+def _notes(errors: _Errors, base: int | None) -> Iterator[str]:
+    """Notes on what no mean includes, on the reference, and on the scope of the mean corruption error."""
+    active = [errors.kinds[number] for number in errors.active]
+    if inert := [kind for kind in errors.kinds if kind not in active]:
+        yield (
+            f"{', '.join(inert)} changes none of these samples at any severity: the means are over the other "
+            f"{len(active)} of {len(errors.kinds)} corruptions"
+        )
+    if base is None:
+        yield "without --reference there is no mean corruption error"
+        return
+    if perfect := [errors.kinds[number] for number in errors.active if not errors.wrong[base, number].any()]:
+        others = [
+            name
+            for k, name in enumerate(errors.models)
+            if k != base and all(errors.wrong[k, number].any() for number in errors.active)
+        ]
+        cure = f"choose {others[0]} as the reference" if others else "take more samples, or leave that kind out"
+        yield (
+            f"{errors.models[base]} makes no error under {', '.join(perfect)}: the corruption error and its mean are "
+            f"undefined; {cure}"
+        )
+        return
+    missing = [kind for kind in FIFTEEN if kind not in active]
+    if missing or len(errors.severities) < 5:
+        scope = f"{len(FIFTEEN) - len(missing)} of the {len(FIFTEEN)} published kinds at severities {errors.severities}"
+        yield f"the mean corruption error is over {scope}, and does not compare with published ones"
+
+
+def _model(errors: _Errors, number: int, base: int | None, names: list[str]) -> CorruptModel:
+    wrong, clean = errors.wrong[number].sum(1).astype(np.float64), errors.clean[number]
+    ces: Array | None = None
+    relatives: Array | None = None
+    if base is not None:
+        severities = len(errors.severities)
+        reference, reference_clean = errors.wrong[base].sum(1).astype(np.float64), errors.clean[base]
+        ces = np.stack([pseudo_values(*pair) for pair in zip(wrong, reference, strict=True)])
+        excess, reference_excess = wrong - severities * clean, reference - severities * reference_clean
+        relatives = np.stack([pseudo_values(*pair) for pair in zip(excess, reference_excess, strict=True)])
+    members = [i for i in errors.active if errors.kinds[i] in FIFTEEN]
+    ordered = _order(errors, number)
+    return CorruptModel(
+        model=errors.models[number],
+        clean=rate(int((~clean).sum()), len(clean)),
+        accuracy=float(1 - errors.wrong[number, errors.active].mean()) if errors.active else None,
+        most=_extreme(errors, ordered, -1),
+        least=_extreme(errors, ordered, 1),
+        mce=_error(None if ces is None or not members else ces[members].mean(0)),
+        relative_mce=_error(None if relatives is None or not members else relatives[members].mean(0)),
+        kinds=[
+            KindResult(
+                kind=kind,
+                active=i in errors.active,
+                levels=[_level(errors.parts[errors.models[number], kind, severity]) for severity in errors.severities],
+                accuracy=float(1 - errors.wrong[number, i].mean()),
+                ce=_error(None if ces is None else ces[i]),
+                relative_ce=_error(None if relatives is None else relatives[i]),
+            )
+            for i, kind in enumerate(errors.kinds)
+        ],
+        per_class=[_class(errors, number, int(index), names) for index in np.unique(errors.labels)],
+    )
+
+
+def _order(errors: _Errors, number: int) -> Order:
+    """The corruptions that change a sample, in order of the accuracy of a model, compared on the same samples."""
+    accuracies = 1 - errors.wrong[number, errors.active].mean(1)
+
+    def compare(i: int, j: int) -> float:
+        difference = mean_difference(accuracies[i] - accuracies[j])
+        return 1.0 if difference is None else difference.p
+
+    return order(accuracies.mean(1), compare)
+
+
+def _extreme(errors: _Errors, ordered: Order, sign: int) -> End | None:
+    """The corruption with the largest (`sign` 1) or smallest (-1) accuracy; None with fewer than two, or if all are equal."""
+    if len(ordered.values) < 2 or np.ptp(ordered.values) == 0:
+        return None
+    kinds, index = [errors.kinds[i] for i in errors.active], int((sign * ordered.values).argmax())
+    return End(kind=kinds[index], rivals=[kinds[i] for i in ordered.rivals(index)])
+
+
+def _error(values: Array | None) -> Error:
+    """A ratio of errors with its interval, from the pseudo-values (n,) of the samples."""
+    estimate = None if values is None or not np.isfinite(values).all() else mean_difference(values)
+    if estimate is None:
+        return Error()
+    low, high = estimate.interval or (None, None)
+    return Error(value=estimate.value, low=low, high=high)
+
+
+def _class(errors: _Errors, number: int, index: int, names: list[str]) -> ClassLoss:
+    members = errors.labels == index
+    return ClassLoss(
+        class_=index,
+        name=class_name(names, index),
+        n=int(members.sum()),
+        clean=rate(int((~errors.clean[number, members]).sum()), int(members.sum())),
+        accuracy=float(1 - errors.wrong[number, errors.active][..., members].mean()) if errors.active else None,
+    )
+
+
+def _level(answers: Answers) -> Level:
+    right = answers.pred == answers.label
+    return Level(
+        severity=int(answers.severity[0]),
+        accuracy=rate(int(right.sum()), len(answers)),
+        median_l2=float(np.median(answers.l2)),
+    )
+
+
+def _shown(folder: Folder[Answers], errors: _Errors, model: CorruptModel) -> list[Shown]:
+    """The stored sample of each kind that changes any, with the answers of the first model."""
+    names = folder.head()["classes"]
+    shown = []
+    for kind in sorted((kind for kind in model.kinds if kind.active), key=lambda kind: kind.accuracy):
+        file = folder.path / example_path(errors.kinds.index(kind.kind))
+        if not file.exists():
+            continue
+        sample = int(read_arrays(file)["sample"][0])
+        clean, corrupted = errors.parts[model.model, CLEAN, 0], errors.parts[model.model, kind.kind, errors.severities[-1]]
+        row = int(np.flatnonzero(clean.sample_id == sample)[0])
+        label, before, after = (class_name(names, int(c[row])) for c in (clean.label, clean.pred, corrupted.pred))
+        shown.append(Shown(kind=kind.kind, sample_id=sample, label=label, before=before, after=after))
+    return shown
