@@ -1,9 +1,7 @@
-"""Progress of a run: in lines, in the live line of a terminal, and in the cell of a notebook."""
+"""Progress of a run: in lines and in the live line of a terminal."""
 
-import builtins
 import io
 import re
-import sys
 import types
 
 import numpy as np
@@ -74,20 +72,13 @@ def test_time_left_by_hand(clock):
     """10 passes took 5 s. 30 of 40 are left here, 60 after, and two models more of 100 passes each: 290 passes at 0.5 s."""
     progress = LiveProgress(stream=io.StringIO())
     progress.stage("m", "1/2 A", 4, 40)
-    assert progress.seconds_left() is None, "nobody knows what is ahead"
     progress.forecast({"a": 40, "b": 40, "c": 20}, 2)
-    assert progress.seconds_left() is None, "no rate yet"
     clock.at += 5
     progress.count_passes(6, 4)
-    assert progress.seconds_left() == pytest.approx(0.5 * (30 + 60 + 2 * 100))
+    (task,) = progress._bar.tasks
+    assert task.fields["note"] == "4 open, 2 passes/s, about 2 min 25 s left" and task.percentage == pytest.approx(100 * 10 / 300)
     progress.update_open(1, 3)
-    assert progress.seconds_left() == pytest.approx(0.5 * (10 + 60 + 2 * 80)), "a quarter of the samples is open"
-    progress.update_open(0, 3)
-    progress.stage("m", "2/2 B", 3, 60)
-    progress.forecast({"a": 40}, 0)
-    clock.at += 30
-    progress.count_passes(20, 0)
-    assert progress.seconds_left() == pytest.approx(40 * 1.5), "at this stage's own rate"
+    assert task.fields["note"].endswith("about 1 min 55 s left"), "a quarter of the samples is open: 10, 60 and 2 x 80"
 
 
 def test_a_long_stage_says_so_once_a_minute(clock):
@@ -118,36 +109,12 @@ def test_a_terminal_has_one_line_that_is_rewritten(clock, monkeypatch):
         progress.count_passes(6, 4)
         clock.at += 1
         progress.update_open(1, 3)
-        progress._line._bar.refresh()
+        progress._bar.refresh()
         progress.warn("look out")
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", out.getvalue())
     assert "[m] 1/2 A" in text and "3 robust, 2 passes/s, about 42.0 s left" in text
     assert "brinell: warning: look out\n" in text
     assert text.count("brinell: [m] 1/2 A: 4 samples, 6 forwards, 6.0 s\n") == 1
-
-
-def test_a_notebook_needs_nothing_but_the_notebook(clock, monkeypatch, capsys):
-    """One output of the cell is replaced; the stages that ended do not pile up below it, warnings do."""
-    outputs = []
-
-    class Handle:
-        def update(self, data, raw):
-            outputs.append(data["text/plain"])
-
-    module = types.ModuleType("IPython.display")
-    module.display = lambda data, raw, display_id: Handle()
-    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
-    monkeypatch.setitem(sys.modules, "IPython.display", module)
-    shell = type("ZMQInteractiveShell", (), {})()
-    monkeypatch.setattr(builtins, "get_ipython", lambda: shell, raising=False)
-    with LiveProgress() as progress:
-        progress.stage("m", "1/2 A", 4, 40)
-        progress.forecast({"a": 40}, 0)
-        clock.at += 5
-        progress.count_passes(6, 4)
-        progress.warn("look out")
-    assert outputs == ["m 1/2 A: 4 open", " 25 % m 1/2 A: 4 open, 2 passes/s, about 15.0 s left", ""]
-    assert capsys.readouterr().err == "brinell: warning: look out\n"
 
 
 def test_times_read_well(subtests):
